@@ -1,0 +1,60 @@
+# Every target that needs the environment makes it first; when nothing changed that costs nothing.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/sh
+
+# For example: make setup PYTHON=/opt/python3.12/bin/python3; make fuzz SECONDS=600; make test ARGS="-k mmr"
+SECONDS ?= 60
+ARGS ?=
+export PYTHON
+
+PY := .venv/bin/python
+
+# The stamp's name holds a checksum of this directory's path: a tree that was copied or moved together with its
+# .venv is set up again, because the environment holds absolute paths.
+READY := .venv/.ready-$(shell pwd -P | cksum | cut -d ' ' -f 1)
+
+.PHONY: help setup run test lint fix bench docs fuzz lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: $(READY) ## make .venv from the lock files and find a Java runtime (the others do this by themselves)
+
+$(READY): pyproject.toml requirements.lock requirements-build.lock tools/setup.sh
+	@sh tools/setup.sh
+	@touch $@
+
+run: $(READY) ## show the protocol at work, end to end
+	@.venv/bin/veen demo $(ARGS)
+
+# loadgroup: tests marked with the same xdist_group share one process, so that only one Spark runs at a time.
+test: $(READY) ## run all tests
+	@$(PY) -m pytest -n auto --maxprocesses 8 --dist loadgroup $(ARGS)
+
+lint: $(READY) ## ruff, mypy, import contracts and the tidy tests
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+	@.venv/bin/lint-imports --no-logo
+	@$(PY) -m pytest -q tests/tidy
+
+fix: $(READY) ## let ruff repair and format what it can
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+bench: $(READY) ## measure speed as ratios to the bare primitives
+	@$(PY) -m bench $(ARGS)
+
+docs: $(READY) ## generate the reference pages
+	@$(PY) -m tools.gen_docs $(ARGS)
+
+fuzz: $(READY) ## feed the parsers garbage for SECONDS (default 60)
+	@$(PY) -m fuzz --seconds $(SECONDS) $(ARGS)
+
+lock: ## choose package versions anew and write both lock files (needs uv)
+	@sh tools/lock.sh $(ARGS)
+
+clean: ## remove the environment and all caches
+	rm -rf .venv .setup.lock .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov dist build
+	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,112 @@
+"""``python -m bench``: what the library costs, as ratios to bare primitives in the same run."""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, dataclass
+
+from bench.core import Subjects
+from bench.measure import best_us, ratio, time_all
+
+SEAL_FLOOR = [
+    "bare x25519 keygen",
+    "bare x25519 exchange",
+    "bare header aead",
+    "bare body aead",
+    "bare sign",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A row of the report: what is measured, beside what, and how much it may cost."""
+
+    subject: str
+    floor: list[str]
+    max_ratio: float | None = None
+    max_us: float | None = None
+
+    def bounds(self, us: float, factor: float) -> list[tuple[str, bool]]:
+        """Return what was asked for, and whether it was met."""
+        asked = []
+        if self.max_us is not None:
+            asked.append((f"<= {self.max_us:g} us", us <= self.max_us))
+        if self.max_ratio is not None:
+            asked.append((f"<= {self.max_ratio:g} x", factor <= self.max_ratio))
+        return asked
+
+
+TARGETS = [
+    Target("decode MSG", ["bare verify"], max_ratio=0.3, max_us=15),
+    Target("verify MSG", ["bare verify"], max_ratio=1.4),
+    Target("seal + sign", SEAL_FLOOR, max_ratio=1.6),
+    Target("MMR append + root", ["bare verify"], max_us=12),
+    Target("verify inclusion", ["bare verify"], max_us=60),
+    # Without a target: for whoever chooses what to make faster next.
+    Target("decode + verify inclusion", ["bare verify"]),
+    Target("verify consistency", ["bare verify"]),
+    Target("open MSG", ["bare x25519 exchange"]),
+    Target("sign RECEIPT", ["bare sign"]),
+    Target("verify RECEIPT", ["bare verify"]),
+    Target("HPKE seal + export", ["pyhpke seal + export"]),
+    Target("decode MSG", ["cbor2 loads + dumps"]),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A row of the report, measured."""
+
+    subject: str
+    us: float
+    floor: str
+    ratio: float
+    target: str
+    met: bool | None
+
+
+def measure(rounds: int, batch_sec: float) -> list[Result]:
+    """Run everything and judge it."""
+    times = time_all(Subjects().works(), rounds=rounds, batch_sec=batch_sec)
+    results = []
+    for target in TARGETS:
+        us, factor = best_us(times, target.subject), ratio(times, target.subject, target.floor)
+        bounds = target.bounds(us, factor)
+        results.append(
+            Result(
+                target.subject,
+                round(us, 2),
+                "primitives" if target.floor == SEAL_FLOOR else target.floor[0],
+                round(factor, 3),
+                ", ".join(text for text, _ in bounds),
+                all(met for _, met in bounds) if bounds else None,
+            )
+        )
+    return results
+
+
+def main() -> int:
+    """Print the report; with --strict, fail if a target is missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON object a row")
+    parser.add_argument("--rounds", type=int, default=25, help="rounds of turns (default %(default)s)")
+    parser.add_argument("--batch-ms", type=float, default=15, help="time per turn (default %(default)s)")
+    parser.add_argument("--strict", action="store_true", help="exit 1 if a target is missed")
+    args = parser.parse_args()
+    results = measure(args.rounds, args.batch_ms / 1000)
+    if args.json:
+        for result in results:
+            print(json.dumps(asdict(result)))
+    else:
+        print(f"{'what':<28}{'best us':>9}  {'beside':<22}{'ratio':>7}  target")
+        for result in results:
+            verdict = {True: "met", False: "MISSED", None: ""}[result.met]
+            print(
+                f"{result.subject:<28}{result.us:>9.2f}  {result.floor:<22}{result.ratio:>7.3f}  "
+                f"{result.target:<18} {verdict}".rstrip()
+            )
+    return 1 if args.strict and any(result.met is False for result in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""Interleaved measurement: subjects and floors take turns, so that a busy machine slows all of them alike."""
+
+from collections.abc import Callable, Mapping
+from statistics import median
+from time import perf_counter
+
+Work = Callable[[], object]
+
+
+def time_all(works: Mapping[str, Work], *, rounds: int, batch_sec: float) -> dict[str, list[float]]:
+    """Return seconds per call, one figure a round, for every piece of work."""
+    calls = {name: _calls_for(work, batch_sec) for name, work in works.items()}
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds):
+        for name, work in works.items():
+            count = calls[name]
+            start = perf_counter()
+            for _ in range(count):
+                work()
+            times[name].append((perf_counter() - start) / count)
+    return times
+
+
+def _calls_for(work: Work, batch_sec: float) -> int:
+    work()  # warm caches and lazy imports
+    start = perf_counter()
+    work()
+    return max(1, int(batch_sec / max(perf_counter() - start, 1e-9)))
+
+
+def ratio(times: Mapping[str, list[float]], subject: str, floor: list[str]) -> float:
+    """Return the median over rounds of subject / sum of floors, each round by itself."""
+    floors = [sum(parts) for parts in zip(*(times[name] for name in floor), strict=True)]
+    return float(median(mine / bare for mine, bare in zip(times[subject], floors, strict=True)))
+
+
+def best_us(times: Mapping[str, list[float]], name: str) -> float:
+    """Return the best round in microseconds: what the code costs when nothing else runs."""
+    return min(times[name]) * 1e6

@@ -1,0 +1,1 @@
+"""The ``veen`` program: parsing here, doing in the packages below."""

@@ -1,0 +1,77 @@
+"""Entry point of ``veen``."""
+
+import json
+import os
+import time
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import veen
+from veen.cli.demo import Demo
+from veen.conformance import adapter
+
+app = typer.Typer(
+    name="veen",
+    help="VEEN: an ephemeral, verifiable, end-to-end encrypted event fabric.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"veen {veen.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """VEEN: an ephemeral, verifiable, end-to-end encrypted event fabric."""
+
+
+@app.command()
+def demo(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a step, for scripts.")] = False,
+) -> None:
+    """Show a message sealed, signed, receipted, proved, verified and opened."""
+    steps = Demo(os.urandom, lambda: int(time.time())).steps()
+    if as_json:
+        for step in steps:
+            typer.echo(json.dumps(asdict(step), ensure_ascii=False))
+        return
+    console = Console()
+    for number, step in enumerate(steps, start=1):
+        console.print(Text(f"{number}. {step.title}", style="bold"))
+        console.print(Text(f"   {step.says}"))
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        for name, value in step.values.items():
+            grid.add_row("  ", Text(name, style="cyan"), Text(value))
+        console.print(grid)
+        console.print()
+    console.print(Text("All checks passed.", style="green"))
+
+
+@app.command()
+def conformance() -> None:
+    """Answer conformance requests: one JSON object a line on standard input, one answer a line."""
+    raise typer.Exit(adapter.main())
+
+
+def main() -> None:
+    """Run the program."""
+    app(prog_name="veen")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Arguments of a request, taken out with their types checked."""
+
+from veen.core.errors import ProtocolError, VeenError
+from veen.core.kinds import hex_from_json
+from veen.core.types import JsonValue
+
+_U64_END = 1 << 64
+
+
+class UsageError(VeenError):
+    """The request itself is malformed: no answer of the library's is meant."""
+
+
+class Arguments:
+    """The fields of one request."""
+
+    def __init__(self, fields: dict[str, JsonValue]) -> None:
+        """Wrap the JSON object of a request."""
+        self._fields = fields
+
+    def json(self, name: str) -> JsonValue:
+        """Return a field as it is."""
+        if name not in self._fields:
+            raise UsageError(f"{name} is missing")
+        return self._fields[name]
+
+    def hex(self, name: str) -> bytes:
+        """Return a field of lowercase hex as bytes."""
+        return _hex(self.json(name), name)
+
+    def hex_or_none(self, name: str) -> bytes | None:
+        """Return a field of lowercase hex, or None if it is null or not there."""
+        value = self._fields.get(name)
+        return None if value is None else _hex(value, name)
+
+    def key(self, name: str) -> bytes:
+        """Return a 32-byte seed or key."""
+        return _key(self.hex(name), name)
+
+    def keys(self, name: str) -> list[bytes]:
+        """Return a list of 32-byte seeds or keys."""
+        return [_key(item, name) for item in self.hexes(name)]
+
+    def hexes(self, name: str) -> list[bytes]:
+        """Return a list of byte strings."""
+        return [_hex(item, name) for item in self._list(name)]
+
+    def uint(self, name: str) -> int:
+        """Return an unsigned integer."""
+        return _uint(self.json(name), name)
+
+    def uints_or_none(self, name: str) -> list[int] | None:
+        """Return a list of unsigned integers, or None if it is null."""
+        if self.json(name) is None:
+            return None
+        return [_uint(item, name) for item in self._list(name)]
+
+    def text(self, name: str) -> str:
+        """Return a text that has a UTF-8 form."""
+        value = self.json(name)
+        if not isinstance(value, str) or not _has_utf8(value):
+            raise UsageError(f"{name} must be text")
+        return value
+
+    def _list(self, name: str) -> list[JsonValue]:
+        value = self.json(name)
+        if not isinstance(value, list):
+            raise UsageError(f"{name} must be a list")
+        return value
+
+
+def _has_utf8(value: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def _hex(value: JsonValue, name: str) -> bytes:
+    try:
+        return hex_from_json(value)
+    except ProtocolError:
+        raise UsageError(f"{name} must be lowercase hex") from None
+
+
+def _key(value: bytes, name: str) -> bytes:
+    if len(value) != 32:
+        raise UsageError(f"{name} must have 32 bytes")
+    return value
+
+
+def _uint(value: JsonValue, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _U64_END:
+        raise UsageError(f"{name} must be an unsigned 64-bit integer")
+    return value

@@ -1,0 +1,204 @@
+"""Requests and responses of the data plane, ``/v1`` (001 section 10.4)."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from veen.core.checkpoint import Checkpoint
+from veen.core.errors import Detail, ProtocolError
+from veen.core.kinds import B32, BOOL, TEXT, UINT, VER, ListOf
+from veen.core.limits import DEFAULT_LIMITS, Limits
+from veen.core.msg import Msg
+from veen.core.proof import MmrProof
+from veen.core.receipt import Receipt
+from veen.core.shapes import Field, MapShape
+from veen.core.types import JsonValue, Label
+from veen.core.wire import Nested, Wire
+
+_VER = Field("ver", VER, key=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitRequest(Wire):
+    """Submit one message; faults have the codes of admission, also those of the envelope (C-69)."""
+
+    OVERSIZE: ClassVar = Detail.SIZE_PREFILTER
+    SHAPE: ClassVar = MapShape("submit_request", _VER, Field("msg", Nested(Msg), key=2))
+
+    msg: Msg
+
+    @classmethod
+    def max_bytes(cls, limits: Limits) -> int:
+        """Return the limit of row 1: exactly that on the message inside, by its canonical envelope (C-12)."""
+        return limits.max_submit_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitResponse(Wire):
+    """The receipt of an accepted message."""
+
+    SHAPE: ClassVar = MapShape(
+        "submit_response",
+        _VER,
+        Field("receipt", Nested(Receipt), key=2),
+        Field("server_version", TEXT, key=3, optional=True),
+    )
+
+    receipt: Receipt
+    server_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Query(Wire):
+    """A request other than submit: its faults are E.BAD_REQUEST (C-69)."""
+
+    @classmethod
+    def decode(cls, data: bytes, limits: Limits = DEFAULT_LIMITS) -> Self:
+        """Decode a request."""
+        try:
+            return super(_Query, cls).decode(data, limits)
+        except ProtocolError as error:
+            raise error.in_request() from None
+
+    @classmethod
+    def from_json(cls, value: JsonValue, limits: Limits = DEFAULT_LIMITS) -> Self:
+        """Parse the JSON form of a request."""
+        try:
+            return super(_Query, cls).from_json(value, limits)
+        except ProtocolError as error:
+            raise error.in_request() from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRequest(_Query):
+    """Read a range of a label."""
+
+    SHAPE: ClassVar = MapShape(
+        "stream_request",
+        _VER,
+        Field("label", B32, key=2),
+        Field("from_seq", UINT, key=3),
+        Field("to_seq", UINT, key=4, optional=True),
+        Field("max_items", UINT, key=5, optional=True),
+        Field("cursor", UINT, key=6, optional=True),
+        Field("with_receipts", BOOL, key=7, optional=True),
+        Field("with_mmr_proof", BOOL, key=8, optional=True),
+    )
+
+    label: Label
+    from_seq: int
+    to_seq: int | None = None
+    max_items: int | None = None
+    cursor: int | None = None
+    with_receipts: bool | None = None
+    with_mmr_proof: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamItem(Wire):
+    """One entry of a page."""
+
+    SHAPE: ClassVar = MapShape(
+        "stream_item",
+        Field("stream_seq", UINT, key=1),
+        Field("msg", Nested(Msg), key=2),
+        Field("receipt", Nested(Receipt), key=3, optional=True),
+    )
+
+    stream_seq: int
+    msg: Msg
+    receipt: Receipt | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamResponse(Wire):
+    """A page of a label, with one proof for its last item if asked for."""
+
+    SHAPE: ClassVar = MapShape(
+        "stream_response",
+        _VER,
+        Field("label", B32, key=2),
+        Field("from_seq", UINT, key=3),
+        Field("to_seq", UINT, key=4, optional=True),
+        Field("items", ListOf(Nested(StreamItem)), key=5),
+        Field("next_cursor", UINT, key=6, optional=True),
+        Field("mmr_proof", Nested(MmrProof), key=7, optional=True),
+        Field("server_version", TEXT, key=8, optional=True),
+    )
+
+    label: Label
+    from_seq: int
+    to_seq: int | None = None
+    items: tuple[StreamItem, ...]
+    next_cursor: int | None = None
+    mmr_proof: MmrProof | None = None
+    server_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptRequest(_Query):
+    """Fetch the receipt of an entry."""
+
+    SHAPE: ClassVar = MapShape(
+        "receipt_request", _VER, Field("label", B32, key=2), Field("stream_seq", UINT, key=3)
+    )
+
+    label: Label
+    stream_seq: int
+
+
+#: A receipt is answered in the same map as a submit.
+ReceiptResponse = SubmitResponse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofRequest(_Query):
+    """Fetch the inclusion proof of an entry, against the root of its own receipt."""
+
+    SHAPE: ClassVar = MapShape(
+        "proof_request", _VER, Field("label", B32, key=2), Field("stream_seq", UINT, key=3)
+    )
+
+    label: Label
+    stream_seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofResponse(Wire):
+    """An inclusion proof."""
+
+    SHAPE: ClassVar = MapShape(
+        "proof_response",
+        _VER,
+        Field("mmr_proof", Nested(MmrProof), key=2),
+        Field("server_version", TEXT, key=3, optional=True),
+    )
+
+    mmr_proof: MmrProof
+    server_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRequest(_Query):
+    """Fetch, or have made, the checkpoint of a prefix."""
+
+    SHAPE: ClassVar = MapShape(
+        "checkpoint_request", _VER, Field("label", B32, key=2), Field("upto_seq", UINT, key=3)
+    )
+
+    label: Label
+    upto_seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointResponse(Wire):
+    """A checkpoint."""
+
+    SHAPE: ClassVar = MapShape(
+        "checkpoint_response",
+        _VER,
+        Field("checkpoint", Nested(Checkpoint), key=2),
+        Field("server_version", TEXT, key=3, optional=True),
+    )
+
+    checkpoint: Checkpoint
+    server_version: str | None = None

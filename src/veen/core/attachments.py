@@ -1,0 +1,85 @@
+"""Attachments: content ids and their root (001 section 4.6; decisions C-08 to C-10).
+
+Attachment ciphertexts travel apart from the message and are addressed by coid = H(ciphertext).
+The hub never sees count or sizes; senders and readers check them.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from veen.core.errors import Detail, ProtocolError
+from veen.core.hashing import h, ht, tag_prefix
+from veen.core.limits import AEAD_TAG_BYTES, Limits
+from veen.core.mmr import Peaks
+from veen.core.types import Coid, NodeHash
+
+_NODE_TAG: Final = tag_prefix("veen/att-node")
+_ROOT_TAG: Final = "veen/att-root"
+
+
+def att_root(coids: Sequence[Coid]) -> bytes:
+    """Return the root over coids in index order.
+
+    Unlike the root of a log it is always hashed, for one peak and for none too (C-09).
+    """
+    peaks = Peaks.empty()
+    for coid in coids:
+        peaks = peaks.append(NodeHash(coid), tag=_NODE_TAG)
+    return ht(_ROOT_TAG, b"".join(peaks.hashes))
+
+
+#: The root of no attachments: headers leave it out, and if they do not it must be this (ATT-008).
+EMPTY_ATT_ROOT: Final = h(tag_prefix(_ROOT_TAG))
+
+
+def verify_root(declared: bytes | None, coids: Sequence[Coid]) -> None:
+    """Check the att_root of a payload header against the attachments at hand (invariant I5; row 8)."""
+    if declared is None and not coids:
+        return
+    if declared is None:
+        raise ProtocolError(Detail.ATT_ROOT, f"{len(coids)} attachments, and no att_root", field="att_root")
+    if declared != att_root(coids):
+        raise ProtocolError(Detail.ATT_ROOT, "att_root does not match the attachments", field="att_root")
+
+
+def check_sizes(sizes: Sequence[int], limits: Limits) -> None:
+    """Check the number of attachments and the plaintext size of each (ATT-010)."""
+    if len(sizes) > limits.max_attachments_per_msg:
+        raise ProtocolError(
+            Detail.FIELD_SIZE,
+            f"{len(sizes)} attachments, at most {limits.max_attachments_per_msg}",
+            field="attachments",
+            actual=len(sizes),
+            max_allowed=limits.max_attachments_per_msg,
+        )
+    for index, size in enumerate(sizes):
+        if size > limits.max_attachment_bytes:
+            raise ProtocolError(
+                Detail.FIELD_SIZE,
+                f"attachment {index} of {size} bytes exceeds {limits.max_attachment_bytes}",
+                field="attachments",
+                actual=size,
+                max_allowed=limits.max_attachment_bytes,
+            )
+
+
+def check_counts(sealed: Sequence[bytes], sizes: Sequence[int], limits: Limits) -> None:
+    """Check supplied ciphertexts against the plaintext sizes that the body declares (ATT-009)."""
+    check_sizes(sizes, limits)
+    if len(sealed) != len(sizes):
+        raise ProtocolError(
+            Detail.ATT_ROOT,
+            f"{len(sealed)} attachments supplied, {len(sizes)} declared",
+            field="attachments",
+            expected=len(sizes),
+            actual=len(sealed),
+        )
+    for index, (item, size) in enumerate(zip(sealed, sizes, strict=True)):
+        if len(item) != size + AEAD_TAG_BYTES:
+            raise ProtocolError(
+                Detail.ATT_ROOT,
+                f"attachment {index} has {len(item)} bytes, {size} and a tag declared",
+                field="attachments",
+                expected=size + AEAD_TAG_BYTES,
+                actual=len(item),
+            )

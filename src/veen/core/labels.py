@@ -1,0 +1,101 @@
+"""Identifiers of hubs, streams, schemas and labels; epochs (001 sections 2 and 12; C-30 to C-33)."""
+
+import re
+from typing import Final
+
+from veen.core.errors import Detail, ProtocolError
+from veen.core.hashing import HASH_BYTES, h, ht, u64be
+from veen.core.types import HubId, Label, RoutingKey, SchemaId, StreamId, VerifyKey
+
+_RAW_ID: Final = re.compile(r"[0-9a-fA-F]{64}")
+
+#: Schemas of the operation profiles hash their name under a prefix; all others hash the bare name.
+OPERATION_SCHEMAS: Final = frozenset(
+    {
+        "paid.operation.v1",
+        "access.grant.v1",
+        "access.revoke.v1",
+        "delegated.execution.v1",
+        "agreement.definition.v1",
+        "agreement.confirmation.v1",
+        "data.publication.v1",
+        "state.checkpoint.v1",
+        "recovery.request.v1",
+        "recovery.approval.v1",
+        "recovery.execution.v1",
+        "query.audit.v1",
+        "federation.mirror.v1",
+    }
+)
+
+
+def sized(value: bytes, name: str) -> bytes:
+    """Return a 32-byte identifier, or refuse one of another length."""
+    if len(value) != HASH_BYTES:
+        raise ProtocolError(
+            Detail.FIELD_SIZE,
+            f"{name} of {len(value)} bytes instead of {HASH_BYTES}",
+            field=name,
+            expected=HASH_BYTES,
+            actual=len(value),
+        )
+    return value
+
+
+def _utf8(name: str) -> bytes:
+    try:
+        return name.encode()
+    except UnicodeEncodeError:
+        raise ProtocolError(Detail.VALUE, "a name must have a UTF-8 form", field="name") from None
+
+
+def hub_id(first_key: VerifyKey) -> HubId:
+    """Return the id of a hub identity: of its first key, for ever, also after rotation (C-30)."""
+    return HubId(ht("veen/hub-id", sized(first_key, "hub_pk")))
+
+
+def routing_key(hub: HubId) -> RoutingKey:
+    """Return the public salt of a hub's labels."""
+    return RoutingKey(ht("veen/routing_key", sized(hub, "hub_id")))
+
+
+def stream_id(name: str) -> StreamId:
+    """Return the id of a stream name; a name of 64 hex digits is the id itself."""
+    if _RAW_ID.fullmatch(name):
+        return StreamId(bytes.fromhex(name))
+    return StreamId(h(_utf8(name)))
+
+
+def schema_id(name: str) -> SchemaId:
+    """Return the id of a schema name."""
+    prefix = "veen/schema:" if name in OPERATION_SCHEMAS else ""
+    return SchemaId(h(_utf8(prefix + name)))
+
+
+def label(routing: RoutingKey, stream: StreamId, epoch: int) -> Label:
+    """Return the label of a stream in an epoch: what the hub orders by."""
+    preimage = sized(routing, "routing_key") + sized(stream, "stream_id") + u64be(epoch)
+    return Label(ht("veen/label", preimage))
+
+
+def authorize_label(hub: HubId) -> Label:
+    """Return the reserved label of the log of authorized tokens (C-53)."""
+    return Label(ht("veen/authorize", sized(hub, "hub_id")))
+
+
+def control_label(hub: HubId) -> Label:
+    """Return the reserved label of the log of control records (C-107)."""
+    return Label(ht("veen/control", sized(hub, "hub_id")))
+
+
+def epoch_at(unix_sec: int, epoch_sec: int) -> int:
+    """Return the epoch of a time; without rotation there is only epoch 0."""
+    return unix_sec // epoch_sec if epoch_sec else 0
+
+
+def epoch_window(epoch: int, epoch_sec: int, max_skew_sec: int) -> range:
+    """Return the epochs that are valid while ``epoch`` is the current one (C-33)."""
+    if epoch_sec == 0:
+        return range(1)
+    tolerance = max_skew_sec // epoch_sec
+    return range(max(0, epoch - tolerance), epoch + tolerance + 1)

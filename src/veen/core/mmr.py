@@ -1,0 +1,135 @@
+"""Merkle Mountain Ranges: append, peaks, root, and where nodes stand (001 section 5.1; decision C-20).
+
+A range of n leaves is a row of perfect trees, one for each set bit of n, the oldest and highest first.
+Its *peaks* are their tops, listed by increasing height: newest first. Node (height, index) covers the
+leaves index * 2^height to (index + 1) * 2^height - 1, counted from 0.
+
+Nodes are numbered in the order in which appends complete them, so that a node store is an append-only
+file: leaf n (from 1) completes 1 + ctz(n) nodes, one per height.
+
+    position  0  1  2  3  4  5  6  7 ...
+    height    0  0  1  0  0  1  2  0 ...      (leaf 1, leaf 2 and its parent, leaf 3, leaf 4 and two more)
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from veen.core.errors import Detail, ProtocolError
+from veen.core.hashing import HASH_BYTES, U64_MAX, tag_prefix
+from veen.core.types import NodeHash
+
+_NODE_TAG: Final = tag_prefix("veen/mmr-node")
+_ROOT_TAG: Final = tag_prefix("veen/mmr-root")
+
+#: Reads the node at a position; storage passes its node store, tests a list.
+ReadNode = Callable[[int], NodeHash]
+
+
+def parent(left: bytes, right: bytes) -> NodeHash:
+    """Return the node above two siblings; ``left`` is the older one."""
+    return NodeHash(sha256(_NODE_TAG + left + right).digest())
+
+
+def fold_peaks(peaks: tuple[NodeHash, ...]) -> NodeHash:
+    """Return the root over a complete list of peaks: a lone peak itself, else their hash (C-21)."""
+    assert peaks, "an empty range has no root (C-26)"
+    if len(peaks) == 1:
+        return peaks[0]
+    return NodeHash(sha256(_ROOT_TAG + b"".join(peaks)).digest())
+
+
+def peak_heights(size: int) -> list[int]:
+    """Return the heights of the peaks of a range of ``size`` leaves, increasing."""
+    return [height for height in range(size.bit_length()) if size >> height & 1]
+
+
+def trailing_zeros(value: int) -> int:
+    """Return how many zero bits a positive number ends with."""
+    return (value & -value).bit_length() - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """A range reduced to what appending and proving need: its size and its peaks."""
+
+    size: int
+    hashes: tuple[NodeHash, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse a list of peaks that no range of this size has."""
+        if not 0 <= self.size <= U64_MAX or len(self.hashes) != self.size.bit_count():
+            raise ProtocolError(
+                Detail.PROOF_PEAKS, f"{len(self.hashes)} peaks do not make a range of {self.size} leaves"
+            )
+        if any(len(peak) != HASH_BYTES for peak in self.hashes):
+            raise ProtocolError(Detail.FIELD_SIZE, "a peak has 32 bytes", field="peaks")
+
+    @classmethod
+    def empty(cls) -> "Peaks":
+        """Return the range without leaves."""
+        return cls(0, ())
+
+    def append(self, leaf: bytes, tag: bytes = _NODE_TAG) -> "Peaks":
+        """Return the range with one more leaf; at most 64 hashes, two on average."""
+        *_, last = self._completed(leaf, tag)
+        size = self.size + 1
+        return Peaks(size, (last, *self.hashes[trailing_zeros(size) :]))
+
+    def completed(self, leaf: bytes) -> list[NodeHash]:
+        """Return the nodes that appending ``leaf`` completes, leaf first: what a node store writes."""
+        return list(self._completed(leaf, _NODE_TAG))
+
+    def _completed(self, leaf: bytes, tag: bytes) -> Iterator[NodeHash]:
+        if len(leaf) != HASH_BYTES:  # of any other length, left || right could be split in two ways
+            raise ProtocolError(Detail.FIELD_SIZE, f"leaf of {len(leaf)} bytes instead of {HASH_BYTES}")
+        node = NodeHash(leaf)
+        yield node
+        # A peak merges with the new node as long as both have the same height: once per trailing zero.
+        for peak in self.hashes[: trailing_zeros(self.size + 1)]:
+            node = NodeHash(sha256(tag + peak + node).digest())
+            yield node
+
+    @property
+    def root(self) -> NodeHash:
+        """The root; there is none before the first leaf."""
+        if not self.hashes:
+            raise ProtocolError(Detail.PROOF_SEQ, "an empty range has no root")
+        return fold_peaks(self.hashes)
+
+
+def complete_nodes(leaves: Iterable[bytes]) -> list[NodeHash]:
+    """Return all nodes over ``leaves`` by position: a node store in memory."""
+    nodes: list[NodeHash] = []
+    peaks = Peaks.empty()
+    for leaf in leaves:
+        nodes += peaks.completed(leaf)
+        peaks = peaks.append(leaf)
+    return nodes
+
+
+def node_count(size: int) -> int:
+    """Return how many nodes a range of ``size`` leaves has completed."""
+    return 2 * size - size.bit_count()
+
+
+def node_position(height: int, index: int) -> int:
+    """Return the position of a node in completion order."""
+    last_leaf = (index + 1) << height
+    return node_count(last_leaf - 1) + height
+
+
+def leaf_position(seq: int) -> int:
+    """Return the position of the leaf with sequence number ``seq``, from 1."""
+    return node_position(0, seq - 1)
+
+
+def peak_positions(size: int) -> list[int]:
+    """Return where the peaks of a range stand, by increasing height."""
+    return [node_position(height, (size >> height) - 1) for height in peak_heights(size)]
+
+
+def read_peaks(read: ReadNode, size: int) -> Peaks:
+    """Return the peaks of a prefix of ``size`` leaves from its nodes: O(log n) reads."""
+    return Peaks(size, tuple(read(position) for position in peak_positions(size)))

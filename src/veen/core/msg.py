@@ -1,0 +1,119 @@
+"""MSG: what a client submits (001 sections 4.1 and 4.2)."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Final, Self
+
+from veen.core import ed25519
+from veen.core.context import MsgContext
+from veen.core.errors import Detail, ProtocolError
+from veen.core.hashing import h, tag_prefix, u64be
+from veen.core.kinds import B32, B32_OR_NULL, B64, CIPHERTEXT, UINT, VER
+from veen.core.limits import Limits
+from veen.core.shapes import ENCODED, ArrayShape, Field
+from veen.core.types import AuthRef, Label, LeafHash, ProfileId, Signature, VerifyKey
+from veen.core.wire import Wire
+
+_SIG_TAG: Final = tag_prefix("veen/sig")
+_LEAF_TAG: Final = tag_prefix("veen/leaf")
+#: The signature field on the wire: a two-byte head and 64 bytes.
+_SIG_BYTES: Final = 66
+_ARRAY_9: Final = b"\x89"
+_ARRAY_10: Final = b"\x8a"
+_SIG_HEAD: Final = b"\x58\x40"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Msg(Wire):
+    """A signed, sealed message on its way to a label."""
+
+    OVERSIZE: ClassVar = Detail.SIZE_PREFILTER
+    SHAPE: ClassVar = ArrayShape(
+        "MSG",
+        Field("ver", VER),
+        Field("profile_id", B32),
+        Field("label", B32),
+        Field("client_id", B32),
+        Field("client_seq", UINT),
+        Field("prev_ack", UINT),
+        Field("auth_ref", B32_OR_NULL),
+        Field("ct_hash", B32),
+        Field("ciphertext", CIPHERTEXT),
+        Field("sig", B64),
+    )
+
+    profile_id: ProfileId
+    label: Label
+    client_id: VerifyKey
+    client_seq: int
+    prev_ack: int
+    auth_ref: AuthRef | None
+    ct_hash: bytes
+    ciphertext: bytes
+    sig: Signature
+
+    @classmethod
+    def max_bytes(cls, limits: Limits) -> int:
+        """Return the limit on a message, padding included (MSG-010)."""
+        return limits.max_msg_bytes
+
+    @classmethod
+    def sign(cls, key: ed25519.SigningKey, context: MsgContext, ciphertext: bytes) -> Self:
+        """Sign a ciphertext that was sealed in this context; the key must be the context's client."""
+        if key.public_key != context.client_id:
+            msg = "the signing key is not the client of this context"
+            raise ValueError(msg)
+        raw = cls.SHAPE.lower(
+            {
+                "ver": 1,
+                "profile_id": context.profile_id,
+                "label": context.label,
+                "client_id": context.client_id,
+                "client_seq": context.client_seq,
+                "prev_ack": context.prev_ack,
+                "auth_ref": context.auth_ref,
+                "ct_hash": h(ciphertext),
+                "ciphertext": ciphertext,
+            }
+        )
+        cls.SHAPE.check(raw, None)
+        signed = cls.SHAPE.write_fields(raw, len(raw))
+        raw["sig"] = key.sign(h(_SIG_TAG + _ARRAY_9 + signed))
+        raw[ENCODED] = _ARRAY_10 + signed + _SIG_HEAD + raw["sig"]
+        return cls._lift(raw)
+
+    def signing_digest(self) -> bytes:
+        """Return the 32 bytes that are signed: the message as an array of its first nine fields (C-05)."""
+        # The encoding is canonical, so dropping the last field is a slice and a shorter array head.
+        return h(_SIG_TAG + _ARRAY_9 + self.encode()[1:-_SIG_BYTES])
+
+    @property
+    def context(self) -> MsgContext:
+        """What sealing bound this message to."""
+        return MsgContext(
+            profile_id=self.profile_id,
+            label=self.label,
+            client_id=self.client_id,
+            client_seq=self.client_seq,
+            prev_ack=self.prev_ack,
+            auth_ref=self.auth_ref,
+        )
+
+    @property
+    def leaf_hash(self) -> LeafHash:
+        """The leaf of this message in its label's MMR, which is also its msg_id (invariant I2)."""
+        preimage = self.label + self.profile_id + self.ct_hash + self.client_id + u64be(self.client_seq)
+        return LeafHash(h(_LEAF_TAG + preimage))
+
+    def verify_ct_hash(self) -> None:
+        """Check that ct_hash is the hash of the ciphertext (invariant I1; row 7)."""
+        if h(self.ciphertext) != self.ct_hash:
+            raise ProtocolError(Detail.CT_HASH, "ct_hash is not the hash of the ciphertext", field="ct_hash")
+
+    def verify_signature(self) -> None:
+        """Check the client's signature (row 9)."""
+        ed25519.verify(self.client_id, self.signing_digest(), self.sig)
+
+    def verify(self) -> None:
+        """Check all that a message proves by itself: ciphertext hash, then signature."""
+        self.verify_ct_hash()
+        self.verify_signature()

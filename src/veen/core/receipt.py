@@ -1,0 +1,96 @@
+"""RECEIPT: the hub's signed word that a message is in the log (001 section 4.3)."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Final, Self
+
+from veen.core import ed25519
+from veen.core.errors import Detail, ProtocolError
+from veen.core.hashing import h, tag_prefix
+from veen.core.kinds import B32, B64, UINT, VER
+from veen.core.msg import Msg
+from veen.core.shapes import ENCODED, ArrayShape, Field
+from veen.core.types import Label, LeafHash, NodeHash, Signature, VerifyKey
+from veen.core.wire import Wire
+
+_SIG_TAG: Final = tag_prefix("veen/sig")
+_ARRAY_6: Final = b"\x86"
+_ARRAY_7: Final = b"\x87"
+_SIG_HEAD: Final = b"\x58\x40"
+_SIG_BYTES: Final = 66
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt(Wire):
+    """A position in a label's log, the root after it, and when."""
+
+    SHAPE: ClassVar = ArrayShape(
+        "RECEIPT",
+        Field("ver", VER),
+        Field("label", B32),
+        Field("stream_seq", UINT),
+        Field("leaf_hash", B32),
+        Field("mmr_root", B32),
+        Field("hub_ts", UINT),
+        Field("hub_sig", B64),
+    )
+
+    label: Label
+    stream_seq: int
+    leaf_hash: LeafHash
+    mmr_root: NodeHash
+    hub_ts: int
+    hub_sig: Signature
+
+    def _validate(self) -> None:
+        if self.stream_seq == 0:
+            raise ProtocolError(Detail.VALUE, "stream_seq counts from 1", field="stream_seq")
+
+    @classmethod
+    def sign(
+        cls,
+        key: ed25519.SigningKey,
+        *,
+        label: Label,
+        stream_seq: int,
+        leaf_hash: LeafHash,
+        mmr_root: NodeHash,
+        hub_ts: int,
+    ) -> Self:
+        """Sign a receipt with the hub's key."""
+        raw = cls.SHAPE.lower(
+            {
+                "ver": 1,
+                "label": label,
+                "stream_seq": stream_seq,
+                "leaf_hash": leaf_hash,
+                "mmr_root": mmr_root,
+                "hub_ts": hub_ts,
+            }
+        )
+        cls.SHAPE.check(raw, None)
+        signed = cls.SHAPE.write_fields(raw, len(raw))
+        raw["hub_sig"] = key.sign(h(_SIG_TAG + _ARRAY_6 + signed))
+        raw[ENCODED] = _ARRAY_7 + signed + _SIG_HEAD + raw["hub_sig"]
+        return cls._lift(raw)
+
+    def signing_digest(self) -> bytes:
+        """Return the 32 bytes that are signed: the receipt as an array of its first six fields (C-05)."""
+        return h(_SIG_TAG + _ARRAY_6 + self.encode()[1:-_SIG_BYTES])
+
+    def verify_signature(self, hub_pk: VerifyKey) -> None:
+        """Check the hub's signature."""
+        ed25519.verify(hub_pk, self.signing_digest(), self.hub_sig)
+
+    def verify_msg(self, msg: Msg) -> None:
+        """Check that this is the receipt of ``msg``: same label, its leaf (invariant I2)."""
+        if self.label != msg.label:
+            raise ProtocolError(Detail.LEAF_HASH, "receipt and message have different labels", field="label")
+        if self.leaf_hash != msg.leaf_hash:
+            raise ProtocolError(
+                Detail.LEAF_HASH, "leaf_hash is not the one of the message", field="leaf_hash"
+            )
+
+    def contradicts(self, other: "Receipt") -> bool:
+        """Tell whether two receipts can not both be true: equivocation, if both are signed (RCPT-009)."""
+        same_place = (self.label, self.stream_seq) == (other.label, other.stream_seq)
+        return same_place and (self.leaf_hash, self.mmr_root) != (other.leaf_hash, other.mmr_root)

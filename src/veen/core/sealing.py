@@ -1,0 +1,201 @@
+"""Ciphertext: seal for a reader, open as one (001 sections 4.2 and 4.6; decisions C-06 to C-12).
+
+offset          bytes      what
+0               32         enc, the ephemeral X25519 public key of this message
+32              4          hdr_len, big-endian
+36              4          body_len, big-endian
+40              hdr_len    payload header, sealed by HPKE
+40 + hdr_len    body_len   body, sealed under an exported key
+then                       zeros up to a multiple of pad_block
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from nacl.bindings import (
+    crypto_aead_xchacha20poly1305_ietf_decrypt as aead_decrypt,
+)
+from nacl.bindings import (
+    crypto_aead_xchacha20poly1305_ietf_encrypt as aead_encrypt,
+)
+from nacl.exceptions import CryptoError
+
+from veen.core import attachments as att
+from veen.core import hpke
+from veen.core.context import MsgContext, attachment_nonce
+from veen.core.errors import Detail, ProtocolError
+from veen.core.hashing import h, u32be, u64be
+from veen.core.kinds import check_envelope
+from veen.core.limits import DEFAULT_LIMITS, ENVELOPE_HEAD_BYTES, Limits
+from veen.core.msg import Msg
+from veen.core.payload import PayloadHeader
+from veen.core.types import Coid, RandomBytes, ReaderPublicKey, ReaderSecretKey
+
+_BODY_KEY: Final = b"veen/body-k"
+_ATT_KEY: Final = b"veen/att-k"
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A ciphertext taken apart, nothing of it opened yet."""
+
+    enc: bytes
+    hdr: bytes
+    body: bytes
+    padding: bytes
+
+    @classmethod
+    def parse(cls, ciphertext: bytes, limits: Limits = DEFAULT_LIMITS) -> "Envelope":
+        """Take a ciphertext apart by its own lengths (row 4)."""
+        check_envelope(ciphertext, limits)
+        hdr_end = ENVELOPE_HEAD_BYTES + int.from_bytes(ciphertext[32:36], "big")
+        body_end = hdr_end + int.from_bytes(ciphertext[36:40], "big")
+        return cls(
+            enc=ciphertext[:32],
+            hdr=ciphertext[ENVELOPE_HEAD_BYTES:hdr_end],
+            body=ciphertext[hdr_end:body_end],
+            padding=ciphertext[body_end:],
+        )
+
+    def verify_padding(self, pad_block: int) -> None:
+        """Check that what follows the body is zeros up to a multiple of ``pad_block`` (row 6a, C-11)."""
+        size = ENVELOPE_HEAD_BYTES + len(self.hdr) + len(self.body) + len(self.padding)
+        if self.padding.count(0) != len(self.padding):
+            raise ProtocolError(Detail.CT_PADDING, "padding has a non-zero byte", field="ciphertext")
+        if pad_block > 0 and size % pad_block:
+            raise ProtocolError(
+                Detail.CT_PADDING,
+                f"ciphertext of {size} bytes is not a multiple of {pad_block}",
+                field="ciphertext",
+                expected=pad_block,
+                actual=size,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What sealing gives: a ciphertext to sign, and sealed attachments to store by their coid."""
+
+    ciphertext: bytes
+    attachments: tuple[bytes, ...] = ()
+    coids: tuple[Coid, ...] = ()
+    att_root: bytes | None = None
+
+    @property
+    def ct_hash(self) -> bytes:
+        """The hash of the ciphertext, padding included."""
+        return h(self.ciphertext)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a reader gets out of a message."""
+
+    header: PayloadHeader
+    body: bytes
+    _context: hpke.Context = field(repr=False)
+    _aad: bytes = field(repr=False)
+
+    def open_attachments(
+        self, sealed: Sequence[bytes], sizes: Sequence[int], limits: Limits = DEFAULT_LIMITS
+    ) -> tuple[bytes, ...]:
+        """Open all attachments of the message; ``sizes`` are those that its body declares (ATT-009)."""
+        att.check_counts(sealed, sizes, limits)
+        att.verify_root(self.header.att_root, [Coid(h(item)) for item in sealed])
+        return tuple(self.open_attachment(index, item) for index, item in enumerate(sealed))
+
+    def open_attachment(self, index: int, sealed: bytes) -> bytes:
+        """Open one attachment by its index, for readers that do not want all of them."""
+        try:
+            return aead_decrypt(
+                sealed, b"", attachment_nonce(self._aad, index), _att_key(self._context, index)
+            )
+        except (CryptoError, ValueError):  # ValueError: shorter than a tag
+            raise ProtocolError(Detail.ATT_AEAD, f"attachment {index} does not open with this key") from None
+
+
+def _att_key(context: hpke.Context, index: int) -> bytes:
+    return context.export(_ATT_KEY + u64be(index))
+
+
+def pad(ciphertext: bytes, pad_block: int, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """Append zeros up to a multiple of ``pad_block``; 0 means none."""
+    if pad_block < 0:
+        raise ProtocolError(Detail.VALUE, f"pad_block {pad_block} is negative", field="pad_block")
+    missing = -len(ciphertext) % pad_block if pad_block else 0
+    if (
+        len(ciphertext) + missing > limits.max_msg_bytes
+    ):  # a profile may name any block: allocate nothing for it
+        raise ProtocolError(
+            Detail.FIELD_SIZE,
+            f"padded ciphertext of {len(ciphertext) + missing} bytes exceeds {limits.max_msg_bytes}",
+            field="ciphertext",
+            max_allowed=limits.max_msg_bytes,
+        )
+    return ciphertext + bytes(missing)
+
+
+def seal(
+    context: MsgContext,
+    *,
+    recipient: ReaderPublicKey,
+    header: PayloadHeader,
+    body: bytes,
+    pad_block: int,
+    random: RandomBytes,
+    attachments: Sequence[bytes] = (),
+    limits: Limits = DEFAULT_LIMITS,
+) -> Sealed:
+    """Seal a header, a body and attachments for one reader key.
+
+    Each call draws a fresh ephemeral key: a message that is built anew is sealed anew (C-07).
+    The header's att_root is filled in from the attachments.
+    """
+    _check_plain_sizes(body, attachments, limits)
+    enc, ctx = hpke.setup_sender(recipient, ReaderSecretKey(random(hpke.KEY_BYTES)))
+    aad = context.aad()
+    sealed = tuple(
+        aead_encrypt(item, b"", attachment_nonce(aad, index), _att_key(ctx, index))
+        for index, item in enumerate(attachments)
+    )
+    coids = tuple(Coid(h(item)) for item in sealed)
+    if sealed and header.att_root is None:
+        header = replace(header, att_root=att.att_root(coids))
+    else:
+        att.verify_root(header.att_root, coids)
+    sealed_hdr = ctx.seal(aad, header.encode())
+    sealed_body = aead_encrypt(body, aad, context.body_nonce(), ctx.export(_BODY_KEY))
+    lengths = u32be(len(sealed_hdr)) + u32be(len(sealed_body))
+    ciphertext = pad(enc + lengths + sealed_hdr + sealed_body, pad_block, limits)
+    check_envelope(ciphertext, limits)
+    return Sealed(ciphertext, sealed, coids, header.att_root)
+
+
+def _check_plain_sizes(body: bytes, attachments: Sequence[bytes], limits: Limits) -> None:
+    """Refuse what no reader would accept before any work is done for it."""
+    if len(body) > limits.max_plain_body_bytes:
+        raise ProtocolError(
+            Detail.FIELD_SIZE,
+            f"body of {len(body)} bytes exceeds {limits.max_plain_body_bytes}",
+            field="body",
+            actual=len(body),
+            max_allowed=limits.max_plain_body_bytes,
+        )
+    att.check_sizes([len(item) for item in attachments], limits)
+
+
+def open_msg(msg: Msg, secret: ReaderSecretKey, *, pad_block: int, limits: Limits = DEFAULT_LIMITS) -> Opened:
+    """Open a message with a reader key. Verify message and receipt first: opening proves no origin."""
+    envelope = Envelope.parse(msg.ciphertext, limits)  # rows 4, 6a and 7, in admission's order
+    envelope.verify_padding(pad_block)
+    msg.verify_ct_hash()
+    context = msg.context
+    aad = context.aad()
+    ctx = hpke.setup_receiver(envelope.enc, secret)
+    header = PayloadHeader.decode(ctx.open(aad, envelope.hdr), limits)
+    try:
+        body = aead_decrypt(envelope.body, aad, context.body_nonce(), ctx.export(_BODY_KEY))
+    except (CryptoError, ValueError):  # ValueError: shorter than a tag
+        raise ProtocolError(Detail.BODY_AEAD, "body does not open with this key") from None
+    return Opened(header, body, ctx, aad)

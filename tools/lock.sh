@@ -1,0 +1,25 @@
+#!/bin/sh
+# Write both lock files from pyproject.toml: names, versions and hashes for Linux on x86_64 and aarch64 and every
+# Python from 3.11 on, without the name of any host. Versions already locked are kept where they still fit;
+#
+#   make lock ARGS=--upgrade
+#
+# moves all of them. Releases younger than a week are not considered: a bad one is usually noticed by then.
+set -eu
+
+cd "$(dirname "$0")/.."
+uv=${UV:-uv}
+command -v "$uv" >/dev/null 2>&1 || {
+    echo "make lock needs uv: pip install uv, or set UV=/path/to/uv" >&2
+    exit 1
+}
+
+compile() {
+    "$uv" pip compile --quiet --universal --python-version 3.11 --exclude-newer '7 days' \
+        --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links "$@" >/dev/null
+}
+
+# The build tools come first; packages that are in both locks must have one version.
+compile --group build --output-file requirements-build.lock "$@"
+compile pyproject.toml --all-extras --constraint requirements-build.lock --output-file requirements.lock "$@"
+grep -c '==' requirements-build.lock requirements.lock
