@@ -45,29 +45,30 @@ class Subjects:
         self.reader_sk = ReaderSecretKey(os.urandom(32))
         self.reader_pk = hpke.public_key(self.reader_sk)
         self.header = PayloadHeader(schema=labels.schema_id("chat.v1"))
-        self.context = MsgContext(
-            profile_id=PROFILE.profile_id,
-            label=labels.label(
-                labels.routing_key(labels.hub_id(self.key.public_key)), labels.stream_id("b"), 0
-            ),
+        self.profile_id = PROFILE.profile_id
+        routing = labels.routing_key(labels.hub_id(self.key.public_key))
+        self.label = labels.label(routing, labels.stream_id("bench"), 0)
+        self.msg = self._message(pad_block=0, body=bytes(278))
+        assert 590 <= len(self.msg.encode()) <= 610, "the target names a message of 600 bytes"
+
+    def _message(self, pad_block: int, body: bytes) -> Msg:
+        context = MsgContext(
+            profile_id=self.profile_id,
+            label=self.label,
             client_id=self.key.public_key,
             client_seq=1000,
             prev_ack=999,
             auth_ref=None,
         )
-        self.msg = self._message(pad_block=0, body=bytes(278))
-        assert 590 <= len(self.msg.encode()) <= 610, "the target names a message of 600 bytes"
-
-    def _message(self, pad_block: int, body: bytes) -> Msg:
         sealed = seal(
-            self.context,
+            context,
             recipient=self.reader_pk,
             header=self.header,
             body=body,
             pad_block=pad_block,
             random=os.urandom,
         )
-        return Msg.sign(self.key, self.context, sealed.ciphertext)
+        return Msg.sign(self.key, context, sealed.ciphertext)
 
     def works(self) -> dict[str, Work]:
         """Return everything that is timed, by name."""
@@ -98,7 +99,7 @@ class Subjects:
         data = self.msg.encode()
         receipt = Receipt.sign(
             self.key,
-            label=self.context.label,
+            label=self.label,
             stream_seq=1000,
             leaf_hash=self.msg.leaf_hash,
             mmr_root=NodeHash(os.urandom(32)),

@@ -21,9 +21,9 @@ from veen.core.limits import PROTOCOL_MAXIMA, REASONS, Limits
 from veen.core.msg import Msg
 from veen.core.payload import PayloadHeader
 from veen.core.profile import Profile
-from veen.core.proof import MmrProof, Step
+from veen.core.proof import STEP_SHAPE, MmrProof, Step
 from veen.core.receipt import Receipt
-from veen.core.shapes import ArrayShape
+from veen.core.shapes import ArrayShape, MapShape
 from veen.core.wire import Wire
 
 ROOT = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -36,7 +36,6 @@ WIRE_OBJECTS: tuple[type[Wire], ...] = (
     Checkpoint,
     PayloadHeader,
     MmrProof,
-    Step,
     ConsistencyProof,
     CapToken,
     Allow,
@@ -149,7 +148,10 @@ Derived rules:
 
 
 def _object(cls: type[Wire]) -> str:
-    shape = cls.SHAPE
+    return _shape(cls.SHAPE, cls.__doc__)
+
+
+def _shape(shape: ArrayShape | MapShape, doc: str | None) -> str:
     is_array = isinstance(shape, ArrayShape)
     rows = (
         (
@@ -160,10 +162,10 @@ def _object(cls: type[Wire]) -> str:
         )
         for index, field in enumerate(shape.fields)
     )
-    doc = (cls.__doc__ or "").strip().splitlines()[0]
+    summary = (doc or "").strip().splitlines()[0]
     kind = "array" if is_array else "map"
     table = _table(("index" if is_array else "key", "field", "type", ""), rows)
-    return f"### {shape.name}\n\nA CBOR {kind}. {doc}\n\n{table}"
+    return f"### {shape.name}\n\nA CBOR {kind}. {summary}\n\n{table}"
 
 
 def wire_page() -> str:
@@ -180,6 +182,7 @@ values are computed is in [formulas](formulas.md).
 """
     ]
     parts += map(_object, WIRE_OBJECTS)
+    parts.append(_shape(STEP_SHAPE, Step.__doc__))
     parts.append("## Requests and responses of `/v1`\n\n`receipt` answers in the same map as `submit`.\n")
     parts += map(_object, API_OBJECTS)
     parts.append("## Objects in files\n")

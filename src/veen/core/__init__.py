@@ -37,7 +37,7 @@ from veen.core.payload import PayloadHeader
 from veen.core.profile import Profile
 from veen.core.proof import MmrProof, prove_inclusion
 from veen.core.receipt import Receipt
-from veen.core.sealing import Opened, Sealed, open_msg, seal
+from veen.core.sealing import Opened, Sealed, Sealer, open_msg, seal
 from veen.core.structural import check_structure
 
 __all__ = [
@@ -72,6 +72,7 @@ __all__ = [
     "ReceiptRequest",
     "ReceiptResponse",
     "Sealed",
+    "Sealer",
     "SigningKey",
     "Stage",
     "StreamItem",

@@ -42,30 +42,26 @@ def verify_root(declared: bytes | None, coids: Sequence[Coid]) -> None:
         raise ProtocolError(Detail.ATT_ROOT, "att_root does not match the attachments", field="att_root")
 
 
-def check_sizes(sizes: Sequence[int], limits: Limits) -> None:
-    """Check the number of attachments and the plaintext size of each (ATT-010)."""
-    if len(sizes) > limits.max_attachments_per_msg:
-        raise ProtocolError(
-            Detail.FIELD_SIZE,
-            f"{len(sizes)} attachments, at most {limits.max_attachments_per_msg}",
-            field="attachments",
-            actual=len(sizes),
-            max_allowed=limits.max_attachments_per_msg,
-        )
-    for index, size in enumerate(sizes):
-        if size > limits.max_attachment_bytes:
+def check_size(index: int, size: int, limits: Limits) -> None:
+    """Check the plaintext size of an attachment, and that there may be as many (ATT-010)."""
+    for what, actual, allowed in (
+        ("number of attachments", index + 1, limits.max_attachments_per_msg),
+        (f"size of attachment {index}", size, limits.max_attachment_bytes),
+    ):
+        if actual > allowed:
             raise ProtocolError(
                 Detail.FIELD_SIZE,
-                f"attachment {index} of {size} bytes exceeds {limits.max_attachment_bytes}",
+                f"{what} exceeds {allowed}",
                 field="attachments",
-                actual=size,
-                max_allowed=limits.max_attachment_bytes,
+                actual=actual,
+                max_allowed=allowed,
             )
 
 
 def check_counts(sealed: Sequence[bytes], sizes: Sequence[int], limits: Limits) -> None:
     """Check supplied ciphertexts against the plaintext sizes that the body declares (ATT-009)."""
-    check_sizes(sizes, limits)
+    for index, size in enumerate(sizes):
+        check_size(index, size, limits)
     if len(sealed) != len(sizes):
         raise ProtocolError(
             Detail.ATT_ROOT,

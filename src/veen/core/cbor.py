@@ -38,6 +38,9 @@ _INDEFINITE: Final = 31
 #: Additional information 24..27 -> (bytes of the argument, smallest argument that needs them).
 _WIDTHS: Final = {24: (1, 24), 25: (2, 1 << 8), 26: (4, 1 << 16), 27: (8, 1 << 32)}
 
+_HEAD_WIDTHS: Final = tuple((info, width, 1 << 8 * width) for info, (width, _) in _WIDTHS.items())
+_HEADS: Final = tuple(bytes((first,)) for first in range(256))
+
 #: No core object nests deeper than 6; the bound is for free-form values (CBOR-020).
 MAX_DEPTH: Final = 16
 #: Elements of one array or map, checked before anything is allocated for them.
@@ -224,10 +227,10 @@ def head(major: int, argument: int) -> bytes:
     """Return the shortest head of a major type with this argument."""
     top = major << 5
     if argument < _INLINE:
-        return bytes((top | argument,))
-    for info, (width, _) in _WIDTHS.items():
-        if argument < 1 << (8 * width):
-            return bytes((top | info,)) + argument.to_bytes(width, "big")
+        return _HEADS[top | argument]
+    for info, width, end in _HEAD_WIDTHS:
+        if argument < end:
+            return _HEADS[top | info] + argument.to_bytes(width, "big")
     raise CborError(Fault.VALUE, 0, f"{argument} does not fit in 64 bits")
 
 

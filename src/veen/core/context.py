@@ -3,13 +3,22 @@
 from dataclasses import dataclass
 from typing import Final
 
+from veen.core.errors import ProtocolError
 from veen.core.hashing import ZERO_32, h, tag_prefix, trunc_24, u64be
-from veen.core.labels import sized
+from veen.core.kinds import B32, B32_OR_NULL, UINT, Kind
 from veen.core.types import AuthRef, Label, ProfileId, VerifyKey
 
 _AAD_TAG: Final = tag_prefix("veen/aad")
 _NONCE_TAG: Final = tag_prefix("veen/nonce")
 _ATT_NONCE_TAG: Final = tag_prefix("veen/att-nonce")
+_FIELDS: Final[tuple[tuple[str, Kind], ...]] = (
+    ("profile_id", B32),
+    ("label", B32),
+    ("client_id", B32),
+    ("client_seq", UINT),
+    ("prev_ack", UINT),
+    ("auth_ref", B32_OR_NULL),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +37,13 @@ class MsgContext:
 
     def __post_init__(self) -> None:
         """Refuse other lengths: the fields are hashed side by side, and must not run into each other."""
-        for name in ("profile_id", "label", "client_id"):
-            sized(getattr(self, name), name)
-        if self.auth_ref is not None:
-            sized(self.auth_ref, "auth_ref")
+        for name, kind in _FIELDS:
+            value = kind.lower(getattr(self, name))
+            try:
+                kind.check(value, None)
+            except ProtocolError as error:
+                error.within(name)
+                raise
 
     def aad(self) -> bytes:
         """Return the associated data of header and body."""

@@ -6,33 +6,85 @@ come from the signed object that holds the root: RECEIPT.stream_seq or CHECKPOIN
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final, NamedTuple
 
 from veen.core.errors import Detail, ProtocolError
-from veen.core.hashing import U64_MAX
+from veen.core.hashing import HASH_BYTES, U64_MAX
 from veen.core.kinds import B32, UINT, VER, ListOf
-from veen.core.limits import MAX_PROOF_PATH
+from veen.core.limits import MAX_PROOF_PATH, Limits
 from veen.core.mmr import ReadNode, fold_peaks, node_position, parent, read_peaks
 from veen.core.shapes import Field, MapShape
-from veen.core.types import LeafHash, NodeHash
-from veen.core.wire import Nested, Wire
+from veen.core.types import JsonValue, LeafHash, NodeHash
+from veen.core.wire import Wire
 
 #: The running hash is the left or the right child at a step (C-22).
 LEFT, RIGHT = 0, 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step(Wire):
-    """One step from the leaf towards its peak."""
-
-    SHAPE: ClassVar = MapShape("step", Field("dir", UINT, key=1), Field("sib", B32, key=2))
+class Step(NamedTuple):
+    """One step from the leaf towards its peak: the running hash's side, and its sibling."""
 
     dir: int
     sib: NodeHash
 
-    def _validate(self) -> None:
-        if self.dir not in (LEFT, RIGHT):
-            raise ProtocolError(Detail.PROOF_PATH, f"dir {self.dir} is neither 0 nor 1", field="dir")
+
+STEP_SHAPE: Final = MapShape("step", Field("dir", UINT, key=1), Field("sib", B32, key=2))
+_STEP_HEAD: Final = b"\xa2\x01"
+_SIB_HEAD: Final = b"\x02\x58\x20"
+_STEP_BYTES: Final = 38
+
+
+class _StepKind:
+    """The kind of a step. A proof has up to 64 of them, so the only form that can verify is read at once."""
+
+    name = STEP_SHAPE.name
+    sized = True
+    versioned = False
+
+    def read(self, buf: bytes, pos: int) -> tuple[Step, int]:
+        """Read the expected bytes directly; leave anything else to the shape, which knows what is wrong."""
+        end = pos + _STEP_BYTES
+        if (
+            end <= len(buf)
+            and buf[pos : pos + 2] == _STEP_HEAD
+            and buf[pos + 2] in (LEFT, RIGHT)
+            and buf[pos + 3 : pos + 6] == _SIB_HEAD
+        ):
+            return Step(buf[pos + 2], NodeHash(buf[pos + 6 : end])), end
+        raw, end = STEP_SHAPE.read(buf, pos)
+        return Step(**raw), end
+
+    def check(self, raw: Step, limits: Limits | None) -> None:
+        """Check the length of the sibling."""
+        if len(raw.sib) != HASH_BYTES:
+            STEP_SHAPE.check(raw._asdict(), limits)
+
+    def versions(self, raw: Step) -> None:
+        """No version inside."""
+
+    def lift(self, raw: Step) -> Step:
+        """Return the step, if it goes left or right."""
+        if raw.dir not in (LEFT, RIGHT):
+            raise ProtocolError(Detail.PROOF_PATH, f"dir {raw.dir} is neither 0 nor 1", field="dir")
+        return raw
+
+    def lower(self, value: Step) -> Step:
+        """Return the step, if it is one."""
+        if not isinstance(value, Step):
+            raise TypeError(f"expected Step, not {type(value).__name__}")
+        return self.lift(Step(**STEP_SHAPE.lower(value._asdict())))
+
+    def write(self, raw: Step) -> bytes:
+        """Encode the step."""
+        return STEP_SHAPE.write(raw._asdict())
+
+    def to_json(self, raw: Step) -> JsonValue:
+        """Return a JSON object."""
+        return STEP_SHAPE.to_json(raw._asdict())
+
+    def from_json(self, value: JsonValue) -> Step:
+        """Parse a JSON object."""
+        return Step(**STEP_SHAPE.from_json(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +95,7 @@ class MmrProof(Wire):
         "mmr_proof",
         Field("ver", VER, key=1),
         Field("leaf_hash", B32, key=2),
-        Field("path", ListOf(Nested(Step), most=MAX_PROOF_PATH), key=3),
+        Field("path", ListOf(_StepKind(), most=MAX_PROOF_PATH), key=3),
         Field("peaks_after", ListOf(B32, most=MAX_PROOF_PATH), key=4),
     )
 

@@ -136,6 +136,59 @@ def pad(ciphertext: bytes, pad_block: int, limits: Limits = DEFAULT_LIMITS) -> b
     return ciphertext + bytes(missing)
 
 
+class Sealer:
+    """One message being sealed: attachments one by one, then header and body, for one reader key.
+
+    Each sealer draws a fresh ephemeral key: a message that is built anew is sealed anew (C-07). Only the ids
+    of attachments are kept, so that their number and size do not matter for memory.
+    """
+
+    def __init__(
+        self,
+        context: MsgContext,
+        *,
+        recipient: ReaderPublicKey,
+        random: RandomBytes,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._context = context
+        self._aad = context.aad()
+        self._limits = limits
+        self._enc, self._hpke = hpke.setup_sender(recipient, ReaderSecretKey(random(hpke.KEY_BYTES)))
+        self._coids: list[Coid] = []
+
+    def attach(self, plaintext: bytes) -> bytes:
+        """Seal the next attachment; what is returned is stored by its hash."""
+        index = len(self._coids)
+        att.check_size(index, len(plaintext), self._limits)
+        sealed = aead_encrypt(plaintext, b"", attachment_nonce(self._aad, index), _att_key(self._hpke, index))
+        self._coids.append(Coid(h(sealed)))
+        return sealed
+
+    def finish(self, *, header: PayloadHeader, body: bytes, pad_block: int) -> Sealed:
+        """Seal header and body; with attachments, the header's att_root is theirs."""
+        if len(body) > self._limits.max_plain_body_bytes:
+            raise ProtocolError(
+                Detail.FIELD_SIZE,
+                f"body of {len(body)} bytes exceeds {self._limits.max_plain_body_bytes}",
+                field="body",
+                actual=len(body),
+                max_allowed=self._limits.max_plain_body_bytes,
+            )
+        coids = tuple(self._coids)
+        if coids and header.att_root is None:
+            header = replace(header, att_root=att.att_root(coids))
+        elif coids:
+            att.verify_root(header.att_root, coids)
+        sealed_hdr = self._hpke.seal(self._aad, header.encode())
+        nonce = self._context.body_nonce()
+        sealed_body = aead_encrypt(body, self._aad, nonce, self._hpke.export(_BODY_KEY))
+        lengths = u32be(len(sealed_hdr)) + u32be(len(sealed_body))
+        ciphertext = pad(self._enc + lengths + sealed_hdr + sealed_body, pad_block, self._limits)
+        check_envelope(ciphertext, self._limits)
+        return Sealed(ciphertext, coids=coids, att_root=header.att_root)
+
+
 def seal(
     context: MsgContext,
     *,
@@ -147,42 +200,11 @@ def seal(
     attachments: Sequence[bytes] = (),
     limits: Limits = DEFAULT_LIMITS,
 ) -> Sealed:
-    """Seal a header, a body and attachments for one reader key.
-
-    Each call draws a fresh ephemeral key: a message that is built anew is sealed anew (C-07).
-    The header's att_root is filled in from the attachments.
-    """
-    _check_plain_sizes(body, attachments, limits)
-    enc, ctx = hpke.setup_sender(recipient, ReaderSecretKey(random(hpke.KEY_BYTES)))
-    aad = context.aad()
-    sealed = tuple(
-        aead_encrypt(item, b"", attachment_nonce(aad, index), _att_key(ctx, index))
-        for index, item in enumerate(attachments)
-    )
-    coids = tuple(Coid(h(item)) for item in sealed)
-    if sealed and header.att_root is None:
-        header = replace(header, att_root=att.att_root(coids))
-    else:
-        att.verify_root(header.att_root, coids)
-    sealed_hdr = ctx.seal(aad, header.encode())
-    sealed_body = aead_encrypt(body, aad, context.body_nonce(), ctx.export(_BODY_KEY))
-    lengths = u32be(len(sealed_hdr)) + u32be(len(sealed_body))
-    ciphertext = pad(enc + lengths + sealed_hdr + sealed_body, pad_block, limits)
-    check_envelope(ciphertext, limits)
-    return Sealed(ciphertext, sealed, coids, header.att_root)
-
-
-def _check_plain_sizes(body: bytes, attachments: Sequence[bytes], limits: Limits) -> None:
-    """Refuse what no reader would accept before any work is done for it."""
-    if len(body) > limits.max_plain_body_bytes:
-        raise ProtocolError(
-            Detail.FIELD_SIZE,
-            f"body of {len(body)} bytes exceeds {limits.max_plain_body_bytes}",
-            field="body",
-            actual=len(body),
-            max_allowed=limits.max_plain_body_bytes,
-        )
-    att.check_sizes([len(item) for item in attachments], limits)
+    """Seal a message whose attachments, if any, are at hand; see ``Sealer`` for large ones."""
+    sealer = Sealer(context, recipient=recipient, random=random, limits=limits)
+    sealed = tuple(map(sealer.attach, attachments))
+    done = sealer.finish(header=header, body=body, pad_block=pad_block)
+    return replace(done, attachments=sealed) if sealed else done
 
 
 def open_msg(msg: Msg, secret: ReaderSecretKey, *, pad_block: int, limits: Limits = DEFAULT_LIMITS) -> Opened:

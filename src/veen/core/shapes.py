@@ -48,6 +48,7 @@ class _Shape:
         self._checks = tuple((field.name, field.kind.check) for field in fields if field.kind.sized)
         self._versions = tuple((field.name, field.kind.versions) for field in fields if field.kind.versioned)
         self.versioned = bool(self._versions)
+        self._lowers = tuple((field.name, field.kind.lower) for field in fields)
         #: Fields of the typed object, each with how to make its value; None where raw is typed already.
         self.lifts = tuple(
             (field.name, None if isinstance(field.kind, Scalar) else field.kind.lift)
@@ -57,9 +58,7 @@ class _Shape:
 
     def lower(self, values: Raw) -> Raw:
         """Turn the values of typed fields into raw ones, those that are there."""
-        return {
-            field.name: field.kind.lower(values[field.name]) for field in self.fields if field.name in values
-        }
+        return {name: lower(values[name]) for name, lower in self._lowers if name in values}
 
     def check(self, raw: Raw, limits: Limits | None) -> None:
         """Check the lengths of all fields, in order."""
@@ -101,6 +100,7 @@ class ArrayShape(_Shape):
         super().__init__(name, fields)
         assert all(not field.optional for field in fields[:-1]), "only a trailing field can be trimmed"
         self._readers = tuple((field.name, field.kind.read) for field in fields)
+        self._writers = tuple((field.name, field.kind.write) for field in fields)
         self._arities = {len(self._required), len(fields)}
 
     def read(self, buf: bytes, pos: int) -> tuple[Raw, int]:
@@ -120,7 +120,7 @@ class ArrayShape(_Shape):
 
     def write_fields(self, raw: Raw, count: int) -> bytes:
         """Encode the first ``count`` fields without a head: what signatures cover is such a prefix."""
-        return b"".join(field.kind.write(raw[field.name]) for field in self.fields[:count])
+        return b"".join([write(raw[name]) for name, write in self._writers[:count]])
 
     def write(self, raw: Raw) -> bytes:
         """Encode the array; an absent trailing field is trimmed."""
