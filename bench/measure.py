@@ -28,10 +28,9 @@ def _calls_for(work: Work, batch_sec: float) -> int:
     return max(1, int(batch_sec / max(perf_counter() - start, 1e-9)))
 
 
-def ratio(times: Mapping[str, list[float]], subject: str, floor: list[str]) -> float:
-    """Return the median over rounds of subject / sum of floors, each round by itself."""
-    floors = [sum(parts) for parts in zip(*(times[name] for name in floor), strict=True)]
-    return float(median(mine / bare for mine, bare in zip(times[subject], floors, strict=True)))
+def ratio(times: Mapping[str, list[float]], subject: str, floor: str) -> float:
+    """Return the median over rounds of subject / floor, each round by itself."""
+    return float(median(mine / bare for mine, bare in zip(times[subject], times[floor], strict=True)))
 
 
 def best_us(times: Mapping[str, list[float]], name: str) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from veen.core import labels
 from veen.core.captoken import CapToken, Rate
 from veen.core.errors import Detail, ProtocolError
+from veen.core.hashing import U64_MAX
 from veen.core.limits import Limits
 from veen.core.types import Label, RoutingKey, StreamId, VerifyKey
 
@@ -44,8 +45,8 @@ def candidate_labels(
 
 
 def expires_at(token: CapToken, issued_at: int) -> int:
-    """Return the last second in which the token is valid (CAP-010)."""
-    return issued_at + token.allow.ttl
+    """Return the last second in which the token is valid (CAP-010); never past 2^64 - 1."""
+    return min(issued_at + token.allow.ttl, U64_MAX)
 
 
 def verify_ttl(token: CapToken, issued_at: int, hub_ts: int) -> None:

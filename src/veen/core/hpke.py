@@ -8,7 +8,6 @@ that has one, pyhpke, takes about twice the time of all primitives together (ADR
 it is the second implementation in the tests.
 """
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final
@@ -57,34 +56,42 @@ _IPAD: Final = bytes(byte ^ 0x36 for byte in range(256))
 _OPAD: Final = bytes(byte ^ 0x5C for byte in range(256))
 
 
-def _hmac(key: bytes, data: bytes) -> bytes:
-    """Return HMAC-SHA256 (RFC 2104) under a key of at most 64 bytes.
-
-    Two calls of SHA-256, because ``hmac.digest`` looks its algorithm up each time, which costs as much
-    again; a message needs seven of them. The tests compare both.
-    """
+def _pads(key: bytes) -> tuple[bytes, bytes]:
+    """Return the inner and outer block of HMAC (RFC 2104) for a key of at most 64 bytes."""
     block = key.ljust(_HMAC_BLOCK, b"\x00")
-    return sha256(block.translate(_OPAD) + sha256(block.translate(_IPAD) + data).digest()).digest()
+    return block.translate(_IPAD), block.translate(_OPAD)
 
 
-def _expand(prk: bytes, label: bytes, info: bytes) -> bytes:
-    """Return the first block of HKDF-Expand, which is all that is ever needed."""
-    return _hmac(prk, label + info + b"\x01")
+def _hmac(pads: tuple[bytes, bytes], data: bytes) -> bytes:
+    """Return HMAC-SHA256 by two calls of SHA-256.
+
+    ``hmac.digest`` looks its algorithm up each time, which costs as much again, and a message needs seven
+    of them. The tests compare both.
+    """
+    return sha256(pads[1] + sha256(pads[0] + data).digest()).digest()
+
+
+_NO_KEY: Final = _pads(b"")
+#: HKDF-Expand numbers its blocks; the first is all that is ever needed here.
+_FIRST_BLOCK: Final = b"\x01"
 
 
 @lru_cache(maxsize=8)
-def _schedule_context(info: bytes) -> bytes:
-    """Return the part of the key schedule that no message changes."""
-    return _MODE_BASE + _hmac(b"", _PSK_ID_HASH) + _hmac(b"", _INFO_HASH + info)
+def _schedule_inputs(info: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return what the three last steps of the key schedule hash: no message changes it."""
+    context = _MODE_BASE + _hmac(_NO_KEY, _PSK_ID_HASH) + _hmac(_NO_KEY, _INFO_HASH + info)
+    return _KEY + context + _FIRST_BLOCK, _BASE_NONCE + context + _FIRST_BLOCK, _EXP + context + _FIRST_BLOCK
 
 
-@dataclass(frozen=True, slots=True)
 class Context:
     """The keys of one message; none of them is ever shown."""
 
-    _key: bytes = field(repr=False)
-    _nonce: bytes = field(repr=False)
-    _exporter_secret: bytes = field(repr=False)
+    __slots__ = ("_exporter_secret", "_key", "_nonce")
+
+    def __init__(self, key: bytes, nonce: bytes, exporter_secret: bytes) -> None:
+        self._key = key
+        self._nonce = nonce
+        self._exporter_secret = exporter_secret
 
     def seal(self, aad: bytes, plaintext: bytes) -> bytes:
         """Encrypt the one message of this context (sequence number 0)."""
@@ -99,7 +106,7 @@ class Context:
 
     def export(self, label: bytes) -> bytes:
         """Return the 32-byte key of this context for ``label``."""
-        return _expand(self._exporter_secret, _SEC, label)
+        return _hmac(_pads(self._exporter_secret), _SEC + label + _FIRST_BLOCK)
 
 
 def public_key(secret: ReaderSecretKey) -> ReaderPublicKey:
@@ -122,14 +129,11 @@ def _agree(secret: bytes, public: bytes) -> bytes:
 
 def _context(shared: bytes, enc: bytes, recipient: bytes, info: bytes) -> Context:
     """Run Decap's or Encap's last step and the key schedule (RFC 9180 sections 4.1 and 5.1)."""
-    secret = _expand(_hmac(b"", _EAE_PRK + shared), _SHARED_SECRET, enc + recipient)
-    schedule = _schedule_context(info)
-    prk = _hmac(secret, _SECRET)
-    return Context(
-        _expand(prk, _KEY, schedule),
-        _expand(prk, _BASE_NONCE, schedule)[:_NONCE_BYTES],
-        _expand(prk, _EXP, schedule),
-    )
+    eae_prk = _hmac(_NO_KEY, _EAE_PRK + shared)
+    secret = _hmac(_pads(eae_prk), _SHARED_SECRET + enc + recipient + _FIRST_BLOCK)
+    prk = _pads(_hmac(_pads(secret), _SECRET))
+    key, nonce, exporter = _schedule_inputs(info)
+    return Context(_hmac(prk, key), _hmac(prk, nonce)[:_NONCE_BYTES], _hmac(prk, exporter))
 
 
 def setup_sender(

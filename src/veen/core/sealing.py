@@ -11,7 +11,7 @@ then                       zeros up to a multiple of pad_block
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from nacl.bindings import (
     crypto_aead_xchacha20poly1305_ietf_decrypt as aead_decrypt,
@@ -25,7 +25,7 @@ from veen.core import attachments as att
 from veen.core import hpke
 from veen.core.context import MsgContext, attachment_nonce
 from veen.core.errors import Detail, ProtocolError
-from veen.core.hashing import h, u32be, u64be
+from veen.core.hashing import U64_MAX, h, u32be, u64be
 from veen.core.kinds import check_envelope
 from veen.core.limits import DEFAULT_LIMITS, ENVELOPE_HEAD_BYTES, Limits
 from veen.core.msg import Msg
@@ -73,8 +73,7 @@ class Envelope:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Sealed:
+class Sealed(NamedTuple):
     """What sealing gives: a ciphertext to sign, and sealed attachments to store by their coid."""
 
     ciphertext: bytes
@@ -127,13 +126,15 @@ def pad(ciphertext: bytes, pad_block: int, limits: Limits = DEFAULT_LIMITS) -> b
     if (
         len(ciphertext) + missing > limits.max_msg_bytes
     ):  # a profile may name any block: allocate nothing for it
-        raise ProtocolError(
-            Detail.FIELD_SIZE,
-            f"padded ciphertext of {len(ciphertext) + missing} bytes exceeds {limits.max_msg_bytes}",
-            field="ciphertext",
-            max_allowed=limits.max_msg_bytes,
-        )
+        raise _too_large("ciphertext", len(ciphertext) + missing, limits.max_msg_bytes)
     return ciphertext + bytes(missing)
+
+
+def _too_large(field: str, actual: int, allowed: int) -> ProtocolError:
+    message = f"{field} of {actual} bytes exceeds {allowed}"
+    return ProtocolError(
+        Detail.FIELD_SIZE, message, field=field, actual=min(actual, U64_MAX), max_allowed=allowed
+    )
 
 
 class Sealer:
@@ -168,24 +169,19 @@ class Sealer:
     def finish(self, *, header: PayloadHeader, body: bytes, pad_block: int) -> Sealed:
         """Seal header and body; with attachments, the header's att_root is theirs."""
         if len(body) > self._limits.max_plain_body_bytes:
-            raise ProtocolError(
-                Detail.FIELD_SIZE,
-                f"body of {len(body)} bytes exceeds {self._limits.max_plain_body_bytes}",
-                field="body",
-                actual=len(body),
-                max_allowed=self._limits.max_plain_body_bytes,
-            )
+            raise _too_large("body", len(body), self._limits.max_plain_body_bytes)
         coids = tuple(self._coids)
         if coids and header.att_root is None:
             header = replace(header, att_root=att.att_root(coids))
         elif coids:
             att.verify_root(header.att_root, coids)
         sealed_hdr = self._hpke.seal(self._aad, header.encode())
+        if len(sealed_hdr) > self._limits.max_hdr_bytes:
+            raise _too_large("header", len(sealed_hdr), self._limits.max_hdr_bytes)
         nonce = self._context.body_nonce()
         sealed_body = aead_encrypt(body, self._aad, nonce, self._hpke.export(_BODY_KEY))
         lengths = u32be(len(sealed_hdr)) + u32be(len(sealed_body))
         ciphertext = pad(self._enc + lengths + sealed_hdr + sealed_body, pad_block, self._limits)
-        check_envelope(ciphertext, self._limits)
         return Sealed(ciphertext, coids=coids, att_root=header.att_root)
 
 
@@ -204,7 +200,7 @@ def seal(
     sealer = Sealer(context, recipient=recipient, random=random, limits=limits)
     sealed = tuple(map(sealer.attach, attachments))
     done = sealer.finish(header=header, body=body, pad_block=pad_block)
-    return replace(done, attachments=sealed) if sealed else done
+    return done._replace(attachments=sealed) if sealed else done
 
 
 def open_msg(msg: Msg, secret: ReaderSecretKey, *, pad_block: int, limits: Limits = DEFAULT_LIMITS) -> Opened:
