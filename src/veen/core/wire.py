@@ -5,7 +5,7 @@ A subclass is a frozen dataclass whose fields are those of its ``SHAPE``, withou
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 from veen.core import cbor
 from veen.core.errors import Detail, ProtocolError
@@ -119,10 +119,13 @@ W = TypeVar("W", bound=Wire)
 
 
 class Nested(Generic[W]):
-    """The kind of a field that holds another wire object, embedded and not wrapped."""
+    """The kind of a field that holds another wire object, embedded and not wrapped.
+
+    Its raw value is a dict on the way in, and the object itself on the way out: an object that exists is
+    valid, and is not taken apart again.
+    """
 
     def __init__(self, cls: type[W]) -> None:
-        """Hold objects of ``cls``."""
         self.cls = cls
         self.shape = cls.SHAPE
         self.name = cls.SHAPE.name
@@ -135,9 +138,10 @@ class Nested(Generic[W]):
         raw[ENCODED] = buf[pos:end]
         return raw, end
 
-    def check(self, raw: Raw, limits: Limits | None) -> None:
+    def check(self, raw: Raw | W, limits: Limits | None) -> None:
         """Check the lengths of its fields."""
-        self.cls.check_raw(raw, limits)
+        if not isinstance(raw, Wire):
+            self.cls.check_raw(raw, limits)
 
     def versions(self, raw: Raw) -> None:
         """Check its version."""
@@ -147,22 +151,19 @@ class Nested(Generic[W]):
         """Make the typed object."""
         return self.cls._lift(raw)  # noqa: SLF001 - the two classes of this module are one mechanism
 
-    def lower(self, value: W) -> Raw:
-        """Take the typed object apart."""
+    def lower(self, value: W) -> W:
+        """Return the object, if it is one."""
         if not isinstance(value, self.cls):
             raise TypeError(f"expected {self.cls.__name__}, not {type(value).__name__}")
-        raw = value._lower()  # noqa: SLF001
-        raw[ENCODED] = value.encode()
-        return raw
+        return value
 
-    def write(self, raw: Raw) -> bytes:
-        """Return its bytes, those it was read from where there are any."""
-        encoded: bytes | None = raw.get(ENCODED)
-        return self.shape.write(raw) if encoded is None else encoded
+    def write(self, raw: Raw | W) -> bytes:
+        """Return its bytes."""
+        return raw.encode() if isinstance(raw, Wire) else self.shape.write(raw)
 
-    def to_json(self, raw: Raw) -> JsonValue:
+    def to_json(self, raw: W) -> JsonValue:
         """Return its JSON form."""
-        return self.shape.to_json(raw)
+        return raw.to_json()
 
     def from_json(self, value: JsonValue) -> Raw:
         """Parse its JSON form."""
@@ -182,6 +183,6 @@ def decode_sequence(data: bytes, cls: type[W], limits: Limits = DEFAULT_LIMITS) 
     return made
 
 
-def encode_sequence(objects: Sequence[Any]) -> bytes:
+def encode_sequence(objects: Sequence[Wire]) -> bytes:
     """Encode a CBOR Sequence: the objects one after the other."""
     return b"".join(item.encode() for item in objects)
