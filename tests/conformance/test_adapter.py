@@ -434,13 +434,23 @@ def test_encoding_what_was_decoded_gives_the_same_bytes(kind: str) -> None:
         assert ask(op="encode", type=kind, value=value) == {"id": None, "ok": True, "data": encoded.hex()}
 
 
+#: Files that are a bare list or table may have nothing in them.
+MAY_BE_EMPTY: dict[str, tuple[Any, ...]] = {
+    "peaks": ([],),
+    "checkpoint_binding": ([],),
+    "checkpoint_index": ({},),
+    "hub_key_map": ({},),
+}
+
+
 @pytest.mark.parametrize("kind", sorted(TYPES))
 def test_no_json_at_all_makes_an_adapter_fail(kind: str) -> None:
     """Whatever stands for an object, and for each of its fields, is answered."""
     good = ask(op="decode", type=kind, data=files.accepted_objects()[kind][0].hex())["value"]
     for wrong in (*WRONG, "", 0, [], [[]], [{}], {"ver": 1}):
         given = ask(op="encode", type=kind, value=wrong)
-        assert given["code"] in ("E.FORMAT", "E.BAD_REQUEST"), given
+        if wrong not in MAY_BE_EMPTY.get(kind, ()):
+            assert given["code"] in ("E.FORMAT", "E.BAD_REQUEST"), given
         for place in good if isinstance(good, dict) else range(len(good)):
             changed = dict(good) if isinstance(good, dict) else list(good)
             changed[place] = wrong

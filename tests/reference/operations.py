@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.reference import codec, merkle, rfc8032, sealing
+from tests.reference import codec, merkle, objects, rfc8032, sealing
 from tests.reference.basics import Fields, Json, Refused, h, hexed, ht, need, sized, u64, unhexed
 
 Answer = tuple[Fields, Fields]
@@ -55,8 +55,8 @@ def _tagged(r: Fields) -> Answer:
 
 
 def _profile(epoch_sec: int, pad_block: int) -> bytes:
-    fixed = {name: kind.value for name, (_, kind) in codec.PROFILE.fields.items() if hasattr(kind, "value")}
-    return codec.encode(codec.PROFILE, fixed | {"epoch_sec": epoch_sec, "pad_block": pad_block})
+    fixed = {name: kind.value for name, (_, kind) in objects.PROFILE.fields.items() if hasattr(kind, "value")}
+    return codec.encode(objects.PROFILE, fixed | {"epoch_sec": epoch_sec, "pad_block": pad_block})
 
 
 def _profile_id(r: Fields) -> Answer:
@@ -97,7 +97,7 @@ def _public_keys(r: Fields) -> Answer:
 
 
 def _frame(msg: bytes, receipt: bytes) -> bytes:
-    value = codec.decode(codec.RECEIPT, receipt)
+    value = codec.decode(objects.RECEIPT, receipt)
     digest = h(b"veen/entry" + msg + receipt)
     fields = (1, 0, value["label"], value["stream_seq"], len(msg), len(receipt), digest)
     return struct.pack(">BB32sQII32s", *fields) + msg + receipt
@@ -108,14 +108,14 @@ def _split_frame(data: bytes) -> tuple[bytes, bytes]:
     msg_len, receipt_len = struct.unpack(">II", data[42:50])
     need(len(data) == 82 + msg_len + receipt_len, "lengths")
     msg, receipt = data[82 : 82 + msg_len], data[82 + msg_len :]
-    codec.decode(codec.MSG, msg)
+    codec.decode(objects.MSG, msg)
     need(_frame(msg, receipt) == data, "header")
     return msg, receipt
 
 
 def _entry_json(data: bytes) -> Json:
     msg, receipt = _split_frame(data)
-    value = codec.decode(codec.RECEIPT, receipt)
+    value = codec.decode(objects.RECEIPT, receipt)
     return {
         "entry_ver": data[0],
         "flags": data[1],
@@ -124,15 +124,15 @@ def _entry_json(data: bytes) -> Json:
         "msg_len": len(msg),
         "receipt_len": len(receipt),
         "entry_hash": data[50:82].hex(),
-        "msg": codec.MSG.to_json(codec.decode(codec.MSG, msg)),
-        "receipt": codec.RECEIPT.to_json(value),
+        "msg": objects.MSG.to_json(codec.decode(objects.MSG, msg)),
+        "receipt": objects.RECEIPT.to_json(value),
     }
 
 
 def _decode(r: Fields) -> Answer:
     if r["type"] == "entry":
         return {"value": _entry_json(r["data"]), "encoded": r["data"]}, {}
-    kind = codec.TYPES[r["type"]]
+    kind = objects.TYPES[r["type"]]
     value = codec.decode(kind, r["data"])
     return {"value": kind.to_json(value), "encoded": codec.encode(kind, value)}, {}
 
@@ -140,13 +140,13 @@ def _decode(r: Fields) -> Answer:
 def _encode(r: Fields) -> Answer:
     if r["type"] == "entry":
         need(isinstance(r["value"], dict) and {"msg", "receipt"} <= set(r["value"]), "entry")
-        msg = codec.encode(codec.MSG, codec.MSG.from_json(r["value"]["msg"]))
-        receipt = codec.encode(codec.RECEIPT, codec.RECEIPT.from_json(r["value"]["receipt"]))
+        msg = codec.encode(objects.MSG, objects.MSG.from_json(r["value"]["msg"]))
+        receipt = codec.encode(objects.RECEIPT, objects.RECEIPT.from_json(r["value"]["receipt"]))
         data = _frame(msg, receipt)
         forms = (json.dumps(form, sort_keys=True) for form in (_entry_json(data), r["value"]))
         need(len(set(forms)) == 1, "header")
         return {"data": data}, {}
-    kind = codec.TYPES[r["type"]]
+    kind = objects.TYPES[r["type"]]
     return {"data": codec.encode(kind, kind.from_json(r["value"]))}, {}
 
 
@@ -159,7 +159,7 @@ def _sign_msg(r: Fields) -> Answer:
     names = ("profile_id", "label", "client_seq", "prev_ack", "auth_ref", "ciphertext")
     msg: Fields = {"ver": 1} | {name: r[name] for name in names}
     msg |= {"client_id": public_key(r["seed"]), "ct_hash": h(r["ciphertext"])}
-    anything = codec.Array(codec.MSG.fields | {"ciphertext": codec.Bytes()})  # any bytes can be signed
+    anything = codec.Array(objects.MSG.fields | {"ciphertext": codec.Bytes()})  # any bytes can be signed
     ordered = {name: msg[name] for name in anything.fields if name != "sig"}
     signed = _first(anything, ordered, 9)
     digest = ht("veen/sig", signed)
@@ -171,45 +171,45 @@ def _sign_msg(r: Fields) -> Answer:
 
 
 def _verify_msg(r: Fields) -> Answer:
-    msg = codec.decode(codec.MSG, r["msg"])
+    msg = codec.decode(objects.MSG, r["msg"])
     need(h(msg["ciphertext"]) == msg["ct_hash"], "ct_hash")
-    digest = ht("veen/sig", _first(codec.MSG, msg, 9))
+    digest = ht("veen/sig", _first(objects.MSG, msg, 9))
     need(rfc8032.verify(msg["client_id"], digest, msg["sig"]), "sig")
     return {"leaf_hash": ht("veen/leaf", _leaf_preimage(msg))}, {}
 
 
 def _sign_receipt(r: Fields) -> Answer:
-    names = list(codec.RECEIPT.fields)[1:6]
+    names = list(objects.RECEIPT.fields)[1:6]
     receipt: Fields = {"ver": 1} | {name: r[name] for name in names}
-    signed = _first(codec.RECEIPT, receipt, 6)
+    signed = _first(objects.RECEIPT, receipt, 6)
     digest = ht("veen/sig", signed)
     receipt["hub_sig"] = sign(r["seed"], digest)
-    encoded = codec.encode(codec.RECEIPT, receipt)
+    encoded = codec.encode(objects.RECEIPT, receipt)
     return {"receipt": encoded}, {"signed": signed, "signing_digest": digest}
 
 
 def _verify_receipt(r: Fields) -> Answer:
-    receipt = codec.decode(codec.RECEIPT, r["receipt"])
-    digest = ht("veen/sig", _first(codec.RECEIPT, receipt, 6))
+    receipt = codec.decode(objects.RECEIPT, r["receipt"])
+    digest = ht("veen/sig", _first(objects.RECEIPT, receipt, 6))
     need(rfc8032.verify(r["hub_pk"], digest, receipt["hub_sig"]), "hub_sig")
     return {}, {}
 
 
 def _sign_checkpoint(r: Fields) -> Answer:
-    names = list(codec.CHECKPOINT.fields)[1:6]
+    names = list(objects.CHECKPOINT.fields)[1:6]
     checkpoint: Fields = {"ver": 1} | {name: r[name] for name in names}
-    signed = _first(codec.CHECKPOINT, checkpoint, 6)
+    signed = _first(objects.CHECKPOINT, checkpoint, 6)
     digest = ht("veen/sig", signed)
     checkpoint["hub_sig"] = sign(r["seed"], digest)
     if r["witness_seeds"]:
         checkpoint["witness_sigs"] = [sign(seed, digest) for seed in r["witness_seeds"]]
-    encoded = codec.encode(codec.CHECKPOINT, checkpoint)
+    encoded = codec.encode(objects.CHECKPOINT, checkpoint)
     return {"checkpoint": encoded}, {"signed": signed, "signing_digest": digest}
 
 
 def _verify_checkpoint(r: Fields) -> Answer:
-    checkpoint = codec.decode(codec.CHECKPOINT, r["checkpoint"])
-    digest = ht("veen/sig", _first(codec.CHECKPOINT, checkpoint, 6))
+    checkpoint = codec.decode(objects.CHECKPOINT, r["checkpoint"])
+    digest = ht("veen/sig", _first(objects.CHECKPOINT, checkpoint, 6))
     need(rfc8032.verify(r["hub_pk"], digest, checkpoint["hub_sig"]), "hub_sig")
     sigs = checkpoint.get("witness_sigs", [])
     known = sorted(set(r["witness_pks"]))
@@ -223,8 +223,8 @@ def _seal_all(r: Fields, attachments: list[bytes]) -> Answer:
     profile_id = ht("veen/profile", _profile(r["epoch_sec"], r["pad_block"]))
     numbers = r["client_seq"], r["prev_ack"]
     context = sealing.Context(profile_id, r["label"], r["client_id"], *numbers, r["auth_ref"])
-    header = codec.PAYLOAD_HDR.from_json(r["hdr"])
-    codec.PAYLOAD_HDR.check(header)
+    header = objects.PAYLOAD_HDR.from_json(r["hdr"])
+    objects.PAYLOAD_HDR.check(header)
     keys = r["recipient_pk"], r["ephemeral_sk"]
     letter = sealing.Letter(*keys, header, r["body"], r["pad_block"], attachments)
     result, trace = sealing.seal(context, letter)
@@ -243,13 +243,13 @@ def _seal_attachments(r: Fields) -> Answer:
 
 
 def _open(r: Fields) -> Answer:
-    msg = codec.decode(codec.MSG, r["msg"])
+    msg = codec.decode(objects.MSG, r["msg"])
     need(h(msg["ciphertext"]) == msg["ct_hash"], "ct_hash")
     names = ("profile_id", "label", "client_id", "client_seq", "prev_ack", "auth_ref")
     context = sealing.Context(*(msg[name] for name in names))
     secret, ciphertext = r["recipient_sk"], msg["ciphertext"]
     header, body = sealing.open_ciphertext(context, secret, ciphertext, r["pad_block"])
-    return {"hdr": codec.PAYLOAD_HDR.to_json(header), "body": body}, {}
+    return {"hdr": objects.PAYLOAD_HDR.to_json(header), "body": body}, {}
 
 
 def _att_root(r: Fields) -> Answer:
@@ -277,22 +277,22 @@ def _mmr_root(r: Fields) -> Answer:
 def _mmr_proof(r: Fields) -> Answer:
     proof = merkle.inclusion(r["leaves"], r["seq"], r["size"])
     shape = merkle.inclusion_shape(r["seq"], r["size"])
-    return {"proof": codec.encode(codec.MMR_PROOF, proof)}, shape
+    return {"proof": codec.encode(objects.MMR_PROOF, proof)}, shape
 
 
 def _mmr_verify(r: Fields) -> Answer:
-    proof = codec.decode(codec.MMR_PROOF, r["proof"])
+    proof = codec.decode(objects.MMR_PROOF, r["proof"])
     merkle.verify_inclusion(proof, r["root"], r["leaf"], r["seq"], r["size"])
     return {}, {}
 
 
 def _mmr_consistency(r: Fields) -> Answer:
     proof = merkle.consistency(r["leaves"], r["old"], r["new"])
-    return {"proof": codec.encode(codec.CONSISTENCY_PROOF, proof)}, proof
+    return {"proof": codec.encode(objects.CONSISTENCY_PROOF, proof)}, proof
 
 
 def _mmr_verify_consistency(r: Fields) -> Answer:
-    proof = codec.decode(codec.CONSISTENCY_PROOF, r["proof"])
+    proof = codec.decode(objects.CONSISTENCY_PROOF, r["proof"])
     merkle.verify_consistency(proof, r["old_root"], r["old"], r["new_root"], r["new"])
     return {}, {}
 
@@ -301,7 +301,7 @@ def _mmr_verify_consistency(r: Fields) -> Answer:
 
 
 def _without_chain(token: Fields) -> bytes:
-    fields = {name: field for name, field in codec.CAP_TOKEN.fields.items() if name != "sig_chain"}
+    fields = {name: field for name, field in objects.CAP_TOKEN.fields.items() if name != "sig_chain"}
     return codec.encode(codec.Map(fields), {name: token[name] for name in fields})
 
 
@@ -316,13 +316,13 @@ def _cap_mint(r: Fields) -> Answer:
     for _ in range(r["links"]):
         digests.append(ht("veen/cap-link", unsigned + chain[-1]))
         chain.append(sign(r["issuer_seed"], digests[-1]))
-    encoded = codec.encode(codec.CAP_TOKEN, token | {"sig_chain": chain[1:]})
+    encoded = codec.encode(objects.CAP_TOKEN, token | {"sig_chain": chain[1:]})
     trace = {"unsigned": unsigned, "link_digests": digests, "token_hash": h(encoded)}
     return {"token": encoded, "auth_ref": ht("veen/cap", encoded)}, trace
 
 
 def _cap_verify(r: Fields) -> Answer:
-    token = codec.decode(codec.CAP_TOKEN, r["token"])
+    token = codec.decode(objects.CAP_TOKEN, r["token"])
     unsigned, previous = _without_chain(token), bytes(64)
     for link in token["sig_chain"]:
         digest = ht("veen/cap-link", unsigned + previous)
@@ -333,7 +333,7 @@ def _cap_verify(r: Fields) -> Answer:
 
 
 def _entry(r: Fields) -> Answer:
-    codec.decode(codec.MSG, r["msg"])
+    codec.decode(objects.MSG, r["msg"])
     frame = _frame(r["msg"], r["receipt"])
     return {"entry": frame, "entry_hash": frame[50:82]}, {}
 

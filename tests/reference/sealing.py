@@ -12,7 +12,7 @@ from nacl.exceptions import CryptoError
 from pyhpke import AEADId, CipherSuite, KDFId, KEMId, KEMKey, KEMKeyPair
 from pyhpke.exceptions import PyHPKEError
 
-from tests.reference import codec, merkle
+from tests.reference import codec, merkle, objects
 from tests.reference.basics import Fields, Refused, h, ht, need, sized, u32, u64
 
 SUITE = CipherSuite.new(KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.CHACHA20_POLY1305)
@@ -135,7 +135,7 @@ def seal(context: Context, letter: Letter) -> tuple[Fields, Fields]:
     if coids:
         need(header.get("att_root", merkle.att_root(coids)) == merkle.att_root(coids), "att_root")
         header = header | {"att_root": merkle.att_root(coids)}
-    plain_header = codec.encode(codec.PAYLOAD_HDR, header)
+    plain_header = codec.encode(objects.PAYLOAD_HDR, header)
     body_key = ctx.export(b"veen/body-k", 32)
     sealed_header = ctx.seal(plain_header, aad=context.aad)
     sealed_body = xchacha_seal(body_key, context.nonce, context.aad, letter.body)
@@ -164,6 +164,6 @@ def open_ciphertext(
         plain = ctx.open(ciphertext[40:hdr_end], aad=context.aad)
     except (PyHPKEError, ValueError) as error:
         raise Refused("header does not open") from error
-    header = codec.decode(codec.PAYLOAD_HDR, plain)
+    header = codec.decode(objects.PAYLOAD_HDR, plain)
     body_key = ctx.export(b"veen/body-k", 32)
     return header, xchacha_open(body_key, context.nonce, context.aad, ciphertext[hdr_end:body_end])

@@ -10,6 +10,7 @@ from vectors.generators import (
     ciphertexts,
     ciphertexts_refused,
     entries,
+    files,
     hubs,
     identifiers,
     json_forms,
@@ -39,6 +40,7 @@ MODULES: tuple[Callable[[], Iterator[Scenario]], ...] = (
     proofs_refused.scenarios,
     capabilities.scenarios,
     entries.scenarios,
+    files.scenarios,
     hubs.scenarios,
     requests.scenarios,
 )

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from veen.conformance.arguments import Arguments, UsageError
 from veen.core import api, hpke, labels, mmr
-from veen.core.artifacts import ChunkSummary
+from veen.core.artifacts import CheckpointIndex, ChunkSummary, PeakSnapshot
 from veen.core.attachments import att_root
 from veen.core.captoken import CapToken, Rate
 from veen.core.checkpoint import Checkpoint
@@ -17,7 +17,7 @@ from veen.core.ed25519 import SigningKey
 from veen.core.entry import Entry
 from veen.core.error_envelope import ErrorEnvelope
 from veen.core.hashing import h, ht
-from veen.core.identity import HubIdentity
+from veen.core.identity import CheckpointBinding, HubIdentity, KeyMap
 from veen.core.msg import Msg
 from veen.core.payload import PayloadHeader
 from veen.core.profile import Profile
@@ -82,7 +82,13 @@ _WIRE_TYPES: Final = (
 TYPES: Final[Mapping[str, _Parsers]] = MappingProxyType(
     {cls.SHAPE.name.lower(): (cls.decode, cls.from_json) for cls in _WIRE_TYPES}
     | {"receipt_response": (api.ReceiptResponse.decode, api.ReceiptResponse.from_json)}
-    | {"entry": (Entry.decode_one, Entry.from_json)}
+    | {
+        "entry": (Entry.decode_one, Entry.from_json),
+        "peaks": (PeakSnapshot.decode, PeakSnapshot.from_json),
+        "checkpoint_index": (CheckpointIndex.decode, CheckpointIndex.from_json),
+        "hub_key_map": (KeyMap.decode, KeyMap.from_json),
+        "checkpoint_binding": (CheckpointBinding.decode, CheckpointBinding.from_json),
+    }
 )
 
 

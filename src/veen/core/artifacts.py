@@ -1,16 +1,17 @@
 """Files beside the chunks: summary, peaks and checkpoint index (001 section 4.8.3; decision C-82)."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from veen.core import cbor
 from veen.core.errors import CborError, Detail, Fault, ProtocolError
-from veen.core.kinds import B32, TEXT, UINT, ListOf
-from veen.core.limits import DEFAULT_LIMITS, Limits
+from veen.core.kinds import B32, TEXT, UINT, ListOf, not_json
+from veen.core.limits import DEFAULT_LIMITS, MAX_PROOF_PATH, Limits
 from veen.core.mmr import Peaks
 from veen.core.shapes import ArrayShape, Field, Raw
-from veen.core.types import Label, NodeHash
+from veen.core.types import JsonValue, Label, NodeHash
 from veen.core.wire import Nested, Wire
 
 
@@ -48,7 +49,7 @@ def _check_range(start: int, end: int) -> None:
         raise ProtocolError(Detail.VALUE, f"no entries from {start} to {end}", field="start_seq")
 
 
-_PEAKS: Final = ListOf(B32)
+_PEAKS: Final = ListOf(B32, most=MAX_PROOF_PATH)
 
 
 def encode_peaks(peaks: Peaks) -> bytes:
@@ -62,6 +63,41 @@ def decode_peaks(data: bytes, size: int) -> Peaks:
     cbor.at_end(data, end)
     _PEAKS.check(raw, None)
     return Peaks(size, _PEAKS.lift(raw))
+
+
+@dataclass(frozen=True, slots=True)
+class PeakSnapshot:
+    """A peaks file: the peaks after some entry, by increasing height; the file's name says after which."""
+
+    hashes: tuple[NodeHash, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a hash."""
+        _PEAKS.check(_PEAKS.lower(self.hashes), None)
+
+    def at(self, size: int) -> Peaks:
+        """Return the range of ``size`` leaves, if it has as many peaks."""
+        return Peaks(size, self.hashes)
+
+    def encode(self) -> bytes:
+        """Return the array."""
+        return _PEAKS.write(self.hashes)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Decode the array."""
+        raw, end = _PEAKS.read(data, 0)
+        cbor.at_end(data, end)
+        return cls(_PEAKS.lift(raw))
+
+    def to_json(self) -> JsonValue:
+        """Return a JSON array."""
+        return _PEAKS.to_json(self.hashes)
+
+    @classmethod
+    def from_json(cls, value: JsonValue) -> Self:
+        """Parse a JSON array."""
+        return cls(_PEAKS.lift(_PEAKS.from_json(value)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,3 +165,21 @@ class CheckpointIndex:
         for raw in raws.values():
             kind.check(raw, limits)
         return cls({upto_seq: kind.lift(raw) for upto_seq, raw in raws.items()})
+
+    def to_json(self) -> JsonValue:
+        """Return a JSON object with decimal names."""
+        return {str(upto_seq): item.to_json() for upto_seq, item in sorted(self.checkpoints.items())}
+
+    @classmethod
+    def from_json(cls, value: JsonValue) -> Self:
+        """Parse a JSON object; the order of its names does not matter."""
+        if not isinstance(value, dict):
+            raise not_json("an object", value)
+        return cls({_decimal(name): IndexedCheckpoint.from_json(item) for name, item in value.items()})
+
+
+def _decimal(name: str) -> int:
+    # Digits as they are written, nothing that int() would also take: signs, spaces, zeros in front.
+    if not re.fullmatch(r"0|[1-9][0-9]{0,19}", name):
+        raise CborError(Fault.VALUE, 0, f"{name!r} is not a sequence number")
+    return UINT.from_json(int(name))

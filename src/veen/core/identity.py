@@ -12,12 +12,13 @@ from veen.core import cbor, ed25519, labels
 from veen.core.checkpoint import Checkpoint
 from veen.core.errors import CborError, Detail, Fault, ProtocolError
 from veen.core.hashing import h, ht
-from veen.core.kinds import B16, B32, TEXT, UINT, VER, ListOf
+from veen.core.kinds import B16, B32, TEXT, UINT, VER, ListOf, hex_from_json, not_json
 from veen.core.limits import DEFAULT_LIMITS, Limits
 from veen.core.receipt import Receipt
 from veen.core.shapes import ArrayShape, Field, MapShape
 from veen.core.types import (
     HubId,
+    JsonValue,
     KeyId,
     Label,
     NodeHash,
@@ -186,6 +187,19 @@ class KeyMap:
         cbor.at_end(data, pos)
         return cls(keys)
 
+    def to_json(self) -> JsonValue:
+        """Return a JSON object."""
+        return {name.hex(): hub_pk.hex() for name, hub_pk in sorted(self.keys.items())}
+
+    @classmethod
+    def from_json(cls, value: JsonValue) -> Self:
+        """Parse a JSON object; the order of its names does not matter."""
+        if not isinstance(value, dict):
+            raise not_json("an object", value)
+        return cls(
+            {KeyId(hex_from_json(name)): VerifyKey(hex_from_json(item)) for name, item in value.items()}
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundCheckpoint(Wire):
@@ -232,3 +246,44 @@ def decode_binding(data: bytes, limits: Limits = DEFAULT_LIMITS) -> tuple[BoundC
     if places != sorted(set(places)):
         raise CborError(Fault.KEY_ORDER, 0, "checkpoints must ascend by label, epoch and upto_seq")
     return bound
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointBinding:
+    """checkpoint-binding.cbor: an array, ascending by (label, epoch, upto_seq)."""
+
+    checkpoints: tuple[BoundCheckpoint, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse repeated or unordered lines."""
+        places = [item.place for item in _BINDING.lower(self.checkpoints)]
+        if places != sorted(set(places)):
+            raise CborError(Fault.KEY_ORDER, 0, "checkpoints must ascend by label, epoch and upto_seq")
+
+    @classmethod
+    def of(cls, bound: Iterable[BoundCheckpoint]) -> Self:
+        """Return the file for these checkpoints, in its order."""
+        return cls(tuple(sorted(bound, key=lambda item: item.place)))
+
+    def encode(self) -> bytes:
+        """Return the array."""
+        return _BINDING.write(self.checkpoints)
+
+    @classmethod
+    def decode(cls, data: bytes, limits: Limits = DEFAULT_LIMITS) -> Self:
+        """Decode the array."""
+        raw, end = _BINDING.read(data, 0)
+        cbor.at_end(data, end)
+        _BINDING.check(raw, limits)
+        return cls(_BINDING.lift(raw))
+
+    def to_json(self) -> JsonValue:
+        """Return a JSON array."""
+        return _BINDING.to_json(self.checkpoints)
+
+    @classmethod
+    def from_json(cls, value: JsonValue, limits: Limits = DEFAULT_LIMITS) -> Self:
+        """Parse a JSON array."""
+        raw = _BINDING.from_json(value)
+        _BINDING.check(raw, limits)
+        return cls(_BINDING.lift(raw))
