@@ -42,8 +42,8 @@ class Subjects:
         """Make keys and the messages that are measured."""
         self.seed = os.urandom(32)
         self.key = SigningKey.from_seed(self.seed)
-        self.reader_sk = ReaderSecretKey(os.urandom(32))
-        self.reader_pk = hpke.public_key(self.reader_sk)
+        self.reader = hpke.ReaderKey.from_secret(ReaderSecretKey(os.urandom(32)))
+        self.reader_pk = self.reader.public_key
         self.header = PayloadHeader(schema=labels.schema_id("chat.v1"))
         self.profile_id = PROFILE.profile_id
         routing = labels.routing_key(labels.hub_id(self.key.public_key))
@@ -115,7 +115,7 @@ class Subjects:
             "decode MSG": lambda: Msg.decode(data),
             "verify MSG": lambda: Msg.decode(data).verify(),
             "seal + sign": lambda: self._message(PROFILE.pad_block, BODY),
-            "open MSG": lambda: open_msg(self.msg, self.reader_sk, pad_block=0),
+            "open MSG": lambda: open_msg(self.msg, self.reader, pad_block=0),
             "sign RECEIPT": lambda: Receipt.sign(
                 self.key,
                 label=receipt.label,

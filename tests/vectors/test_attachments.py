@@ -8,11 +8,12 @@ import pytest
 from tests.expect import refused
 from tests.vectors import files
 from veen.core.errors import Detail
+from veen.core.hpke import ReaderKey
 from veen.core.msg import Msg
 from veen.core.sealing import Opened, open_msg
 from veen.core.types import ReaderSecretKey
 
-READER = ReaderSecretKey(bytes([0x51]) * 32)
+READER = ReaderKey.from_secret(ReaderSecretKey(bytes([0x51]) * 32))
 
 
 def _sealed() -> list[tuple[list[bytes], list[bytes], bytes]]:

@@ -58,7 +58,7 @@ def test_rfc_9180_sender() -> None:
 
 def test_rfc_9180_receiver() -> None:
     info, enc, secret = _bytes(RFC_9180, "info", "enc", "recipient_sk")
-    context = hpke.setup_receiver(enc, ReaderSecretKey(secret), info)
+    context = hpke.setup_receiver(enc, hpke.ReaderKey.from_secret(ReaderSecretKey(secret)), info)
     first = RFC_9180["encryptions"][0]
     opened = context.open(bytes.fromhex(first["aad"]), bytes.fromhex(first["ciphertext"]))
     assert opened.hex() == RFC_9180["plaintext"]
@@ -75,7 +75,7 @@ def test_rfc_9180_keys() -> None:
 def test_rfc_9180_a_context_is_for_one_message() -> None:
     """A later sequence number is another nonce: what the RFC seals second does not open here."""
     info, enc, secret = _bytes(RFC_9180, "info", "enc", "recipient_sk")
-    context = hpke.setup_receiver(enc, ReaderSecretKey(secret), info)
+    context = hpke.setup_receiver(enc, hpke.ReaderKey.from_secret(ReaderSecretKey(secret)), info)
     for later in RFC_9180["encryptions"][1:]:
         with refused(Detail.HDR_AEAD):
             context.open(bytes.fromhex(later["aad"]), bytes.fromhex(later["ciphertext"]))

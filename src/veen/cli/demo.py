@@ -7,7 +7,7 @@ tampers with it and is found out. Every value shown is real and fresh.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from veen.core import hpke, labels
+from veen.core import labels
 from veen.core.captoken import CapToken
 from veen.core.checkpoint import Checkpoint
 from veen.core.consistency import prove_consistency
@@ -15,6 +15,7 @@ from veen.core.context import MsgContext
 from veen.core.ed25519 import SigningKey
 from veen.core.entry import Entry
 from veen.core.errors import ProtocolError
+from veen.core.hpke import ReaderKey
 from veen.core.mmr import Peaks
 from veen.core.msg import Msg
 from veen.core.payload import PayloadHeader
@@ -50,7 +51,7 @@ class Demo:
         self.hub = SigningKey.from_seed(random(32))
         self.writer = SigningKey.from_seed(random(32))
         self.issuer = SigningKey.from_seed(random(32))
-        self.reader_sk = ReaderSecretKey(random(32))
+        self.reader = ReaderKey.from_secret(ReaderSecretKey(random(32)))
         self.profile = Profile(epoch_sec=0, pad_block=256)
         self.routing = labels.routing_key(labels.hub_id(self.hub.public_key))
         self.stream = labels.stream_id("demo")
@@ -71,7 +72,7 @@ class Demo:
         )
         sealed = seal(
             context,
-            recipient=hpke.public_key(self.reader_sk),
+            recipient=self.reader.public_key,
             header=PayloadHeader(schema=labels.schema_id("chat.v1")),
             body=text.encode(),
             pad_block=self.profile.pad_block,
@@ -176,7 +177,7 @@ class Demo:
 
     def _opened(self, entry: Entry) -> Step:
         msg = entry.verify(self.hub.public_key)
-        opened = open_msg(msg, self.reader_sk, pad_block=self.profile.pad_block)
+        opened = open_msg(msg, self.reader, pad_block=self.profile.pad_block)
         return Step(
             "Opened",
             "The reader verifies receipt and message, then decrypts.",

@@ -217,7 +217,8 @@ def _seal_attachments(args: Arguments) -> Answer:
 
 def _open(args: Arguments) -> Answer:
     msg = Msg.decode(args.hex("msg"))
-    opened = open_msg(msg, ReaderSecretKey(args.key("recipient_sk")), pad_block=args.uint("pad_block"))
+    reader = hpke.ReaderKey.from_secret(ReaderSecretKey(args.key("recipient_sk")))
+    opened = open_msg(msg, reader, pad_block=args.uint("pad_block"))
     return {"hdr": opened.header.to_json(), "body": opened.body.hex()}
 
 

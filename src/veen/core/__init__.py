@@ -29,6 +29,7 @@ from veen.core.ed25519 import SigningKey
 from veen.core.entry import Entry, EntryHeader
 from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import CborError, Code, Detail, ProtocolError, Stage, VeenError
+from veen.core.hpke import ReaderKey
 from veen.core.identity import HubIdentity, HubKey
 from veen.core.limits import DEFAULT_LIMITS, Limits, default_limits
 from veen.core.mmr import Peaks
@@ -68,6 +69,7 @@ __all__ = [
     "ProofResponse",
     "ProtocolError",
     "Rate",
+    "ReaderKey",
     "Receipt",
     "ReceiptRequest",
     "ReceiptResponse",

@@ -52,19 +52,6 @@ def _check_range(start: int, end: int) -> None:
 _PEAKS: Final = ListOf(B32, most=MAX_PROOF_PATH)
 
 
-def encode_peaks(peaks: Peaks) -> bytes:
-    """Encode a peak snapshot: the array of peaks by increasing height; the file name has the size."""
-    return _PEAKS.write(peaks.hashes)
-
-
-def decode_peaks(data: bytes, size: int) -> Peaks:
-    """Decode the peak snapshot of a range of ``size`` leaves."""
-    raw, end = _PEAKS.read(data, 0)
-    cbor.at_end(data, end)
-    _PEAKS.check(raw, None)
-    return Peaks(size, _PEAKS.lift(raw))
-
-
 @dataclass(frozen=True, slots=True)
 class PeakSnapshot:
     """A peaks file: the peaks after some entry, by increasing height; the file's name says after which."""

@@ -8,6 +8,7 @@ that has one, pyhpke, takes about twice the time of all primitives together (ADR
 it is the second implementation in the tests.
 """
 
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final
@@ -114,6 +115,23 @@ def public_key(secret: ReaderSecretKey) -> ReaderPublicKey:
     return ReaderPublicKey(crypto_scalarmult_base(_sized(secret, "secret key")))
 
 
+@dataclass(frozen=True, slots=True)
+class ReaderKey:
+    """The key pair that messages are sealed to; the secret is never shown."""
+
+    public_key: ReaderPublicKey
+    _secret: bytes = field(repr=False)
+
+    @classmethod
+    def from_secret(cls, secret: ReaderSecretKey) -> "ReaderKey":
+        """Make the pair from 32 secret bytes; the public half costs a fifth of an opening."""
+        return cls(public_key(secret), secret)
+
+    def agree(self, enc: bytes) -> bytes:
+        """Return the secret shared with the sender of ``enc``."""
+        return _agree(self._secret, _sized(enc, "enc"))
+
+
 def _sized(key: bytes, what: str) -> bytes:
     if len(key) != KEY_BYTES:
         raise ProtocolError(Detail.FIELD_SIZE, f"{what} of {len(key)} bytes instead of {KEY_BYTES}")
@@ -145,7 +163,6 @@ def setup_sender(
     return enc, _context(shared, enc, recipient, info)
 
 
-def setup_receiver(enc: bytes, secret: ReaderSecretKey, info: bytes = b"") -> Context:
+def setup_receiver(enc: bytes, key: ReaderKey, info: bytes = b"") -> Context:
     """Return the context of a message from its ``enc``."""
-    recipient = public_key(secret)
-    return _context(_agree(secret, _sized(enc, "enc")), enc, recipient, info)
+    return _context(key.agree(enc), enc, key.public_key, info)

@@ -231,23 +231,6 @@ class BoundCheckpoint(Wire):
 _BINDING: Final = ListOf(Nested(BoundCheckpoint), max_items=None)
 
 
-def encode_binding(bound: Iterable[BoundCheckpoint]) -> bytes:
-    """Return checkpoint-binding.cbor: an array, ascending by (label, epoch, upto_seq)."""
-    return _BINDING.write(_BINDING.lower(tuple(sorted(bound, key=lambda item: item.place))))
-
-
-def decode_binding(data: bytes, limits: Limits = DEFAULT_LIMITS) -> tuple[BoundCheckpoint, ...]:
-    """Decode checkpoint-binding.cbor; refuse repeated or unordered lines."""
-    raw, end = _BINDING.read(data, 0)
-    cbor.at_end(data, end)
-    _BINDING.check(raw, limits)
-    bound: tuple[BoundCheckpoint, ...] = _BINDING.lift(raw)
-    places = [item.place for item in bound]
-    if places != sorted(set(places)):
-        raise CborError(Fault.KEY_ORDER, 0, "checkpoints must ascend by label, epoch and upto_seq")
-    return bound
-
-
 @dataclass(frozen=True, slots=True)
 class CheckpointBinding:
     """checkpoint-binding.cbor: an array, ascending by (label, epoch, upto_seq)."""

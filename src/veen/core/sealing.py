@@ -203,14 +203,14 @@ def seal(
     return done._replace(attachments=sealed) if sealed else done
 
 
-def open_msg(msg: Msg, secret: ReaderSecretKey, *, pad_block: int, limits: Limits = DEFAULT_LIMITS) -> Opened:
+def open_msg(msg: Msg, key: hpke.ReaderKey, *, pad_block: int, limits: Limits = DEFAULT_LIMITS) -> Opened:
     """Open a message with a reader key. Verify message and receipt first: opening proves no origin."""
     envelope = Envelope.parse(msg.ciphertext, limits)  # rows 4, 6a and 7, in admission's order
     envelope.verify_padding(pad_block)
     msg.verify_ct_hash()
     context = msg.context
     aad = context.aad()
-    ctx = hpke.setup_receiver(envelope.enc, secret)
+    ctx = hpke.setup_receiver(envelope.enc, key)
     header = PayloadHeader.decode(ctx.open(aad, envelope.hdr), limits)
     try:
         body = aead_decrypt(envelope.body, aad, context.body_nonce(), ctx.export(_BODY_KEY))

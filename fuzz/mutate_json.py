@@ -1,0 +1,65 @@
+"""Mutations of JSON texts: the shape stays nearly right, and values of every wrong kind turn up in it."""
+
+import json
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from fuzz.mutate import mutate
+from veen.core.types import JsonValue
+
+_VALUES_TEXT = r"""
+    null true false 0 1 2 -1 1.0 1e400 18446744073709551615 18446744073709551616
+    "" "0" "00" "0A" "zz" "\ud800" "true" [] {} [[]] [null] {"hex":"00"} {"text":"x"} {"":0}
+"""
+_VALUES = tuple(_VALUES_TEXT.split())
+_NAMES = ("extra", "ver", "label", "Ver")
+
+
+def _nodes(value: JsonValue) -> list[tuple[Any, Any]]:
+    """Return every (container, key) in a JSON value."""
+    found: list[tuple[Any, Any]] = []
+    pending = [value]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, dict):
+            found += [(current, name) for name in current]
+            pending += current.values()
+        elif isinstance(current, list):
+            found += [(current, index) for index in range(len(current))]
+            pending += current
+    return found
+
+
+def _change(random: Random, value: JsonValue, corpus: Sequence[bytes]) -> JsonValue:
+    """Replace, drop or add one value somewhere inside."""
+    new = json.loads(random.choice(_VALUES))
+    nodes = _nodes(value)
+    if not nodes:
+        return new  # type: ignore[no-any-return] # whatever JSON holds
+    container, key = random.choice(nodes)
+    action = random.choice(("drop", "add", "borrow", "replace", "replace"))
+    if action == "drop":
+        del container[key]
+    elif action == "add" and isinstance(container, list):
+        container.insert(key, new)
+    elif action == "add":
+        container[random.choice(_NAMES)] = new
+    elif action == "borrow":
+        donors = _nodes(json.loads(random.choice(corpus))) or nodes
+        donor, name = random.choice(donors)
+        container[key] = donor[name]
+    else:
+        container[key] = new
+    return value
+
+
+def mutate_json(random: Random, corpus: Sequence[bytes]) -> bytes:
+    """Return a JSON text with values changed; sometimes with damaged bytes instead."""
+    data = random.choice(corpus)
+    if random.random() < 0.2:
+        return mutate(random, corpus)
+    value = json.loads(data)  # of what a target accepted; nothing else is in the corpus
+    for _ in range(random.choice((1, 1, 2))):
+        value = json.loads(json.dumps(_change(random, value, corpus)))
+    return json.dumps(value).encode()
