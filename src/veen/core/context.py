@@ -1,24 +1,19 @@
 """What a message is bound to before it is sealed: aad and nonces (001 section 4.2; decision C-08)."""
 
+import struct
 from dataclasses import dataclass
 from typing import Final
 
-from veen.core.errors import ProtocolError
 from veen.core.hashing import ZERO_32, h, tag_prefix, trunc_24, u64be
-from veen.core.kinds import B32, B32_OR_NULL, UINT, Kind
+from veen.core.kinds import B32, UINT
+from veen.core.labels import sized
 from veen.core.types import AuthRef, Label, ProfileId, VerifyKey
 
 _AAD_TAG: Final = tag_prefix("veen/aad")
 _NONCE_TAG: Final = tag_prefix("veen/nonce")
 _ATT_NONCE_TAG: Final = tag_prefix("veen/att-nonce")
-_FIELDS: Final[tuple[tuple[str, Kind], ...]] = (
-    ("profile_id", B32),
-    ("label", B32),
-    ("client_id", B32),
-    ("client_seq", UINT),
-    ("prev_ack", UINT),
-    ("auth_ref", B32_OR_NULL),
-)
+_SEQ: Final = struct.Struct(">Q")
+_SEQS: Final = struct.Struct(">QQ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +32,13 @@ class MsgContext:
 
     def __post_init__(self) -> None:
         """Refuse other lengths: the fields are hashed side by side, and must not run into each other."""
-        for name, kind in _FIELDS:
-            value = kind.lower(getattr(self, name))
-            try:
-                kind.check(value, None)
-            except ProtocolError as error:
-                error.within(name)
-                raise
+        for name in ("profile_id", "label", "client_id", "auth_ref"):
+            value = getattr(self, name)
+            if value is None and name == "auth_ref":
+                continue
+            sized(B32.lower(value), name)
+        UINT.lower(self.client_seq)
+        UINT.lower(self.prev_ack)
 
     def aad(self) -> bytes:
         """Return the associated data of header and body."""
@@ -52,16 +47,14 @@ class MsgContext:
             + self.profile_id
             + self.label
             + self.client_id
-            + u64be(self.client_seq)
-            + u64be(self.prev_ack)
+            + _SEQS.pack(self.client_seq, self.prev_ack)
             + (ZERO_32 if self.auth_ref is None else self.auth_ref)
         )
 
     def body_nonce(self) -> bytes:
         """Return the nonce of the body."""
-        return trunc_24(
-            h(_NONCE_TAG + self.label + u64be(self.prev_ack) + self.client_id + u64be(self.client_seq))
-        )
+        prev_ack, client_seq = _SEQ.pack(self.prev_ack), _SEQ.pack(self.client_seq)
+        return trunc_24(h(_NONCE_TAG + self.label + prev_ack + self.client_id + client_seq))
 
 
 def attachment_nonce(aad: bytes, index: int) -> bytes:

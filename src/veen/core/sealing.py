@@ -198,7 +198,7 @@ def seal(
 ) -> Sealed:
     """Seal a message whose attachments, if any, are at hand; see ``Sealer`` for large ones."""
     sealer = Sealer(context, recipient=recipient, random=random, limits=limits)
-    sealed = tuple(map(sealer.attach, attachments))
+    sealed = tuple(map(sealer.attach, attachments)) if attachments else ()
     done = sealer.finish(header=header, body=body, pad_block=pad_block)
     return done._replace(attachments=sealed) if sealed else done
 
