@@ -45,12 +45,10 @@ def _change(random: Random, value: JsonValue, corpus: Sequence[bytes]) -> JsonVa
         container.insert(key, new)
     elif action == "add":
         container[random.choice(_NAMES)] = new
-    elif action == "borrow":
-        donors = _nodes(json.loads(random.choice(corpus))) or nodes
-        donor, name = random.choice(donors)
-        container[key] = donor[name]
     else:
-        container[key] = new
+        donors = _nodes(json.loads(random.choice(corpus))) if action == "borrow" else []
+        donor, name = random.choice(donors) if donors else ([new], 0)
+        container[key] = donor[name]
     return value
 
 

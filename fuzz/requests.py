@@ -141,9 +141,9 @@ def _objects() -> Iterator[dict[str, JsonValue]]:
         name = item.SHAPE.name.lower()
         yield {"op": "decode", "type": name, "data": item.encode().hex()}
         yield {"op": "encode", "type": name, "value": item.to_json()}
-    entry = make.entry()
-    yield {"op": "decode", "type": "entry", "data": entry.encode().hex()}
-    yield {"op": "encode", "type": "entry", "value": entry.to_json()}
+    for name, file in make.every_file().items():
+        yield {"op": "decode", "type": name, "data": file.encode().hex()}
+        yield {"op": "encode", "type": name, "value": file.to_json()}
 
 
 def _all() -> Iterator[dict[str, JsonValue]]:

@@ -94,11 +94,6 @@ def run_entry(data: bytes) -> None:
     same(item.encode(), data[:end])
 
 
-def run_entry_one(data: bytes) -> None:
-    """Decode exactly one entry."""
-    same(Entry.decode_one(data).encode(), data)
-
-
 def run_entry_header(data: bytes) -> None:
     """Decode the header of an entry at two places."""
     header = EntryHeader.decode(data)
@@ -118,19 +113,26 @@ def run_peaks(data: bytes) -> None:
     assert refusals >= len(sizes) - 1, "one array of peaks for two sizes"
 
 
-def run_index(data: bytes) -> None:
-    """Decode a checkpoint index."""
-    same(CheckpointIndex.decode(data).encode(), data)
+def file_targets() -> Iterator[Target]:
+    """Yield both forms of every file that is no single wire object."""
+    files = make.every_file()
+    for name, decode, parse, empty in (
+        ("entry:one", Entry.decode_one, Entry.from_json, None),
+        ("peak_snapshot", PeakSnapshot.decode, PeakSnapshot.from_json, b"\x80"),
+        ("checkpoint_index", CheckpointIndex.decode, CheckpointIndex.from_json, b"\xa0"),
+        ("hub_key_map", KeyMap.decode, KeyMap.from_json, b"\xa0"),
+        ("checkpoint_binding", CheckpointBinding.decode, CheckpointBinding.from_json, b"\x80"),
+    ):
+        file = files[{"entry:one": "entry", "peak_snapshot": "peaks"}.get(name, name)]
+        seeds = (file.encode(),) if empty is None else (file.encode(), empty)
+        yield Target(name, _file_target(decode), seeds)
+        yield Target(
+            f"json:{name}", json_target(parse, decode), (json.dumps(file.to_json()).encode(),), mutate_json
+        )
 
 
-def run_key_map(data: bytes) -> None:
-    """Decode a key map."""
-    same(KeyMap.decode(data).encode(), data)
-
-
-def run_binding(data: bytes) -> None:
-    """Decode a checkpoint binding."""
-    same(CheckpointBinding.of(CheckpointBinding.decode(data).checkpoints).encode(), data)
+def _file_target(decode: Callable[[bytes], make.File]) -> Run:
+    return lambda data: same(decode(data).encode(), data)
 
 
 def run_sequence(data: bytes) -> None:
@@ -241,8 +243,6 @@ def all_targets() -> list[Target]:
     message = make.msg()
     token_entry = Entry(make.cap_token().encode(), make.receipt())
     peak_arrays = tuple(PeakSnapshot(make.peaks(size).hashes).encode() for size in (0, 1, 3, 7))
-    identity = make.identity([make.hub_key(), make.hub_key("second", valid_from=5)])
-    bound = [make.bound_checkpoint(upto_seq=seq) for seq in (1, 30, 400)]
     values: list[cbor.Value] = [
         0,
         2**64 - 1,
@@ -255,18 +255,9 @@ def all_targets() -> list[Target]:
     return [
         *wire_targets(),
         Target("entry", run_entry, (entry.encode(), token_entry.encode(), entry.encode() * 2)),
-        Target("entry:one", run_entry_one, (entry.encode(),)),
         Target("entry:header", run_entry_header, (entry.encode(), entry.encode()[:82])),
-        Target(
-            "json:entry",
-            json_target(Entry.from_json, Entry.decode_one),
-            (json.dumps(entry.to_json()).encode(),),
-            mutate_json,
-        ),
         Target("peaks", run_peaks, peak_arrays),
-        Target("checkpoint_index", run_index, (make.checkpoint_index().encode(), b"\xa0")),
-        Target("key_map", run_key_map, (identity.key_map().encode(), b"\xa0")),
-        Target("binding", run_binding, (CheckpointBinding.of(bound).encode(), b"\x80")),
+        *file_targets(),
         Target("sequence", run_sequence, (encode_sequence([make.receipt(), make.receipt(stream_seq=2)]),)),
         Target("cbor", run_cbor, tuple(cbor.encode(value) for value in values)),
         Target("envelope", run_envelope, (message.ciphertext,)),
