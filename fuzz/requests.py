@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 
+from fuzz.files import every_file
 from tests import builders as make
 from veen.core.types import JsonValue
 
@@ -141,7 +142,7 @@ def _objects() -> Iterator[dict[str, JsonValue]]:
         name = item.SHAPE.name.lower()
         yield {"op": "decode", "type": name, "data": item.encode().hex()}
         yield {"op": "encode", "type": name, "value": item.to_json()}
-    for name, file in make.every_file().items():
+    for name, file in every_file().items():
         yield {"op": "decode", "type": name, "data": file.encode().hex()}
         yield {"op": "encode", "type": name, "value": file.to_json()}
 

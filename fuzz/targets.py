@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from fuzz.files import File, every_file
 from fuzz.mutate_json import mutate_json
 from fuzz.requests import REQUESTS
 from fuzz.runner import Refused, Run, Target
@@ -115,7 +116,7 @@ def run_peaks(data: bytes) -> None:
 
 def file_targets() -> Iterator[Target]:
     """Yield both forms of every file that is no single wire object."""
-    files = make.every_file()
+    files = every_file()
     for name, decode, parse, empty in (
         ("entry:one", Entry.decode_one, Entry.from_json, None),
         ("peak_snapshot", PeakSnapshot.decode, PeakSnapshot.from_json, b"\x80"),
@@ -131,7 +132,7 @@ def file_targets() -> Iterator[Target]:
         )
 
 
-def _file_target(decode: Callable[[bytes], make.File]) -> Run:
+def _file_target(decode: Callable[[bytes], File]) -> Run:
     return lambda data: same(decode(data).encode(), data)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 
 from veen.core import api, hpke, labels
-from veen.core.artifacts import CheckpointIndex, ChunkRange, ChunkSummary, IndexedCheckpoint, PeakSnapshot
+from veen.core.artifacts import CheckpointIndex, ChunkRange, ChunkSummary, IndexedCheckpoint
 from veen.core.captoken import CapToken, Rate
 from veen.core.checkpoint import Checkpoint
 from veen.core.consistency import ConsistencyProof, prove_consistency
@@ -17,7 +17,7 @@ from veen.core.entry import Entry
 from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import DetailValue
 from veen.core.hashing import h, u64be
-from veen.core.identity import BoundCheckpoint, CheckpointBinding, HubIdentity, HubKey, KeyMap, key_id
+from veen.core.identity import BoundCheckpoint, HubIdentity, HubKey, key_id
 from veen.core.limits import DEFAULT_LIMITS, Limits
 from veen.core.mmr import Peaks, complete_nodes
 from veen.core.msg import Msg
@@ -353,22 +353,6 @@ def bound_checkpoint(*, label: Label | None = None, epoch: int = 0, upto_seq: in
         key_id=key_id(verify_key("hub")),
         mmr_root=NodeHash(digest("root")),
     )
-
-
-#: What the adapter calls a file, and one of each.
-File = Entry | PeakSnapshot | CheckpointIndex | KeyMap | CheckpointBinding
-
-
-def every_file() -> dict[str, File]:
-    """Return one of each file that is no single wire object, by the adapter's name for it."""
-    keys = identity([hub_key(), hub_key("second", valid_from=5)])
-    return {
-        "entry": entry(),
-        "peaks": PeakSnapshot(peaks(7).hashes),
-        "checkpoint_index": checkpoint_index(),
-        "hub_key_map": keys.key_map(),
-        "checkpoint_binding": CheckpointBinding.of(bound_checkpoint(upto_seq=seq) for seq in (1, 30, 400)),
-    }
 
 
 # --- requests and responses ---------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from veen.core.errors import Detail, ProtocolError
 from veen.core.types import ReaderPublicKey, ReaderSecretKey
 
 KEY_BYTES: Final = 32
-ENC_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
 
 _KEM_SUITE: Final = b"KEM\x00\x20"  # DHKEM(X25519, HKDF-SHA256)
