@@ -36,8 +36,6 @@ def verify_root(declared: bytes | None, coids: Sequence[Coid]) -> None:
     """Check the att_root of a payload header against the attachments at hand (invariant I5; row 8)."""
     if declared is None and not coids:
         return
-    if declared is None:
-        raise ProtocolError(Detail.ATT_ROOT, f"{len(coids)} attachments, and no att_root", field="att_root")
     if declared != att_root(coids):
         raise ProtocolError(Detail.ATT_ROOT, "att_root does not match the attachments", field="att_root")
 

@@ -91,15 +91,8 @@ class Checkpoint(Wire):
         Signatures of unknown witnesses are passed over: who counts is for the caller to say.
         """
         digest = self.signing_digest()
-        open_sigs = list(self.witness_sigs or ())
-        found = []
-        for key in sorted(set(witness_pks)):
-            for sig in open_sigs:
-                if _is_signed(key, digest, sig):
-                    open_sigs.remove(sig)
-                    found.append(key)
-                    break
-        return found
+        sigs = self.witness_sigs or ()
+        return [key for key in sorted(set(witness_pks)) if any(_is_signed(key, digest, sig) for sig in sigs)]
 
     def verify_labels(self, routing: RoutingKey, stream: StreamId) -> None:
         """Check that both labels follow from routing key, stream and epoch (CKPT-009 to CKPT-011).
