@@ -132,3 +132,10 @@ def test_a_registry_does_not_change_while_a_process_runs() -> None:
 def test_every_limit_has_a_reason_for_the_reference_page() -> None:
     assert set(REASONS) == set(DEFAULTS)
     assert all(REASONS.values())
+
+
+def test_the_smallest_limits_are_1_and_no_skew() -> None:
+    smallest = Limits(max_hdr_bytes=1, max_cap_rate_per_sec=1, max_epoch_skew_sec=0)
+    assert (smallest.max_hdr_bytes, smallest.max_epoch_skew_sec) == (1, 0)
+    with refused(Detail.VALUE):
+        Limits(max_hdr_bytes=0)
