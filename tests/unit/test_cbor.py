@@ -95,6 +95,7 @@ REFUSED: list[tuple[str, str, Fault, int]] = [
     ("array cut off", "8301", Fault.TRUNCATED, 0),
     ("array cut off inside an element", "818201", Fault.TRUNCATED, 1),
     ("value of a pair missing", "a101", Fault.TRUNCATED, 2),
+    ("key missing", "a20000", Fault.TRUNCATED, 3),
     ("bytes after the item", "0000", Fault.TRAILING, 1),
     ("bytes after a string", "4100ff", Fault.TRAILING, 2),
     ("0 in two bytes", "1800", Fault.NON_MINIMAL, 0),
@@ -175,6 +176,7 @@ def test_16_levels_are_accepted(encoded: str) -> None:
 
 
 def test_the_number_of_elements_is_bounded() -> None:
+    assert cbor.MAX_ITEMS == 65_536
     most = raw.head(raw.ARRAY, cbor.MAX_ITEMS) + bytes(cbor.MAX_ITEMS)
     assert cbor.decode(most) == [0] * cbor.MAX_ITEMS
     for major in (raw.ARRAY, raw.MAP):
@@ -288,8 +290,13 @@ def test_what_could_not_be_read_back_is_not_encoded() -> None:
     assert cbor.decode(cbor.encode(nested(16))) == nested(16)
     with faulty(Fault.DEPTH):
         cbor.encode(nested(17))
+    with faulty(Fault.DEPTH):
+        cbor.encode({1: nested(16)})
+    assert cbor.decode(cbor.encode({1: nested(15)})) == {1: nested(15)}
+    most = [0] * cbor.MAX_ITEMS
+    assert cbor.decode(cbor.encode(most)) == most
     with faulty(Fault.ITEMS):
-        cbor.encode([0] * (cbor.MAX_ITEMS + 1))
+        cbor.encode([*most, 0])
     with faulty(Fault.ITEMS):
         cbor.encode(dict.fromkeys(range(cbor.MAX_ITEMS + 1)))
     for key in (b"bytes", None, True):

@@ -174,6 +174,8 @@ def ciphertext_with(hdr_len: int, body_len: int, size: int) -> bytes:
         (ciphertext_with(1, 1, 42), True),
         (ciphertext_with(16_384, 0, 16_424), True),
         (ciphertext_with(16_385, 0, 16_425), False),
+        (ciphertext_with(2**24, 0, 100), False),
+        (ciphertext_with(0, 2**24, 100), False),
         (ciphertext_with(2**32 - 1, 0, 100), False),
         (ciphertext_with(0, 2**32 - 1, 100), False),
         (ciphertext_with(2**32 - 1, 2**32 - 1, 100), False),

@@ -63,6 +63,7 @@ def test_an_object_can_not_be_changed(item: Wire) -> None:
                 setattr(item, field.name, None)
             value = getattr(item, field.name)
             assert not isinstance(value, list | dict | set | bytearray)
+    assert "_encoded" not in repr(item)
     assert item.encode() == before
 
 
