@@ -1,0 +1,53 @@
+"""What can go wrong with a data directory, each with what to do about it."""
+
+from veen.core.errors import Code, Detail, ProtocolError, VeenError
+
+
+class StorageError(VeenError):
+    """Base of everything this package raises about files."""
+
+
+class DamagedError(StorageError):
+    """Bytes on disk are not what was written, or not all that was written. Nothing is guessed."""
+
+    def __init__(self, path: str, offset: int | None, what: str, advice: str = "run: veen fsck DATA_DIR") -> None:
+        self.path = path
+        self.offset = offset
+        self.what = what
+        self.advice = advice
+        place = path if offset is None else f"{path} at byte {offset}"
+        super().__init__(f"{place}: {what}; {advice}")
+
+    def __reduce__(self) -> tuple[type["DamagedError"], tuple[str, int | None, str, str]]:
+        """Pickle by the constructor's arguments: Spark tasks report these."""
+        return type(self), (self.path, self.offset, self.what, self.advice)
+
+
+class StaleIndexError(DamagedError):
+    """The index or another derived file does not fit the log; the log itself is not in doubt."""
+
+    def __init__(
+        self, path: str, offset: int | None, what: str, advice: str = "run: veen repair DATA_DIR"
+    ) -> None:
+        super().__init__(path, offset, what, advice)
+
+
+class BusyError(StorageError):
+    """Another process writes to the directory."""
+
+
+class StoppedError(StorageError):
+    """The writer has met a disk error and takes no more entries until it is opened again."""
+
+
+class FullError(StorageError):
+    """No space left; nothing of the batch was kept, and the writer can go on when there is space again."""
+
+
+class NotAStoreError(StorageError):
+    """The directory is not a data directory, or not one that this release can use."""
+
+
+def not_found(field: str, message: str) -> ProtocolError:
+    """Return the error for a place that the log does not have; ``field`` says why (C-85)."""
+    return ProtocolError(Detail.VALUE, message, code=Code.NOT_FOUND, field=field)

@@ -1,0 +1,315 @@
+"""The one seam to the disk: everything this package does to files goes through ``Filesystem``.
+
+Paths are relative to the data directory and use ``/``. The rules that the rest of the package relies on:
+
+* ``write_all`` and ``truncate`` return when contents and size are durable; *names* are durable only after
+  ``sync_dir`` of their directory. A rename is atomic, but not durable before that either.
+* An error of a sync is final. The kernel may have dropped the pages, and a later sync may claim success:
+  whoever gets one must stop and start again from what is on disk.
+* ``OSError`` with ``errno.ENOSPC`` from a *write* means that some prefix may have been written.
+
+Files are created with mode 0600, directories with 0700.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+from typing import Final, NamedTuple, Protocol
+
+import lmdb
+
+FILE_MODE: Final = 0o600
+DIR_MODE: Final = 0o700
+
+#: Files kept open for reading. Any number of labels uses no more than this.
+_OPEN_FILES: Final = 128
+#: Syncs in flight at once: a file system that journals merges them (measured: 3 times faster with 4).
+_PARALLEL_SYNCS: Final = 4
+#: Address space for the index, not memory or disk: the file grows as it is used.
+_INDEX_MAP_BYTES: Final = 1 << 38
+
+
+class Write(NamedTuple):
+    """Bytes to add to a file, and how long it must be before."""
+
+    path: str
+    offset: int
+    data: bytes
+
+
+class AppendFile(Protocol):
+    """A file held open for appending: the journal."""
+
+    def write(self, data: bytes) -> None:
+        """Write all of it behind what is there; not durable yet."""
+
+    def sync(self) -> None:
+        """Make everything written durable."""
+
+    def truncate(self, size: int) -> None:
+        """Forget what was written beyond ``size``; not durable yet."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+class Held(Protocol):
+    """A lock that is held."""
+
+    def release(self) -> None:
+        """Let go of it."""
+
+
+class Filesystem(Protocol):
+    """A data directory as the storage engine sees it."""
+
+    def make_dir(self, path: str) -> None:
+        """Create a directory, durably, if it is not there; ``""`` is the data directory itself."""
+
+    def names(self, directory: str) -> list[str]:
+        """Return the names of the files in a directory, sorted; none if it does not exist."""
+
+    def size(self, path: str) -> int | None:
+        """Return the size of a file, or None if there is no such file."""
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Return up to ``length`` bytes; FileNotFoundError if there is no such file."""
+
+    def write_all(self, writes: Sequence[Write]) -> None:
+        """Write to files that are exactly ``offset`` long (0: may be absent), each synced, in any order."""
+
+    def truncate(self, path: str, size: int) -> None:
+        """Shorten a file, durably."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file its name, replacing any other; durable after ``sync_dir``."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a file; durable after ``sync_dir``."""
+
+    def sync_dir(self, directory: str) -> None:
+        """Make the names in a directory durable; ``""`` is the data directory itself."""
+
+    def open_append(self, path: str) -> AppendFile:
+        """Open an existing file for appending."""
+
+    def lock(self, path: str, owner: bytes) -> Held:
+        """Take the writer's lock and say in the file who holds it; BlockingIOError if another does."""
+
+    def open_index(self, path: str, *, readonly: bool) -> lmdb.Environment:
+        """Open the index, which LMDB keeps by itself in a directory of its own."""
+
+    def commit(self, txn: lmdb.Transaction) -> None:
+        """Commit a transaction of the index, durably and as a whole."""
+
+
+class _RealAppend:
+    """An append-only descriptor."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write(self, data: bytes) -> None:
+        _write_fully(self._fd, data)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class _RealLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)  # and with it the lock; the file stays, so that nobody locks a deleted one
+
+
+class RealFilesystem:
+    """The operating system's files below ``root``."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._reading: OrderedDict[str, int] = OrderedDict()
+        self._mutex = Lock()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def close(self) -> None:
+        """Close the files kept open for reading."""
+        with self._mutex:
+            while self._reading:
+                os.close(self._reading.popitem()[1])
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    def make_dir(self, path: str) -> None:
+        """Create a directory; its name is durable when this returns."""
+        target = self.root / path
+        try:
+            target.mkdir(mode=DIR_MODE)
+        except FileExistsError:
+            if not target.is_dir():
+                raise
+        _sync_directory(target.parent)
+
+    def names(self, directory: str) -> list[str]:
+        """Return the names of files, sorted."""
+        try:
+            with os.scandir(self.root / directory) as found:
+                return sorted(item.name for item in found if item.is_file(follow_symlinks=False))
+        except FileNotFoundError:
+            return []
+
+    def size(self, path: str) -> int | None:
+        """Return the size of a file."""
+        try:
+            return (self.root / path).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Read at a place. Bytes once written never change, so descriptors may stay open."""
+        with self._descriptor(path) as fd:
+            if length is None:
+                length = max(os.fstat(fd).st_size - offset, 0)
+            data = os.pread(fd, length, offset)
+            while 0 < len(data) < length:  # a signal, or more than the kernel gives at once
+                more = os.pread(fd, length - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+            return data
+
+    @contextlib.contextmanager
+    def _descriptor(self, path: str) -> Iterator[int]:
+        # Taken out while in use, so that no other thread can close it.
+        with self._mutex:
+            fd = self._reading.pop(path, None)
+        if fd is None:
+            fd = os.open(self.root / path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield fd
+        finally:
+            with self._mutex:
+                surplus = [self._reading.pop(path)] if path in self._reading else []
+                self._reading[path] = fd
+                if len(self._reading) > _OPEN_FILES:
+                    surplus.append(self._reading.popitem(last=False)[1])
+            for old in surplus:
+                os.close(old)
+
+    def _forget(self, path: str) -> None:
+        with self._mutex:
+            fd = self._reading.pop(path, None)
+        if fd is not None:
+            os.close(fd)
+
+    def write_all(self, writes: Sequence[Write]) -> None:
+        """Write and sync each file; several at a time."""
+        if len(writes) < 2 * _PARALLEL_SYNCS:
+            for write in writes:
+                self._write(write)
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_PARALLEL_SYNCS, thread_name_prefix="veen-sync")
+        for _ in self._pool.map(self._write, writes):
+            pass
+
+    def _write(self, write: Write) -> None:
+        # open, fstat, write, fdatasync, close: the error of a sync is reported on the descriptor that wrote.
+        fd = os.open(self.root / write.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            actual = os.fstat(fd).st_size
+            if actual != write.offset:
+                raise OSError(errno.EIO, f"{actual} bytes long instead of {write.offset}", write.path)
+            os.lseek(fd, write.offset, os.SEEK_SET)
+            _write_fully(fd, write.data)
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def truncate(self, path: str, size: int) -> None:
+        """Shorten a file."""
+        fd = os.open(self.root / path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.ftruncate(fd, size)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file."""
+        self._forget(old)
+        self._forget(new)
+        (self.root / old).replace(self.root / new)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        self._forget(path)
+        (self.root / path).unlink()
+
+    def sync_dir(self, directory: str) -> None:
+        """Sync a directory."""
+        _sync_directory(self.root / directory)
+
+    def open_append(self, path: str) -> AppendFile:
+        """Open a file for appending."""
+        return _RealAppend(os.open(self.root / path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+
+    def lock(self, path: str, owner: bytes) -> Held:
+        """Take an flock: the kernel lets go of it when the process ends, however it ends."""
+        fd = os.open(self.root / path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            _write_fully(fd, owner)
+        except BaseException:
+            os.close(fd)
+            raise
+        return _RealLock(fd)
+
+    def open_index(self, path: str, *, readonly: bool) -> lmdb.Environment:
+        """Open LMDB; a reader without write permission does without its reader table."""
+        where = self.root / path
+        locking = not readonly or os.access(where / "lock.mdb", os.W_OK)
+        return lmdb.open(
+            str(where),
+            map_size=_INDEX_MAP_BYTES,
+            readonly=readonly,
+            lock=locking,
+            max_dbs=16,
+            max_readers=512,
+            mode=FILE_MODE,
+            readahead=False,
+            create=not readonly,
+        )
+
+    def commit(self, txn: lmdb.Transaction) -> None:
+        """Commit: LMDB writes the pages, syncs, then the page that makes them count."""
+        txn.commit()
+
+
+def _write_fully(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
