@@ -53,8 +53,8 @@ def test_appending_to_stored_peaks_is_rebuilding() -> None:
     rebuilt = [read_peaks(NODES.__getitem__, size) for size in range(MOST + 1)]
     for size in range(MOST):
         before = rebuilt[size]
-        assert before.append(LEAVES[size]) == rebuilt[size + 1]
-        completed = before.completed(LEAVES[size])
+        after, completed = before.grow(LEAVES[size])
+        assert after == before.append(LEAVES[size]) == rebuilt[size + 1]
         assert completed == NODES[node_count(size) : node_count(size + 1)]
         assert len(completed) == 1 + trailing_zeros(size + 1)
 

@@ -90,7 +90,7 @@ def test_hashes_have_32_bytes(length: int) -> None:
         with refused(Detail.FIELD_SIZE):
             peaks(size).append(bytes(length))
         with refused(Detail.FIELD_SIZE):
-            peaks(size).completed(bytes(length))
+            peaks(size).grow(bytes(length))
         with refused(Detail.FIELD_SIZE):
             complete_nodes([*leaves(size), bytes(length)])
 

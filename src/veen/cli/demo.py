@@ -84,8 +84,8 @@ class Demo:
         """Verify, append and receipt, as a hub does."""
         msg.verify()
         leaf = msg.leaf_hash
-        self.nodes += self.peaks.completed(leaf)
-        self.peaks = self.peaks.append(leaf)
+        self.peaks, completed = self.peaks.grow(leaf)
+        self.nodes += completed
         receipt = Receipt.sign(
             self.hub,
             label=msg.label,

@@ -11,7 +11,7 @@ file: leaf n (from 1) completes 1 + ctz(n) nodes, one per height.
     height    0  0  1  0  0  1  2  0 ...      (leaf 1, leaf 2 and its parent, leaf 3, leaf 4 and two more)
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -73,23 +73,24 @@ class Peaks:
 
     def append(self, leaf: bytes, tag: bytes = _NODE_TAG) -> "Peaks":
         """Return the range with one more leaf; at most 64 hashes, two on average."""
-        *_, last = self._completed(leaf, tag)
-        size = self.size + 1
-        return Peaks(size, (last, *self.hashes[trailing_zeros(size) :]))
+        return self.grow(leaf, tag)[0]
 
-    def completed(self, leaf: bytes) -> list[NodeHash]:
-        """Return the nodes that appending ``leaf`` completes, leaf first: what a node store writes."""
-        return list(self._completed(leaf, _NODE_TAG))
+    def grow(self, leaf: bytes, tag: bytes = _NODE_TAG) -> tuple["Peaks", list[NodeHash]]:
+        """Return the range with one more leaf, and the nodes that it completes, leaf first.
 
-    def _completed(self, leaf: bytes, tag: bytes) -> Iterator[NodeHash]:
+        A node store writes those nodes as they come.
+        """
         if len(leaf) != HASH_BYTES:  # of any other length, left || right could be split in two ways
             raise ProtocolError(Detail.FIELD_SIZE, f"leaf of {len(leaf)} bytes instead of {HASH_BYTES}")
         node = NodeHash(leaf)
-        yield node
+        completed = [node]
+        size = self.size + 1
+        merges = trailing_zeros(size)
         # A peak merges with the new node as long as both have the same height: once per trailing zero.
-        for peak in self.hashes[: trailing_zeros(self.size + 1)]:
+        for peak in self.hashes[:merges]:
             node = NodeHash(sha256(tag + peak + node).digest())
-            yield node
+            completed.append(node)
+        return Peaks(size, (node, *self.hashes[merges:])), completed
 
     @property
     def root(self) -> NodeHash:
@@ -104,8 +105,8 @@ def complete_nodes(leaves: Iterable[bytes]) -> list[NodeHash]:
     nodes: list[NodeHash] = []
     peaks = Peaks.empty()
     for leaf in leaves:
-        nodes += peaks.completed(leaf)
-        peaks = peaks.append(leaf)
+        peaks, completed = peaks.grow(leaf)
+        nodes += completed
     return nodes
 
 

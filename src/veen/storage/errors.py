@@ -10,7 +10,9 @@ class StorageError(VeenError):
 class DamagedError(StorageError):
     """Bytes on disk are not what was written, or not all that was written. Nothing is guessed."""
 
-    def __init__(self, path: str, offset: int | None, what: str, advice: str = "run: veen fsck DATA_DIR") -> None:
+    def __init__(
+        self, path: str, offset: int | None, what: str, advice: str = "run: veen fsck DATA_DIR"
+    ) -> None:
         self.path = path
         self.offset = offset
         self.what = what

@@ -119,7 +119,7 @@ class _RealAppend:
         _write_fully(self._fd, data)
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        _sync(self._fd)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
@@ -236,7 +236,7 @@ class RealFilesystem:
                 raise OSError(errno.EIO, f"{actual} bytes long instead of {write.offset}", write.path)
             os.lseek(fd, write.offset, os.SEEK_SET)
             _write_fully(fd, write.data)
-            os.fdatasync(fd)
+            _sync(fd)
         finally:
             os.close(fd)
 
@@ -245,7 +245,7 @@ class RealFilesystem:
         fd = os.open(self.root / path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.ftruncate(fd, size)
-            os.fsync(fd)
+            _sync(fd)
         finally:
             os.close(fd)
 
@@ -311,5 +311,19 @@ def _sync_directory(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
+    except OSError as error:
+        raise _sync_failed(error) from error
     finally:
         os.close(fd)
+
+
+def _sync(fd: int) -> None:
+    try:
+        os.fdatasync(fd)  # with the size: what is needed to read the data back is synced too
+    except OSError as error:
+        raise _sync_failed(error) from error
+
+
+def _sync_failed(error: OSError) -> OSError:
+    # Never ENOSPC: what a full disk does to a sync can not be undone, unlike what it does to a write.
+    return OSError(errno.EIO, f"sync failed: {error.strerror}")

@@ -1,0 +1,82 @@
+"""Entries that are being admitted together: placed behind each other, not written yet."""
+
+from typing import Protocol
+
+from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.layout import Domain
+from veen.core.receipt import Receipt
+from veen.core.types import AuthRef, Label, VerifyKey
+from veen.storage.journal import Binding
+from veen.storage.staging import Record, SignReceipt, Staged, stage
+from veen.storage.state import AuthRecord, ClientCursor, Head
+from veen.storage.tail import note_auth
+
+
+class Behind(Protocol):
+    """What a batch continues: the log up to now."""
+
+    def head(self, label: Label) -> Head:
+        """Return the head of a label that may be appended to."""
+
+    def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
+        """Return how far a client has come."""
+
+    def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
+        """Return when a token was first seen."""
+
+    def domain_of(self, label: Label) -> Domain:
+        """Return which log a label belongs to."""
+
+    @property
+    def floor_ts(self) -> int:
+        """The lowest hub_ts that the next entry may have."""
+
+
+class Batch:
+    """A batch sees the log as it will be when the batch is committed."""
+
+    def __init__(self, behind: Behind) -> None:
+        self._behind = behind
+        self._heads: dict[Label, Head] = {}
+        self._clients: dict[tuple[Label, VerifyKey], ClientCursor] = {}
+        self._auths: dict[AuthRef, AuthRecord] = {}
+        self.staged: list[Staged] = []
+        self.bindings: list[Binding] = []
+        #: The lowest hub_ts that the next entry may have (C-15).
+        self.floor_ts = behind.floor_ts
+        self.size = 0
+
+    def head(self, label: Label) -> Head:
+        """Return the head of a label."""
+        return self._heads.get(label) or self._behind.head(label)
+
+    def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
+        """Return how far a client has come in a label."""
+        return self._clients.get((label, client_id)) or self._behind.client(label, client_id)
+
+    def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
+        """Return when a token was first seen."""
+        known, seen = self._behind.auth(auth_ref), self._auths.get(auth_ref)
+        return known.merged(seen) if known and seen else known or seen
+
+    def append(self, record: Record, sign: SignReceipt) -> Receipt:
+        """Place a record at the end of its label and return its receipt: not to be sent before the commit."""
+        if (record.client_id is not None) != (self._behind.domain_of(record.label) is Domain.DATA):
+            raise ProtocolError(
+                Detail.VALUE, "the label belongs to another log", code=Code.FORBIDDEN, field="label"
+            )
+        staged = stage(record, self.head(record.label), sign)
+        if staged.head.hub_ts < self.floor_ts:
+            raise ProtocolError(Detail.VALUE, "hub_ts went back", field="hub_ts")
+        self.floor_ts = staged.head.hub_ts
+        self._heads[record.label] = staged.head
+        if record.client_id is not None:
+            self._clients[record.label, record.client_id] = ClientCursor(record.client_seq, record.prev_ack)
+        note_auth(self._auths, staged)
+        self.staged.append(staged)
+        self.size += len(staged.frame)
+        return staged.receipt
+
+    def bind(self, binding: Binding) -> None:
+        """Record the stream and epoch of a label along with the entry that needed it."""
+        self.bindings.append(binding)

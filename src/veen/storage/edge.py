@@ -1,0 +1,74 @@
+"""The right edge of a label: do its files end where the index says, and with the root it says?
+
+Checked when a writer first touches a label, so that a start costs the same however many there are.
+"""
+
+from veen.core import layout
+from veen.core.entry import Entry
+from veen.core.errors import ProtocolError
+from veen.core.layout import Domain
+from veen.core.types import Label
+from veen.storage.errors import DamagedError, StaleIndexError
+from veen.storage.fs import Filesystem
+from veen.storage.index import Snapshot
+from veen.storage.state import LabelState
+
+
+def check_absent(fs: Filesystem, domain: Domain, label: Label) -> None:
+    """Refuse a label as new if it has files: then the index has forgotten it."""
+    for path in (layout.nodes(domain, label), layout.open_chunk(domain, label, 1)):
+        if fs.size(path) is not None:
+            raise StaleIndexError(path, None, "the index does not know this label")
+
+
+def check_edge(fs: Filesystem, view: Snapshot, state: LabelState) -> None:
+    """Refuse a label whose files are shorter or longer than the index says, or end in another root."""
+    if not state.head.seq:
+        check_absent(fs, state.domain, state.label)
+        return
+    if state.chunk_entries:
+        _check_size(fs, layout.open_chunk(state.domain, state.label, state.chunk_start), state.chunk_bytes)
+    elif fs.size(layout.open_chunk(state.domain, state.label, state.chunk_start)) is not None:
+        raise StaleIndexError(
+            layout.open_chunk(state.domain, state.label, state.chunk_start),
+            None,
+            "the index does not know this chunk",
+        )
+    _check_size(fs, layout.nodes(state.domain, state.label), state.node_bytes)
+    _check_last(fs, view, state)
+
+
+def _check_size(fs: Filesystem, path: str, expected: int) -> None:
+    actual = fs.size(path)
+    if actual is None:
+        raise DamagedError(path, None, "file is missing")
+    if actual < expected:
+        raise DamagedError(path, actual, f"file is shorter than the {expected} bytes known")
+    if actual > expected:
+        raise StaleIndexError(path, expected, "file is longer than the index says")
+
+
+def _check_last(fs: Filesystem, view: Snapshot, state: LabelState) -> None:
+    head = state.head
+    chunk = view.chunk_at(state.number, head.seq)
+    if chunk is None:
+        raise StaleIndexError(layout.INDEX, None, f"no chunk holds entry {head.seq}")
+    if chunk.pruned or chunk.compressed:
+        return  # sealed: its summary and checkpoint say the same, and fsck compares them
+    span = view.position(state.number, head.seq)
+    path = (
+        layout.chunk(state.domain, state.label, chunk.start_seq, chunk.end_seq)
+        if chunk.end_seq
+        else layout.open_chunk(state.domain, state.label, chunk.start_seq)
+    )
+    if span is None:
+        raise StaleIndexError(layout.INDEX, None, f"entry {head.seq} has no position")
+    try:
+        entry, _ = Entry.decode(fs.read(path, span.offset, span.length))
+    except FileNotFoundError:
+        raise DamagedError(path, None, "file is missing") from None
+    except ProtocolError as error:
+        raise DamagedError(path, span.offset, str(error)) from error
+    receipt = entry.receipt
+    if (receipt.stream_seq, receipt.leaf_hash, receipt.mmr_root) != (head.seq, head.leaf_hash, head.root):
+        raise StaleIndexError(path, span.offset, "the last entry is not the one in the index")

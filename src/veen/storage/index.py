@@ -1,0 +1,445 @@
+"""The index: positions and cursors in LMDB, made from the log and never trusted beyond it.
+
+    table        key                        value
+    meta         name                       see ``Meta``
+    labels       label                      LabelState
+    numbers      number u32                 label
+    clients      number u32, client_id      last client_seq and prev_ack
+    positions    number u32, first seq u64  a block of entries: chunk start, offset, length of each
+    leaves       first 8 bytes of leaf      number u32, seq u64 (several, if the prefixes agree)
+    times        number u32, bucket u64     first seq of the bucket
+    chunks       number u32, start u64      ChunkRow
+    checkpoints  number u32, upto u64       root, chunk start
+    auths        auth_ref                   AuthRecord
+    streams      stream_id, epoch u64       label
+    stale        label                      nothing: its checkpoint index file is out of date
+
+Numbers are given to labels in the order in which they arrive, to keep keys short. Integers are
+big-endian, so that keys sort as numbers do: a range is one seek and a walk.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import lmdb
+
+from veen.core import layout
+from veen.core.types import AuthRef, Label, LeafHash, NodeHash, VerifyKey
+from veen.storage.errors import StaleIndexError
+from veen.storage.fs import Filesystem
+from veen.storage.state import AuthRecord, ClientCursor, LabelState, StreamEpoch, checked, protect
+
+if TYPE_CHECKING:
+    from lmdb import _Database
+
+FORMAT: Final = 1
+#: Seconds in a bucket of hub_ts. Inside a bucket, time is found by bisection.
+BUCKET_SEC: Final = 60
+#: Entries located by one row of ``positions``.
+BLOCK_ENTRIES: Final = 128
+
+_TABLES: Final = (
+    "meta",
+    "labels",
+    "numbers",
+    "clients",
+    "positions",
+    "leaves",
+    "times",
+    "chunks",
+    "checkpoints",
+    "auths",
+    "streams",
+    "stale",
+)
+_META_KEY: Final = b"meta"
+_META: Final = struct.Struct(">IBQQQQI")
+_NUMBER: Final = struct.Struct(">I")
+_PLACE: Final = struct.Struct(">IQ")
+_BLOCK: Final = struct.Struct(">QQ")
+_LENGTH: Final = struct.Struct(">I")
+_U64: Final = struct.Struct(">Q")
+_CHECKPOINT: Final = struct.Struct(">32sQ")
+_CHUNK: Final = struct.Struct(">QQQQB")
+_LEAF_PREFIX: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """What is true of the directory as a whole."""
+
+    #: Whether the last writer moved everything into chunks before it went.
+    clean: bool = True
+    #: The first journal segment that is not in chunks yet.
+    journal: int = 1
+    last_ts: int = 0
+    #: Length of the derived files.
+    receipts_bytes: int = 0
+    checkpoints_bytes: int = 0
+    labels: int = 0
+
+
+class Span(NamedTuple):
+    """Where an entry is: in which chunk, and where in it."""
+
+    chunk_start: int
+    offset: int
+    length: int
+
+
+class Block(NamedTuple):
+    """Entries that stand one after the other in one chunk."""
+
+    first_seq: int
+    chunk_start: int
+    offset: int
+    lengths: tuple[int, ...]
+
+    def encode(self) -> bytes:
+        """Return the row's value."""
+        lengths = struct.pack(f">{len(self.lengths)}I", *self.lengths)
+        return _BLOCK.pack(self.chunk_start, self.offset) + lengths
+
+    @classmethod
+    def decode(cls, first_seq: int, value: bytes) -> "Block":
+        """Read the row."""
+        chunk_start, offset = _BLOCK.unpack_from(value)
+        count = (len(value) - _BLOCK.size) // _LENGTH.size
+        return cls(first_seq, chunk_start, offset, struct.unpack_from(f">{count}I", value, _BLOCK.size))
+
+    def find(self, seq: int) -> Span | None:
+        """Return where one of the entries is."""
+        nth = seq - self.first_seq
+        if not 0 <= nth < len(self.lengths):
+            return None
+        return Span(self.chunk_start, self.offset + sum(self.lengths[:nth]), self.lengths[nth])
+
+
+class ChunkRow(NamedTuple):
+    """A chunk as the manifest lists it; ``end_seq`` 0 while it grows."""
+
+    start_seq: int
+    end_seq: int
+    total_bytes: int
+    first_ts: int
+    last_ts: int
+    flags: int = 0
+
+    @property
+    def compressed(self) -> bool:
+        """Whether the file is compressed."""
+        return bool(self.flags & COMPRESSED)
+
+    @property
+    def pruned(self) -> bool:
+        """Whether the file is gone, and a tombstone in its place."""
+        return bool(self.flags & PRUNED)
+
+
+COMPRESSED, PRUNED = 1, 2
+
+
+class CheckpointRow(NamedTuple):
+    """A checkpoint that is stored."""
+
+    upto_seq: int
+    mmr_root: NodeHash
+    chunk_start: int
+
+
+def place(number: int, seq: int) -> bytes:
+    """Return the key of a position in a label."""
+    return _PLACE.pack(number, seq)
+
+
+def client_key(number: int, client_id: VerifyKey) -> bytes:
+    """Return the key of a client in a label."""
+    return _NUMBER.pack(number) + client_id
+
+
+class Snapshot:
+    """The index as of one moment. Every method is one seek, or one and a walk over what it returns."""
+
+    def __init__(self, txn: lmdb.Transaction, tables: "Mapping[str, _Database]") -> None:
+        self.txn = txn
+        self._tables = tables
+
+    def _get(self, table: str, key: bytes) -> bytes | None:
+        found = self.txn.get(key, db=self._tables[table])
+        return None if found is None else bytes(found)
+
+    def _last_at(self, table: str, number: int, key: int) -> tuple[int, bytes] | None:
+        """Return the last row of a label at or before ``key``."""
+        with self.txn.cursor(db=self._tables[table]) as cursor:
+            found = cursor.set_range(place(number, key))
+            if found and cursor.key() == place(number, key):
+                return key, bytes(cursor.value())
+            if not (cursor.prev() if found else cursor.last()):
+                return None
+            owner, at = _PLACE.unpack(cursor.key())
+            return (at, bytes(cursor.value())) if owner == number else None
+
+    def _rows(self, table: str, number: int, start: int) -> Iterator[tuple[int, bytes]]:
+        """Return the rows of a label from ``start`` on."""
+        with self.txn.cursor(db=self._tables[table]) as cursor:
+            found = cursor.set_range(place(number, start))
+            while found:
+                owner, at = _PLACE.unpack(cursor.key())
+                if owner != number:
+                    return
+                yield at, bytes(cursor.value())
+                found = cursor.next()
+
+    def meta(self) -> Meta:
+        """Return the row about the whole directory."""
+        stored = self._get("meta", _META_KEY)
+        if stored is None:
+            raise StaleIndexError(layout.INDEX, None, "the index is empty")
+        version, *values = _META.unpack(checked(_META_KEY, stored))
+        if version != FORMAT:
+            raise StaleIndexError(layout.INDEX, None, f"the index has format {version}, not {FORMAT}")
+        clean, journal, last_ts, receipts, checkpoints, labels = values
+        return Meta(
+            clean=bool(clean),
+            journal=journal,
+            last_ts=last_ts,
+            receipts_bytes=receipts,
+            checkpoints_bytes=checkpoints,
+            labels=labels,
+        )
+
+    def label(self, label: Label) -> LabelState | None:
+        """Return what is known of a label."""
+        stored = self._get("labels", label)
+        return None if stored is None else LabelState.decode(label, stored)
+
+    def labels(self) -> Iterator[LabelState]:
+        """Return all labels, in byte order."""
+        with self.txn.cursor(db=self._tables["labels"]) as cursor:
+            for key, stored in cursor:
+                yield LabelState.decode(Label(bytes(key)), bytes(stored))
+
+    def client(self, number: int, client_id: VerifyKey) -> ClientCursor | None:
+        """Return how far a client has come in a label."""
+        key = client_key(number, client_id)
+        stored = self._get("clients", key)
+        return None if stored is None else ClientCursor.decode(key, stored)
+
+    def clients(self, number: int) -> Iterator[tuple[VerifyKey, ClientCursor]]:
+        """Return all clients of a label."""
+        prefix = _NUMBER.pack(number)
+        with self.txn.cursor(db=self._tables["clients"]) as cursor:
+            found = cursor.set_range(prefix)
+            while found and bytes(cursor.key()).startswith(prefix):
+                key = bytes(cursor.key())
+                yield VerifyKey(key[len(prefix) :]), ClientCursor.decode(key, bytes(cursor.value()))
+                found = cursor.next()
+
+    def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
+        """Return when a token was first seen."""
+        stored = self._get("auths", auth_ref)
+        return None if stored is None else AuthRecord.decode(auth_ref, stored)
+
+    def stream(self, binding: StreamEpoch) -> Label | None:
+        """Return the label of a stream in an epoch, if it has come up."""
+        stored = self._get("streams", binding.stream_id + _U64.pack(binding.epoch))
+        return None if stored is None else Label(stored)
+
+    def block(self, number: int, seq: int) -> Block | None:
+        """Return the block that holds an entry."""
+        found = self._last_at("positions", number, seq)
+        return None if found is None else Block.decode(*found)
+
+    def position(self, number: int, seq: int) -> Span | None:
+        """Return where an entry is."""
+        block = self.block(number, seq)
+        return None if block is None else block.find(seq)
+
+    def leaves(self, leaf_hash: LeafHash) -> list[tuple[Label, int]]:
+        """Return the places whose leaf begins like this one: the caller compares the rest."""
+        with self.txn.cursor(db=self._tables["leaves"]) as cursor:
+            if not cursor.set_key(leaf_hash[:_LEAF_PREFIX]):
+                return []
+            found = [_PLACE.unpack(value) for value in cursor.iternext_dup()]
+        return [(self.label_numbered(number), seq) for number, seq in found]
+
+    def label_numbered(self, number: int) -> Label:
+        """Return the label with a number."""
+        stored = self._get("numbers", _NUMBER.pack(number))
+        if stored is None:
+            raise StaleIndexError(layout.INDEX, None, f"label number {number} is missing")
+        return Label(stored)
+
+    def bucket(self, number: int, hub_ts: int) -> tuple[int | None, int | None]:
+        """Return between which entries a time lies: the first of its bucket, and of the next one.
+
+        A bucket without entries has no row: the first of the next one is then the answer.
+        """
+        bucket = hub_ts // BUCKET_SEC
+        low = high = None
+        for at, value in self._rows("times", number, bucket):
+            (seq,) = _U64.unpack(value)
+            if at != bucket:
+                high = seq
+                break
+            low = seq
+        return low, high
+
+    def chunk_at(self, number: int, seq: int) -> ChunkRow | None:
+        """Return the chunk that holds an entry, or the last one before it."""
+        found = self._last_at("chunks", number, seq)
+        return None if found is None else _chunk_row(number, *found)
+
+    def chunks(self, number: int, start: int = 0) -> Iterator[ChunkRow]:
+        """Return the chunks of a label that begin at ``start`` or later."""
+        for at, value in self._rows("chunks", number, start):
+            yield _chunk_row(number, at, value)
+
+    def checkpoint_at(self, number: int, seq: int) -> CheckpointRow | None:
+        """Return the last checkpoint at or before an entry."""
+        found = self._last_at("checkpoints", number, seq)
+        return None if found is None else _checkpoint_row(number, *found)
+
+    def checkpoints(self, number: int, start: int = 0) -> Iterator[CheckpointRow]:
+        """Return the checkpoints of a label from ``start`` on."""
+        for at, value in self._rows("checkpoints", number, start):
+            yield _checkpoint_row(number, at, value)
+
+    def stale(self) -> list[Label]:
+        """Return the labels whose checkpoint index file is out of date."""
+        with self.txn.cursor(db=self._tables["stale"]) as cursor:
+            return [Label(bytes(key)) for key in cursor.iternext(values=False)]
+
+
+def _chunk_row(number: int, start: int, value: bytes) -> ChunkRow:
+    return ChunkRow(start, *_CHUNK.unpack(checked(place(number, start), value)))
+
+
+def _checkpoint_row(number: int, upto_seq: int, value: bytes) -> CheckpointRow:
+    root, chunk_start = _CHECKPOINT.unpack(checked(place(number, upto_seq), value))
+    return CheckpointRow(upto_seq, NodeHash(root), chunk_start)
+
+
+class Changes(Snapshot):
+    """A write transaction: becomes true as a whole, or not at all."""
+
+    def _put(self, table: str, key: bytes, value: bytes) -> None:
+        self.txn.put(key, value, db=self._tables[table])
+
+    def put_meta(self, meta: Meta) -> None:
+        """Write the row about the whole directory."""
+        self._put("meta", _META_KEY, protect(_META_KEY, _META.pack(FORMAT, *astuple(meta))))
+
+    def put_label(self, state: LabelState) -> None:
+        """Write what is known of a label."""
+        self._put("labels", state.label, state.encode())
+        self._put("numbers", _NUMBER.pack(state.number), state.label)
+        if state.binding is not None:
+            self.put_stream(state.binding, state.label)
+
+    def put_stream(self, binding: StreamEpoch, label: Label) -> None:
+        """Write the label of a stream in an epoch."""
+        self._put("streams", binding.stream_id + _U64.pack(binding.epoch), label)
+
+    def put_client(self, number: int, client_id: VerifyKey, cursor: ClientCursor) -> None:
+        """Write how far a client has come."""
+        key = client_key(number, client_id)
+        self._put("clients", key, cursor.encode(key))
+
+    def put_auth(self, auth_ref: AuthRef, record: AuthRecord) -> None:
+        """Write when a token was first seen; what is known already stays."""
+        known = self.auth(auth_ref)
+        self._put("auths", auth_ref, (known.merged(record) if known else record).encode(auth_ref))
+
+    def put_blocks(self, number: int, blocks: list[Block]) -> None:
+        """Write where entries are."""
+        rows = [(place(number, block.first_seq), block.encode()) for block in blocks]
+        self._put_many("positions", rows)
+
+    def put_leaves(self, rows: list[tuple[LeafHash, int, int]]) -> None:
+        """Write the places of leaves: (leaf, number, seq)."""
+        pairs = sorted((leaf[:_LEAF_PREFIX], place(number, seq)) for leaf, number, seq in rows)
+        self._put_many("leaves", pairs)
+
+    def _put_many(self, table: str, rows: list[tuple[bytes, bytes]]) -> None:
+        with self.txn.cursor(db=self._tables[table]) as cursor:
+            cursor.putmulti(rows)
+
+    def put_bucket(self, number: int, bucket: int, seq: int) -> None:
+        """Write the first entry of a bucket; the first one to come stays."""
+        self.txn.put(place(number, bucket), _U64.pack(seq), db=self._tables["times"], overwrite=False)
+
+    def put_chunk(self, number: int, row: ChunkRow) -> None:
+        """Write a chunk of the manifest."""
+        start, *rest = row
+        key = place(number, start)
+        self._put("chunks", key, protect(key, _CHUNK.pack(*rest)))
+
+    def put_checkpoint(self, number: int, row: CheckpointRow) -> None:
+        """Write that a checkpoint is stored."""
+        key = place(number, row.upto_seq)
+        self._put("checkpoints", key, protect(key, _CHECKPOINT.pack(row.mmr_root, row.chunk_start)))
+
+    def put_stale(self, label: Label) -> None:
+        """Write that the checkpoint index file of a label is out of date."""
+        self._put("stale", label, b"")
+
+    def clear_stale(self, label: Label) -> None:
+        """Write that the checkpoint index file of a label is up to date."""
+        self.txn.delete(label, db=self._tables["stale"])
+
+
+class Index:
+    """The open index of a data directory."""
+
+    def __init__(self, fs: Filesystem, env: lmdb.Environment, *, readonly: bool) -> None:
+        self._fs = fs
+        self._env = env
+        self._tables = {
+            name: env.open_db(name.encode(), dupsort=name == "leaves", create=not readonly)
+            for name in _TABLES
+        }
+
+    @classmethod
+    def open(cls, fs: Filesystem, *, readonly: bool = False) -> "Index":
+        """Open the index of a directory that has one."""
+        if fs.size(f"{layout.INDEX}/data.mdb") is None:
+            raise StaleIndexError(layout.INDEX, None, "there is no index")
+        try:
+            return cls(fs, fs.open_index(layout.INDEX, readonly=readonly), readonly=readonly)
+        except lmdb.Error as error:
+            raise StaleIndexError(layout.INDEX, None, f"the index can not be opened ({error})") from error
+
+    @classmethod
+    def create(cls, fs: Filesystem) -> "Index":
+        """Create an empty index where there is none."""
+        fs.make_dir(layout.INDEX)
+        index = cls(fs, fs.open_index(layout.INDEX, readonly=False), readonly=False)
+        with index.change() as changes:
+            changes.put_meta(Meta())
+        fs.sync_dir(layout.INDEX)
+        return index
+
+    @contextmanager
+    def view(self) -> Iterator[Snapshot]:
+        """Look at the index as it is now; what other threads commit meanwhile is not seen."""
+        with self._env.begin(buffers=False) as txn:
+            yield Snapshot(txn, self._tables)
+
+    @contextmanager
+    def change(self) -> Iterator[Changes]:
+        """Change the index; durable when the block ends without an exception."""
+        txn = self._env.begin(write=True)
+        try:
+            yield Changes(txn, self._tables)
+        except BaseException:
+            txn.abort()
+            raise
+        self._fs.commit(txn)
+
+    def close(self) -> None:
+        """Close the index."""
+        self._env.close()

@@ -1,0 +1,402 @@
+"""Reading a data directory: what the hub, the command line and Spark ask of it. No lock is needed.
+
+Every answer is in the journal or the chunk files and was checked against them: lengths, header, entry
+hash (C-90), and for proofs the root of a receipt. Each look-up is a bounded number of seeks.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import Final, NamedTuple
+
+from veen.core import layout
+from veen.core.checkpoint import Checkpoint
+from veen.core.consistency import ConsistencyProof, prove_consistency
+from veen.core.datadir import StoreRecord
+from veen.core.entry import Entry
+from veen.core.errors import ProtocolError
+from veen.core.mmr import Peaks, ReadNode, read_peaks
+from veen.core.proof import MmrProof, prove_inclusion
+from veen.core.types import AuthRef, Label, LeafHash, NodeHash, VerifyKey
+from veen.storage import chunks
+from veen.storage.chunks import Place
+from veen.storage.directory import domains_of, open_store
+from veen.storage.durable import read_file
+from veen.storage.errors import DamagedError, StaleIndexError, StorageError, not_found
+from veen.storage.fs import Filesystem
+from veen.storage.index import ChunkRow, Index, Snapshot
+from veen.storage.nodes import node_reader
+from veen.storage.replay import Replay, unreleased
+from veen.storage.state import AuthRecord, ClientCursor, Head, LabelState, StreamEpoch
+from veen.storage.tail import Tail
+
+#: Files are renamed and released while others read; looking again finds them. More often is a fault.
+_ATTEMPTS: Final = 5
+#: Proofs at an entry's own size never change, and clients ask for the newest ones: keep some.
+_KEPT_PROOFS: Final = 1024
+
+Tails = Callable[[], Sequence[Tail]]
+
+
+class Manifest(NamedTuple):
+    """What a label has, and where: chunks in order, and how much is in the journal only."""
+
+    label: Label
+    head: Head
+    chunks: tuple[ChunkRow, ...]
+    journal_entries: int
+
+    @property
+    def first_seq(self) -> int:
+        """The first entry that can still be read."""
+        pruned = [row.end_seq for row in self.chunks if row.pruned]
+        return max(pruned, default=0) + 1
+
+
+class Reader:
+    """A view of a data directory that follows its writer."""
+
+    def __init__(self, fs: Filesystem, index: Index, store: StoreRecord, tails: Tails) -> None:
+        self.fs = fs
+        self.store = store
+        self._index = index
+        self._tails = tails
+        self._proofs: OrderedDict[tuple[Label, int], MmrProof] = OrderedDict()
+        self._proofs_lock = Lock()
+
+    @classmethod
+    def open(cls, fs: Filesystem) -> "Reader":
+        """Open a directory that this process does not write; entries acknowledged by now are seen."""
+        store = open_store(fs)
+        index = Index.open(fs, readonly=True)
+        try:
+            tails = load_tails(fs, index, store)
+        except BaseException:
+            index.close()
+            raise
+        return cls(fs, index, store, lambda: tails)
+
+    def close(self) -> None:
+        """Close the index; only for readers that were opened, not for a writer's own."""
+        self._index.close()
+
+    def refresh(self) -> None:
+        """See what has been acknowledged since; only for readers that were opened."""
+        tails = load_tails(self.fs, self._index, self.store)
+        self._tails = lambda: tails
+
+    # --- heads and cursors ----------------------------------------------------------------------------------
+
+    def head(self, label: Label) -> Head | None:
+        """Return the newest entry's place and peaks; None for a label without entries."""
+        for tail in reversed(self._tails()):
+            found = tail.labels.get(label)
+            if found is not None:
+                return found.head
+        with self._index.view() as view:
+            state = view.label(label)
+            return state.head if state is not None and state.head.seq else None
+
+    def labels(self) -> Iterator[Label]:
+        """Return all labels that have entries: those in chunks in byte order, then the new ones."""
+        known = set()
+        with self._index.view() as view:
+            for state in view.labels():
+                known.add(state.label)
+                if state.head.seq:
+                    yield state.label
+        for tail in self._tails():
+            for label in tail.labels:
+                if label not in known:
+                    known.add(label)
+                    yield label
+
+    def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
+        """Return how far a client has come in a label."""
+        for tail in reversed(self._tails()):
+            cursor = tail.clients.get((label, client_id))
+            if cursor is not None:
+                return cursor
+        with self._index.view() as view:
+            state = view.label(label)
+            stored = None if state is None else view.client(state.number, client_id)
+            return stored or ClientCursor()
+
+    def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
+        """Return when a token was first seen."""
+        with self._index.view() as view:
+            known = view.auth(auth_ref)
+        for tail in self._tails():
+            seen = tail.auths.get(auth_ref)
+            if seen is not None:
+                known = known.merged(seen) if known else seen
+        return known
+
+    def binding(self, label: Label) -> StreamEpoch | None:
+        """Return the stream and epoch of a label, if the hub has found out."""
+        for tail in self._tails():
+            if label in tail.bindings:
+                return tail.bindings[label]
+        with self._index.view() as view:
+            state = view.label(label)
+            return None if state is None else state.binding
+
+    def label_of(self, stream: StreamEpoch) -> Label | None:
+        """Return the label of a stream in an epoch, if it has come up."""
+        for tail in self._tails():
+            if stream in tail.streams:
+                return tail.streams[stream]
+        with self._index.view() as view:
+            return view.stream(stream)
+
+    # --- entries --------------------------------------------------------------------------------------------
+
+    def entry(self, label: Label, seq: int) -> Entry:
+        """Return an entry; its receipt is in it."""
+        return next(self.entries(label, seq, seq)).entry
+
+    def entries(self, label: Label, start: int, end: int) -> Iterator[Place]:
+        """Return entries ``start`` to ``end`` that exist, with where they are stored.
+
+        A place before the first or behind the last one is E.NOT_FOUND, a pruned one too.
+        """
+        seq = start
+        while seq <= end:
+            staged = self._in_tails(label, seq)
+            if staged is not None:
+                yield staged
+                seq += 1
+                continue
+            found = False
+            for place in self._stored(label, seq, end):
+                found = True
+                yield place
+                seq += 1
+            if not found and seq == start:
+                raise not_found("stream_seq", f"there is no entry {seq}")
+            if not found:
+                return
+
+    def _in_tails(self, label: Label, seq: int) -> Place | None:
+        for tail in self._tails():
+            label_tail = tail.labels.get(label)
+            staged = label_tail.entry(seq) if label_tail else None
+            if staged is not None:
+                return Place(layout.journal(tail.segment), None, staged.entry)
+        return None
+
+    def _stored(self, label: Label, start: int, end: int) -> Iterator[Place]:
+        """Return entries that are in chunk files, as far as the first chunk that has them goes."""
+        for attempt in range(_ATTEMPTS):
+            with self._index.view() as view:
+                found = self._locate(view, label, start)
+            if found is None:
+                return
+            state, row, offset = found
+            try:
+                yield from chunks.read(self.fs, state, row, start, min(end, state.head.seq), offset)
+            except FileNotFoundError:
+                # Sealed or pruned since: its name is another one now. Nothing was yielded yet.
+                if attempt == _ATTEMPTS - 1:
+                    path = chunks.path_of(state, row)
+                    raise DamagedError(path, None, "file is missing") from None
+            else:
+                return
+
+    def _locate(self, view: Snapshot, label: Label, seq: int) -> tuple[LabelState, ChunkRow, int] | None:
+        state = view.label(label)
+        if state is None or not 1 <= seq <= state.head.seq:
+            return None
+        row = view.chunk_at(state.number, seq)
+        if row is None:
+            raise StaleIndexError(layout.INDEX, None, f"no chunk holds entry {seq}")
+        if row.pruned:
+            raise not_found("pruned", f"entry {seq} was pruned; {row.end_seq + 1} is the next one kept")
+        span = view.position(state.number, seq)
+        if span is None or span.chunk_start != row.start_seq:
+            raise StaleIndexError(layout.INDEX, None, f"entry {seq} has no position")
+        return state, row, span.offset
+
+    def find(self, leaf_hash: LeafHash) -> tuple[Label, int] | None:
+        """Return where a message is, by its id."""
+        for tail in self._tails():
+            if leaf_hash in tail.leaves:
+                return tail.leaves[leaf_hash]
+        with self._index.view() as view:
+            candidates = view.leaves(leaf_hash)
+        for label, seq in candidates:
+            if self.leaf(label, seq) == leaf_hash:
+                return label, seq
+        return None
+
+    def seq_at(self, label: Label, hub_ts: int) -> int:
+        """Return the first entry at or after a time; one beyond the head if there is none.
+
+        Of pruned entries only the first and last time are known: the first one that can be read counts.
+        """
+        head = self.head(label)
+        if head is None or head.hub_ts < hub_ts:
+            return head.seq + 1 if head else 1
+        low, high = 1, head.seq
+        with self._index.view() as view:
+            state = view.label(label)
+            if state is not None and state.head.seq:
+                low, high = self._time_range(view, state, hub_ts, head)
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(label, middle).receipt.hub_ts < hub_ts:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _time_range(self, view: Snapshot, state: LabelState, hub_ts: int, head: Head) -> tuple[int, int]:
+        if state.head.hub_ts < hub_ts:
+            return state.head.seq + 1, head.seq
+        first, following = view.bucket(state.number, hub_ts)
+        high = following or state.head.seq
+        kept = next((row.start_seq for row in view.chunks(state.number) if not row.pruned), high)
+        return max(first or high, kept), max(high, kept)
+
+    # --- proofs ---------------------------------------------------------------------------------------------
+
+    def leaf(self, label: Label, seq: int) -> LeafHash:
+        """Return the leaf of an entry, also of a pruned one."""
+        return prove_inclusion(self._nodes(label, seq), stream_seq=seq, mmr_size=seq).leaf_hash
+
+    def peaks(self, label: Label, size: int) -> Peaks:
+        """Return the peaks of the first ``size`` entries."""
+        return read_peaks(self._nodes(label, size), size)
+
+    def prove(self, label: Label, seq: int, size: int | None = None) -> MmrProof:
+        """Prove an entry at a size: its own, if none is given. Checked before it is returned."""
+        size = seq if size is None else size
+        own = seq == size
+        with self._proofs_lock:
+            kept = self._proofs.get((label, seq)) if own else None
+        if kept is not None:
+            return kept
+        read = self._nodes(label, size)
+        proof = prove_inclusion(read, stream_seq=seq, mmr_size=size)
+        self._check_proof(label, seq, size, proof)
+        if own:
+            with self._proofs_lock:
+                self._proofs[label, seq] = proof
+                if len(self._proofs) > _KEPT_PROOFS:
+                    self._proofs.popitem(last=False)
+        return proof
+
+    def prove_consistency(self, label: Label, old_size: int, new_size: int) -> ConsistencyProof:
+        """Prove that the first ``new_size`` entries continue the first ``old_size``."""
+        return prove_consistency(self._nodes(label, new_size), old_size=old_size, new_size=new_size)
+
+    def _check_proof(self, label: Label, seq: int, size: int, proof: MmrProof) -> None:
+        # A damaged node store must give an error, not a proof that fails at the client.
+        root = self.root(label, size)
+        try:
+            proof.verify(root, proof.leaf_hash, stream_seq=seq, mmr_size=size)
+        except ProtocolError as error:
+            domain = domains_of(self.store.hub_id)(label)
+            raise StaleIndexError(layout.nodes(domain, label), None, str(error)) from error
+
+    def root(self, label: Label, size: int) -> NodeHash:
+        """Return the root after an entry: its receipt's; of a pruned one, what the nodes say."""
+        try:
+            return self.entry(label, size).receipt.mmr_root
+        except ProtocolError as error:
+            if error.fields.get("field") != "pruned":
+                raise
+            return self.peaks(label, size).root
+
+    def _nodes(self, label: Label, size: int) -> ReadNode:
+        head = self.head(label)
+        if head is None or not 1 <= size <= head.seq:
+            raise not_found("stream_seq", f"there is no entry {size}")
+        tails = [tail.labels[label] for tail in self._tails() if label in tail.labels]
+        stored = node_reader(self.fs, domains_of(self.store.hub_id)(label), label)
+
+        def read(position: int) -> NodeHash:
+            for tail in tails:
+                node = tail.node(position)
+                if node is not None:
+                    return node
+            return stored(position)
+
+        return read
+
+    # --- checkpoints and manifest ---------------------------------------------------------------------------
+
+    def checkpoint(self, label: Label, upto_seq: int) -> Checkpoint | None:
+        """Return a stored checkpoint."""
+        for tail in self._tails():
+            found = tail.checkpoints.get(label, {}).get(upto_seq)
+            if found is not None:
+                return found
+        path = layout.checkpoint(domains_of(self.store.hub_id)(label), label, upto_seq)
+        stored = read_file(self.fs, path)
+        if stored is None:
+            return None
+        try:
+            return Checkpoint.decode(stored)
+        except ProtocolError as error:
+            raise DamagedError(path, 0, str(error)) from error
+
+    def latest_checkpoint(self, label: Label, upto_seq: int | None = None) -> Checkpoint | None:
+        """Return the last checkpoint, or the last one at or before an entry."""
+        head = self.head(label)
+        limit = upto_seq if upto_seq is not None else (head.seq if head else 0)
+        best = 0
+        for tail in self._tails():
+            best = max([best, *(seq for seq in tail.checkpoints.get(label, {}) if seq <= limit)])
+        with self._index.view() as view:
+            state = view.label(label)
+            row = None if state is None else view.checkpoint_at(state.number, limit)
+        best = max(best, row.upto_seq if row else 0)
+        return self.checkpoint(label, best) if best else None
+
+    def checkpoints(self, label: Label, start: int, end: int) -> list[Checkpoint]:
+        """Return the checkpoints of entries ``start`` to ``end``, in order."""
+        found = {seq for tail in self._tails() for seq in tail.checkpoints.get(label, {})}
+        with self._index.view() as view:
+            state = view.label(label)
+            if state is not None:
+                for row in view.checkpoints(state.number, start):
+                    if row.upto_seq > end:
+                        break
+                    found.add(row.upto_seq)
+        stored = (self.checkpoint(label, seq) for seq in sorted(found) if start <= seq <= end)
+        return [item for item in stored if item is not None]
+
+    def manifest(self, label: Label) -> Manifest:
+        """Return what a label has, without reading it."""
+        head = self.head(label)
+        if head is None:
+            raise not_found("label", "there is no such label")
+        with self._index.view() as view:
+            state = view.label(label)
+            rows = () if state is None else tuple(view.chunks(state.number))
+        stored = state.head.seq if state else 0
+        return Manifest(label, head, rows, max(head.seq - stored, 0))
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Look at the index itself; for the partition planner."""
+        with self._index.view() as view:
+            yield view
+
+
+def load_tails(fs: Filesystem, index: Index, store: StoreRecord) -> list[Tail]:
+    """Read the journal of a directory whose writer may be at work in another process."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            with index.view() as view:
+                replay = Replay(view, domains_of(store.hub_id))
+                return [replay.tail(segment) for segment in unreleased(fs, view.meta())]
+        except (StorageError, FileNotFoundError) as error:
+            # A segment was moved into chunks while we read: the index is newer now.
+            if attempt == _ATTEMPTS - 1:
+                if isinstance(error, StorageError):
+                    raise
+                raise DamagedError(layout.STATE_DIR, None, "journal segments keep vanishing") from error
+    raise AssertionError("unreachable")

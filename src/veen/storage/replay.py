@@ -1,0 +1,74 @@
+"""The journal read back into tails: by a writer that starts, and by readers that have no writer to ask."""
+
+from collections.abc import Callable, Iterator
+
+from veen.core import layout
+from veen.core.checkpoint import Checkpoint
+from veen.core.entry import Entry
+from veen.core.errors import ProtocolError
+from veen.core.layout import Domain
+from veen.core.limits import DEFAULT_LIMITS
+from veen.core.types import Label
+from veen.storage import journal
+from veen.storage.errors import DamagedError
+from veen.storage.fs import Filesystem
+from veen.storage.index import Meta, Snapshot
+from veen.storage.journal import Kind, ReadSegment
+from veen.storage.staging import Record, stage
+from veen.storage.state import Head
+from veen.storage.tail import Tail
+
+
+class Replay:
+    """Turns segments into tails, in order; entries that are in chunks already are passed over."""
+
+    def __init__(self, view: Snapshot, domain_of: Callable[[Label], Domain]) -> None:
+        self._view = view
+        self._domain_of = domain_of
+        self._heads: dict[Label, Head] = {}
+
+    def tail(self, segment: ReadSegment) -> Tail:
+        """Return the tail of a segment."""
+        tail = Tail(segment.number)
+        for record in segment.records:
+            try:
+                self._add(tail, record)
+            except ProtocolError as error:
+                raise DamagedError(segment.path, record.position, str(error)) from error
+        return tail
+
+    def _add(self, tail: Tail, record: journal.Record) -> None:
+        if record.kind is Kind.CHECKPOINT:
+            tail.add_checkpoint(Checkpoint.decode(record.payload))
+            return
+        for binding in record.read_bindings():
+            tail.bind(binding)
+        at = record.entries_at()
+        while at < len(record.payload):
+            entry, at = Entry.decode(record.payload, at)
+            self._place(tail, entry)
+
+    def _place(self, tail: Tail, entry: Entry) -> None:
+        label = entry.receipt.label
+        head = self._head(label)
+        if entry.receipt.stream_seq <= head.seq:
+            return
+        logged = Record.of_entry(self._domain_of(label), entry, DEFAULT_LIMITS)
+        staged = stage(logged, head, lambda _seq, _root: entry.receipt)
+        self._heads[label] = staged.head
+        tail.add(staged)
+
+    def _head(self, label: Label) -> Head:
+        head = self._heads.get(label)
+        if head is None:
+            state = self._view.label(label)
+            head = self._heads[label] = Head.empty() if state is None else state.head
+        return head
+
+
+def unreleased(fs: Filesystem, meta: Meta) -> Iterator[ReadSegment]:
+    """Read the segments that are not in chunks yet; refuse if one is missing."""
+    numbers = [number for number in journal.segments(fs) if number >= meta.journal]
+    if numbers[:1] != [meta.journal] and (numbers or not meta.clean):
+        raise DamagedError(layout.journal(meta.journal), None, "journal segment is missing")
+    return journal.read_all(fs, numbers)

@@ -1,0 +1,39 @@
+"""Checkpoint indexes: derived files for those who hold the directory but not the database (C-83)."""
+
+from veen.core import layout
+from veen.core.artifacts import CheckpointIndex, ChunkRange, IndexedCheckpoint
+from veen.storage.durable import replace_files
+from veen.storage.fs import Filesystem
+from veen.storage.index import Index, Snapshot
+from veen.storage.state import LabelState
+
+
+def checkpoint_index(view: Snapshot, state: LabelState) -> CheckpointIndex:
+    """Return the checkpoint index of a label."""
+    return CheckpointIndex(
+        {
+            row.upto_seq: IndexedCheckpoint(
+                mmr_root=row.mmr_root,
+                chunk_range=ChunkRange(start_seq=row.chunk_start, end_seq=row.upto_seq),
+                peaks_ref=layout.peaks(state.domain, state.label, row.upto_seq).rpartition("/")[2],
+            )
+            for row in view.checkpoints(state.number)
+        }
+    )
+
+
+def write_checkpoint_indexes(fs: Filesystem, index: Index) -> None:
+    """Write the checkpoint index of every label whose file is out of date; names synced."""
+    with index.change() as changes:
+        stale = changes.stale()
+        domains = set()
+        for label in stale:
+            state = changes.label(label)
+            if state is None:
+                continue
+            path = layout.checkpoint_index(state.domain, label)
+            replace_files(fs, {path: checkpoint_index(changes, state).encode()})
+            domains.add(state.domain)
+            changes.clear_stale(label)
+        for domain in sorted(domains):
+            fs.sync_dir(domain)

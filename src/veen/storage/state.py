@@ -1,0 +1,187 @@
+"""What the index remembers of a label, and how far clients and tokens have come.
+
+These are the rows that an append depends on, so each carries a checksum over its key and itself: LMDB
+has none of its own.
+"""
+
+import struct
+import zlib
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from veen.core import layout
+from veen.core.layout import Domain
+from veen.core.mmr import Peaks, node_count
+from veen.core.types import Label, LeafHash, NodeHash, StreamId
+from veen.storage.errors import StaleIndexError
+
+_CRC: Final = struct.Struct(">I")
+_HASH: Final = 32
+_DOMAINS: Final = tuple(Domain)
+_STATE: Final = struct.Struct(">IBBQQ32sQQQQ")
+_BINDING: Final = struct.Struct(">32sQ")
+_FROZEN, _BOUND = 1, 2
+_CLIENT: Final = struct.Struct(">QQ")
+_AUTH: Final = struct.Struct(">QQ")
+
+
+def protect(key: bytes, value: bytes) -> bytes:
+    """Return a value with its checksum."""
+    return value + _CRC.pack(zlib.crc32(value, zlib.crc32(key)))
+
+
+def checked(key: bytes, stored: bytes) -> bytes:
+    """Return a value without its checksum, or refuse it."""
+    value = stored[: -_CRC.size]
+    if protect(key, value) != stored:
+        raise StaleIndexError(layout.INDEX, None, f"row {key.hex()} is damaged")
+    return value
+
+
+class StreamEpoch(NamedTuple):
+    """The stream and epoch that a label was derived from."""
+
+    stream_id: StreamId
+    epoch: int
+
+
+class ClientCursor(NamedTuple):
+    """The last accepted position of a client in a label; nobody starts beyond zero."""
+
+    client_seq: int = 0
+    prev_ack: int = 0
+
+    def encode(self, key: bytes) -> bytes:
+        """Return the row."""
+        return protect(key, _CLIENT.pack(*self))
+
+    @classmethod
+    def decode(cls, key: bytes, stored: bytes) -> "ClientCursor":
+        """Read the row."""
+        return cls(*_CLIENT.unpack(checked(key, stored)))
+
+
+class AuthRecord(NamedTuple):
+    """When a token was first seen (C-46), and its place in the authorize log if it has one (else 0)."""
+
+    issued_at: int
+    authorize_seq: int
+
+    def merged(self, later: "AuthRecord") -> "AuthRecord":
+        """Return what both say together; issued_at never changes once it is bound."""
+        return AuthRecord(min(self.issued_at, later.issued_at), self.authorize_seq or later.authorize_seq)
+
+    def encode(self, key: bytes) -> bytes:
+        """Return the row."""
+        return protect(key, _AUTH.pack(*self))
+
+    @classmethod
+    def decode(cls, key: bytes, stored: bytes) -> "AuthRecord":
+        """Read the row."""
+        return cls(*_AUTH.unpack(checked(key, stored)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The append cursor of a label: what the next entry needs."""
+
+    seq: int
+    hub_ts: int
+    leaf_hash: LeafHash
+    peaks: Peaks
+
+    @classmethod
+    def empty(cls) -> "Head":
+        """Return the head of a label without entries."""
+        return cls(seq=0, hub_ts=0, leaf_hash=LeafHash(bytes(_HASH)), peaks=Peaks.empty())
+
+    @property
+    def root(self) -> NodeHash:
+        """The root after the last entry."""
+        return self.peaks.root
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelState:
+    """A label as its files are: the head of what is in chunks, and the chunk that still grows."""
+
+    number: int
+    domain: Domain
+    label: Label
+    head: Head
+    #: First entry of the open chunk: one beyond the head if there is none yet.
+    chunk_start: int = 1
+    chunk_bytes: int = 0
+    chunk_first_ts: int = 0
+    #: Peaks over the entry hashes of the open chunk, for its summary.
+    chunk_hashes: Peaks
+    last_checkpoint: int = 0
+    #: Part of a fork's copied prefix: no hub may add to it (C-95).
+    frozen: bool = False
+    binding: StreamEpoch | None = None
+
+    @classmethod
+    def new(cls, label: Label, domain: Domain, number: int) -> "LabelState":
+        """Return the state of a label without entries."""
+        return cls(number=number, domain=domain, label=label, head=Head.empty(), chunk_hashes=Peaks.empty())
+
+    @property
+    def chunk_entries(self) -> int:
+        """How many entries the open chunk has."""
+        return self.head.seq + 1 - self.chunk_start
+
+    @property
+    def node_bytes(self) -> int:
+        """How long the node store is."""
+        return node_count(self.head.seq) * _HASH
+
+    def encode(self) -> bytes:
+        """Return the row."""
+        flags = (_FROZEN if self.frozen else 0) | (_BOUND if self.binding else 0)
+        head = self.head
+        fixed = _STATE.pack(
+            self.number,
+            _DOMAINS.index(self.domain),
+            flags,
+            head.seq,
+            head.hub_ts,
+            head.leaf_hash,
+            self.chunk_start,
+            self.chunk_bytes,
+            self.chunk_first_ts,
+            self.last_checkpoint,
+        )
+        binding = _BINDING.pack(*self.binding) if self.binding else b""
+        return protect(self.label, b"".join((fixed, binding, *head.peaks.hashes, *self.chunk_hashes.hashes)))
+
+    @classmethod
+    def decode(cls, label: Label, stored: bytes) -> "LabelState":
+        """Read the row."""
+        value = checked(label, stored)
+        number, domain, flags, seq, hub_ts, leaf, *chunk, checkpoint = _STATE.unpack_from(value)
+        start, size, first_ts = chunk
+        at = _STATE.size
+        binding = None
+        if flags & _BOUND:
+            stream_id, epoch = _BINDING.unpack_from(value, at)
+            binding = StreamEpoch(StreamId(stream_id), epoch)
+            at += _BINDING.size
+        hashes = tuple(NodeHash(value[i : i + _HASH]) for i in range(at, len(value), _HASH))
+        split = seq.bit_count()
+        return cls(
+            number=number,
+            domain=_DOMAINS[domain],
+            label=label,
+            head=Head(seq=seq, hub_ts=hub_ts, leaf_hash=LeafHash(leaf), peaks=Peaks(seq, hashes[:split])),
+            chunk_start=start,
+            chunk_bytes=size,
+            chunk_first_ts=first_ts,
+            chunk_hashes=Peaks(seq + 1 - start, hashes[split:]),
+            last_checkpoint=checkpoint,
+            frozen=bool(flags & _FROZEN),
+            binding=binding,
+        )
+
+    def bound_to(self, binding: StreamEpoch) -> "LabelState":
+        """Return this state with its stream and epoch known."""
+        return replace(self, binding=binding)

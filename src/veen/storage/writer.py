@@ -1,0 +1,362 @@
+"""The writer of a data directory: one process, one committing thread.
+
+    batch = writer.batch()
+    receipt = batch.append(record, sign)      # placed and framed; nothing is written
+    writer.commit(batch)                      # durable when this returns: now receipts may leave
+
+``flush`` moves what is durable into chunk files; it may run in another thread. A full disk undoes the
+batch it meets. Any other error of the disk stops the writer until it is opened again; reading goes on.
+"""
+
+import errno
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from threading import Condition, Lock
+from typing import Final
+
+import lmdb
+
+from veen.core import layout
+from veen.core.checkpoint import Checkpoint
+from veen.core.datadir import StoreRecord
+from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.types import AuthRef, Label, RandomBytes, VerifyKey
+from veen.storage import edge
+from veen.storage.batch import Batch
+from veen.storage.directory import domains_of, open_store
+from veen.storage.errors import BusyError, DamagedError, FullError, StoppedError, not_found
+from veen.storage.flush import Flush, SignCheckpoint
+from veen.storage.fs import Filesystem, Held
+from veen.storage.index import Index
+from veen.storage.journal import Segment, segments
+from veen.storage.reader import Reader
+from veen.storage.replay import Replay, unreleased
+from veen.storage.sidecars import write_checkpoint_indexes
+from veen.storage.state import AuthRecord, ClientCursor, Head
+from veen.storage.tail import Tail
+
+#: Heads kept in memory of labels that are not in a tail. Any number of labels uses no more.
+_KEPT_HEADS: Final = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How much may be in the journal only: bounds memory, and what a start has to replay."""
+
+    #: A segment is moved into chunks when it has grown to this; two of them is the most there is.
+    segment_bytes: int = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a start found in the journal."""
+
+    segments: int = 0
+    entries: int = 0
+    #: Bytes of batches that were never acknowledged, and were dropped.
+    torn_bytes: int = 0
+
+
+class Writer:
+    """Appends to a data directory that it has locked."""
+
+    def __init__(
+        self,
+        fs: Filesystem,
+        held: Held,
+        index: Index,
+        store: StoreRecord,
+        sign_checkpoint: SignCheckpoint,
+        random: RandomBytes,
+        options: Options,
+    ) -> None:
+        self.fs = fs
+        self.store = store
+        self.domain_of = domains_of(store.hub_id)
+        self.reader = Reader(fs, index, store, lambda: self._tails)
+        self.recovered = Recovered()
+        self._held = held
+        self._index = index
+        self._sign = sign_checkpoint
+        self._random = random
+        self._options = options
+        self._flush = Flush(fs, index, store, sign_checkpoint, self.domain_of)
+        self._commit_lock = Lock()
+        self._flush_lock = Lock()
+        self._room = Condition(self._commit_lock)
+        self._heads: OrderedDict[Label, Head] = OrderedDict()
+        self._heads_lock = Lock()
+        self._batch: Batch | None = None
+        self._stopped: str | None = None
+        self._redo = False
+        self._tails: tuple[Tail, ...] = ()
+        self._segment: Segment | None = None
+        #: Called when a segment is full, by whoever flushes in the background; without it, commits flush.
+        self.on_full = self.flush
+
+    # --- opening and closing --------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        fs: Filesystem,
+        *,
+        sign_checkpoint: SignCheckpoint,
+        random: RandomBytes,
+        owner: str,
+        options: Options | None = None,
+    ) -> "Writer":
+        """Lock a directory, finish what an earlier writer left, and be ready to append."""
+        store = open_store(fs)
+        try:
+            held = fs.lock(layout.LOCK, owner.encode())
+        except BlockingIOError:
+            raise BusyError(
+                f"the data directory is in use by {_holder(fs)}; stop that process first"
+            ) from None
+        index = None
+        try:
+            index = Index.open(fs)
+            writer = cls(fs, held, index, store, sign_checkpoint, random, options or Options())
+            writer._start()
+        except BaseException:
+            if index is not None:
+                index.close()
+            held.release()
+            raise
+        return writer
+
+    def _start(self) -> None:
+        with self._index.view() as view:
+            meta = view.meta()
+        for number in segments(self.fs):
+            if number < meta.journal:  # moved before, not deleted in time
+                self.fs.unlink(layout.journal(number))
+        for read in list(unreleased(self.fs, meta)):
+            with self._index.view() as view:
+                tail = Replay(view, self.domain_of).tail(read)
+            self._flush.run(tail, redo=True, clean=True)
+            self.recovered = Recovered(
+                self.recovered.segments + 1,
+                self.recovered.entries + sum(len(item.entries) for item in tail.labels.values()),
+                self.recovered.torn_bytes + read.torn_bytes,
+            )
+        with self._index.view() as view:
+            meta = view.meta()
+        self._segment = Segment.create(self.fs, meta.journal, self._random)
+        with self._index.change() as changes:
+            changes.put_meta(replace(meta, clean=False))
+        self._tails = (Tail(self._segment.number),)
+
+    def close(self) -> None:
+        """Move everything into chunk files, and let go of the directory. The journal is empty afterwards."""
+        try:
+            if self._stopped is None:
+                self.flush()
+                self._finish()
+        finally:
+            self.abandon()
+
+    def _finish(self) -> None:
+        with self._disk():
+            write_checkpoint_indexes(self.fs, self._index)
+            with self._index.change() as changes:
+                changes.put_meta(replace(changes.meta(), clean=True))
+            self.fs.unlink(layout.journal(self._active.segment))
+            self.fs.sync_dir(layout.STATE_DIR)
+        self._stopped = "closed"
+
+    def abandon(self) -> None:
+        """Let go of the directory as it is; the next writer recovers. Acknowledged entries are durable."""
+        self._stopped = self._stopped or "closed"
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
+        self._index.close()
+        self._held.release()
+
+    # --- the log behind a batch -----------------------------------------------------------------------------
+
+    @property
+    def _active(self) -> Tail:
+        return self._tails[-1]
+
+    @property
+    def floor_ts(self) -> int:
+        """The lowest hub_ts that the next entry may have (C-15)."""
+        newest = max(tail.last_ts for tail in self._tails)
+        if not newest:
+            with self._index.view() as view:
+                newest = view.meta().last_ts
+        return max(newest, self.store.registries[-1].effective_from)
+
+    def head(self, label: Label) -> Head:
+        """Return the head of a label; its files are checked when it is first touched."""
+        for tail in reversed(self._tails):
+            found = tail.labels.get(label)
+            if found is not None:
+                return found.head
+        with self._heads_lock:
+            head = self._heads.get(label)
+        if head is None:
+            head = self._load(label)
+            self._keep({label: head})
+        return head
+
+    def _load(self, label: Label) -> Head:
+        with self._index.view() as view:
+            state = view.label(label)
+            if state is None:
+                edge.check_absent(self.fs, self.domain_of(label), label)
+                return Head.empty()
+            if state.frozen:
+                raise ProtocolError(
+                    Detail.VALUE, "the label belongs to the parent of this fork", code=Code.FORBIDDEN
+                )
+            edge.check_edge(self.fs, view, state)
+            return state.head
+
+    def _keep(self, heads: dict[Label, Head]) -> None:
+        with self._heads_lock:
+            for label, head in heads.items():
+                self._heads[label] = head
+                self._heads.move_to_end(label)
+            while len(self._heads) > _KEPT_HEADS:
+                self._heads.popitem(last=False)
+
+    def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
+        """Return how far a client has come in a label."""
+        return self.reader.client(label, client_id)
+
+    def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
+        """Return when a token was first seen."""
+        return self.reader.auth(auth_ref)
+
+    # --- committing -----------------------------------------------------------------------------------------
+
+    def batch(self) -> Batch:
+        """Begin a batch; one that was begun before and not committed is given up."""
+        self._require_running()
+        self._batch = Batch(self)
+        return self._batch
+
+    def commit(self, batch: Batch) -> None:
+        """Make a batch durable. Its receipts may leave the process when this has returned."""
+        assert batch is self._batch, "only the last batch begun can be committed, and once"
+        self._batch = None
+        if not batch.staged and not batch.bindings:
+            return
+        self._make_room()
+        with self._commit_lock, self._disk():
+            segment = self._writable()
+            segment.append([staged.frame for staged in batch.staged], batch.bindings)
+            active = self._active
+            for binding in batch.bindings:
+                active.bind(binding)
+            for staged in batch.staged:
+                active.add(staged)
+
+    def checkpoint(self, label: Label, upto_seq: int) -> Checkpoint:
+        """Return the stored checkpoint of a prefix, or make it (C-40). It never ends a chunk (C-81)."""
+        stored = self.reader.checkpoint(label, upto_seq)
+        if stored is not None:
+            return stored
+        head = self.reader.head(label)
+        if head is None or not 1 <= upto_seq <= head.seq:
+            raise not_found("upto_seq", f"there is no entry {upto_seq} to make a checkpoint of")
+        root = self.reader.root(label, upto_seq)
+        made = self._sign(label, upto_seq, root, self.reader.binding(label))
+        with self._commit_lock, self._disk():
+            self._writable().append_checkpoint(made)
+            self._active.add_checkpoint(made)
+        return made
+
+    def _writable(self) -> Segment:
+        self._require_running()
+        assert self._segment is not None
+        return self._segment
+
+    def _require_running(self) -> None:
+        if self._stopped is not None:
+            raise StoppedError(f"the writer has stopped: {self._stopped}; check the disk, then start again")
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        """Stop for good on any error of the disk: what is on it now is for the next start to find out."""
+        try:
+            yield
+        except FullError:
+            raise  # nothing was kept, nothing is unclear
+        except (OSError, lmdb.Error, DamagedError) as error:
+            self._stopped = str(error)
+            raise StoppedError(
+                f"the writer has stopped: {error}; check the disk, then start again"
+            ) from error
+
+    def _make_room(self) -> None:
+        limit = self._options.segment_bytes
+        if self._active.size < limit:
+            return
+        self.on_full()
+        with self._room:
+            # Wait for the background rather than let the journal grow: memory and recovery are bounded.
+            while self._stopped is None and self._active.size >= 2 * limit:
+                if self._redo:
+                    raise FullError("no space left to move the journal into chunks; make space")
+                self._room.wait()
+
+    # --- flushing -------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Move everything committed so far into chunk files and release its journal segment."""
+        with self._flush_lock:
+            self._require_running()
+            if len(self._tails) == 1 and not self._freeze():
+                return
+            frozen = self._tails[0]
+            with self._flushing(), self._disk():
+                try:
+                    self._flush.run(frozen, redo=self._redo)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    self._redo = True  # the journal still has all of it: done again when there is space
+                    raise FullError("no space left to move the journal into chunks; make space") from error
+                except lmdb.DiskError as error:
+                    self._redo = True
+                    raise FullError("no space left for the index; make space") from error
+                self._redo = False
+                # Heads first: whoever misses the tail must not find an older one.
+                self._keep({label: tail.head for label, tail in frozen.labels.items()})
+                with self._commit_lock:
+                    self._tails = self._tails[1:]
+
+    @contextmanager
+    def _flushing(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            with self._room:
+                self._room.notify_all()
+
+    def _freeze(self) -> bool:
+        """Close the active segment and begin another; False if there is nothing to move."""
+        with self._commit_lock, self._disk():
+            if self._active.is_empty:
+                return False
+            old = self._writable()
+            following = Segment.create(self.fs, old.number + 1, self._random)
+            try:
+                old.end()
+            except FullError:
+                following.discard(self.fs)
+                raise
+            self._segment = following
+            self._tails = (*self._tails, Tail(following.number))
+            return True
+
+
+def _holder(fs: Filesystem) -> str:
+    return fs.read(layout.LOCK).decode(errors="replace").strip() or "another process"
