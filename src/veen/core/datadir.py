@@ -92,10 +92,13 @@ class StoreRecord(Wire):
         Field("ver", VER, key=1),
         Field("hub_id", B32, key=2),
         Field("registries", ListOf(Nested(Registry)), key=3),
+        Field("epoch_secs", ListOf(UINT, may_be_empty=False), key=4),
     )
 
     hub_id: HubId
     registries: tuple[Registry, ...]
+    #: Lengths of epochs in use here: which label belongs to which stream can be found again with them.
+    epoch_secs: tuple[int, ...]
 
     def _validate(self) -> None:
         starts = [item.effective_from for item in self.registries]
@@ -103,6 +106,8 @@ class StoreRecord(Wire):
             raise ProtocolError(
                 Detail.VALUE, "registries begin at 0 and ascend by effective_from", field="registries"
             )
+        if list(self.epoch_secs) != sorted(set(self.epoch_secs)):
+            raise ProtocolError(Detail.VALUE, "epoch_secs must ascend", field="epoch_secs")
 
     def registry_at(self, hub_ts: int) -> Registry:
         """Return the registry that an entry of this time obeys."""

@@ -1,8 +1,7 @@
 """Reading chunk files: entries from a place on, in large reads, each checked as it is decoded."""
 
 import bz2
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from veen.core import layout
@@ -17,6 +16,8 @@ from veen.storage.index import ChunkRow
 from veen.storage.state import LabelState
 
 _READ_BYTES: Final = 1 << 18
+#: Enough for most single entries in one read.
+_ONE_ENTRY_BYTES: Final = 4096
 
 
 class Place(NamedTuple):
@@ -40,42 +41,36 @@ def chunk_path(domain: Domain, label: Label, row: ChunkRow) -> str:
     return path + layout.COMPRESSED if row.compressed else path
 
 
-def read(
-    fs: Filesystem, state: LabelState, row: ChunkRow, start: int, end: int, offset: int
-) -> Iterator[Place]:
-    """Return the entries of a chunk from ``start``, which is at ``offset``, to ``end`` or the chunk's end."""
-    last = min(end, row.end_seq or end)
-    return read_span(fs, path_of(state, row), state.label, start, last, offset, row.total_bytes)
+def read(fs: Filesystem, state: LabelState, row: ChunkRow, *, seqs: range, offset: int) -> Iterator[Place]:
+    """Return entries of a chunk: ``seqs``, the first of which is at ``offset``, as far as the chunk goes."""
+    if row.end_seq:
+        seqs = range(seqs.start, min(seqs.stop, row.end_seq + 1))
+    return read_span(fs, path_of(state, row), state.label, seqs=seqs, span=(offset, row.total_bytes))
 
 
 def read_span(
-    fs: Filesystem, path: str, label: Label, start: int, end: int, offset: int, limit: int
+    fs: Filesystem, path: str, label: Label, *, seqs: range, span: tuple[int, int]
 ) -> Iterator[Place]:
-    """Return entries ``start`` to ``end`` of a file, from ``offset`` and not beyond ``limit``."""
-    seq = start
-    buffer, base, want = b"", offset, _READ_BYTES
-    if end == start:
-        want = 4096
-    while seq <= end:
-        at = offset - base
-        if len(buffer) - at < ENTRY_HEADER_BYTES or _needed(buffer, at) > len(buffer) - at:
-            more = max(want, _needed(buffer, at))
-            fresh = _read(fs, path, offset, min(more, limit - offset))
+    """Return entries ``seqs`` of a file; they begin at the first place of ``span``, and end within it."""
+    source = _source(fs, path)
+    offset, limit = span
+    buffer, at = b"", 0
+    want = _ONE_ENTRY_BYTES if len(seqs) == 1 else _READ_BYTES
+    for seq in seqs:
+        while _needed(buffer, at) > len(buffer) - at:
+            fresh = source(offset, min(max(want, _needed(buffer, at)), limit - offset))
             if len(fresh) <= len(buffer) - at:
                 raise DamagedError(path, offset, f"file ends before entry {seq} does")
-            buffer, base, at = fresh, offset, 0
-            want = _READ_BYTES
-            if _needed(buffer, 0) > len(buffer):
-                continue
+            buffer, at = fresh, 0
         try:
-            entry, next_at = Entry.decode(buffer, at)
+            entry, after = Entry.decode(buffer, at)
         except ProtocolError as error:
             raise DamagedError(path, offset, str(error)) from error
         if (entry.receipt.label, entry.receipt.stream_seq) != (label, seq):
             raise DamagedError(path, offset, f"entry {entry.receipt.stream_seq} stands in the place of {seq}")
         yield Place(path, offset, entry)
-        offset += next_at - at
-        seq += 1
+        offset += after - at
+        at = after
 
 
 def _needed(buffer: bytes, at: int) -> int:
@@ -86,19 +81,20 @@ def _needed(buffer: bytes, at: int) -> int:
     return ENTRY_HEADER_BYTES + int.from_bytes(lengths[:4]) + int.from_bytes(lengths[4:])
 
 
-def _read(fs: Filesystem, path: str, offset: int, length: int) -> bytes:
+def _source(fs: Filesystem, path: str) -> Callable[[int, int], bytes]:
     if not path.endswith(layout.COMPRESSED):
-        return fs.read(path, offset, length)
-    return unpacked(fs, path)[offset : offset + length]
+        return lambda offset, length: fs.read(path, offset, length)
+    data = unpacked(fs, path)  # as a whole: a compressed chunk has no other way in (C-87)
+    return lambda offset, length: data[offset : offset + length]
 
 
-@lru_cache(maxsize=2)  # a chunk has to be unpacked as a whole (C-87); the next page is in the same one
 def unpacked(fs: Filesystem, path: str) -> bytes:
     """Return the entries of a compressed chunk."""
-    packed = fs.read(path)
     decoder = bz2.BZ2Decompressor()
     try:
-        data = decoder.decompress(packed)
+        data = decoder.decompress(fs.read(path))
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise DamagedError(path, 0, f"compressed chunk can not be read: {error}") from error
     if not decoder.eof or decoder.unused_data:

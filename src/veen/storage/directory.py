@@ -9,13 +9,18 @@ from veen.core.layout import Domain
 from veen.core.limits import Limits
 from veen.core.types import HubId, Label
 from veen.storage.durable import read_file, replace_file
-from veen.storage.errors import DamagedError, NotAStoreError
-from veen.storage.fs import Filesystem
-from veen.storage.index import Index
+from veen.storage.errors import BusyError, DamagedError, NotAStoreError
+from veen.storage.fs import Filesystem, Held
+from veen.storage.index import Index, Meta
 
 
 def create_store(
-    fs: Filesystem, hub_id: HubId, limits: Limits, *, compression: str = NO_COMPRESSION
+    fs: Filesystem,
+    hub_id: HubId,
+    limits: Limits,
+    *,
+    epoch_secs: tuple[int, ...] = (0,),
+    compression: str = NO_COMPRESSION,
 ) -> StoreRecord:
     """Make a data directory. store.cbor comes last: without it there is none, and this can be done again."""
     if fs.size(layout.STORE) is not None:
@@ -23,8 +28,12 @@ def create_store(
     fs.make_dir("")
     for name in (*Domain, layout.STATE_DIR, layout.ANCHORS_DIR):
         fs.make_dir(name)
-    Index.create(fs).close()
-    store = StoreRecord(hub_id=hub_id, registries=(Registry.of(limits, compression=compression),))
+    index = Index.create(fs)
+    with index.change() as changes:
+        changes.put_meta(Meta())
+    index.close()
+    registry = Registry.of(limits, compression=compression)
+    store = StoreRecord(hub_id=hub_id, registries=(registry,), epoch_secs=epoch_secs)
     replace_file(fs, layout.STORE, store.encode())
     return store
 
@@ -47,3 +56,12 @@ def domains_of(hub_id: HubId) -> Callable[[Label], Domain]:
         labels.control_label(hub_id): Domain.CONTROL,
     }
     return lambda label: reserved.get(label, Domain.DATA)
+
+
+def take_lock(fs: Filesystem, owner: str) -> Held:
+    """Become the one writer; ``owner`` tells others who it is."""
+    try:
+        return fs.lock(layout.LOCK, owner.encode())
+    except BlockingIOError:
+        holder = fs.read(layout.LOCK).decode(errors="replace").strip() or "another process"
+        raise BusyError(f"the data directory is in use by {holder}; stop that process first") from None

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from veen.core import layout
 from veen.core.artifacts import PeakSnapshot
 from veen.core.checkpoint import Checkpoint
-from veen.core.datadir import StoreRecord
+from veen.core.datadir import NO_COMPRESSION, StoreRecord
 from veen.core.errors import ProtocolError
 from veen.core.layout import Domain
 from veen.core.mmr import Peaks, read_peaks
@@ -26,6 +26,7 @@ from veen.storage.durable import read_file, replace_files
 from veen.storage.errors import DamagedError, StaleIndexError
 from veen.storage.fs import Filesystem, Write
 from veen.storage.index import Changes, CheckpointRow, Index, Meta, Snapshot
+from veen.storage.indexing import record_entries
 from veen.storage.nodes import node_reader
 from veen.storage.shaping import Growth, Slice, grow, limits_by_time
 from veen.storage.state import LabelState, StreamEpoch
@@ -63,6 +64,7 @@ class Flush:
         self._fs = fs
         self._index = index
         self._limits_at = limits_by_time(store)
+        self._compress = store.registries[-1].compression != NO_COMPRESSION
         self._sign = sign_checkpoint
         self._domain_of = domain_of
 
@@ -220,22 +222,11 @@ class Flush:
                 self._fs.truncate(write.path, write.offset)
 
     def _record(self, plan: _Plan, tail: Tail, meta: Meta, changes: Changes, clean: bool | None) -> None:  # noqa: FBT001
-        leaves = []
+        record_entries(changes, plan.growths, tail)
+        numbers = [growth.before.number for growth in plan.growths]
         for growth in plan.growths:
-            state, number = growth.state, growth.before.number
-            changes.put_label(state)
-            changes.put_blocks(number, growth.blocks)
-            leaves += growth.leaves
-            for bucket, seq in growth.buckets:
-                changes.put_bucket(number, bucket, seq)
-            for row in growth.chunks:
-                changes.put_chunk(number, row)
-        changes.put_leaves(leaves)
-        numbers = {growth.before.label: growth.before.number for growth in plan.growths}
-        for (label, client_id), cursor in tail.clients.items():
-            changes.put_client(numbers[label], client_id, cursor)
-        for auth_ref, record in tail.auths.items():
-            changes.put_auth(auth_ref, record)
+            for seal in growth.seals if self._compress else ():
+                changes.put_unpacked(growth.before.label, seal.summary.start_seq)
         for number, stored in plan.rows:
             changes.put_checkpoint(number, stored)
             changes.put_stale(changes.label_numbered(number))
@@ -246,6 +237,6 @@ class Flush:
                 last_ts=max(meta.last_ts, tail.last_ts),
                 receipts_bytes=meta.receipts_bytes + sum(map(len, plan.receipts)),
                 checkpoints_bytes=meta.checkpoints_bytes + sum(map(len, plan.checkpoints)),
-                labels=max([meta.labels, *(number + 1 for number in numbers.values())]),
+                labels=max([meta.labels, *(number + 1 for number in numbers)]),
             )
         )

@@ -33,6 +33,8 @@ _OPEN_FILES: Final = 128
 _PARALLEL_SYNCS: Final = 4
 #: Address space for the index, not memory or disk: the file grows as it is used.
 _INDEX_MAP_BYTES: Final = 1 << 38
+#: What LMDB keeps: the pages, and the table of readers.
+_INDEX_FILES: Final = ("data.mdb", "lock.mdb")
 
 
 class Write(NamedTuple):
@@ -102,8 +104,11 @@ class Filesystem(Protocol):
     def lock(self, path: str, owner: bytes) -> Held:
         """Take the writer's lock and say in the file who holds it; BlockingIOError if another does."""
 
-    def open_index(self, path: str, *, readonly: bool) -> lmdb.Environment:
-        """Open the index, which LMDB keeps by itself in a directory of its own."""
+    def open_index(self, path: str, *, readonly: bool, create: bool = False) -> lmdb.Environment:
+        """Open the index, kept by LMDB in a directory of its own; lmdb.Error if there is none."""
+
+    def remove_index(self, path: str) -> None:
+        """Delete the index, durably; its directory stays."""
 
     def commit(self, txn: lmdb.Transaction) -> None:
         """Commit a transaction of the index, durably and as a whole."""
@@ -280,10 +285,12 @@ class RealFilesystem:
             raise
         return _RealLock(fd)
 
-    def open_index(self, path: str, *, readonly: bool) -> lmdb.Environment:
+    def open_index(self, path: str, *, readonly: bool, create: bool = False) -> lmdb.Environment:
         """Open LMDB; a reader without write permission does without its reader table."""
         where = self.root / path
-        locking = not readonly or os.access(where / "lock.mdb", os.W_OK)
+        if not create and not (where / _INDEX_FILES[0]).exists():
+            raise lmdb.Error("there is none")
+        locking = not readonly or os.access(where / _INDEX_FILES[1], os.W_OK)
         return lmdb.open(
             str(where),
             map_size=_INDEX_MAP_BYTES,
@@ -295,6 +302,12 @@ class RealFilesystem:
             readahead=False,
             create=not readonly,
         )
+
+    def remove_index(self, path: str) -> None:
+        """Delete LMDB's files."""
+        for name in _INDEX_FILES:
+            (self.root / path / name).unlink(missing_ok=True)
+        self.sync_dir(path)
 
     def commit(self, txn: lmdb.Transaction) -> None:
         """Commit: LMDB writes the pages, syncs, then the page that makes them count."""

@@ -13,6 +13,7 @@
     auths        auth_ref                   AuthRecord
     streams      stream_id, epoch u64       label
     stale        label                      nothing: its checkpoint index file is out of date
+    unpacked     label, start u64           nothing: the chunk is sealed and waits to be compressed
 
 Numbers are given to labels in the order in which they arrive, to keep keys short. Integers are
 big-endian, so that keys sort as numbers do: a range is one seek and a walk.
@@ -54,6 +55,7 @@ _TABLES: Final = (
     "auths",
     "streams",
     "stale",
+    "unpacked",
 )
 _META_KEY: Final = b"meta"
 _META: Final = struct.Struct(">IBQQQQI")
@@ -313,6 +315,14 @@ class Snapshot:
         with self.txn.cursor(db=self._tables["stale"]) as cursor:
             return [Label(bytes(key)) for key in cursor.iternext(values=False)]
 
+    def first_unpacked(self) -> tuple[Label, int] | None:
+        """Return a sealed chunk that waits to be compressed."""
+        with self.txn.cursor(db=self._tables["unpacked"]) as cursor:
+            if not cursor.first():
+                return None
+            key = bytes(cursor.key())
+            return Label(key[:32]), _U64.unpack(key[32:])[0]
+
 
 def _chunk_row(number: int, start: int, value: bytes) -> ChunkRow:
     return ChunkRow(start, *_CHUNK.unpack(checked(place(number, start), value)))
@@ -391,6 +401,14 @@ class Changes(Snapshot):
         """Write that the checkpoint index file of a label is up to date."""
         self.txn.delete(label, db=self._tables["stale"])
 
+    def put_unpacked(self, label: Label, start_seq: int) -> None:
+        """Write that a sealed chunk waits to be compressed."""
+        self._put("unpacked", label + _U64.pack(start_seq), b"")
+
+    def clear_unpacked(self, label: Label, start_seq: int) -> None:
+        """Write that a chunk does not wait to be compressed any more."""
+        self.txn.delete(label + _U64.pack(start_seq), db=self._tables["unpacked"])
+
 
 class Index:
     """The open index of a data directory."""
@@ -406,8 +424,6 @@ class Index:
     @classmethod
     def open(cls, fs: Filesystem, *, readonly: bool = False) -> "Index":
         """Open the index of a directory that has one."""
-        if fs.size(f"{layout.INDEX}/data.mdb") is None:
-            raise StaleIndexError(layout.INDEX, None, "there is no index")
         try:
             return cls(fs, fs.open_index(layout.INDEX, readonly=readonly), readonly=readonly)
         except lmdb.Error as error:
@@ -415,11 +431,9 @@ class Index:
 
     @classmethod
     def create(cls, fs: Filesystem) -> "Index":
-        """Create an empty index where there is none."""
+        """Create an index without its ``meta`` row: until that is written, it can not be opened."""
         fs.make_dir(layout.INDEX)
-        index = cls(fs, fs.open_index(layout.INDEX, readonly=False), readonly=False)
-        with index.change() as changes:
-            changes.put_meta(Meta())
+        index = cls(fs, fs.open_index(layout.INDEX, readonly=False, create=True), readonly=False)
         fs.sync_dir(layout.INDEX)
         return index
 

@@ -195,7 +195,8 @@ class Reader:
                 return
             state, row, offset = found
             try:
-                yield from chunks.read(self.fs, state, row, start, min(end, state.head.seq), offset)
+                seqs = range(start, min(end, state.head.seq) + 1)
+                yield from chunks.read(self.fs, state, row, seqs=seqs, offset=offset)
             except FileNotFoundError:
                 # Sealed or pruned since: its name is another one now. Nothing was yielded yet.
                 if attempt == _ATTEMPTS - 1:

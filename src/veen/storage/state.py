@@ -121,9 +121,16 @@ class LabelState:
     binding: StreamEpoch | None = None
 
     @classmethod
-    def new(cls, label: Label, domain: Domain, number: int) -> "LabelState":
+    def new(cls, label: Label, domain: Domain, number: int, *, frozen: bool = False) -> "LabelState":
         """Return the state of a label without entries."""
-        return cls(number=number, domain=domain, label=label, head=Head.empty(), chunk_hashes=Peaks.empty())
+        return cls(
+            number=number,
+            domain=domain,
+            label=label,
+            head=Head.empty(),
+            chunk_hashes=Peaks.empty(),
+            frozen=frozen,
+        )
 
     @property
     def chunk_entries(self) -> int:

@@ -25,14 +25,16 @@ from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.types import AuthRef, Label, RandomBytes, VerifyKey
 from veen.storage import edge
 from veen.storage.batch import Batch
-from veen.storage.directory import domains_of, open_store
-from veen.storage.errors import BusyError, DamagedError, FullError, StoppedError, not_found
+from veen.storage.directory import domains_of, open_store, take_lock
+from veen.storage.errors import DamagedError, FullError, StoppedError, not_found
 from veen.storage.flush import Flush, SignCheckpoint
 from veen.storage.fs import Filesystem, Held
-from veen.storage.index import Index
+from veen.storage.index import ChunkRow, Index
 from veen.storage.journal import Segment, segments
+from veen.storage.packing import pack_next
 from veen.storage.reader import Reader
 from veen.storage.replay import Replay, unreleased
+from veen.storage.retention import prune
 from veen.storage.sidecars import write_checkpoint_indexes
 from veen.storage.state import AuthRecord, ClientCursor, Head
 from veen.storage.tail import Tail
@@ -68,6 +70,7 @@ class Writer:
         held: Held,
         index: Index,
         store: StoreRecord,
+        *,
         sign_checkpoint: SignCheckpoint,
         random: RandomBytes,
         options: Options,
@@ -110,16 +113,19 @@ class Writer:
     ) -> "Writer":
         """Lock a directory, finish what an earlier writer left, and be ready to append."""
         store = open_store(fs)
-        try:
-            held = fs.lock(layout.LOCK, owner.encode())
-        except BlockingIOError:
-            raise BusyError(
-                f"the data directory is in use by {_holder(fs)}; stop that process first"
-            ) from None
+        held = take_lock(fs, owner)
         index = None
         try:
             index = Index.open(fs)
-            writer = cls(fs, held, index, store, sign_checkpoint, random, options or Options())
+            writer = cls(
+                fs,
+                held,
+                index,
+                store,
+                sign_checkpoint=sign_checkpoint,
+                random=random,
+                options=options or Options(),
+            )
             writer._start()
         except BaseException:
             if index is not None:
@@ -295,6 +301,19 @@ class Writer:
                 f"the writer has stopped: {error}; check the disk, then start again"
             ) from error
 
+    @contextmanager
+    def _maintenance(self) -> Iterator[None]:
+        """As ``_disk``, but a full disk only puts off what is done here: it can be done again."""
+        with self._disk():
+            try:
+                yield
+            except lmdb.DiskError as error:
+                raise FullError("no space left for the index; make space") from error
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                raise FullError("no space left to move the journal into chunks; make space") from error
+
     def _make_room(self) -> None:
         limit = self._options.segment_bytes
         if self._active.size < limit:
@@ -316,22 +335,22 @@ class Writer:
             if len(self._tails) == 1 and not self._freeze():
                 return
             frozen = self._tails[0]
-            with self._flushing(), self._disk():
-                try:
-                    self._flush.run(frozen, redo=self._redo)
-                except OSError as error:
-                    if error.errno != errno.ENOSPC:
-                        raise
-                    self._redo = True  # the journal still has all of it: done again when there is space
-                    raise FullError("no space left to move the journal into chunks; make space") from error
-                except lmdb.DiskError as error:
-                    self._redo = True
-                    raise FullError("no space left for the index; make space") from error
+            with self._flushing(), self._maintenance():
+                self._redo, again = True, self._redo  # until it is through: the journal still has all of it
+                self._flush.run(frozen, redo=again)
                 self._redo = False
                 # Heads first: whoever misses the tail must not find an older one.
                 self._keep({label: tail.head for label, tail in frozen.labels.items()})
                 with self._commit_lock:
                     self._tails = self._tails[1:]
+                while pack_next(self.fs, self._index):
+                    pass
+
+    def prune(self, label: Label, upto_seq: int) -> list[ChunkRow]:
+        """Prune the sealed chunks of a label that end at or before an entry (C-85); return them."""
+        with self._flush_lock, self._maintenance():
+            self._require_running()
+            return prune(self.fs, self._index, label, upto_seq)
 
     @contextmanager
     def _flushing(self) -> Iterator[None]:
@@ -356,7 +375,3 @@ class Writer:
             self._segment = following
             self._tails = (*self._tails, Tail(following.number))
             return True
-
-
-def _holder(fs: Filesystem) -> str:
-    return fs.read(layout.LOCK).decode(errors="replace").strip() or "another process"

@@ -1,0 +1,244 @@
+"""Clone and fork: a log taken elsewhere (decision C-95).
+
+A **clone** has the same identity and is for replacement: of original and clone, exactly one may ever be
+written to again. A **fork** is cut at checkpoints and gets a new identity, so new labels; the copied
+prefix is frozen, and stays verifiable under the old identity, which is archived with it.
+
+The original may be written to meanwhile. The journal is read first, then the index says how much of each
+file counts, then files are copied: what was acknowledged before the call is in one of the two. The copy
+gets its own index, made from the copied log, which so is checked on the way.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from veen.core import layout
+from veen.core.checkpoint import Checkpoint
+from veen.core.datadir import ForkRecord
+from veen.core.layout import Domain
+from veen.core.mmr import node_count
+from veen.core.types import HubId, Label
+from veen.storage import chunks, journal
+from veen.storage.durable import replace_file
+from veen.storage.errors import DamagedError, NotAStoreError, not_found
+from veen.storage.fs import Filesystem, Write
+from veen.storage.index import CheckpointRow, ChunkRow, Snapshot
+from veen.storage.reader import Reader
+from veen.storage.repair import Repaired, rebuild
+from veen.storage.state import LabelState
+
+#: Files of the hub's identity (001 section 8.4): they go with the log, its secret key does not.
+IDENTITY_FILES: Final = (
+    "hub-identity.cbor",
+    "hub-identity.json",
+    "hub-identity.sig",
+    "hub-key-map.cbor",
+    "checkpoint-binding.cbor",
+)
+ARCHIVE_DIR: Final = "archive"
+#: Segments and chunks change their names while they are read; looking again finds them.
+_ATTEMPTS: Final = 10
+
+
+def clone(source: Reader, target: Filesystem) -> Repaired:
+    """Copy a directory to an empty place, with everything acknowledged before the call."""
+    _prepare(target)
+    for path in (*IDENTITY_FILES, layout.FORK):
+        _copy_file(source.fs, path, target, path)
+    for directory in (layout.ANCHORS_DIR, ARCHIVE_DIR):
+        _copy_directory(source.fs, target, directory)
+    for number, data in _read_journal(source.fs).items():
+        replace_file(target, layout.journal(number), data)
+    for taken in _take(source):
+        _copy_label(source, target, taken, "")
+    done = rebuild(target, source.store)
+    replace_file(target, layout.STORE, source.store.encode())  # last: only now it is a data directory
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """What a fork took along."""
+
+    record: ForkRecord
+    #: Labels without a checkpoint: nothing that is signed says where they could be cut.
+    left_out: tuple[Label, ...]
+
+
+def fork(
+    source: Reader, target: Filesystem, hub_id: HubId, cuts: Mapping[Label, int] | None = None
+) -> Forked:
+    """Cut labels at checkpoints (their last ones, unless ``cuts`` names others), for a hub with a new id."""
+    if hub_id == source.store.hub_id:
+        raise NotAStoreError("a fork needs an identity of its own; to replace a hub, clone it")
+    taken = {item.state.label: item for item in _take(source)}
+    kept, left_out = _choose(source, taken, cuts)
+    _prepare(target)
+    target.make_dir(ARCHIVE_DIR)
+    for domain in (Domain.AUTHORIZE, Domain.CONTROL):
+        target.make_dir(f"{ARCHIVE_DIR}/{domain}")
+    for path in (*IDENTITY_FILES, layout.STORE, layout.FORK):
+        _copy_file(source.fs, path, target, f"{ARCHIVE_DIR}/{path}")
+    for item in taken.values():
+        if item.state.domain is not Domain.DATA:
+            _copy_label(source, target, item, f"{ARCHIVE_DIR}/")
+    for checkpoint in kept:
+        _copy_label(source, target, taken[checkpoint.label_curr].cut(checkpoint.upto_seq), "")
+    record = ForkRecord(parent_hub_id=source.store.hub_id, checkpoints=tuple(kept))
+    replace_file(target, layout.FORK, record.encode())
+    store = replace(source.store, hub_id=hub_id)
+    rebuild(target, store)
+    replace_file(target, layout.STORE, store.encode())
+    return Forked(record, left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A label as the index had it at one moment."""
+
+    state: LabelState
+    rows: tuple[ChunkRow, ...]
+    checkpoints: tuple[CheckpointRow, ...]
+    upto: int
+
+    def cut(self, upto: int) -> "_Taken":
+        return replace(self, upto=upto)
+
+
+def _take(source: Reader) -> list[_Taken]:
+    with source.snapshot() as view:
+        return [
+            _Taken(
+                state,
+                tuple(view.chunks(state.number)),
+                tuple(view.checkpoints(state.number)),
+                state.head.seq,
+            )
+            for state in view.labels()
+        ]
+
+
+def _choose(
+    source: Reader, taken: Mapping[Label, _Taken], cuts: Mapping[Label, int] | None
+) -> tuple[list[Checkpoint], tuple[Label, ...]]:
+    kept, left_out = [], []
+    for label in sorted(taken if cuts is None else cuts):
+        item = taken.get(label)
+        if item is not None and item.state.domain is not Domain.DATA:
+            continue  # tokens and control records are the old hub's: they go to its archive
+        stored = [] if item is None else [row.upto_seq for row in item.checkpoints]
+        wanted = max(stored, default=0) if cuts is None else cuts[label]
+        if wanted in stored:
+            found = source.checkpoint(label, wanted)
+            assert found is not None
+            kept.append(found)
+        elif cuts is None:
+            left_out.append(label)
+        else:
+            raise not_found("upto_seq", f"label {label.hex()} has no checkpoint at {wanted} in its chunks")
+    return kept, tuple(left_out)
+
+
+def _prepare(target: Filesystem) -> None:
+    if target.size(layout.STORE) is not None:
+        raise NotAStoreError("there is a data directory already; choose another place")
+    target.make_dir("")
+    for name in (*Domain, layout.STATE_DIR, layout.ANCHORS_DIR):
+        target.make_dir(name)
+
+
+def _read_journal(fs: Filesystem) -> dict[int, bytes]:
+    """Return the journal as it was at one moment."""
+    for _ in range(_ATTEMPTS):
+        numbers = journal.segments(fs)
+        try:
+            # Newest first: a segment is ended before anything is written to the next.
+            data = {number: fs.read(layout.journal(number)) for number in reversed(numbers)}
+        except FileNotFoundError:
+            continue
+        if journal.segments(fs) == numbers:
+            return data
+    raise DamagedError(layout.STATE_DIR, None, "journal segments keep changing", "try again")
+
+
+def _copy_label(source: Reader, target: Filesystem, taken: _Taken, into: str) -> None:
+    state = taken.state
+    for row in taken.rows:
+        if row.start_seq > taken.upto:
+            break
+        if row.pruned:
+            _copy_pruned(source.fs, target, state, row, into)
+        else:
+            _copy_chunk(source, target, taken, row, into)
+    pruned = [row.end_seq for row in taken.rows if row.pruned]
+    if pruned:
+        path = layout.nodes(state.domain, state.label)
+        _copy_bytes(source.fs.read(path, 0, node_count(max(pruned)) * 32), target, into + path)
+    for checkpoint in taken.checkpoints:
+        if checkpoint.upto_seq <= taken.upto:
+            path = layout.checkpoint(state.domain, state.label, checkpoint.upto_seq)
+            _copy_file(source.fs, path, target, into + path)
+    target.sync_dir(into + state.domain)
+
+
+def _copy_pruned(fs: Filesystem, target: Filesystem, state: LabelState, row: ChunkRow, into: str) -> None:
+    for name in (layout.tombstone, layout.summary):
+        path = name(state.domain, state.label, row.start_seq, row.end_seq)
+        _copy_file(fs, path, target, into + path)
+
+
+def _copy_chunk(source: Reader, target: Filesystem, taken: _Taken, row: ChunkRow, into: str) -> None:
+    state = taken.state
+    if row.end_seq and row.end_seq <= taken.upto:
+        name, length = layout.chunk(state.domain, state.label, row.start_seq, row.end_seq), row.total_bytes
+    else:
+        name = layout.open_chunk(state.domain, state.label, row.start_seq)
+        with source.snapshot() as view:
+            length = _length_upto(view, state, taken.upto)
+    for _ in range(_ATTEMPTS):
+        with source.snapshot() as view:
+            now = view.chunk_at(state.number, row.start_seq)
+        if now is None or now.pruned:
+            raise not_found("pruned", f"entry {row.start_seq} was pruned while it was copied; begin again")
+        try:
+            data = _read_chunk(source.fs, chunks.path_of(state, now), length)
+        except FileNotFoundError:
+            continue  # sealed or compressed since: the next look has its new name
+        _copy_bytes(data, target, into + name)
+        return
+    raise DamagedError(chunks.path_of(state, row), None, "file is missing")
+
+
+def _read_chunk(fs: Filesystem, path: str, length: int) -> bytes:
+    data = chunks.unpacked(fs, path) if path.endswith(layout.COMPRESSED) else fs.read(path, 0, length)
+    if len(data) < length:
+        raise DamagedError(path, len(data), f"file is shorter than the {length} bytes known")
+    return data[:length]
+
+
+def _length_upto(view: Snapshot, state: LabelState, upto: int) -> int:
+    span = view.position(state.number, upto)
+    if span is None:
+        raise DamagedError(layout.INDEX, None, f"entry {upto} has no position", "run: veen repair DATA_DIR")
+    return span.offset + span.length
+
+
+def _copy_file(fs: Filesystem, path: str, target: Filesystem, to: str) -> None:
+    if fs.size(path) is not None:
+        _copy_bytes(fs.read(path), target, to)
+
+
+def _copy_bytes(data: bytes, target: Filesystem, to: str) -> None:
+    if target.size(to) is not None:  # of a copy that did not get to its end
+        target.unlink(to)
+    target.write_all([Write(to, 0, data)])
+
+
+def _copy_directory(fs: Filesystem, target: Filesystem, directory: str) -> None:
+    names = fs.names(directory)
+    if names:
+        target.make_dir(directory)
+        for name in names:
+            _copy_file(fs, f"{directory}/{name}", target, f"{directory}/{name}")
+        target.sync_dir(directory)

@@ -1,0 +1,171 @@
+"""Dividing a log among workers: descriptors that travel, and the entries they stand for (C-122).
+
+Whoever reads a log in parallel gets partitions from ``plan`` and gives them to ``read_partition``, in
+whatever process: paths and formats stay in here.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from veen.core import layout
+from veen.core.entry import Entry
+from veen.core.errors import ProtocolError
+from veen.core.layout import Domain
+from veen.core.types import Label
+from veen.storage import chunks
+from veen.storage.chunks import Place
+from veen.storage.directory import domains_of
+from veen.storage.errors import DamagedError, not_found
+from veen.storage.fs import Filesystem, RealFilesystem
+from veen.storage.index import Block, ChunkRow, Snapshot
+from veen.storage.reader import Reader
+from veen.storage.state import LabelState
+
+DEFAULT_TARGET_BYTES: Final = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Consecutive entries of one label. ``frames`` holds those that are in no chunk file yet."""
+
+    domain: Domain
+    label: Label
+    start_seq: int
+    end_seq: int
+    path: str
+    offset: int
+    length: int
+    frames: bytes | None = None
+
+
+def plan(
+    reader: Reader,
+    labels: Iterable[Label] | None = None,
+    *,
+    start_seq: int = 1,
+    end_seq: int | None = None,
+    target_bytes: int = DEFAULT_TARGET_BYTES,
+) -> list[Partition]:
+    """Return partitions that together are the entries of these labels: in order, each exactly once.
+
+    A partition ends at a chunk's end, or when it has ``target_bytes``. Entries that were pruned are left
+    out; ``Reader.manifest`` says which.
+    """
+    domain_of = domains_of(reader.store.hub_id)
+    chosen = reader.labels() if labels is None else labels
+    found: list[Partition] = []
+    for label in chosen:
+        head = reader.head(label)
+        if head is None:
+            raise not_found("label", f"there is no label {label.hex()}")
+        last = head.seq if end_seq is None else min(end_seq, head.seq)
+        with reader.snapshot() as view:
+            state = view.label(label)
+            stored = [] if state is None else list(_stored(view, state, start_seq, last, target_bytes))
+            flushed = 0 if state is None else state.head.seq
+        found += stored
+        if last > flushed:
+            found.append(_unflushed(reader, domain_of(label), label, max(start_seq, flushed + 1), last))
+    return [item for item in found if item.start_seq <= item.end_seq]
+
+
+def _unflushed(reader: Reader, domain: Domain, label: Label, start: int, end: int) -> Partition:
+    entries = [place.entry for place in reader.entries(label, start, end)] if start <= end else []
+    frames = b"".join(entry.encode() for entry in entries)
+    return Partition(domain, label, start, end, layout.STATE_DIR, 0, len(frames), frames)
+
+
+def _stored(
+    view: Snapshot, state: LabelState, start: int, end: int, target_bytes: int
+) -> Iterator[Partition]:
+    row = view.chunk_at(state.number, max(start, 1))
+    if row is None:
+        return
+    for chunk in view.chunks(state.number, row.start_seq):
+        if chunk.start_seq > end:
+            return
+        if not chunk.pruned:
+            yield from _split(view, state, chunk, (start, end), target_bytes)
+
+
+def _split(
+    view: Snapshot, state: LabelState, chunk: ChunkRow, wanted: tuple[int, int], target_bytes: int
+) -> Iterator[Partition]:
+    first = max(wanted[0], chunk.start_seq)
+    last = min(wanted[1], chunk.end_seq or state.head.seq)
+    path = chunks.path_of(state, chunk)
+    while first <= last:
+        begin = _span_start(view, state, first)
+        seq, size = first, 0
+        while seq <= last and size < target_bytes:
+            block = _block(view, state, seq)
+            upto = min(block.first_seq + len(block.lengths) - 1, last)
+            size += sum(block.lengths[seq - block.first_seq : upto - block.first_seq + 1])
+            seq = upto + 1
+        yield Partition(state.domain, state.label, first, seq - 1, path, begin, size)
+        first = seq
+
+
+def _block(view: Snapshot, state: LabelState, seq: int) -> Block:
+    block = view.block(state.number, seq)
+    if block is None or block.find(seq) is None:
+        raise DamagedError(layout.INDEX, None, f"entry {seq} has no position", "run: veen repair DATA_DIR")
+    return block
+
+
+def _span_start(view: Snapshot, state: LabelState, seq: int) -> int:
+    span = _block(view, state, seq).find(seq)
+    assert span is not None
+    return span.offset
+
+
+def read_partition(root: Path, partition: Partition) -> Iterator[Place]:
+    """Return the entries of a partition of the data directory at ``root``; fail closed on a bad one."""
+    fs = RealFilesystem(root)
+    try:
+        yield from read_from(fs, partition)
+    finally:
+        fs.close()
+
+
+def read_from(fs: Filesystem, partition: Partition) -> Iterator[Place]:
+    """Return the entries of a partition."""
+    if partition.frames is not None:
+        yield from _read_frames(partition, partition.frames)
+        return
+    limit = partition.offset + partition.length
+    path = partition.path if fs.size(partition.path) is not None else _renamed(fs, partition)
+    yield from chunks.read_span(
+        fs,
+        path,
+        partition.label,
+        seqs=range(partition.start_seq, partition.end_seq + 1),
+        span=(partition.offset, limit),
+    )
+
+
+def _read_frames(partition: Partition, frames: bytes) -> Iterator[Place]:
+    at = 0
+    while at < len(frames):
+        try:
+            entry, at = Entry.decode(frames, at)
+        except ProtocolError as error:
+            raise DamagedError(partition.path, None, str(error)) from error
+        yield Place(partition.path, None, entry)
+
+
+def _renamed(fs: Filesystem, partition: Partition) -> str:
+    """Return the name that a chunk has got since the plan was made: sealed, compressed or pruned."""
+    for name in fs.names(partition.domain):
+        parsed = layout.parse(name)
+        if parsed is None or parsed.label != partition.label or parsed.start_seq is None:
+            continue
+        if not parsed.start_seq <= partition.start_seq <= (parsed.end_seq or 0):
+            continue
+        if parsed.kind is layout.Kind.CHUNK:
+            return f"{partition.domain}/{name}"
+        if parsed.kind is layout.Kind.TOMBSTONE:
+            raise not_found("pruned", f"entry {partition.start_seq} was pruned since the plan was made")
+    raise DamagedError(partition.path, None, "file is missing")

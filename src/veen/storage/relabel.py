@@ -1,0 +1,230 @@
+"""One label made anew from its files: every entry is put in its place again, and checked on the way."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from veen.core import layout
+from veen.core.artifacts import PeakSnapshot
+from veen.core.checkpoint import Checkpoint
+from veen.core.datadir import NO_COMPRESSION, StoreRecord, Tombstone
+from veen.core.entry import Entry
+from veen.core.errors import ProtocolError
+from veen.core.hashing import HASH_BYTES
+from veen.core.layout import FileName
+from veen.core.limits import DEFAULT_LIMITS
+from veen.core.mmr import Peaks, leaf_position, read_peaks
+from veen.core.types import LeafHash
+from veen.storage import chunks
+from veen.storage.durable import read_file, replace_files
+from veen.storage.errors import DamagedError
+from veen.storage.fs import Filesystem
+from veen.storage.index import BUCKET_SEC, COMPRESSED, PRUNED, CheckpointRow, ChunkRow, Index
+from veen.storage.indexing import record_entries
+from veen.storage.nodes import node_reader
+from veen.storage.outfile import OutFile
+from veen.storage.shaping import Seal, grow, limits_by_time
+from veen.storage.staging import Record, Staged, stage
+from veen.storage.state import AuthRecord, ClientCursor, Head, LabelState
+from veen.storage.survey import Found
+from veen.storage.tail import Tail
+
+#: Entries between two transactions: bounds memory, whatever the size of the log.
+_PORTION_ENTRIES = 8_192
+
+
+class Relabel:
+    """Rebuilds what is derived from one label's chunks, as far as the journal does not have it."""
+
+    def __init__(
+        self, fs: Filesystem, index: Index, store: StoreRecord, found: Found, state: LabelState
+    ) -> None:
+        self._fs = fs
+        self._index = index
+        self._found = found
+        self._limits_at = limits_by_time(store)
+        self._compress = store.registries[-1].compression != NO_COMPRESSION
+        self.state = state
+        self.first_ts: int | None = None
+        self._nodes = OutFile(fs, layout.nodes(found.domain, found.label))
+        self._tail = Tail(0)
+        self._pending: list[Staged] = []
+        self._seals: list[Seal] = []
+        self._starts: list[int] = []
+
+    @property
+    def _head(self) -> Head:
+        return self._pending[-1].head if self._pending else self.state.head
+
+    # --- entries --------------------------------------------------------------------------------------------
+
+    def read_chunks(self, journal_start: int | None) -> Iterator[Entry]:
+        """Read all chunks up to where the journal begins, and yield the entries."""
+        for name in self._found.pruned():
+            self._add_pruned(name)
+        whole = []
+        for start, name in sorted(self._found.chunks.items()):
+            if journal_start is not None and start >= journal_start:
+                break
+            path = self._found.path(name)
+            if start != self._head.seq + 1:
+                what = f"chunk begins with entry {start} instead of {self._head.seq + 1}"
+                raise DamagedError(path, None, what)
+            yield from self._read_chunk(path, name, journal_start)
+            if name.end_seq is not None and self._head.seq == name.end_seq:
+                whole.append((path, start, name.end_seq))
+        self._write_portion()
+        self._check_boundaries(whole, journal_start)
+        self._nodes.finish()
+
+    def _read_chunk(self, path: str, name: FileName, journal_start: int | None) -> Iterator[Entry]:
+        data = chunks.unpacked(self._fs, path) if name.compressed else self._fs.read(path)
+        at = 0
+        while at < len(data) and (journal_start is None or self._head.seq + 1 < journal_start):
+            try:
+                entry, after = Entry.decode(data, at)
+                self._add(entry)
+            except ProtocolError as error:
+                raise DamagedError(path, at, str(error)) from error
+            at = after
+            yield entry
+        if at == len(data) and name.end_seq not in (None, self._head.seq):
+            raise DamagedError(path, at, f"chunk ends with entry {self._head.seq}, not {name.end_seq}")
+
+    def _add(self, entry: Entry) -> None:
+        record = Record.of_entry(self._found.domain, entry, DEFAULT_LIMITS)
+        staged = stage(record, self._head, lambda _seq, _root: entry.receipt)
+        if self.first_ts is None:
+            self.first_ts = staged.head.hub_ts
+        self._pending.append(staged)
+        self._tail.add(staged)
+        if len(self._pending) >= _PORTION_ENTRIES:
+            self._write_portion()
+
+    def _write_portion(self) -> None:
+        growth = grow(self.state, self._pending, self._limits_at)
+        for node in growth.nodes:
+            self._nodes.add(node)
+        growth.chunks = [self._flagged(row) for row in growth.chunks]
+        self._seals += growth.seals
+        self._starts += [row.start_seq for row in growth.chunks]
+        with self._index.change() as changes:
+            record_entries(changes, [growth], self._tail)
+            for row in growth.chunks if self._compress else ():
+                if row.end_seq and not row.compressed:
+                    changes.put_unpacked(self._found.label, row.start_seq)
+        self.state = growth.state
+        self._tail, self._pending = Tail(0), []
+
+    def _flagged(self, row: ChunkRow) -> ChunkRow:
+        name = self._found.chunks.get(row.start_seq)
+        packed = name is not None and name.compressed and row.end_seq
+        return row._replace(flags=COMPRESSED) if packed else row
+
+    def _check_boundaries(self, whole: list[tuple[str, int, int]], journal_start: int | None) -> None:
+        """Refuse chunks that end elsewhere than the rule says; the last may wait for the journal's entry."""
+        ruled = [(seal.summary.start_seq, seal.summary.end_seq) for seal in self._seals]
+        named = [(start, end) for _, start, end in whole]
+        if named == ruled or (journal_start is not None and named[:-1] == ruled):
+            return
+        path = next((path for path, *ends in whole if tuple(ends) not in ruled), layout.INDEX)
+        if not set(ruled) <= set(named):
+            path = layout.open_chunk(self._found.domain, self._found.label, max(self._found.chunks))
+        raise DamagedError(path, None, "chunk does not end where the limits of this directory say")
+
+    # --- pruned chunks --------------------------------------------------------------------------------------
+
+    def _add_pruned(self, name: FileName) -> None:
+        """Continue behind a pruned chunk: its leaves come from the node store, which is kept for ever."""
+        domain, label = self._found.domain, self._found.label
+        assert name.start_seq is not None
+        assert name.end_seq is not None
+        path = layout.tombstone(domain, label, name.start_seq, name.end_seq)
+        try:
+            tombstone = Tombstone.decode(self._fs.read(path))
+        except ProtocolError as error:
+            raise DamagedError(path, 0, str(error)) from error
+        if (tombstone.start_seq, tombstone.end_seq) != (self._head.seq + 1, name.end_seq):
+            raise DamagedError(path, 0, f"tombstone does not continue entry {self._head.seq}")
+        head = self._read_leaves(tombstone)
+        if head.root != tombstone.mmr_root_end:
+            nodes = layout.nodes(domain, label)
+            raise DamagedError(nodes, None, "the nodes of a pruned chunk do not give its root")
+        self._record_pruned(tombstone, head)
+
+    def _read_leaves(self, tombstone: Tombstone) -> Head:
+        peaks, leaf = self.state.head.peaks, self.state.head.leaf_hash
+        path = layout.nodes(self._found.domain, self._found.label)
+        rows = []
+        for seq in range(tombstone.start_seq, tombstone.end_seq + 1):
+            leaf = LeafHash(self._fs.read(path, leaf_position(seq) * HASH_BYTES, HASH_BYTES))
+            peaks, completed = peaks.grow(leaf)
+            for node in completed:
+                self._nodes.add(node)
+            rows.append((leaf, self.state.number, seq))
+        with self._index.change() as changes:
+            changes.put_leaves(rows)
+        return Head(seq=tombstone.end_seq, hub_ts=tombstone.last_ts, leaf_hash=leaf, peaks=peaks)
+
+    def _record_pruned(self, tombstone: Tombstone, head: Head) -> None:
+        start, end = tombstone.start_seq, tombstone.end_seq
+        self.first_ts = tombstone.first_ts if self.first_ts is None else self.first_ts
+        self._starts.append(start)
+        self.state = replace(self.state, head=head, chunk_start=end + 1)
+        number = self.state.number
+        row = ChunkRow(start, end, tombstone.total_bytes, tombstone.first_ts, tombstone.last_ts, PRUNED)
+        with self._index.change() as changes:
+            changes.put_label(self.state)
+            changes.put_chunk(number, row)
+            changes.put_bucket(number, tombstone.first_ts // BUCKET_SEC, start)
+            for client in tombstone.clients:
+                cursor = ClientCursor(client.client_seq, client.prev_ack)
+                changes.put_client(number, client.client_id, cursor)
+            for use in tombstone.first_uses:
+                changes.put_auth(use.auth_ref, AuthRecord(use.hub_ts, 0))
+
+    # --- files beside the chunks ----------------------------------------------------------------------------
+
+    def write_sidecars(self) -> None:
+        """Write summaries and peaks that are missing or damaged: they follow from the log."""
+        domain, label = self._found.domain, self._found.label
+        made = {}
+        for seal in self._seals:
+            summary = seal.summary
+            made[layout.summary(domain, label, summary.start_seq, summary.end_seq)] = summary.encode()
+            made[layout.peaks(domain, label, summary.end_seq)] = PeakSnapshot(seal.peaks.hashes).encode()
+        replace_files(
+            self._fs, {path: data for path, data in made.items() if read_file(self._fs, path) != data}
+        )
+
+    def read_checkpoints(self) -> Iterator[Checkpoint]:
+        """Read the stored checkpoints, check them against the log, and yield them."""
+        domain, label, number = self._found.domain, self._found.label, self.state.number
+        read = node_reader(self._fs, domain, label)
+        rows = []
+        for upto in sorted(self._found.checkpoints):
+            if upto > self.state.head.seq:
+                continue  # of an interrupted flush
+            path = layout.checkpoint(domain, label, upto)
+            peaks = read_peaks(read, upto)
+            try:
+                checkpoint = Checkpoint.decode(self._fs.read(path))
+                checkpoint.verify_prefix(peaks)
+            except ProtocolError as error:
+                raise DamagedError(path, 0, str(error)) from error
+            self._write_peaks(upto, peaks)
+            start = max(start for start in self._starts if start <= upto)
+            rows.append(CheckpointRow(upto, peaks.root, start))
+            yield checkpoint
+        if rows:
+            self.state = replace(self.state, last_checkpoint=rows[-1].upto_seq)
+        with self._index.change() as changes:
+            changes.put_label(self.state)
+            for row in rows:
+                changes.put_checkpoint(number, row)
+                changes.put_stale(label)
+
+    def _write_peaks(self, upto: int, peaks: Peaks) -> None:
+        path = layout.peaks(self._found.domain, self._found.label, upto)
+        data = PeakSnapshot(peaks.hashes).encode()
+        if read_file(self._fs, path) != data:
+            replace_files(self._fs, {path: data})

@@ -1,0 +1,112 @@
+"""Pruning: dropping old chunks while everything later stays provable (decision C-85).
+
+Off unless asked for. Only whole sealed chunks go, from the beginning of a label. Kept for ever: summary,
+peaks, checkpoint, nodes, and a tombstone with the positions of clients and the first uses of tokens.
+The tombstone is durable before the index says "pruned", and that before the chunk is deleted.
+"""
+
+from veen.core import layout
+from veen.core.datadir import ClientPosition, FirstUse, Tombstone
+from veen.core.entry import Entry
+from veen.core.layout import Domain
+from veen.core.limits import DEFAULT_LIMITS
+from veen.core.types import AuthRef, Label, VerifyKey
+from veen.storage import chunks
+from veen.storage.durable import read_file, replace_file
+from veen.storage.errors import DamagedError, not_found
+from veen.storage.fs import Filesystem
+from veen.storage.index import PRUNED, ChunkRow, Index
+from veen.storage.staging import Record
+from veen.storage.state import LabelState
+
+
+def prune(fs: Filesystem, index: Index, label: Label, upto_seq: int) -> list[ChunkRow]:
+    """Prune the sealed chunks of a label that end at or before an entry; return them."""
+    with index.view() as view:
+        state = view.label(label)
+        rows = [] if state is None else list(view.chunks(state.number))
+    if state is None:
+        raise not_found("label", "there is no such label")
+    _finish_last(fs, state, rows)
+    pruned = []
+    for row in rows:
+        if row.pruned:
+            continue
+        if not row.end_seq or row.end_seq > upto_seq:
+            break
+        _prune_chunk(fs, index, state, row)
+        pruned.append(row)
+    return pruned
+
+
+def _finish_last(fs: Filesystem, state: LabelState, rows: list[ChunkRow]) -> None:
+    """Delete the chunk that an interrupted run had come to, if it is still there."""
+    done = [row for row in rows if row.pruned]
+    if done:
+        path = chunks.path_of(state, done[-1])
+        if fs.size(path) is not None:
+            fs.unlink(path)
+            fs.sync_dir(state.domain)
+
+
+def _prune_chunk(fs: Filesystem, index: Index, state: LabelState, row: ChunkRow) -> None:
+    _require_kept(fs, state, row)
+    tombstone = make_tombstone(fs, state, row)
+    path = layout.tombstone(state.domain, state.label, row.start_seq, row.end_seq)
+    stored = read_file(fs, path)
+    if stored is None:
+        replace_file(fs, path, tombstone.encode())
+    elif stored != tombstone.encode():
+        raise DamagedError(path, 0, "the tombstone that is there has another content")
+    with index.change() as changes:
+        changes.put_chunk(state.number, row._replace(flags=row.flags | PRUNED))
+        changes.clear_unpacked(state.label, row.start_seq)
+    fs.unlink(chunks.path_of(state, row))
+    fs.sync_dir(state.domain)
+
+
+def _require_kept(fs: Filesystem, state: LabelState, row: ChunkRow) -> None:
+    """Refuse to prune what could not be proved afterwards."""
+    domain, label, end = state.domain, state.label, row.end_seq
+    for path in (
+        layout.summary(domain, label, row.start_seq, end),
+        layout.peaks(domain, label, end),
+        layout.checkpoint(domain, label, end),
+    ):
+        if fs.size(path) is None:
+            raise DamagedError(path, None, "file is missing, so its chunk can not be pruned")
+
+
+def make_tombstone(fs: Filesystem, state: LabelState, row: ChunkRow) -> Tombstone:
+    """Read a chunk as a whole, checking it, and return what is kept of it."""
+    clients: dict[VerifyKey, ClientPosition] = {}
+    uses: dict[AuthRef, FirstUse] = {}
+    last: Entry | None = None
+    seqs = range(row.start_seq, row.end_seq + 1)
+    for place in chunks.read(fs, state, row, seqs=seqs, offset=0):
+        last = place.entry
+        _note(state.domain, last, clients, uses)
+    assert last is not None
+    return Tombstone(
+        label=state.label,
+        start_seq=row.start_seq,
+        end_seq=row.end_seq,
+        total_bytes=row.total_bytes,
+        first_ts=row.first_ts,
+        last_ts=row.last_ts,
+        mmr_root_end=last.receipt.mmr_root,
+        clients=tuple(clients[key] for key in sorted(clients)),
+        first_uses=tuple(uses[key] for key in sorted(uses)),
+    )
+
+
+def _note(
+    domain: Domain, entry: Entry, clients: dict[VerifyKey, ClientPosition], uses: dict[AuthRef, FirstUse]
+) -> None:
+    record = Record.of_entry(domain, entry, DEFAULT_LIMITS)
+    if record.client_id is not None:
+        clients[record.client_id] = ClientPosition(
+            client_id=record.client_id, client_seq=record.client_seq, prev_ack=record.prev_ack
+        )
+    if record.auth_ref is not None and record.auth_ref not in uses:
+        uses[record.auth_ref] = FirstUse(auth_ref=record.auth_ref, hub_ts=entry.receipt.hub_ts)
