@@ -46,8 +46,8 @@ def clone(source: Reader, target: Filesystem) -> Repaired:
     _prepare(target)
     for path in (*IDENTITY_FILES, layout.FORK):
         _copy_file(source.fs, path, target, path)
-    for directory in (layout.ANCHORS_DIR, ARCHIVE_DIR):
-        _copy_directory(source.fs, target, directory)
+    _copy_directory(source.fs, layout.ANCHORS_DIR, target, layout.ANCHORS_DIR)
+    _copy_archive(source.fs, ARCHIVE_DIR, target, ARCHIVE_DIR)
     for number, data in _read_journal(source.fs).items():
         replace_file(target, layout.journal(number), data)
     for taken in _take(source):
@@ -80,6 +80,7 @@ def fork(
         target.make_dir(f"{ARCHIVE_DIR}/{domain}")
     for path in (*IDENTITY_FILES, layout.STORE, layout.FORK):
         _copy_file(source.fs, path, target, f"{ARCHIVE_DIR}/{path}")
+    _copy_archive(source.fs, ARCHIVE_DIR, target, f"{ARCHIVE_DIR}/{ARCHIVE_DIR}")
     for item in taken.values():
         if item.state.domain is not Domain.DATA:
             _copy_label(source, target, item, f"{ARCHIVE_DIR}/")
@@ -235,10 +236,17 @@ def _copy_bytes(data: bytes, target: Filesystem, to: str) -> None:
     target.write_all([Write(to, 0, data)])
 
 
-def _copy_directory(fs: Filesystem, target: Filesystem, directory: str) -> None:
-    names = fs.names(directory)
-    if names:
-        target.make_dir(directory)
-        for name in names:
-            _copy_file(fs, f"{directory}/{name}", target, f"{directory}/{name}")
-        target.sync_dir(directory)
+def _copy_archive(fs: Filesystem, path: str, target: Filesystem, to: str) -> None:
+    """Copy the archive of a fork, and what its parent had archived in turn."""
+    if not fs.names(path):
+        return
+    for part in ("", f"/{Domain.AUTHORIZE}", f"/{Domain.CONTROL}"):
+        _copy_directory(fs, path + part, target, to + part)
+    _copy_archive(fs, f"{path}/{ARCHIVE_DIR}", target, f"{to}/{ARCHIVE_DIR}")
+
+
+def _copy_directory(fs: Filesystem, path: str, target: Filesystem, to: str) -> None:
+    target.make_dir(to)
+    for name in fs.names(path):
+        _copy_file(fs, f"{path}/{name}", target, f"{to}/{name}")
+    target.sync_dir(to)
