@@ -82,15 +82,25 @@ class Peaks:
         """
         if len(leaf) != HASH_BYTES:  # of any other length, left || right could be split in two ways
             raise ProtocolError(Detail.FIELD_SIZE, f"leaf of {len(leaf)} bytes instead of {HASH_BYTES}")
+        size = self.size + 1
+        if size > U64_MAX:
+            raise ProtocolError(Detail.PROOF_PEAKS, f"no range has {size} leaves")
         node = NodeHash(leaf)
         completed = [node]
-        size = self.size + 1
         merges = trailing_zeros(size)
         # A peak merges with the new node as long as both have the same height: once per trailing zero.
         for peak in self.hashes[:merges]:
             node = NodeHash(sha256(tag + peak + node).digest())
             completed.append(node)
-        return Peaks(size, (node, *self.hashes[merges:])), completed
+        return Peaks._of(size, (node, *self.hashes[merges:])), completed
+
+    @classmethod
+    def _of(cls, size: int, hashes: tuple[NodeHash, ...]) -> "Peaks":
+        # Made from valid peaks, so valid: checking again would cost more than the hashes do.
+        made = object.__new__(cls)
+        object.__setattr__(made, "size", size)
+        object.__setattr__(made, "hashes", hashes)
+        return made
 
     @property
     def root(self) -> NodeHash:

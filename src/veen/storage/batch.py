@@ -7,9 +7,9 @@ from veen.core.layout import Domain
 from veen.core.receipt import Receipt
 from veen.core.types import AuthRef, Label, VerifyKey
 from veen.storage.journal import Binding
-from veen.storage.staging import Record, SignReceipt, Staged, stage
+from veen.storage.staging import Record, SignReceipt, stage
 from veen.storage.state import AuthRecord, ClientCursor, Head
-from veen.storage.tail import note_auth
+from veen.storage.tail import Tail
 
 
 class Behind(Protocol):
@@ -37,26 +37,29 @@ class Batch:
 
     def __init__(self, behind: Behind) -> None:
         self._behind = behind
-        self._heads: dict[Label, Head] = {}
-        self._clients: dict[tuple[Label, VerifyKey], ClientCursor] = {}
-        self._auths: dict[AuthRef, AuthRecord] = {}
-        self.staged: list[Staged] = []
+        self.frames: list[bytes] = []
         self.bindings: list[Binding] = []
+        self.added = Tail(segment=0)
         #: The lowest hub_ts that the next entry may have (C-15).
         self.floor_ts = behind.floor_ts
-        self.size = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not (self.frames or self.bindings)
 
     def head(self, label: Label) -> Head:
         """Return the head of a label."""
-        return self._heads.get(label) or self._behind.head(label)
+        added = self.added.labels.get(label)
+        return self._behind.head(label) if added is None else added.head
 
     def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
         """Return how far a client has come in a label."""
-        return self._clients.get((label, client_id)) or self._behind.client(label, client_id)
+        return self.added.clients.get((label, client_id)) or self._behind.client(label, client_id)
 
     def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
         """Return when a token was first seen."""
-        known, seen = self._behind.auth(auth_ref), self._auths.get(auth_ref)
+        known, seen = self._behind.auth(auth_ref), self.added.auths.get(auth_ref)
         return known.merged(seen) if known and seen else known or seen
 
     def append(self, record: Record, sign: SignReceipt) -> Receipt:
@@ -69,14 +72,11 @@ class Batch:
         if staged.head.hub_ts < self.floor_ts:
             raise ProtocolError(Detail.VALUE, "hub_ts went back", field="hub_ts")
         self.floor_ts = staged.head.hub_ts
-        self._heads[record.label] = staged.head
-        if record.client_id is not None:
-            self._clients[record.label, record.client_id] = ClientCursor(record.client_seq, record.prev_ack)
-        note_auth(self._auths, staged)
-        self.staged.append(staged)
-        self.size += len(staged.frame)
+        self.added.add(staged)
+        self.frames.append(staged.frame)
         return staged.receipt
 
     def bind(self, binding: Binding) -> None:
         """Record the stream and epoch of a label along with the entry that needed it."""
         self.bindings.append(binding)
+        self.added.bind(binding)

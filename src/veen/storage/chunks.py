@@ -7,13 +7,12 @@ from typing import Final, NamedTuple
 from veen.core import layout
 from veen.core.entry import Entry
 from veen.core.errors import ProtocolError
-from veen.core.layout import Domain
 from veen.core.limits import ENTRY_HEADER_BYTES
 from veen.core.types import Label
 from veen.storage.errors import DamagedError
 from veen.storage.fs import Filesystem
 from veen.storage.index import ChunkRow
-from veen.storage.state import LabelState
+from veen.storage.state import LabelRef
 
 _READ_BYTES: Final = 1 << 18
 #: Enough for most single entries in one read.
@@ -28,24 +27,19 @@ class Place(NamedTuple):
     entry: Entry
 
 
-def path_of(state: LabelState, row: ChunkRow) -> str:
-    """Return the file of a chunk."""
-    return chunk_path(state.domain, state.label, row)
-
-
-def chunk_path(domain: Domain, label: Label, row: ChunkRow) -> str:
+def path_of(ref: LabelRef, row: ChunkRow) -> str:
     """Return the file of a chunk."""
     if not row.end_seq:
-        return layout.open_chunk(domain, label, row.start_seq)
-    path = layout.chunk(domain, label, row.start_seq, row.end_seq)
+        return layout.open_chunk(ref.domain, ref.label, row.start_seq)
+    path = layout.chunk(ref.domain, ref.label, row.start_seq, row.end_seq)
     return path + layout.COMPRESSED if row.compressed else path
 
 
-def read(fs: Filesystem, state: LabelState, row: ChunkRow, *, seqs: range, offset: int) -> Iterator[Place]:
+def read(fs: Filesystem, ref: LabelRef, row: ChunkRow, *, seqs: range, offset: int) -> Iterator[Place]:
     """Return entries of a chunk: ``seqs``, the first of which is at ``offset``, as far as the chunk goes."""
     if row.end_seq:
         seqs = range(seqs.start, min(seqs.stop, row.end_seq + 1))
-    return read_span(fs, path_of(state, row), state.label, seqs=seqs, span=(offset, row.total_bytes))
+    return read_span(fs, path_of(ref, row), ref.label, seqs=seqs, span=(offset, row.total_bytes))
 
 
 def read_span(

@@ -203,12 +203,12 @@ def _copy_chunk(source: Reader, target: Filesystem, taken: _Taken, row: ChunkRow
         if now is None or now.pruned:
             raise not_found("pruned", f"entry {row.start_seq} was pruned while it was copied; begin again")
         try:
-            data = _read_chunk(source.fs, chunks.path_of(state, now), length)
+            data = _read_chunk(source.fs, chunks.path_of(state.ref, now), length)
         except FileNotFoundError:
             continue  # sealed or compressed since: the next look has its new name
         _copy_bytes(data, target, into + name)
         return
-    raise DamagedError(chunks.path_of(state, row), None, "file is missing")
+    raise DamagedError(chunks.path_of(state.ref, row), None, "file is missing")
 
 
 def _read_chunk(fs: Filesystem, path: str, length: int) -> bytes:

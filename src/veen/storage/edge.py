@@ -8,6 +8,7 @@ from veen.core.entry import Entry
 from veen.core.errors import ProtocolError
 from veen.core.layout import Domain
 from veen.core.types import Label
+from veen.storage import chunks
 from veen.storage.errors import DamagedError, StaleIndexError
 from veen.storage.fs import Filesystem
 from veen.storage.index import Snapshot
@@ -56,11 +57,7 @@ def _check_last(fs: Filesystem, view: Snapshot, state: LabelState) -> None:
     if chunk.pruned or chunk.compressed:
         return  # sealed: its summary and checkpoint say the same, and fsck compares them
     span = view.position(state.number, head.seq)
-    path = (
-        layout.chunk(state.domain, state.label, chunk.start_seq, chunk.end_seq)
-        if chunk.end_seq
-        else layout.open_chunk(state.domain, state.label, chunk.start_seq)
-    )
+    path = chunks.path_of(state.ref, chunk)
     if span is None:
         raise StaleIndexError(layout.INDEX, None, f"entry {head.seq} has no position")
     try:

@@ -11,12 +11,11 @@ Paths are relative to the data directory and use ``/``. The rules that the rest 
 Files are created with mode 0600, directories with 0700.
 """
 
-import contextlib
 import errno
 import fcntl
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -27,6 +26,8 @@ import lmdb
 FILE_MODE: Final = 0o600
 DIR_MODE: Final = 0o700
 
+#: Files that are read at many places, and whose names are never given to other content.
+_KEPT_OPEN: Final = (".log", ".mmr")
 #: Files kept open for reading. Any number of labels uses no more than this.
 _OPEN_FILES: Final = 128
 #: Syncs in flight at once: a file system that journals merges them (measured: 3 times faster with 4).
@@ -105,7 +106,7 @@ class Filesystem(Protocol):
         """Take the writer's lock and say in the file who holds it; BlockingIOError if another does."""
 
     def open_index(self, path: str, *, readonly: bool, create: bool = False) -> lmdb.Environment:
-        """Open the index, kept by LMDB in a directory of its own; lmdb.Error if there is none."""
+        """Open the index, kept by LMDB in an existing directory; lmdb.Error if there is none."""
 
     def remove_index(self, path: str) -> None:
         """Delete the index, durably; its directory stays."""
@@ -130,7 +131,9 @@ class _RealAppend:
         os.ftruncate(self._fd, size)
 
     def close(self) -> None:
-        os.close(self._fd)
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 class _RealLock:
@@ -138,7 +141,9 @@ class _RealLock:
         self._fd = fd
 
     def release(self) -> None:
-        os.close(self._fd)  # and with it the lock; the file stays, so that nobody locks a deleted one
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)  # and with it the lock; the file stays, so that nobody locks a deleted one
 
 
 class RealFilesystem:
@@ -147,12 +152,14 @@ class RealFilesystem:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._reading: OrderedDict[str, int] = OrderedDict()
+        self._renames = 0
         self._mutex = Lock()
         self._pool: ThreadPoolExecutor | None = None
 
     def close(self) -> None:
         """Close the files kept open for reading."""
         with self._mutex:
+            self._renames += 1
             while self._reading:
                 os.close(self._reading.popitem()[1])
         if self._pool is not None:
@@ -185,8 +192,13 @@ class RealFilesystem:
             return None
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Read at a place. Bytes once written never change, so descriptors may stay open."""
-        with self._descriptor(path) as fd:
+        """Read at a place."""
+        with self._mutex:  # taken out while in use, so that no other thread can close it
+            fd = self._reading.pop(path, None)
+            renamed = self._renames
+        if fd is None:
+            fd = os.open(self.root / path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
             if length is None:
                 length = max(os.fstat(fd).st_size - offset, 0)
             data = os.pread(fd, length, offset)
@@ -196,27 +208,23 @@ class RealFilesystem:
                     break
                 data += more
             return data
-
-    @contextlib.contextmanager
-    def _descriptor(self, path: str) -> Iterator[int]:
-        # Taken out while in use, so that no other thread can close it.
-        with self._mutex:
-            fd = self._reading.pop(path, None)
-        if fd is None:
-            fd = os.open(self.root / path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            yield fd
         finally:
-            with self._mutex:
-                surplus = [self._reading.pop(path)] if path in self._reading else []
-                self._reading[path] = fd
+            self._put_back(path, fd, renamed)
+
+    def _put_back(self, path: str, fd: int, renamed: int) -> None:
+        surplus = [fd]
+        with self._mutex:
+            # Names that are given to other files are not kept, nor any that may have been meanwhile.
+            if path.endswith(_KEPT_OPEN) and renamed == self._renames and path not in self._reading:
+                self._reading[path] = surplus.pop()
                 if len(self._reading) > _OPEN_FILES:
                     surplus.append(self._reading.popitem(last=False)[1])
-            for old in surplus:
-                os.close(old)
+        for old in surplus:
+            os.close(old)
 
     def _forget(self, path: str) -> None:
         with self._mutex:
+            self._renames += 1
             fd = self._reading.pop(path, None)
         if fd is not None:
             os.close(fd)
@@ -229,8 +237,11 @@ class RealFilesystem:
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_PARALLEL_SYNCS, thread_name_prefix="veen-sync")
-        for _ in self._pool.map(self._write, writes):
-            pass
+        # All of them end before this does, and of several errors the one that can not be survived counts.
+        attempts = [self._pool.submit(self._write, write) for write in writes]
+        errors = [error for attempt in attempts if (error := attempt.exception())]
+        if errors:
+            raise min(errors, key=lambda error: getattr(error, "errno", None) == errno.ENOSPC)
 
     def _write(self, write: Write) -> None:
         # open, fstat, write, fdatasync, close: the error of a sync is reported on the descriptor that wrote.
@@ -256,14 +267,14 @@ class RealFilesystem:
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file."""
+        (self.root / old).replace(self.root / new)
         self._forget(old)
         self._forget(new)
-        (self.root / old).replace(self.root / new)
 
     def unlink(self, path: str) -> None:
         """Remove a file."""
-        self._forget(path)
         (self.root / path).unlink()
+        self._forget(path)
 
     def sync_dir(self, directory: str) -> None:
         """Sync a directory."""

@@ -7,7 +7,7 @@
     clients      number u32, client_id      last client_seq and prev_ack
     positions    number u32, first seq u64  a block of entries: chunk start, offset, length of each
     leaves       first 8 bytes of leaf      number u32, seq u64 (several, if the prefixes agree)
-    times        number u32, bucket u64     first seq of the bucket
+    times        number u32, hub_ts u64     first seq of that second
     chunks       number u32, start u64      ChunkRow
     checkpoints  number u32, upto u64       root, chunk start
     auths        auth_ref                   AuthRecord
@@ -31,14 +31,12 @@ from veen.core import layout
 from veen.core.types import AuthRef, Label, LeafHash, NodeHash, VerifyKey
 from veen.storage.errors import StaleIndexError
 from veen.storage.fs import Filesystem
-from veen.storage.state import AuthRecord, ClientCursor, LabelState, StreamEpoch, checked, protect
+from veen.storage.state import AuthRecord, ClientCursor, LabelRef, LabelState, StreamEpoch, checked, protect
 
 if TYPE_CHECKING:
     from lmdb import _Database
 
 FORMAT: Final = 1
-#: Seconds in a bucket of hub_ts. Inside a bucket, time is found by bisection.
-BUCKET_SEC: Final = 60
 #: Entries located by one row of ``positions``.
 BLOCK_ENTRIES: Final = 128
 
@@ -218,6 +216,11 @@ class Snapshot:
         stored = self._get("labels", label)
         return None if stored is None else LabelState.decode(label, stored)
 
+    def ref(self, label: Label) -> LabelRef | None:
+        """Return what finding an entry of a label takes."""
+        stored = self._get("labels", label)
+        return None if stored is None else LabelRef.decode(label, stored)
+
     def labels(self) -> Iterator[LabelState]:
         """Return all labels, in byte order."""
         with self.txn.cursor(db=self._tables["labels"]) as cursor:
@@ -275,20 +278,11 @@ class Snapshot:
             raise StaleIndexError(layout.INDEX, None, f"label number {number} is missing")
         return Label(stored)
 
-    def bucket(self, number: int, hub_ts: int) -> tuple[int | None, int | None]:
-        """Return between which entries a time lies: the first of its bucket, and of the next one.
-
-        A bucket without entries has no row: the first of the next one is then the answer.
-        """
-        bucket = hub_ts // BUCKET_SEC
-        low = high = None
-        for at, value in self._rows("times", number, bucket):
-            (seq,) = _U64.unpack(value)
-            if at != bucket:
-                high = seq
-                break
-            low = seq
-        return low, high
+    def seq_at(self, number: int, hub_ts: int) -> int | None:
+        """Return the first entry at or after a time."""
+        for at, value in self._rows("times", number, hub_ts):
+            return int(_U64.unpack(checked(place(number, at), value))[0])
+        return None
 
     def chunk_at(self, number: int, seq: int) -> ChunkRow | None:
         """Return the chunk that holds an entry, or the last one before it."""
@@ -378,9 +372,10 @@ class Changes(Snapshot):
         with self.txn.cursor(db=self._tables[table]) as cursor:
             cursor.putmulti(rows)
 
-    def put_bucket(self, number: int, bucket: int, seq: int) -> None:
-        """Write the first entry of a bucket; the first one to come stays."""
-        self.txn.put(place(number, bucket), _U64.pack(seq), db=self._tables["times"], overwrite=False)
+    def put_time(self, number: int, hub_ts: int, seq: int) -> None:
+        """Write the first entry of a second."""
+        key = place(number, hub_ts)
+        self._put("times", key, protect(key, _U64.pack(seq)))
 
     def put_chunk(self, number: int, row: ChunkRow) -> None:
         """Write a chunk of the manifest."""

@@ -15,8 +15,8 @@ def record_entries(changes: Changes, growths: Sequence[Growth], tail: Tail) -> N
         changes.put_label(growth.state)
         changes.put_blocks(number, growth.blocks)
         leaves += growth.leaves
-        for bucket, seq in growth.buckets:
-            changes.put_bucket(number, bucket, seq)
+        for hub_ts, seq in growth.times:
+            changes.put_time(number, hub_ts, seq)
         for row in growth.chunks:
             changes.put_chunk(number, row)
     changes.put_leaves(leaves)

@@ -24,7 +24,7 @@ def pack_next(fs: Filesystem, index: Index) -> bool:
         with index.change() as changes:
             changes.clear_unpacked(label, start_seq)
         return True
-    path = chunks.path_of(state, row)
+    path = chunks.path_of(state.ref, row)
     replace_file(fs, path + layout.COMPRESSED, bz2.compress(fs.read(path), _LEVEL))
     with index.change() as changes:
         changes.put_chunk(state.number, row._replace(flags=row.flags | COMPRESSED))

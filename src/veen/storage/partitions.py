@@ -95,7 +95,7 @@ def _split(
 ) -> Iterator[Partition]:
     first = max(wanted[0], chunk.start_seq)
     last = min(wanted[1], chunk.end_seq or state.head.seq)
-    path = chunks.path_of(state, chunk)
+    path = chunks.path_of(state.ref, chunk)
     while first <= last:
         begin = _span_start(view, state, first)
         seq, size = first, 0

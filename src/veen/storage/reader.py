@@ -4,6 +4,7 @@ Every answer is in the journal or the chunk files and was checked against them: 
 hash (C-90), and for proofs the root of a receipt. Each look-up is a bounded number of seeks.
 """
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from veen.storage.fs import Filesystem
 from veen.storage.index import ChunkRow, Index, Snapshot
 from veen.storage.nodes import node_reader
 from veen.storage.replay import Replay, unreleased
-from veen.storage.state import AuthRecord, ClientCursor, Head, LabelState, StreamEpoch
+from veen.storage.state import AuthRecord, ClientCursor, Head, LabelRef, StreamEpoch
 from veen.storage.tail import Tail
 
 #: Files are renamed and released while others read; looking again finds them. More often is a fault.
@@ -60,6 +61,7 @@ class Reader:
     def __init__(self, fs: Filesystem, index: Index, store: StoreRecord, tails: Tails) -> None:
         self.fs = fs
         self.store = store
+        self.domain_of = domains_of(store.hub_id)
         self._index = index
         self._tails = tails
         self._proofs: OrderedDict[tuple[Label, int], MmrProof] = OrderedDict()
@@ -98,6 +100,16 @@ class Reader:
             state = view.label(label)
             return state.head if state is not None and state.head.seq else None
 
+    def last_seq(self, label: Label) -> int:
+        """Return the number of the newest entry; 0 for a label without entries."""
+        for tail in reversed(self._tails()):
+            found = tail.labels.get(label)
+            if found is not None:
+                return found.head.seq
+        with self._index.view() as view:
+            ref = view.ref(label)
+            return 0 if ref is None else ref.seq
+
     def labels(self) -> Iterator[Label]:
         """Return all labels that have entries: those in chunks in byte order, then the new ones."""
         known = set()
@@ -119,8 +131,8 @@ class Reader:
             if cursor is not None:
                 return cursor
         with self._index.view() as view:
-            state = view.label(label)
-            stored = None if state is None else view.client(state.number, client_id)
+            ref = view.ref(label)
+            stored = None if ref is None else view.client(ref.number, client_id)
             return stored or ClientCursor()
 
     def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
@@ -193,31 +205,31 @@ class Reader:
                 found = self._locate(view, label, start)
             if found is None:
                 return
-            state, row, offset = found
+            ref, row, offset = found
             try:
-                seqs = range(start, min(end, state.head.seq) + 1)
-                yield from chunks.read(self.fs, state, row, seqs=seqs, offset=offset)
+                seqs = range(start, min(end, ref.seq) + 1)
+                yield from chunks.read(self.fs, ref, row, seqs=seqs, offset=offset)
             except FileNotFoundError:
                 # Sealed or pruned since: its name is another one now. Nothing was yielded yet.
                 if attempt == _ATTEMPTS - 1:
-                    path = chunks.path_of(state, row)
+                    path = chunks.path_of(ref, row)
                     raise DamagedError(path, None, "file is missing") from None
             else:
                 return
 
-    def _locate(self, view: Snapshot, label: Label, seq: int) -> tuple[LabelState, ChunkRow, int] | None:
-        state = view.label(label)
-        if state is None or not 1 <= seq <= state.head.seq:
+    def _locate(self, view: Snapshot, label: Label, seq: int) -> tuple[LabelRef, ChunkRow, int] | None:
+        ref = view.ref(label)
+        if ref is None or not 1 <= seq <= ref.seq:
             return None
-        row = view.chunk_at(state.number, seq)
+        row = view.chunk_at(ref.number, seq)
         if row is None:
             raise StaleIndexError(layout.INDEX, None, f"no chunk holds entry {seq}")
         if row.pruned:
             raise not_found("pruned", f"entry {seq} was pruned; {row.end_seq + 1} is the next one kept")
-        span = view.position(state.number, seq)
+        span = view.position(ref.number, seq)
         if span is None or span.chunk_start != row.start_seq:
             raise StaleIndexError(layout.INDEX, None, f"entry {seq} has no position")
-        return state, row, span.offset
+        return ref, row, span.offset
 
     def find(self, leaf_hash: LeafHash) -> tuple[Label, int] | None:
         """Return where a message is, by its id."""
@@ -234,31 +246,20 @@ class Reader:
     def seq_at(self, label: Label, hub_ts: int) -> int:
         """Return the first entry at or after a time; one beyond the head if there is none.
 
-        Of pruned entries only the first and last time are known: the first one that can be read counts.
+        Of a pruned chunk only the time of its first entry is known: later ones count as the next chunk's.
         """
-        head = self.head(label)
-        if head is None or head.hub_ts < hub_ts:
-            return head.seq + 1 if head else 1
-        low, high = 1, head.seq
+        tails = self._tails()  # before the index: what leaves a tail is in the index by then
         with self._index.view() as view:
-            state = view.label(label)
-            if state is not None and state.head.seq:
-                low, high = self._time_range(view, state, hub_ts, head)
-        while low < high:
-            middle = (low + high) // 2
-            if self.entry(label, middle).receipt.hub_ts < hub_ts:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    def _time_range(self, view: Snapshot, state: LabelState, hub_ts: int, head: Head) -> tuple[int, int]:
-        if state.head.hub_ts < hub_ts:
-            return state.head.seq + 1, head.seq
-        first, following = view.bucket(state.number, hub_ts)
-        high = following or state.head.seq
-        kept = next((row.start_seq for row in view.chunks(state.number) if not row.pruned), high)
-        return max(first or high, kept), max(high, kept)
+            ref = view.ref(label)
+            stored = None if ref is None else view.seq_at(ref.number, hub_ts)
+        if stored is not None:
+            return stored
+        for tail in tails:
+            entries = tail.labels[label].entries if label in tail.labels else []
+            nth = bisect_left(entries, hub_ts, key=lambda staged: staged.head.hub_ts)
+            if nth < len(entries):
+                return entries[nth].head.seq
+        return self.last_seq(label) + 1
 
     # --- proofs ---------------------------------------------------------------------------------------------
 
@@ -298,7 +299,7 @@ class Reader:
         try:
             proof.verify(root, proof.leaf_hash, stream_seq=seq, mmr_size=size)
         except ProtocolError as error:
-            domain = domains_of(self.store.hub_id)(label)
+            domain = self.domain_of(label)
             raise StaleIndexError(layout.nodes(domain, label), None, str(error)) from error
 
     def root(self, label: Label, size: int) -> NodeHash:
@@ -311,11 +312,10 @@ class Reader:
             return self.peaks(label, size).root
 
     def _nodes(self, label: Label, size: int) -> ReadNode:
-        head = self.head(label)
-        if head is None or not 1 <= size <= head.seq:
+        if not 1 <= size <= self.last_seq(label):
             raise not_found("stream_seq", f"there is no entry {size}")
         tails = [tail.labels[label] for tail in self._tails() if label in tail.labels]
-        stored = node_reader(self.fs, domains_of(self.store.hub_id)(label), label)
+        stored = node_reader(self.fs, self.domain_of(label), label)
 
         def read(position: int) -> NodeHash:
             for tail in tails:
@@ -334,7 +334,7 @@ class Reader:
             found = tail.checkpoints.get(label, {}).get(upto_seq)
             if found is not None:
                 return found
-        path = layout.checkpoint(domains_of(self.store.hub_id)(label), label, upto_seq)
+        path = layout.checkpoint(self.domain_of(label), label, upto_seq)
         stored = read_file(self.fs, path)
         if stored is None:
             return None
@@ -345,14 +345,13 @@ class Reader:
 
     def latest_checkpoint(self, label: Label, upto_seq: int | None = None) -> Checkpoint | None:
         """Return the last checkpoint, or the last one at or before an entry."""
-        head = self.head(label)
-        limit = upto_seq if upto_seq is not None else (head.seq if head else 0)
+        limit = self.last_seq(label) if upto_seq is None else upto_seq
         best = 0
         for tail in self._tails():
             best = max([best, *(seq for seq in tail.checkpoints.get(label, {}) if seq <= limit)])
         with self._index.view() as view:
-            state = view.label(label)
-            row = None if state is None else view.checkpoint_at(state.number, limit)
+            ref = view.ref(label)
+            row = None if ref is None else view.checkpoint_at(ref.number, limit)
         best = max(best, row.upto_seq if row else 0)
         return self.checkpoint(label, best) if best else None
 
@@ -360,9 +359,9 @@ class Reader:
         """Return the checkpoints of entries ``start`` to ``end``, in order."""
         found = {seq for tail in self._tails() for seq in tail.checkpoints.get(label, {})}
         with self._index.view() as view:
-            state = view.label(label)
-            if state is not None:
-                for row in view.checkpoints(state.number, start):
+            ref = view.ref(label)
+            if ref is not None:
+                for row in view.checkpoints(ref.number, start):
                     if row.upto_seq > end:
                         break
                     found.add(row.upto_seq)
@@ -375,9 +374,9 @@ class Reader:
         if head is None:
             raise not_found("label", "there is no such label")
         with self._index.view() as view:
-            state = view.label(label)
-            rows = () if state is None else tuple(view.chunks(state.number))
-        stored = state.head.seq if state else 0
+            ref = view.ref(label)
+            rows = () if ref is None else tuple(view.chunks(ref.number))
+        stored = ref.seq if ref else 0
         return Manifest(label, head, rows, max(head.seq - stored, 0))
 
     @contextmanager

@@ -18,7 +18,7 @@ from veen.storage import chunks
 from veen.storage.durable import read_file, replace_files
 from veen.storage.errors import DamagedError
 from veen.storage.fs import Filesystem
-from veen.storage.index import BUCKET_SEC, COMPRESSED, PRUNED, CheckpointRow, ChunkRow, Index
+from veen.storage.index import COMPRESSED, PRUNED, CheckpointRow, ChunkRow, Index
 from veen.storage.indexing import record_entries
 from veen.storage.nodes import node_reader
 from veen.storage.outfile import OutFile
@@ -175,7 +175,7 @@ class Relabel:
         with self._index.change() as changes:
             changes.put_label(self.state)
             changes.put_chunk(number, row)
-            changes.put_bucket(number, tombstone.first_ts // BUCKET_SEC, start)
+            changes.put_time(number, tombstone.first_ts, start)
             for client in tombstone.clients:
                 cursor = ClientCursor(client.client_seq, client.prev_ack)
                 changes.put_client(number, client.client_id, cursor)

@@ -43,7 +43,7 @@ def _finish_last(fs: Filesystem, state: LabelState, rows: list[ChunkRow]) -> Non
     """Delete the chunk that an interrupted run had come to, if it is still there."""
     done = [row for row in rows if row.pruned]
     if done:
-        path = chunks.path_of(state, done[-1])
+        path = chunks.path_of(state.ref, done[-1])
         if fs.size(path) is not None:
             fs.unlink(path)
             fs.sync_dir(state.domain)
@@ -61,7 +61,7 @@ def _prune_chunk(fs: Filesystem, index: Index, state: LabelState, row: ChunkRow)
     with index.change() as changes:
         changes.put_chunk(state.number, row._replace(flags=row.flags | PRUNED))
         changes.clear_unpacked(state.label, row.start_seq)
-    fs.unlink(chunks.path_of(state, row))
+    fs.unlink(chunks.path_of(state.ref, row))
     fs.sync_dir(state.domain)
 
 
@@ -83,7 +83,7 @@ def make_tombstone(fs: Filesystem, state: LabelState, row: ChunkRow) -> Tombston
     uses: dict[AuthRef, FirstUse] = {}
     last: Entry | None = None
     seqs = range(row.start_seq, row.end_seq + 1)
-    for place in chunks.read(fs, state, row, seqs=seqs, offset=0):
+    for place in chunks.read(fs, state.ref, row, seqs=seqs, offset=0):
         last = place.entry
         _note(state.domain, last, clients, uses)
     assert last is not None

@@ -13,7 +13,7 @@ from veen.core.datadir import StoreRecord
 from veen.core.limits import Limits
 from veen.core.mmr import Peaks
 from veen.core.types import LeafHash
-from veen.storage.index import BLOCK_ENTRIES, BUCKET_SEC, Block, ChunkRow
+from veen.storage.index import BLOCK_ENTRIES, Block, ChunkRow
 from veen.storage.staging import Staged
 from veen.storage.state import LabelState
 
@@ -58,7 +58,7 @@ class Growth:
     nodes: list[bytes] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     leaves: list[tuple[LeafHash, int, int]] = field(default_factory=list)
-    buckets: list[tuple[int, int]] = field(default_factory=list)
+    times: list[tuple[int, int]] = field(default_factory=list)
     chunks: list[ChunkRow] = field(default_factory=list)
 
     @property
@@ -104,9 +104,8 @@ class _Shaper:
         if self._slice is None:
             self._slice = Slice(self._start, self.size)
             growth.slices.append(self._slice)
-        bucket = head.hub_ts // BUCKET_SEC
-        if not self._head.seq or self._head.hub_ts // BUCKET_SEC != bucket:
-            growth.buckets.append((bucket, head.seq))
+        if head.hub_ts != self._head.hub_ts or not self._head.seq:
+            growth.times.append((head.hub_ts, head.seq))
         growth.nodes += staged.nodes
         growth.leaves.append((staged.record.leaf_hash, growth.before.number, head.seq))
         self._slice.frames.append(staged.frame)

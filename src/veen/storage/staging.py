@@ -89,16 +89,17 @@ def stage(record: Record, head: Head, sign: SignReceipt) -> Staged:
     For an entry that is stored already, ``sign`` returns its receipt, and this is the check of its place.
     """
     peaks, nodes = head.peaks.grow(record.leaf_hash)
-    receipt = sign(peaks.size, peaks.root)
-    if (receipt.label, receipt.stream_seq) != (record.label, peaks.size):
+    seq, root = peaks.size, peaks.root
+    receipt = sign(seq, root)
+    if (receipt.label, receipt.stream_seq) != (record.label, seq):
         raise ProtocolError(
-            Detail.VALUE, f"receipt is for entry {receipt.stream_seq}, not {peaks.size}", field="stream_seq"
+            Detail.VALUE, f"receipt is for entry {receipt.stream_seq}, not {seq}", field="stream_seq"
         )
     if receipt.leaf_hash != record.leaf_hash:
         raise ProtocolError(Detail.LEAF_HASH, "receipt is for another leaf", field="leaf_hash")
-    if receipt.mmr_root != peaks.root:
+    if receipt.mmr_root != root:
         raise ProtocolError(Detail.PROOF_ROOT, "receipt has another root than the log", field="mmr_root")
     if receipt.hub_ts < head.hub_ts:
         raise ProtocolError(Detail.VALUE, "hub_ts went back", field="hub_ts")
-    after = Head(seq=peaks.size, hub_ts=receipt.hub_ts, leaf_hash=record.leaf_hash, peaks=peaks)
+    after = Head(seq, receipt.hub_ts, record.leaf_hash, peaks)
     return Staged(record, receipt, Entry(record.content, receipt).encode(), nodes, after)

@@ -81,8 +81,7 @@ class AuthRecord(NamedTuple):
         return cls(*_AUTH.unpack(checked(key, stored)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class Head(NamedTuple):
     """The append cursor of a label: what the next entry needs."""
 
     seq: int
@@ -99,6 +98,22 @@ class Head:
     def root(self) -> NodeHash:
         """The root after the last entry."""
         return self.peaks.root
+
+
+class LabelRef(NamedTuple):
+    """What finding an entry takes: a part of the label's row that is quick to read."""
+
+    number: int
+    domain: Domain
+    label: Label
+    #: The last entry that is in chunk files.
+    seq: int
+
+    @classmethod
+    def decode(cls, label: Label, stored: bytes) -> "LabelRef":
+        """Read the beginning of the row."""
+        number, domain, _, seq, *_ = _STATE.unpack_from(checked(label, stored))
+        return cls(number, _DOMAINS[domain], label, seq)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +146,11 @@ class LabelState:
             chunk_hashes=Peaks.empty(),
             frozen=frozen,
         )
+
+    @property
+    def ref(self) -> LabelRef:
+        """The part that finding an entry takes."""
+        return LabelRef(self.number, self.domain, self.label, self.head.seq)
 
     @property
     def chunk_entries(self) -> int:

@@ -81,9 +81,36 @@ class Tail:
         if record.client_id is not None:
             self.clients[label, record.client_id] = ClientCursor(record.client_seq, record.prev_ack)
         if record.auth_ref is not None:
-            note_auth(self.auths, staged)
+            self._note_auth(record.auth_ref, head, used=record.client_id is not None)
         self.size += len(staged.frame)
         self.last_ts = head.hub_ts
+
+    def _note_auth(self, auth_ref: AuthRef, head: Head, *, used: bool) -> None:
+        """Remember when a token was seen: used by a client, or in the authorize log."""
+        known = self.auths.get(auth_ref)
+        if known is None:
+            self.auths[auth_ref] = AuthRecord(head.hub_ts, 0 if used else head.seq)
+        elif not used:
+            self.auths[auth_ref] = known.merged(AuthRecord(head.hub_ts, head.seq))
+
+    def absorb(self, other: "Tail") -> None:
+        """Add what another tail has, behind everything that is here: a batch that has become durable."""
+        for label, added in other.labels.items():
+            known = self.labels.get(label)
+            if known is None:
+                self.labels[label] = added
+            else:
+                known.nodes += added.nodes
+                known.entries += added.entries
+        self.leaves.update(other.leaves)
+        self.clients.update(other.clients)
+        for auth_ref, seen in other.auths.items():
+            earlier = self.auths.get(auth_ref)
+            self.auths[auth_ref] = earlier.merged(seen) if earlier else seen
+        self.bindings.update(other.bindings)
+        self.streams.update(other.streams)
+        self.size += other.size
+        self.last_ts = max(self.last_ts, other.last_ts)
 
     def bind(self, binding: Binding) -> None:
         """Remember the stream and epoch of a label."""
@@ -94,15 +121,3 @@ class Tail:
     def add_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Add a checkpoint that is durable."""
         self.checkpoints.setdefault(checkpoint.label_curr, {})[checkpoint.upto_seq] = checkpoint
-
-
-def note_auth(auths: dict[AuthRef, AuthRecord], staged: Staged) -> None:
-    """Remember when a token was seen: in the authorize log, or used by a client."""
-    record, head = staged.record, staged.head
-    if record.auth_ref is None:
-        return
-    known = auths.get(record.auth_ref)
-    if known is not None and (known.authorize_seq or record.client_id is not None):
-        return
-    seen = AuthRecord(head.hub_ts, head.seq if record.client_id is None else 0)
-    auths[record.auth_ref] = known.merged(seen) if known else seen

@@ -252,17 +252,12 @@ class Writer:
         """Make a batch durable. Its receipts may leave the process when this has returned."""
         assert batch is self._batch, "only the last batch begun can be committed, and once"
         self._batch = None
-        if not batch.staged and not batch.bindings:
+        if batch.is_empty:
             return
         self._make_room()
         with self._commit_lock, self._disk():
-            segment = self._writable()
-            segment.append([staged.frame for staged in batch.staged], batch.bindings)
-            active = self._active
-            for binding in batch.bindings:
-                active.bind(binding)
-            for staged in batch.staged:
-                active.add(staged)
+            self._writable().append(batch.frames, batch.bindings)
+            self._active.absorb(batch.added)
 
     def checkpoint(self, label: Label, upto_seq: int) -> Checkpoint:
         """Return the stored checkpoint of a prefix, or make it (C-40). It never ends a chunk (C-81)."""

@@ -1,0 +1,56 @@
+"""What every part of a check needs to know: how much to check, the limits, the keys and the journal."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from veen.core.datadir import StoreRecord
+from veen.core.layout import Domain
+from veen.core.limits import DEFAULT_LIMITS, Limits
+from veen.core.types import Label
+from veen.storage.fsck.journal import Journal
+from veen.storage.fsck.keys import Keys
+from veen.storage.fsck.report import Level
+from veen.storage.fsck.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The two limits that say where chunks end, and the hub_ts from which on they hold."""
+
+    effective_from: int
+    max_bytes: int
+    max_entries: int
+
+
+@dataclass(slots=True)
+class Context:
+    """One check."""
+
+    source: Source
+    level: Level
+    limits: Limits
+    rules: list[Rule]
+    keys: Keys
+    reserved: Mapping[Label, Domain]
+    journal: Journal = field(default_factory=Journal)
+
+    def rule_at(self, hub_ts: int) -> Rule:
+        """Return the rule that an entry of this time obeys."""
+        return next(rule for rule in self.rules if rule.effective_from <= hub_ts)
+
+
+def rules_of(store: StoreRecord) -> list[Rule]:
+    """Return the rules of all registries, the newest first."""
+    made = []
+    for registry in reversed(store.registries):
+        limits = registry.limits
+        made.append(Rule(registry.effective_from, limits.max_chunk_bytes, limits.max_checkpoint_interval))
+    return made
+
+
+def widest_limits(store: StoreRecord) -> Limits:
+    """Return limits that no entry of any time exceeds: sizes were judged at admission, not here."""
+    all_limits = [DEFAULT_LIMITS, *(registry.limits for registry in store.registries)]
+    return Limits(
+        **{item.name: max(getattr(limits, item.name) for limits in all_limits) for item in fields(Limits)}
+    )

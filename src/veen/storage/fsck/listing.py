@@ -1,0 +1,103 @@
+"""The files of a chunk directory, by label."""
+
+from dataclasses import dataclass, field
+
+from veen.core import layout
+from veen.core.layout import Domain, FileName, Kind
+from veen.core.types import Label
+from veen.storage.fsck.source import Source
+
+
+@dataclass(slots=True)
+class ChunkFile:
+    """A chunk as its name describes it; ``end`` is None while it is open."""
+
+    path: str
+    start: int
+    end: int | None
+    compressed: bool = False
+    #: The other form of the same chunk: compression was interrupted before it removed one of the two.
+    twin: str | None = None
+
+
+@dataclass(slots=True)
+class LabelFiles:
+    """What a directory holds of one label."""
+
+    domain: Domain
+    label: Label
+    chunks: list[ChunkFile] = field(default_factory=list)
+    tombstones: dict[tuple[int, int], str] = field(default_factory=dict)
+    summaries: dict[tuple[int, int], str] = field(default_factory=dict)
+    peaks: dict[int, str] = field(default_factory=dict)
+    checkpoints: dict[int, str] = field(default_factory=dict)
+    nodes: str | None = None
+    index: str | None = None
+    #: Any one of the files.
+    some_path: str = ""
+
+    def add(self, path: str, name: FileName) -> None:
+        """Take a file."""
+        self.some_path = path
+        start, end = name.start_seq or 0, name.end_seq or 0
+        match name.kind:
+            case Kind.CHUNK:
+                self.chunks.append(ChunkFile(path, start, end, name.compressed))
+            case Kind.OPEN_CHUNK:
+                self.chunks.append(ChunkFile(path, start, None))
+            case Kind.TOMBSTONE:
+                self.tombstones[start, end] = path
+            case Kind.SUMMARY:
+                self.summaries[start, end] = path
+            case Kind.PEAKS:
+                self.peaks[end] = path
+            case Kind.CHECKPOINT:
+                self.checkpoints[end] = path
+            case Kind.NODES:
+                self.nodes = path
+            case Kind.CHECKPOINT_INDEX:
+                self.index = path
+
+    def arrange(self) -> None:
+        """Put chunks in order, both forms of one chunk together, a sealed one before an open one."""
+        self.chunks.sort(key=lambda item: (item.start, item.end is None, item.end or 0, item.compressed))
+        single: list[ChunkFile] = []
+        for item in self.chunks:
+            before = single[-1] if single else None
+            if (
+                before is not None
+                and item.compressed
+                and (before.start, before.end) == (item.start, item.end)
+            ):
+                before.twin = item.path
+            else:
+                single.append(item)
+        self.chunks = single
+
+
+@dataclass(slots=True)
+class Directory:
+    """A chunk directory: its labels, and names that are none of ours."""
+
+    labels: dict[Label, LabelFiles] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+
+
+def read_directory(source: Source, domain: Domain) -> Directory:
+    """List a chunk directory."""
+    found = Directory()
+    for name in source.names(domain):
+        if name.endswith(".tmp"):  # was being written; means nothing
+            continue
+        path = f"{domain}/{name}"
+        parsed = layout.parse(name)
+        if parsed is None:
+            found.unknown.append(path)
+            continue
+        files = found.labels.get(parsed.label)
+        if files is None:
+            files = found.labels[parsed.label] = LabelFiles(domain, parsed.label)
+        files.add(path, parsed)
+    for files in found.labels.values():
+        files.arrange()
+    return found

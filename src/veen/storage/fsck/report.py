@@ -1,0 +1,244 @@
+"""What the checker found, and the verdicts that follow from it."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Final
+
+from veen.core.errors import CborError, Detail, ProtocolError
+from veen.core.types import JsonValue, Label
+
+#: Findings and notes kept by their text; all are counted.
+MOST_KEPT: Final = 100
+
+OK: Final = "ok"
+DAMAGED: Final = "damaged"
+STALE: Final = "stale"
+BROKEN: Final = "broken"
+NOT_CHECKED: Final = "not checked"
+
+
+class Level(IntEnum):
+    """How much is checked; each level includes those before it."""
+
+    FRAMES = 1
+    HASHES = 2
+    ROOTS = 3
+    FULL = 4
+
+
+class Reason(StrEnum):
+    """What can be wrong with files as such; what is wrong inside an object has its name from ``Detail``."""
+
+    MISSING = "MISSING"
+    UNEXPECTED = "UNEXPECTED"
+    UNREADABLE = "UNREADABLE"
+    GAP = "GAP"
+    OVERLAP = "OVERLAP"
+    ORDER = "ORDER"
+    BOUNDARY = "BOUNDARY"
+    CONFLICT = "CONFLICT"
+    COMPRESSION = "COMPRESSION"
+    SUMMARY = "SUMMARY"
+    PEAKS = "PEAKS"
+    TOMBSTONE = "TOMBSTONE"
+    HUB_TS = "HUB_TS"
+    HUB_ID = "HUB_ID"
+    BINDING = "BINDING"
+    JOURNAL_HEADER = "JOURNAL_HEADER"
+    JOURNAL_RECORD = "JOURNAL_RECORD"
+    NODES = "NODES"
+    RECEIPTS = "RECEIPTS"
+    CHECKPOINTS = "CHECKPOINTS"
+    CHECKPOINT_INDEX = "CHECKPOINT_INDEX"
+
+
+#: Findings of these kinds mean that entries are not there, or not in their order.
+_INCOMPLETE: Final = frozenset(
+    {Reason.MISSING, Reason.GAP, Detail.CLIENT_SEQ, Detail.DUPLICATE, Detail.PREV_ACK}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong: where, the name of the rule that it breaks, and what that means here."""
+
+    path: str
+    offset: int | None
+    reason: str
+    detail: str
+    #: The file can be rebuilt from the log by ``veen repair``; the log itself is not in doubt.
+    derived: bool = False
+
+    def __str__(self) -> str:
+        place = self.path if self.offset is None else f"{self.path} at byte {self.offset}"
+        return f"{place}: {self.detail} [{self.reason}]"
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the finding by its field names."""
+        return {
+            "path": self.path,
+            "offset": self.offset,
+            "reason": str(self.reason),
+            "detail": self.detail,
+            "derived": self.derived,
+        }
+
+
+class FoundError(Exception):
+    """A finding on its way to whoever knows what it means for the rest of the check."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
+
+
+def wrong(path: str, offset: int | None, reason: str, detail: str) -> FoundError:
+    """Return a finding to be raised."""
+    return FoundError(Finding(path, offset, reason, detail))
+
+
+def refused(path: str, offset: int, error: ProtocolError) -> FoundError:
+    """Return the finding for an object at ``offset`` that a parser or verifier refused."""
+    if isinstance(error, CborError):
+        offset += error.offset
+    return FoundError(Finding(path, offset, error.detail, error.message))
+
+
+class Findings:
+    """Findings in the order of their discovery: the first ones kept, all counted."""
+
+    def __init__(self) -> None:
+        self.kept: list[Finding] = []
+        self.reasons: Counter[str] = Counter()
+        self.total = 0
+        self.damages = 0
+
+    def add(self, finding: Finding) -> None:
+        """Take one."""
+        self.total += 1
+        if not finding.derived:
+            self.damages += 1
+            self.reasons[finding.reason] += 1
+        if len(self.kept) < MOST_KEPT:
+            self.kept.append(finding)
+
+    def absorb(self, other: "Findings") -> None:
+        """Take those of another part of the check."""
+        self.total += other.total
+        self.damages += other.damages
+        self.reasons += other.reasons
+        self.kept += other.kept[: MOST_KEPT - len(self.kept)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelReport:
+    """What is known of one label: how far it reaches, and where its newest part is."""
+
+    domain: str
+    label: Label
+    ok: bool
+    #: The last entry, wherever it is, and the root that its receipt states.
+    head_seq: int
+    head_root: bytes | None
+    newest_ts: int | None
+    newest_checkpoint: int | None
+    #: Entries that are durable, but not yet in chunk files.
+    journal_entries: int
+    pruned_to: int
+    #: Clients followed without a gap; None if they were not followed.
+    clients: int | None
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the report by its field names."""
+        return {
+            "domain": self.domain,
+            "label": self.label.hex(),
+            "ok": self.ok,
+            "head_seq": self.head_seq,
+            "head_root": None if self.head_root is None else self.head_root.hex(),
+            "newest_ts": self.newest_ts,
+            "newest_checkpoint": self.newest_checkpoint,
+            "journal_entries": self.journal_entries,
+            "pruned_to": self.pruned_to,
+            "clients": self.clients,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The outcome of a check."""
+
+    level: Level
+    findings: tuple[Finding, ...]
+    findings_total: int
+    damages_total: int
+    reasons: frozenset[str]
+    notes: tuple[str, ...]
+    labels: tuple[LabelReport, ...]
+    #: Why signatures of the hub could not be checked; empty if they could.
+    no_hub_keys: str
+    #: What state/lock says about who writes; stays there after a hub has ended.
+    lock: str
+
+    @property
+    def ok(self) -> bool:
+        """Nothing was found, neither in the log nor in files derived from it."""
+        return self.findings_total == 0
+
+    @property
+    def integrity(self) -> str:
+        """Whether what is in the log is what was written; frames alone do not tell."""
+        if self.damages_total:
+            return DAMAGED
+        return NOT_CHECKED if self.level == Level.FRAMES else OK
+
+    @property
+    def signatures(self) -> str:
+        """Whether the hub's signatures were checked; a bad one is a finding."""
+        if self.level < Level.FULL:
+            return f"{NOT_CHECKED}: level {self.level.name.lower()}"
+        return f"{NOT_CHECKED}: {self.no_hub_keys}" if self.no_hub_keys else OK
+
+    @property
+    def completeness(self) -> str:
+        """Whether the entries of each client follow each other without a gap."""
+        if self.reasons & _INCOMPLETE:
+            return BROKEN
+        followed = self.level == Level.FULL and all(item.clients is not None for item in self.labels)
+        return OK if followed and not self.damages_total else NOT_CHECKED
+
+    @property
+    def derived(self) -> str:
+        """Whether derived files are those that belong to this log."""
+        if self.findings_total > self.damages_total:
+            return STALE
+        return NOT_CHECKED if self.level < Level.ROOTS else OK
+
+    @property
+    def journal_entries(self) -> int:
+        """Entries that are only in the journal."""
+        return sum(item.journal_entries for item in self.labels)
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return everything as one JSON object."""
+        return {
+            "ok": self.ok,
+            "level": self.level.name.lower(),
+            "integrity": self.integrity,
+            "signatures": self.signatures,
+            "completeness": self.completeness,
+            "pruned": [[item.label.hex(), 1, item.pruned_to] for item in self.labels if item.pruned_to],
+            "derived": self.derived,
+            "journal_entries": self.journal_entries,
+            "lock": self.lock,
+            "findings_total": self.findings_total,
+            "findings": _listed(item.to_json() for item in self.findings),
+            "notes": list(self.notes),
+            "labels": _listed(item.to_json() for item in self.labels),
+        }
+
+
+def _listed(items: Iterable[dict[str, JsonValue]]) -> list[JsonValue]:
+    return list(items)

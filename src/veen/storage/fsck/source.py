@@ -1,0 +1,57 @@
+"""The data directory as the checker sees it: three ways to look, none to write."""
+
+import errno
+from collections.abc import Callable
+from typing import Protocol
+
+from veen.storage.fsck.report import FoundError, Reason, wrong
+
+
+class Files(Protocol):
+    """The part of ``veen.storage.fs.Filesystem`` that only reads."""
+
+    def names(self, directory: str) -> list[str]:
+        """Return the names of the files in a directory, sorted; none if it does not exist."""
+
+    def size(self, path: str) -> int | None:
+        """Return the size of a file, or None if there is no such file."""
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Return up to ``length`` bytes; FileNotFoundError if there is no such file."""
+
+
+#: Called with the number of bytes that were read since the last call.
+Progress = Callable[[int], None]
+
+
+class Source:
+    """Reads files, counts bytes, and tells a file that is gone from one that can not be read."""
+
+    def __init__(self, files: Files, progress: Progress | None) -> None:
+        self._files = files
+        self._progress = progress
+        self.names = files.names
+        self.size = files.size
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Return bytes; a file that is gone stays FileNotFoundError, as a running hub may have moved it."""
+        try:
+            data = self._files.read(path, offset, length)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, "gone", path) from error
+        except OSError as error:
+            raise _unreadable(path, offset, error) from error
+        if self._progress is not None:
+            self._progress(len(data))
+        return data
+
+    def read_if_there(self, path: str) -> bytes | None:
+        """Return the content of a file that need not exist."""
+        try:
+            return self.read(path)
+        except FileNotFoundError:
+            return None
+
+
+def _unreadable(path: str, offset: int, error: OSError) -> FoundError:
+    return wrong(path, offset, Reason.UNREADABLE, error.strerror or type(error).__name__)
