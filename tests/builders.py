@@ -17,7 +17,7 @@ from veen.core.entry import Entry
 from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import DetailValue
 from veen.core.hashing import h, u64be
-from veen.core.identity import BoundCheckpoint, HubIdentity, HubKey, key_id
+from veen.core.identity import BoundCheckpoint, ForkParent, HubIdentity, HubKey, key_id
 from veen.core.limits import DEFAULT_LIMITS, Limits
 from veen.core.mmr import Peaks, complete_nodes
 from veen.core.msg import Msg
@@ -331,7 +331,11 @@ def hub_key(name: str = "hub", *, valid_from: int = 0, valid_until: int | None =
 
 
 def identity(
-    keys: Sequence[HubKey] | None = None, *, anchoring: str = "pinned", control_pk: str | None = None
+    keys: Sequence[HubKey] | None = None,
+    *,
+    anchoring: str = "pinned",
+    control_pk: str | None = None,
+    parent: str | None = None,
 ) -> HubIdentity:
     keys = [hub_key()] if keys is None else keys
     first = labels.hub_id(keys[0].hub_pk)
@@ -341,6 +345,7 @@ def identity(
         anchoring=anchoring,
         routing_key=labels.routing_key(first),
         control_pk=None if control_pk is None else reader_public(control_pk),
+        parent=None if parent is None else ForkParent(hub_id=hub_id(parent), fork_hash=digest("fork")),
     )
 
 
@@ -465,7 +470,7 @@ def every_wire_object() -> list[Wire]:
         indexed_checkpoint().chunk_range,
         hub_key(valid_until=9),
         identity(),
-        identity([hub_key(), hub_key("second", valid_from=10)], control_pk="control"),
+        identity([hub_key(), hub_key("second", valid_from=10)], control_pk="control", parent="parent"),
         bound_checkpoint(),
         submit_request(),
         submit_response(),

@@ -201,8 +201,9 @@ HUB_IDENTITY = Map(
         "anchoring": (4, TEXT),
         "routing_key": (5, B32),
         "control_pk": (6, B32),
+        "parent": (7, Map({"hub_id": (1, B32), "fork_hash": (2, B32)})),
     },
-    optional=("control_pk",),
+    optional=("control_pk", "parent"),
     rule=_identity,
 )
 

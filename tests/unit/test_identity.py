@@ -11,6 +11,7 @@ from tests.builders import (
     bound_checkpoint,
     checkpoint,
     digest,
+    hub_id,
     hub_key,
     identity,
     receipt,
@@ -317,3 +318,12 @@ def test_a_binding_may_have_more_lines_than_a_message_may_have_items() -> None:
     at = line.index(b"\x01", 35)
     tails = (line[:at] + raw.uint(seq) + line[at + 1 :] for seq in range(1, MAX_ITEMS + 2))
     assert len(CheckpointBinding.decode(raw.array(tails)).checkpoints) == MAX_ITEMS + 1
+
+
+def test_a_fork_names_its_parent_and_is_not_its_own() -> None:
+    fork = identity(parent="parent")
+    assert fork.parent is not None
+    assert fork.parent.hub_id == hub_id("parent")
+    assert HubIdentity.decode(fork.encode()) == fork
+    with refused(Detail.VALUE, field="parent"):
+        identity(parent="hub")

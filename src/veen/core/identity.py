@@ -75,6 +75,16 @@ class HubKey(Wire):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForkParent(Wire):
+    """Whose log a fork's copied prefix is, and the hash of fork.cbor, which says where it ends (C-95)."""
+
+    SHAPE: ClassVar = MapShape("fork_parent", Field("hub_id", B32, key=1), Field("fork_hash", B32, key=2))
+
+    hub_id: HubId
+    fork_hash: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HubIdentity(Wire):
     """Who a hub is: the id of its first key for ever, and all keys it has had."""
 
@@ -86,6 +96,7 @@ class HubIdentity(Wire):
         Field("anchoring", TEXT, key=4),
         Field("routing_key", B32, key=5),
         Field("control_pk", B32, key=6, optional=True),
+        Field("parent", Nested(ForkParent), key=7, optional=True),
     )
 
     hub_id: HubId
@@ -93,6 +104,7 @@ class HubIdentity(Wire):
     anchoring: str
     routing_key: RoutingKey
     control_pk: ReaderPublicKey | None = None
+    parent: ForkParent | None = None
 
     def _validate(self) -> None:
         if not self.hub_keys:
@@ -103,6 +115,8 @@ class HubIdentity(Wire):
             raise ProtocolError(Detail.VALUE, "keys must ascend by valid_from, then hub_pk", field="hub_keys")
         if self.hub_id != labels.hub_id(self.hub_keys[0].hub_pk):
             raise ProtocolError(Detail.VALUE, "hub_id is not the one of the first key", field="hub_id")
+        if self.parent is not None and self.parent.hub_id == self.hub_id:
+            raise ProtocolError(Detail.VALUE, "a fork has an identity of its own", field="parent")
 
     def sign(self, key: ed25519.SigningKey) -> Signature:
         """Return the content of hub-identity.sig, by a hub key or an offline root key."""

@@ -7,6 +7,7 @@ in chunk files is left to the next writer: the index ends where the journal begi
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from veen.core import labels, layout
 from veen.core.captoken import CapToken
@@ -29,8 +30,9 @@ from veen.storage.sidecars import write_checkpoint_indexes
 from veen.storage.state import LabelState, StreamEpoch
 from veen.storage.survey import Found, survey
 
-#: Told how many more bytes of chunks were read.
+#: Told how many more entries were read, now and then.
 Progress = Callable[[int], None]
+_PROGRESS_ENTRIES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,8 @@ class _Rebuild:
         data = found.domain is Domain.DATA
         for entry in relabel.read_chunks(self._begins.seqs.get(found.label)):
             self._entries += 1
-            self._progress(1)
+            if self._entries % _PROGRESS_ENTRIES == 0:
+                self._progress(_PROGRESS_ENTRIES)
             if data:
                 self._receipts.add(entry.receipt.encode())
             elif found.domain is Domain.AUTHORIZE:

@@ -22,6 +22,7 @@ from veen.core import layout
 from veen.core.checkpoint import Checkpoint
 from veen.core.datadir import StoreRecord
 from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.limits import Limits
 from veen.core.types import AuthRef, Label, RandomBytes, VerifyKey
 from veen.storage import edge
 from veen.storage.batch import Batch
@@ -31,6 +32,7 @@ from veen.storage.flush import Flush, SignCheckpoint
 from veen.storage.fs import Filesystem, Held
 from veen.storage.index import ChunkRow, Index
 from veen.storage.journal import Segment, segments
+from veen.storage.migration import require_limits
 from veen.storage.packing import pack_next
 from veen.storage.reader import Reader
 from veen.storage.replay import Replay, unreleased
@@ -109,10 +111,16 @@ class Writer:
         sign_checkpoint: SignCheckpoint,
         random: RandomBytes,
         owner: str,
+        limits: Limits | None = None,
         options: Options | None = None,
     ) -> "Writer":
-        """Lock a directory, finish what an earlier writer left, and be ready to append."""
+        """Lock a directory, finish what an earlier writer left, and be ready to append.
+
+        ``limits``, if given, must be those of the directory.
+        """
         store = open_store(fs)
+        if limits is not None:
+            require_limits(store, limits)
         held = take_lock(fs, owner)
         index = None
         try:
@@ -127,10 +135,12 @@ class Writer:
                 options=options or Options(),
             )
             writer._start()
-        except BaseException:
+        except BaseException as error:
             if index is not None:
                 index.close()
             held.release()
+            if isinstance(error, OSError | lmdb.Error):
+                raise StoppedError(f"the writer can not start: {error}; check the disk") from error
             raise
         return writer
 
@@ -166,6 +176,7 @@ class Writer:
             self.abandon()
 
     def _finish(self) -> None:
+        assert self._active.is_empty, "a clean stop leaves nothing in the journal"
         with self._disk():
             write_checkpoint_indexes(self.fs, self._index)
             with self._index.change() as changes:
@@ -324,22 +335,26 @@ class Writer:
     # --- flushing -------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Move everything committed so far into chunk files and release its journal segment."""
+        """Move everything committed before the call into chunk files, and release its journal segments."""
         with self._flush_lock:
-            self._require_running()
-            if len(self._tails) == 1 and not self._freeze():
-                return
-            frozen = self._tails[0]
-            with self._flushing(), self._maintenance():
-                self._redo, again = True, self._redo  # until it is through: the journal still has all of it
-                self._flush.run(frozen, redo=again)
-                self._redo = False
-                # Heads first: whoever misses the tail must not find an older one.
-                self._keep({label: tail.head for label, tail in frozen.labels.items()})
-                with self._commit_lock:
-                    self._tails = self._tails[1:]
-                while pack_next(self.fs, self._index):
-                    pass
+            for _ in self._tails:  # two, if an earlier flush met a full disk
+                self._require_running()
+                if len(self._tails) == 1 and not self._freeze():
+                    return
+                with self._flushing(), self._maintenance():
+                    self._flush_oldest()
+
+    def _flush_oldest(self) -> None:
+        frozen = self._tails[0]
+        self._redo, again = True, self._redo  # until it is through: the journal still has all of it
+        self._flush.run(frozen, redo=again)
+        self._redo = False
+        # Heads first: whoever misses the tail must not find an older one.
+        self._keep({label: tail.head for label, tail in frozen.labels.items()})
+        with self._commit_lock:
+            self._tails = self._tails[1:]
+        while pack_next(self.fs, self._index):
+            pass
 
     def prune(self, label: Label, upto_seq: int) -> list[ChunkRow]:
         """Prune the sealed chunks of a label that end at or before an entry (C-85); return them."""

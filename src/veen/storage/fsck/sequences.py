@@ -1,7 +1,8 @@
 """The two derived files that hold one object after the other: all receipts, and all checkpoints.
 
-Objects of one label stand in the order of its log (receipts) or in any order (checkpoints); labels may be
-mixed in any way. What an unfinished flush has written of entries that the journal holds need not be whole.
+They hold what concerns messages; the two reserved logs are in neither. Objects of one label stand
+in the order of its log (receipts) or in any order (checkpoints); labels may be mixed in any way. What an unfinished flush
+has written of entries that the journal holds need not be whole.
 """
 
 from collections.abc import Iterator, Mapping
@@ -63,7 +64,7 @@ class _SequenceCheck:
         self, context: Context, facts: Mapping[Label, LabelFacts], *, partial: bool, size_before: int
     ) -> None:
         self._context = context
-        self._facts = facts
+        self._facts = {label: item for label, item in facts.items() if item.files.domain is Domain.DATA}
         #: Only some labels were checked; nothing is known of the others.
         self._partial = partial
         #: The file was so long before anything was read: what a running hub adds later proves nothing.
@@ -73,6 +74,10 @@ class _SequenceCheck:
 
     def _stale(self, offset: int | None, detail: str) -> FoundError:
         return FoundError(Finding(self.path, offset, self.reason, detail, derived=True))
+
+    def _refuse_reserved(self, offset: int, label: Label) -> None:
+        if label in self._context.reserved:
+            raise self._stale(offset, "of a reserved log")
 
     def _judge(self, stopped: Finding | None, missing: str | None) -> None:
         """Report where reading stopped, unless only a flush was interrupted."""
@@ -130,6 +135,7 @@ class ReceiptsCheck(_SequenceCheck):
         facts = self._facts.get(label)
         if label in self._lost or (facts is None and self._partial):
             return
+        self._refuse_reserved(offset, label)
         if facts is None:
             self._beyond(offset, receipt, None)
             return
@@ -173,8 +179,7 @@ class ReceiptsCheck(_SequenceCheck):
         if not self._is_genuine(receipt, label, seq):
             raise self._stale(offset, "a receipt that the hub has not signed, of an entry that is not there")
         self._lost.add(label)
-        domain = self._context.reserved.get(label, Domain.DATA)
-        path = layout.open_chunk(domain, label, 1) if facts is None else facts.next_chunk
+        path = layout.open_chunk(Domain.DATA, label, 1) if facts is None else facts.next_chunk
         head = 0 if facts is None else facts.head
         detail = (
             f"the log ends with entry {head}; {self.path} at byte {offset} has the receipt of entry {seq}"
@@ -222,6 +227,7 @@ class CheckpointsCheck(_SequenceCheck):
         facts = self._facts.get(label)
         if facts is None and self._partial:
             return
+        self._refuse_reserved(offset, label)
         if (label, upto) in self._seen:
             raise self._stale(offset, f"checkpoint {upto} of {label.hex()} a second time")
         self._seen.add((label, upto))
@@ -245,7 +251,7 @@ class CheckpointsCheck(_SequenceCheck):
             raise self._stale(offset, f"checkpoint {upto} has no file yet")
         if not self._is_genuine(checkpoint, label, upto):
             raise self._stale(offset, "a checkpoint that the hub has not signed, and that has no file")
-        path = layout.checkpoint(self._context.reserved.get(label, Domain.DATA), label, upto)
+        path = layout.checkpoint(Domain.DATA, label, upto)
         self.found.add(Finding(path, None, Reason.MISSING, f"{self.path} at byte {offset} has it"))
 
 

@@ -1,0 +1,334 @@
+"""One label: its chunk files, then what only the journal has of it, and the files beside the chunks.
+
+A flush moves entries from the journal into chunk files and deletes the journal segment last. So whatever
+concerns entries that the journal still holds may be half done, and is done again when a hub starts: a
+chunk that breaks off, a missing summary, an open name where the chunk is complete. That is noted. The same
+thing without the journal's copy is damage.
+"""
+
+from typing import Final
+
+from veen.core import layout
+from veen.core.checkpoint import Checkpoint
+from veen.core.errors import Detail, ProtocolError
+from veen.core.mmr import Peaks
+from veen.core.types import NodeHash
+from veen.storage.fsck.chunks import read_chunk
+from veen.storage.fsck.context import Context, Rule
+from veen.storage.fsck.entries import Item, is_whole, read_item
+from veen.storage.fsck.listing import ChunkFile, LabelFiles
+from veen.storage.fsck.log import Chunk, LabelLog
+from veen.storage.fsck.nodes import NodeStore
+from veen.storage.fsck.pruned import check_pruned, check_pruned_nodes
+from veen.storage.fsck.report import Finding, Findings, FoundError, Level, Reason, refused, wrong
+from veen.storage.fsck.sidecars import check_checkpoint, check_commitment, check_peaks, check_summary, missing
+from veen.storage.fsck.sidecars import read_peaks as read_peaks_file
+
+#: No journal: nothing is unfinished.
+_NEVER: Final = 1 << 64
+
+
+class LabelWalk:
+    """Goes through the log of one label from its first entry to its last."""
+
+    def __init__(self, context: Context, files: LabelFiles) -> None:
+        self.context = context
+        self.files = files
+        self.found = Findings()
+        self.notes: list[str] = []
+        self.run = context.journal.runs.get(files.label)
+        #: The journal holds entries ``first`` to ``last``; what concerns them may be unfinished.
+        self.first = _NEVER if self.run is None else self.run.first
+        self.last = 0 if self.run is None else self.run.last
+        self.nodes = NodeStore(context.source, files.nodes)
+        self.log = LabelLog(context, files.domain, self.nodes, self.first)
+        #: The chunk that the last entry is in; None where damage hides how it began.
+        self.chunk: Chunk | None = Chunk(1)
+        self.ends: list[tuple[int, int]] = []
+        self.pruned_to = 0
+        self.in_chunks = 0
+        self.broken = False
+        self.copied = context.keys.copied.get(files.label)
+        self.asked_for = context.journal.checkpoints.get(files.label, {})
+        self._points = {*files.peaks, *files.checkpoints, *self.asked_for}
+        if self.copied is not None:
+            self._points.add(self.copied.upto_seq)
+        self.claimed: set[str] = set()
+        self.doubtful: list[Finding] = []
+
+    # --- reporting ------------------------------------------------------------------------------------------
+
+    def interrupted(self, path: str, offset: int | None, what: str) -> None:
+        place = path if offset is None else f"{path} at byte {offset}"
+        self.notes.append(f"{place}: {what}: interrupted flush, will be redone at start")
+
+    def _report(self, finding: Finding, *, unfinished: bool) -> None:
+        if unfinished:
+            self.interrupted(finding.path, finding.offset, finding.detail)
+        else:
+            self.found.add(finding)
+
+    # --- pruned chunks --------------------------------------------------------------------------------------
+
+    def walk_pruned(self) -> None:
+        files = self.files
+        if not files.tombstones:
+            return
+        self.pruned_to = max(end for _, end in files.tombstones)
+        self.ends = sorted(files.tombstones)
+        try:
+            self.chunk = check_pruned(self.context, files, self.log, self.claimed)
+            check_pruned_nodes(self.context, files, self.log, self.nodes, self._pruned_point)
+        except FoundError as error:
+            self.found.add(error.finding)
+            self._resume(self.pruned_to)
+        for file in [item for item in files.chunks if (item.start, item.end) in files.tombstones]:
+            self.notes.append(f"{file.path}: still there although it is pruned; can be deleted")
+            files.chunks.remove(file)
+
+    def _pruned_point(self, seq: int, peaks: Peaks) -> None:
+        if seq in self._points:
+            for finding in self._wrong_at(seq, peaks, peaks.root):
+                self._report(finding, unfinished=False)
+
+    # --- chunk files ----------------------------------------------------------------------------------------
+
+    def walk_chunks(self) -> None:
+        for file in self.files.chunks:
+            due = self.log.seq + 1
+            if file.start < due:
+                self._report(
+                    Finding(file.path, None, Reason.OVERLAP, f"begins at {file.start}, not at {due}"),
+                    unfinished=file.end is None and self.log.seq >= self.first,
+                )
+                continue
+            if file.start > due:
+                if self.first <= due and file.start <= self.last + 1:
+                    self.interrupted(file.path, None, f"the chunk with entry {due} is not there yet")
+                    return
+                self._gap(file, due)
+            try:
+                torn = self._chunk(file)
+            except FoundError as error:
+                self.found.add(error.finding)
+                if file.end is None:
+                    self.broken = True
+                    return
+                self._resume(file.end)
+                continue
+            if torn:
+                return
+
+    def _gap(self, file: ChunkFile, due: int) -> None:
+        detail = f"entries {due} to {file.start - 1} are missing"
+        names = [end for start, end in self.files.summaries if start == due]
+        if names:
+            path = layout.chunk(self.files.domain, self.files.label, due, names[0])
+            self.found.add(Finding(path, None, Reason.MISSING, detail))
+        else:
+            self.found.add(Finding(file.path, None, Reason.GAP, detail))
+        self._resume(file.start - 1)
+
+    def _resume(self, seq: int) -> None:
+        """Go on behind damage, with the peaks that were written there."""
+        peaks: Peaks | None = None
+        path = self.files.peaks.get(seq)
+        if path is not None:
+            try:
+                peaks = read_peaks_file(self.context, path, seq)
+            except FoundError as error:
+                self.found.add(error.finding)
+        self.log.resume(seq, peaks, None if peaks is None else peaks.root)
+        self.chunk = None
+
+    def _chunk(self, file: ChunkFile) -> bool:
+        """Check a chunk file; tell whether it breaks off, but the journal has the rest."""
+        data = read_chunk(self.context, file)
+        if file.twin is not None:
+            self.notes.append(f"{file.twin}: the chunk is there in both forms; one can be deleted")
+        at = 0
+        while at < len(data):
+            seq = self.log.seq + 1
+            if file.end is not None and seq > file.end:
+                raise wrong(file.path, at, Reason.ORDER, "bytes behind the last entry that the name promises")
+            if self.first <= seq <= self.last and not data.startswith(self._from_journal(seq), at):
+                self._differs(file, data, at, seq)
+                return True
+            item = self._read(data, at, file.path, at)
+            self._take(item, file=file)
+            at += item.size
+        if file.end is None and data:
+            return False
+        if file.end == self.log.seq:
+            return False
+        seq = self.log.seq + 1
+        if self.first <= file.start and seq <= self.last:
+            self._breaks_off(file, at)
+            return True
+        raise wrong(file.path, at, Detail.ENTRY_LENGTH, f"entry {seq} is missing")
+
+    def _read(self, data: bytes, start: int, path: str, offset: int) -> Item:
+        try:
+            item = read_item(data, start, path, offset)
+        except ProtocolError as error:
+            raise refused(path, offset, error) from error
+        place = (item.header.label, item.header.stream_seq)
+        if place != (self.files.label, self.log.seq + 1):
+            raise wrong(path, offset, Reason.ORDER, f"not entry {self.log.seq + 1} of this label")
+        return item
+
+    def _from_journal(self, seq: int) -> bytes:
+        assert self.run is not None
+        place = self.run.place(seq)
+        return self.context.source.read(place.path, place.offset, place.length)
+
+    def _differs(self, file: ChunkFile, data: bytes, at: int, seq: int) -> None:
+        """Judge bytes that are not those of the journal: half written, or something else altogether."""
+        # A chunk gets its sealed name when its content is durable; only one that is all new may break off.
+        renamed = file.end is not None and file.start < self.first
+        if renamed or is_whole(data, at, self.files.label, seq):
+            raise wrong(file.path, at, Reason.CONFLICT, f"entry {seq} is not the one in the journal")
+        self._breaks_off(file, at)
+
+    def _breaks_off(self, file: ChunkFile, at: int) -> None:
+        self.interrupted(file.path, at, "the chunk breaks off")
+        if at and self.chunk is not None:  # whatever its name says, the journal's entries belong into it
+            self.chunk.sealed = False
+
+    # --- the journal ----------------------------------------------------------------------------------------
+
+    def walk_tail(self) -> None:
+        """Check the entries that no chunk file has yet."""
+        run = self.run
+        if run is None:
+            return
+        try:
+            if run.first > self.log.seq + 1:
+                place = run.place(run.first)
+                detail = f"begins with entry {run.first}, chunks end with {self.log.seq}"
+                raise wrong(place.path, place.offset, Reason.GAP, f"{self.files.label.hex()} {detail}")
+            for seq in range(self.log.seq + 1, run.last + 1):
+                place = run.place(seq)
+                self._take(self._read(self._from_journal(seq), 0, place.path, place.offset), file=None)
+        except FoundError as error:
+            self.found.add(error.finding)
+            self.broken = True
+
+    # --- entries and chunk ends -----------------------------------------------------------------------------
+
+    def _take(self, item: Item, *, file: ChunkFile | None) -> None:
+        """Add an entry to the log, at the end of the chunk or to a new one, and check that this is right."""
+        rule = self.context.rule_at(item.receipt.hub_ts)
+        try:
+            self.log.append(item)
+        except ProtocolError as error:
+            raise refused(item.path, item.offset, error) from error
+        begins = file is not None and item.offset == 0
+        chunk = self.chunk
+        if chunk is None or chunk.count == 0:
+            chunk = self._begin(file)
+        elif chunk.ends_before(item, rule):
+            if file is not None and not begins:
+                raise wrong(item.path, item.offset, Reason.BOUNDARY, "the chunk should end before this entry")
+            if not chunk.closed:
+                self._close(chunk, by=self.log.seq, in_file=file is not None)
+            chunk = self._begin(file)
+        elif begins or (chunk.sealed and file is None):
+            raise wrong(chunk.path, None, Reason.BOUNDARY, f"the chunk should not end with entry {chunk.end}")
+        self._settle_doubts(chunk)
+        self._add(chunk, item, rule, file)
+
+    def _begin(self, file: ChunkFile | None) -> Chunk:
+        self.chunk = Chunk(self.log.seq)
+        if file is not None:
+            self.chunk.path, self.chunk.sealed = file.path, file.end is not None
+        return self.chunk
+
+    def _add(self, chunk: Chunk, item: Item, rule: Rule, file: ChunkFile | None) -> None:
+        chunk.add(item, rule, hashed=self.context.level >= Level.HASHES)
+        seq = self.log.seq
+        if chunk.full:
+            self._close(chunk, by=seq, in_file=file is not None)
+        self._point(seq)
+
+    def _close(self, chunk: Chunk, *, by: int, in_file: bool) -> None:
+        """Check what a complete chunk must have. Entry ``by`` completed it, by being its last or too much."""
+        unfinished = by >= self.first
+        chunk.closed = True
+        self.ends.append((chunk.start, chunk.end))
+        files, domain, label = self.files, self.files.domain, self.files.label
+        if not chunk.sealed and in_file:
+            text = f"the chunk is complete with entry {chunk.end}, but has no sealed name"
+            self._report(Finding(chunk.path, None, Reason.BOUNDARY, text), unfinished=unfinished)
+        wanted = (
+            (
+                files.summaries.get((chunk.start, chunk.end)),
+                layout.summary(domain, label, chunk.start, chunk.end),
+            ),
+            (files.peaks.get(chunk.end), layout.peaks(domain, label, chunk.end)),
+            (files.checkpoints.get(chunk.end), layout.checkpoint(domain, label, chunk.end)),
+        )
+        for path, name in wanted:
+            if path is not None:
+                self.claimed.add(path)
+            elif chunk.sealed:  # as long as the chunk is not, nothing beside it is expected either
+                finding = missing(name, "a sealed chunk has it beside it").finding
+                self._report(finding, unfinished=unfinished)
+        summary = wanted[0][0]
+        if summary is not None:
+            try:
+                check_summary(self.context, summary, label, chunk)
+            except FoundError as error:
+                self._report(error.finding, unfinished=unfinished)
+
+    def _point(self, seq: int) -> None:
+        """Check the peaks file and the checkpoint of an entry, if it has any."""
+        if seq not in self._points:
+            return
+        for finding in self._wrong_at(seq, self.log.peaks, self.log.root):
+            # Whether a flush was to write these files is known when the next entry is: it may end the chunk.
+            if seq == self.first - 1 and self.chunk is not None and not self.chunk.full:
+                self.doubtful.append(finding)
+            else:
+                self._report(finding, unfinished=seq >= self.first)
+
+    def _wrong_at(self, seq: int, peaks: Peaks | None, root: NodeHash | None) -> list[Finding]:
+        """Check what commits to the log up to an entry; return what is wrong with its files."""
+        context, files = self.context, self.files
+        kept = self.asked_for.get(seq)
+        if kept is not None:
+            self._commitment(kept.checkpoint, kept.path, kept.offset, root)
+        if self.copied is not None and self.copied.upto_seq == seq:
+            self._commitment(self.copied, layout.FORK, 0, root)
+        found: list[Finding] = []
+        peaks_path, checkpoint_path = files.peaks.get(seq), files.checkpoints.get(seq)
+        try:
+            if peaks_path is not None:
+                self.claimed.add(peaks_path)
+                check_peaks(context, peaks_path, seq, peaks)
+            elif checkpoint_path is not None and (not self.ends or self.ends[-1][1] != seq):
+                raise missing(layout.peaks(files.domain, files.label, seq), "its checkpoint is there")
+        except FoundError as error:
+            found.append(error.finding)
+        try:
+            if checkpoint_path is not None:
+                self.claimed.add(checkpoint_path)
+                check_checkpoint(context, checkpoint_path, files.label, seq, root)
+        except FoundError as error:
+            found.append(error.finding)
+        if kept is not None and found:  # the journal has it, and it is checked: its files will be written
+            for finding in found:
+                self._report(finding, unfinished=True)
+            return []
+        return found
+
+    def _commitment(self, checkpoint: Checkpoint, path: str, offset: int, root: NodeHash | None) -> None:
+        try:
+            check_commitment(self.context, checkpoint, path, offset, root)
+        except FoundError as error:
+            self.found.add(error.finding)
+
+    def _settle_doubts(self, chunk: Chunk) -> None:
+        for finding in self.doubtful:
+            self._report(finding, unfinished=chunk.count == 0)
+        self.doubtful.clear()
