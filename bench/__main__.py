@@ -6,7 +6,8 @@ import sys
 from dataclasses import asdict, dataclass
 
 from bench.core import Subjects
-from bench.measure import best_us, ratio, time_all
+from bench.growth import measure_storage
+from bench.measure import Result, best_us, ratio, time_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +46,8 @@ TARGETS = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A row of the report, measured."""
-
-    subject: str
-    us: float
-    floor: str
-    ratio: float
-    target: str
-    met: bool | None
-
-
-def measure(rounds: int, batch_sec: float) -> list[Result]:
-    """Run everything and judge it."""
+def measure_core(rounds: int, batch_sec: float) -> list[Result]:
+    """Run everything of the core and judge it."""
     times = time_all(Subjects().works(), rounds=rounds, batch_sec=batch_sec)
     results = []
     for target in TARGETS:
@@ -83,18 +72,27 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object a row")
     parser.add_argument("--rounds", type=int, default=25, help="rounds of turns (default %(default)s)")
     parser.add_argument("--batch-ms", type=float, default=15, help="time per turn (default %(default)s)")
+    parser.add_argument("--suite", choices=("all", "core", "storage"), default="all", help="what to measure")
+    parser.add_argument(
+        "--entries", type=int, default=250_000, help="of the large log (default %(default)s, full: 5000000)"
+    )
+    parser.add_argument("--labels", type=int, default=20_000, help="held by one writer (full: 100000)")
     parser.add_argument("--strict", action="store_true", help="exit 1 if a target is missed")
     args = parser.parse_args()
-    results = measure(args.rounds, args.batch_ms / 1000)
+    results: list[Result] = []
+    if args.suite in ("all", "core"):
+        results += measure_core(args.rounds, args.batch_ms / 1000)
+    if args.suite in ("all", "storage"):
+        results += measure_storage(args.entries, args.labels, args.rounds)
     if args.json:
         for result in results:
             print(json.dumps(asdict(result)))
     else:
-        print(f"{'what':<28}{'best us':>9}  {'beside':<22}{'ratio':>7}  target")
+        print(f"{'what':<40}{'best us':>11}  {'beside':<24}{'ratio':>8}  target")
         for result in results:
             verdict = {True: "met", False: "MISSED", None: ""}[result.met]
             print(
-                f"{result.subject:<28}{result.us:>9.2f}  {result.floor:<22}{result.ratio:>7.3f}  "
+                f"{result.subject:<40}{result.us:>11.2f}  {result.floor:<24}{result.ratio:>8.3f}  "
                 f"{result.target:<18} {verdict}".rstrip()
             )
     return 1 if args.strict and any(result.met is False for result in results) else 0

@@ -1,10 +1,23 @@
 """Interleaved measurement: subjects and floors take turns, so that a busy machine slows all of them alike."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 
 Work = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A row of the report, measured."""
+
+    subject: str
+    us: float
+    floor: str
+    ratio: float
+    target: str
+    met: bool | None
 
 
 def time_all(works: Mapping[str, Work], *, rounds: int, batch_sec: float) -> dict[str, list[float]]:

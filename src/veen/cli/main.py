@@ -13,6 +13,7 @@ from rich.text import Text
 
 import veen
 from veen.cli.demo import Demo
+from veen.cli.fsck import fsck
 from veen.conformance import adapter
 
 app = typer.Typer(
@@ -66,6 +67,9 @@ def demo(
 def conformance() -> None:
     """Answer conformance requests: one JSON object a line on standard input, one answer a line."""
     raise typer.Exit(adapter.main())
+
+
+app.command()(fsck)
 
 
 def main() -> None:

@@ -83,6 +83,7 @@ class Flush:
             self._fs.sync_dir(domain)
         if not (meta.receipts_bytes and meta.checkpoints_bytes):
             self._fs.sync_dir("")  # the derived files may be new
+        self._index.add_leaves(leaf for growth in plan.growths for leaf in growth.leaves)
         with self._index.change() as changes:
             self._record(plan, tail, meta, changes, clean)
         self._fs.unlink(layout.journal(tail.segment))

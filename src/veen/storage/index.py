@@ -6,7 +6,7 @@
     numbers      number u32                 label
     clients      number u32, client_id      last client_seq and prev_ack
     positions    number u32, first seq u64  a block of entries: chunk start, offset, length of each
-    leaves       first 8 bytes of leaf      number u32, seq u64 (several, if the prefixes agree)
+    leaves       first 6 bytes of leaf      number u32, seq (several, if the prefixes agree)
     times        number u32, hub_ts u64     first seq of that second
     chunks       number u32, start u64      ChunkRow
     checkpoints  number u32, upto u64       root, chunk start
@@ -20,7 +20,7 @@ big-endian, so that keys sort as numbers do: a range is one seek and a walk.
 """
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -64,7 +64,10 @@ _LENGTH: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 _CHECKPOINT: Final = struct.Struct(">32sQ")
 _CHUNK: Final = struct.Struct(">QQQQB")
-_LEAF_PREFIX: Final = 8
+_LEAF_PREFIX: Final = 6
+#: Leaves of one transaction. They are random, so each touches a page; pages of one transaction can not be
+#: used again in the next, and so many are lost to the file.
+_LEAVES_AT_ONCE: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +161,14 @@ def place(number: int, seq: int) -> bytes:
 def client_key(number: int, client_id: VerifyKey) -> bytes:
     """Return the key of a client in a label."""
     return _NUMBER.pack(number) + client_id
+
+
+def leaf_rows(leaves: Iterable[tuple[LeafHash, int, int]]) -> list[tuple[bytes, bytes]]:
+    """Return the rows of leaves (leaf, number, seq), in the order in which the tree has them."""
+    return sorted(
+        (leaf[:_LEAF_PREFIX], _NUMBER.pack(number) + seq.to_bytes((seq.bit_length() + 7) // 8))
+        for leaf, number, seq in leaves
+    )
 
 
 class Snapshot:
@@ -268,8 +279,10 @@ class Snapshot:
         with self.txn.cursor(db=self._tables["leaves"]) as cursor:
             if not cursor.set_key(leaf_hash[:_LEAF_PREFIX]):
                 return []
-            found = [_PLACE.unpack(value) for value in cursor.iternext_dup()]
-        return [(self.label_numbered(number), seq) for number, seq in found]
+            found = [bytes(value) for value in cursor.iternext_dup()]
+        places = [(self._get("numbers", value[: _NUMBER.size]), value[_NUMBER.size :]) for value in found]
+        # A leaf is written before the label that it is the first of: such a row is not for readers yet.
+        return [(Label(label), int.from_bytes(seq)) for label, seq in places if label is not None]
 
     def label_numbered(self, number: int) -> Label:
         """Return the label with a number."""
@@ -363,12 +376,11 @@ class Changes(Snapshot):
         rows = [(place(number, block.first_seq), block.encode()) for block in blocks]
         self._put_many("positions", rows)
 
-    def put_leaves(self, rows: list[tuple[LeafHash, int, int]]) -> None:
-        """Write the places of leaves: (leaf, number, seq)."""
-        pairs = sorted((leaf[:_LEAF_PREFIX], place(number, seq)) for leaf, number, seq in rows)
-        self._put_many("leaves", pairs)
+    def put_leaves(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Write rows that ``leaf_rows`` has made."""
+        self._put_many("leaves", rows)
 
-    def _put_many(self, table: str, rows: list[tuple[bytes, bytes]]) -> None:
+    def _put_many(self, table: str, rows: Sequence[tuple[bytes, bytes]]) -> None:
         with self.txn.cursor(db=self._tables[table]) as cursor:
             cursor.putmulti(rows)
 
@@ -448,6 +460,13 @@ class Index:
             txn.abort()
             raise
         self._fs.commit(txn)
+
+    def add_leaves(self, leaves: Iterable[tuple[LeafHash, int, int]]) -> None:
+        """Write the places of leaves, ahead of what makes them count; may be done again."""
+        rows = leaf_rows(leaves)
+        for start in range(0, len(rows), _LEAVES_AT_ONCE):
+            with self.change() as changes:
+                changes.put_leaves(rows[start : start + _LEAVES_AT_ONCE])
 
     def close(self) -> None:
         """Close the index."""

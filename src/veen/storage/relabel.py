@@ -82,7 +82,7 @@ class Relabel:
         while at < len(data) and (journal_start is None or self._head.seq + 1 < journal_start):
             try:
                 entry, after = Entry.decode(data, at)
-                self._add(entry)
+                self._add(entry, data[at:after])
             except ProtocolError as error:
                 raise DamagedError(path, at, str(error)) from error
             at = after
@@ -90,9 +90,9 @@ class Relabel:
         if at == len(data) and name.end_seq not in (None, self._head.seq):
             raise DamagedError(path, at, f"chunk ends with entry {self._head.seq}, not {name.end_seq}")
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: Entry, frame: bytes) -> None:
         record = Record.of_entry(self._found.domain, entry, DEFAULT_LIMITS)
-        staged = stage(record, self._head, lambda _seq, _root: entry.receipt)
+        staged = stage(record, self._head, lambda _seq, _root: entry.receipt, frame)
         if self.first_ts is None:
             self.first_ts = staged.head.hub_ts
         self._pending.append(staged)
@@ -107,6 +107,7 @@ class Relabel:
         growth.chunks = [self._flagged(row) for row in growth.chunks]
         self._seals += growth.seals
         self._starts += [row.start_seq for row in growth.chunks]
+        self._index.add_leaves(growth.leaves)
         with self._index.change() as changes:
             record_entries(changes, [growth], self._tail)
             for row in growth.chunks if self._compress else ():
@@ -161,8 +162,7 @@ class Relabel:
             for node in completed:
                 self._nodes.add(node)
             rows.append((leaf, self.state.number, seq))
-        with self._index.change() as changes:
-            changes.put_leaves(rows)
+        self._index.add_leaves(rows)
         return Head(seq=tombstone.end_seq, hub_ts=tombstone.last_ts, leaf_hash=leaf, peaks=peaks)
 
     def _record_pruned(self, tombstone: Tombstone, head: Head) -> None:

@@ -45,16 +45,17 @@ class Replay:
             tail.bind(binding)
         at = record.entries_at()
         while at < len(record.payload):
-            entry, at = Entry.decode(record.payload, at)
-            self._place(tail, entry)
+            start = at
+            entry, at = Entry.decode(record.payload, start)
+            self._place(tail, entry, record.payload[start:at])
 
-    def _place(self, tail: Tail, entry: Entry) -> None:
+    def _place(self, tail: Tail, entry: Entry, frame: bytes) -> None:
         label = entry.receipt.label
         head = self._head(label)
         if entry.receipt.stream_seq <= head.seq:
             return
         logged = Record.of_entry(self._domain_of(label), entry, DEFAULT_LIMITS)
-        staged = stage(logged, head, lambda _seq, _root: entry.receipt)
+        staged = stage(logged, head, lambda _seq, _root: entry.receipt, frame)
         self._heads[label] = staged.head
         tail.add(staged)
 

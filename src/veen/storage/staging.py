@@ -83,10 +83,11 @@ class Staged(NamedTuple):
 SignReceipt = Callable[[int, NodeHash], Receipt]
 
 
-def stage(record: Record, head: Head, sign: SignReceipt) -> Staged:
+def stage(record: Record, head: Head, sign: SignReceipt, frame: bytes | None = None) -> Staged:
     """Place a record behind ``head``; refuse a receipt that does not say so.
 
-    For an entry that is stored already, ``sign`` returns its receipt, and this is the check of its place.
+    For an entry that is stored already, ``frame`` has its bytes and ``sign`` returns its receipt: this is
+    then the check of its place.
     """
     peaks, nodes = head.peaks.grow(record.leaf_hash)
     seq, root = peaks.size, peaks.root
@@ -102,4 +103,4 @@ def stage(record: Record, head: Head, sign: SignReceipt) -> Staged:
     if receipt.hub_ts < head.hub_ts:
         raise ProtocolError(Detail.VALUE, "hub_ts went back", field="hub_ts")
     after = Head(seq, receipt.hub_ts, record.leaf_hash, peaks)
-    return Staged(record, receipt, Entry(record.content, receipt).encode(), nodes, after)
+    return Staged(record, receipt, frame or Entry(record.content, receipt).encode(), nodes, after)

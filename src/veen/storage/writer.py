@@ -49,8 +49,9 @@ _KEPT_HEADS: Final = 8192
 class Options:
     """How much may be in the journal only: bounds memory, and what a start has to replay."""
 
-    #: A segment is moved into chunks when it has grown to this; two of them is the most there is.
-    segment_bytes: int = 16 * 1024 * 1024
+    #: A segment is moved into chunks when it has grown to this, and commits wait when it has grown to twice
+    #: as much. One more may be on its way, so the journal has four times this at most.
+    segment_bytes: int = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,11 @@ class Writer:
     @property
     def _active(self) -> Tail:
         return self._tails[-1]
+
+    @property
+    def journal_bytes(self) -> int:
+        """How many bytes of entries are in the journal only."""
+        return sum(tail.size for tail in self._tails)
 
     @property
     def floor_ts(self) -> int:

@@ -17,8 +17,8 @@ class LabelFacts:
 
     files: LabelFiles
     run: Run | None
-    #: Checkpoints in the journal: their files may not be there yet.
-    asked_for: frozenset[int]
+    #: Checkpoints of which files may not be there yet: a flush that the journal can redo writes them.
+    unfinished: frozenset[int]
     pruned_to: int
     #: Entries up to here are in chunk files and not in the journal: derived files must have them.
     settled: int
@@ -150,7 +150,7 @@ class LabelCheck(LabelWalk):
         return LabelFacts(
             files=self.files,
             run=self.run,
-            asked_for=frozenset(self.asked_for),
+            unfinished=frozenset(self.asked_for) | self.unfinished,
             pruned_to=self.pruned_to,
             settled=self.settled,
             receipts_hash=self.log.receipts_hash if sound else None,

@@ -131,7 +131,7 @@ class _Check:
     def _store(self) -> StoreRecord | None:
         data = self._source.read_if_there(layout.STORE)
         if data is None:
-            if not any(self._source.names(directory) for directory in (*Domain, layout.STATE_DIR)):
+            if not self._has_log():
                 raise NotAStoreError(f"no {layout.STORE} here: this is not a data directory")
             self._found.add(Finding(layout.STORE, None, Reason.MISSING, "nobody knows whose log this is"))
             return None
@@ -140,6 +140,12 @@ class _Check:
         except ProtocolError as error:
             self._found.add(refused(layout.STORE, 0, error).finding)
             return None
+
+    def _has_log(self) -> bool:
+        segments = map(layout.parse_journal, self._source.names(layout.STATE_DIR))
+        if any(number is not None for number in segments):
+            return True
+        return any(layout.parse(name) is not None for domain in Domain for name in self._source.names(domain))
 
     def _lock(self) -> str:
         text = (self._source.read_if_there(layout.LOCK) or b"").decode(errors="replace")

@@ -1,8 +1,8 @@
 """The two derived files that hold one object after the other: all receipts, and all checkpoints.
 
-They hold what concerns messages; the two reserved logs are in neither. Objects of one label stand
-in the order of its log (receipts) or in any order (checkpoints); labels may be mixed in any way. What an unfinished flush
-has written of entries that the journal holds need not be whole.
+They hold what concerns messages; the two reserved logs are in neither. Objects of one label stand in the
+order of its log (receipts) or in any order (checkpoints); labels may be mixed in any way. What an unfinished
+flush has written of entries that the journal holds need not be whole.
 """
 
 from collections.abc import Iterator, Mapping
@@ -218,7 +218,7 @@ class CheckpointsCheck(_SequenceCheck):
     def _missing(self) -> str | None:
         for label, facts in self._facts.items():
             for upto in facts.files.checkpoints:
-                if (label, upto) not in self._seen and facts.sound and not _unfinished(facts, upto):
+                if (label, upto) not in self._seen and facts.sound and upto not in facts.unfinished:
                     return f"checkpoint {upto} of {label.hex()} is missing"
         return None
 
@@ -230,12 +230,12 @@ class CheckpointsCheck(_SequenceCheck):
         self._refuse_reserved(offset, label)
         if (label, upto) in self._seen:
             raise self._stale(offset, f"checkpoint {upto} of {label.hex()} a second time")
-        self._seen.add((label, upto))
         path = None if facts is None else facts.files.checkpoints.get(upto)
         if path is None:
             self._without_file(offset, checkpoint, facts)
         elif facts is not None and facts.sound and not self._is_content(path, checkpoint):
             raise self._stale(offset, f"not the content of {path}")
+        self._seen.add((label, upto))
 
     def _is_content(self, path: str, checkpoint: Checkpoint) -> bool:
         try:
@@ -247,14 +247,9 @@ class CheckpointsCheck(_SequenceCheck):
         label, upto = checkpoint.label_curr, checkpoint.upto_seq
         if offset >= self._size_before or (facts is not None and not facts.sound):
             return
-        if facts is not None and _unfinished(facts, upto):
+        if facts is not None and upto in facts.unfinished:
             raise self._stale(offset, f"checkpoint {upto} has no file yet")
         if not self._is_genuine(checkpoint, label, upto):
             raise self._stale(offset, "a checkpoint that the hub has not signed, and that has no file")
         path = layout.checkpoint(Domain.DATA, label, upto)
         self.found.add(Finding(path, None, Reason.MISSING, f"{self.path} at byte {offset} has it"))
-
-
-def _unfinished(facts: LabelFacts, upto: int) -> bool:
-    """Tell whether a flush that the journal can redo may be the one to write this checkpoint."""
-    return upto in facts.asked_for or (facts.run is not None and upto >= facts.run.first - 1)

@@ -39,6 +39,8 @@ class Source:
             data = self._files.read(path, offset, length)
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, "gone", path) from error
+        except PermissionError:  # says nothing about the file
+            raise
         except OSError as error:
             raise _unreadable(path, offset, error) from error
         if self._progress is not None:

@@ -45,6 +45,8 @@ class LabelWalk:
         #: The chunk that the last entry is in; None where damage hides how it began.
         self.chunk: Chunk | None = Chunk(1)
         self.ends: list[tuple[int, int]] = []
+        #: Chunk ends whose files may not be there yet.
+        self.unfinished: set[int] = set()
         self.pruned_to = 0
         self.in_chunks = 0
         self.broken = False
@@ -59,6 +61,7 @@ class LabelWalk:
     # --- reporting ------------------------------------------------------------------------------------------
 
     def interrupted(self, path: str, offset: int | None, what: str) -> None:
+        """Note something that a flush has left half done."""
         place = path if offset is None else f"{path} at byte {offset}"
         self.notes.append(f"{place}: {what}: interrupted flush, will be redone at start")
 
@@ -71,6 +74,7 @@ class LabelWalk:
     # --- pruned chunks --------------------------------------------------------------------------------------
 
     def walk_pruned(self) -> None:
+        """Check what is left of pruned chunks."""
         files = self.files
         if not files.tombstones:
             return
@@ -94,6 +98,7 @@ class LabelWalk:
     # --- chunk files ----------------------------------------------------------------------------------------
 
     def walk_chunks(self) -> None:
+        """Check the chunk files, up to where only the journal knows how it goes on."""
         for file in self.files.chunks:
             due = self.log.seq + 1
             if file.start < due:
@@ -255,6 +260,8 @@ class LabelWalk:
         """Check what a complete chunk must have. Entry ``by`` completed it, by being its last or too much."""
         unfinished = by >= self.first
         chunk.closed = True
+        if unfinished:
+            self.unfinished.add(chunk.end)
         self.ends.append((chunk.start, chunk.end))
         files, domain, label = self.files, self.files.domain, self.files.label
         if not chunk.sealed and in_file:
@@ -287,7 +294,7 @@ class LabelWalk:
             return
         for finding in self._wrong_at(seq, self.log.peaks, self.log.root):
             # Whether a flush was to write these files is known when the next entry is: it may end the chunk.
-            if seq == self.first - 1 and self.chunk is not None and not self.chunk.full:
+            if seq >= self.first - 1 and self.chunk is not None and not self.chunk.full:
                 self.doubtful.append(finding)
             else:
                 self._report(finding, unfinished=seq >= self.first)
