@@ -3,7 +3,7 @@
 from threading import Event, Thread
 from typing import Final
 
-from veen.storage.errors import FullError, StorageError
+from veen.storage.errors import FullError
 from veen.storage.writer import Writer
 
 #: Entries are in chunk files, for readers that do not look at the journal, after this long.
@@ -18,7 +18,7 @@ class BackgroundFlush:
         self._interval = interval_sec
         self._wake = Event()
         self._ending = False
-        self.error: StorageError | None = None
+        self.error: Exception | None = None
         writer.on_full = self._wake.set
         self._thread = Thread(target=self._run, name="veen-flush", daemon=True)
         self._thread.start()
@@ -39,6 +39,7 @@ class BackgroundFlush:
                 self.error = None
             except FullError as error:
                 self.error = error  # tried again at the next interval
-            except StorageError as error:
-                self.error = error  # the writer has stopped
+            except Exception as error:  # noqa: BLE001 - whatever it is, commits must not wait for this thread
+                self.error = error
+                self._writer.halt(str(error))
                 return

@@ -48,9 +48,12 @@ def clone(source: Reader, target: Filesystem) -> Repaired:
         _copy_file(source.fs, path, target, path)
     _copy_directory(source.fs, layout.ANCHORS_DIR, target, layout.ANCHORS_DIR)
     _copy_archive(source.fs, ARCHIVE_DIR, target, ARCHIVE_DIR)
-    for number, data in _read_journal(source.fs).items():
-        replace_file(target, layout.journal(number), data)
-    for taken in _take(source):
+    segments = _read_journal(source.fs)
+    released, labels = _take(source)
+    for number, data in segments.items():
+        if number >= released:  # of the others all is in chunks, and more than what was read just now
+            replace_file(target, layout.journal(number), data)
+    for taken in labels:
         _copy_label(source, target, taken, "")
     done = rebuild(target, source.store)
     replace_file(target, layout.STORE, source.store.encode())  # last: only now it is a data directory
@@ -72,7 +75,7 @@ def fork(
     """Cut labels at checkpoints (their last ones, unless ``cuts`` names others), for a hub with a new id."""
     if hub_id == source.store.hub_id:
         raise NotAStoreError("a fork needs an identity of its own; to replace a hub, clone it")
-    taken = {item.state.label: item for item in _take(source)}
+    taken = {item.state.label: item for item in _take(source)[1]}
     kept, left_out = _choose(source, taken, cuts)
     _prepare(target)
     target.make_dir(ARCHIVE_DIR)
@@ -107,9 +110,10 @@ class _Taken:
         return replace(self, upto=upto)
 
 
-def _take(source: Reader) -> list[_Taken]:
+def _take(source: Reader) -> tuple[int, list[_Taken]]:
+    """Return all labels, and which journal segment is the first that is not in chunks."""
     with source.snapshot() as view:
-        return [
+        return view.meta().journal, [
             _Taken(
                 state,
                 tuple(view.chunks(state.number)),
@@ -130,6 +134,8 @@ def _choose(
             continue  # tokens and control records are the old hub's: they go to its archive
         stored = [] if item is None else [row.upto_seq for row in item.checkpoints]
         wanted = max(stored, default=0) if cuts is None else cuts[label]
+        if item is not None and 0 < wanted < item.state.pruned_upto:
+            raise not_found("pruned", f"label {label.hex()} is pruned beyond {wanted}")
         if wanted in stored:
             found = source.checkpoint(label, wanted)
             assert found is not None
@@ -147,6 +153,9 @@ def _prepare(target: Filesystem) -> None:
     target.make_dir("")
     for name in (*Domain, layout.STATE_DIR, layout.ANCHORS_DIR):
         target.make_dir(name)
+        for left in target.names(name):  # by a copy that did not get to its end
+            if layout.parse(left) or layout.parse_journal(left) is not None:
+                target.unlink(f"{name}/{left}")
 
 
 def _read_journal(fs: Filesystem) -> dict[int, bytes]:
@@ -191,7 +200,10 @@ def _copy_pruned(fs: Filesystem, target: Filesystem, state: LabelState, row: Chu
 
 def _copy_chunk(source: Reader, target: Filesystem, taken: _Taken, row: ChunkRow, into: str) -> None:
     state = taken.state
-    if row.end_seq and row.end_seq <= taken.upto:
+    limits = source.store.registry_at(row.last_ts).limits
+    full = row.end_seq - row.start_seq + 1 >= limits.max_checkpoint_interval
+    if row.end_seq and (row.end_seq < taken.upto or (row.end_seq == taken.upto and full)):
+        # A chunk that was sealed because the next entry did not fit is open again without that entry.
         name, length = layout.chunk(state.domain, state.label, row.start_seq, row.end_seq), row.total_bytes
     else:
         name = layout.open_chunk(state.domain, state.label, row.start_seq)

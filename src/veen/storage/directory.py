@@ -1,6 +1,7 @@
 """A data directory as a whole: creating one, recognising one, and who it belongs to."""
 
 from collections.abc import Callable
+from dataclasses import fields
 
 from veen.core import labels, layout
 from veen.core.datadir import NO_COMPRESSION, Registry, StoreRecord
@@ -49,13 +50,26 @@ def open_store(fs: Filesystem) -> StoreRecord:
         raise DamagedError(layout.STORE, 0, str(error)) from error
 
 
+def reading_limits(store: StoreRecord) -> Limits:
+    """Return limits that everything in the directory was within: of each, the highest it has had."""
+    regimes = [item.limits for item in store.registries]
+    return Limits(
+        **{field.name: max(getattr(item, field.name) for item in regimes) for field in fields(Limits)}
+    )
+
+
 def domains_of(hub_id: HubId) -> Callable[[Label], Domain]:
     """Return which directory a label's chunks are in: all but two labels are for messages."""
-    reserved = {
-        labels.authorize_label(hub_id): Domain.AUTHORIZE,
-        labels.control_label(hub_id): Domain.CONTROL,
-    }
+    reserved = {label: domain for domain, label in reserved_labels(hub_id).items()}
     return lambda label: reserved.get(label, Domain.DATA)
+
+
+def reserved_labels(hub_id: HubId) -> dict[Domain, Label]:
+    """Return the labels of the reserved logs (C-53, C-107)."""
+    return {
+        Domain.AUTHORIZE: labels.authorize_label(hub_id),
+        Domain.CONTROL: labels.control_label(hub_id),
+    }
 
 
 def take_lock(fs: Filesystem, owner: str) -> Held:

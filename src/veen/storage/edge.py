@@ -11,7 +11,7 @@ from veen.core.types import Label
 from veen.storage import chunks
 from veen.storage.errors import DamagedError, StaleIndexError
 from veen.storage.fs import Filesystem
-from veen.storage.index import Snapshot
+from veen.storage.index import Meta, Snapshot
 from veen.storage.state import LabelState
 
 
@@ -20,6 +20,16 @@ def check_absent(fs: Filesystem, domain: Domain, label: Label) -> None:
     for path in (layout.nodes(domain, label), layout.open_chunk(domain, label, 1)):
         if fs.size(path) is not None:
             raise StaleIndexError(path, None, "the index does not know this label")
+
+
+def check_label(fs: Filesystem, view: Snapshot, domain: Domain, label: Label) -> LabelState | None:
+    """Return what is known of a label, if its files agree."""
+    state = view.label(label)
+    if state is None:
+        check_absent(fs, domain, label)
+    else:
+        check_edge(fs, view, state)
+    return state
 
 
 def check_edge(fs: Filesystem, view: Snapshot, state: LabelState) -> None:
@@ -69,3 +79,14 @@ def _check_last(fs: Filesystem, view: Snapshot, state: LabelState) -> None:
     receipt = entry.receipt
     if (receipt.stream_seq, receipt.leaf_hash, receipt.mmr_root) != (head.seq, head.leaf_hash, head.root):
         raise StaleIndexError(path, span.offset, "the last entry is not the one in the index")
+
+
+def check_derived(fs: Filesystem, meta: Meta) -> None:
+    """Refuse an index that is older or newer than the files beside the log: it is of another moment."""
+    for path, expected in (
+        (layout.RECEIPTS, meta.receipts_bytes),
+        (layout.CHECKPOINTS, meta.checkpoints_bytes),
+    ):
+        actual = fs.size(path) or 0
+        if actual != expected:
+            raise StaleIndexError(path, min(actual, expected), f"{actual} bytes, the index says {expected}")

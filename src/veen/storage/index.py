@@ -29,7 +29,7 @@ import lmdb
 
 from veen.core import layout
 from veen.core.types import AuthRef, Label, LeafHash, NodeHash, VerifyKey
-from veen.storage.errors import StaleIndexError
+from veen.storage.errors import BusyError, StaleIndexError
 from veen.storage.fs import Filesystem
 from veen.storage.state import AuthRecord, ClientCursor, LabelRef, LabelState, StreamEpoch, checked, protect
 
@@ -434,6 +434,8 @@ class Index:
         try:
             return cls(fs, fs.open_index(layout.INDEX, readonly=readonly), readonly=readonly)
         except lmdb.Error as error:
+            if "already open" in str(error):
+                raise BusyError("this process has the directory open already: use that reader") from error
             raise StaleIndexError(layout.INDEX, None, f"the index can not be opened ({error})") from error
 
     @classmethod

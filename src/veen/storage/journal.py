@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from veen.core import layout
 from veen.core.checkpoint import Checkpoint
 from veen.core.types import Label, RandomBytes, StreamId
+from veen.storage.durable import replace_file
 from veen.storage.errors import DamagedError, FullError
 from veen.storage.fs import AppendFile, Filesystem, Write
 
@@ -81,7 +82,8 @@ class Segment:
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            fs.unlink(path)
+            if fs.size(path) is not None:
+                fs.unlink(path)
             raise _full() from error
         fs.sync_dir(layout.STATE_DIR)
         return cls(number, nonce, fs.open_append(path))
@@ -158,6 +160,8 @@ class ReadSegment:
     path: str
     records: list[Record] = field(default_factory=list)
     ended: bool = False
+    #: Bytes that count; what stands behind them was never acknowledged.
+    valid_bytes: int = 0
     #: Bytes at the end that were never acknowledged.
     torn_bytes: int = 0
 
@@ -180,10 +184,9 @@ def parse(data: bytes, number: int) -> ReadSegment:
     nonce = data[16 : 16 + _NONCE_BYTES]
     position = _HEADER_BYTES
     while position < len(data):
-        record = _record_at(data, position, nonce)
+        record = _record_at(data, position, nonce) or _behind_torn_mark(data, position, nonce)
         if record is None:
             _refuse_if_damaged(data, position, nonce, path)
-            read.torn_bytes = len(data) - position
             break
         position = record.end
         if read.ended:
@@ -192,6 +195,8 @@ def parse(data: bytes, number: int) -> ReadSegment:
             read.ended = True
         elif record.kind is not Kind.COMMITTED:
             read.records.append(record)
+    read.valid_bytes = position
+    read.torn_bytes = len(data) - position
     return read
 
 
@@ -215,6 +220,15 @@ def _record_at(data: bytes, position: int, nonce: bytes) -> Record | None:
     if kind not in list(Kind) or head[9:12] != bytes(3):
         return None
     return Record(Kind(kind), position, bindings, payload, start + length)
+
+
+def _behind_torn_mark(data: bytes, position: int, nonce: bytes) -> Record | None:
+    """Return the record behind a bad one that was only a ``committed`` record.
+
+    Nothing else is that short. It is not synced, so a power failure can tear it and leave what was written
+    behind it; and without it nothing is missing.
+    """
+    return _record_at(data, position + _RECORD_BYTES, nonce)
 
 
 def _refuse_if_damaged(data: bytes, position: int, nonce: bytes, path: str) -> None:
@@ -248,3 +262,13 @@ def read_all(fs: Filesystem, numbers: Iterable[int]) -> Iterator[ReadSegment]:
         yield read
     if previous is not None and previous.ended:
         raise DamagedError(layout.journal(previous.number + 1), None, "journal segment is missing")
+
+
+def settle(fs: Filesystem, read: ReadSegment) -> None:
+    """Write a segment that was not ended again, so that what was read from it is durable for certain.
+
+    Its last batch may be in memory only: written by a process that ended before the sync, or whose sync
+    failed. Moving it into chunks first would leave those ahead of the journal after a power failure.
+    """
+    if not read.ended and read.records:
+        replace_file(fs, read.path, fs.read(read.path, 0, read.valid_bytes))

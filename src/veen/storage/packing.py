@@ -3,8 +3,8 @@
 import bz2
 
 from veen.core import layout
-from veen.storage import chunks
 from veen.storage.durable import replace_file
+from veen.storage.errors import StaleIndexError
 from veen.storage.fs import Filesystem
 from veen.storage.index import COMPRESSED, Index
 
@@ -20,15 +20,16 @@ def pack_next(fs: Filesystem, index: Index) -> bool:
         label, start_seq = waiting
         state = view.label(label)
         row = None if state is None else view.chunk_at(state.number, start_seq)
-    if state is None or row is None or row.start_seq != start_seq or row.compressed or row.pruned:
+    if state is None or row is None:
+        raise StaleIndexError(layout.INDEX, None, "a chunk that waits to be compressed is unknown")
+    path = layout.chunk(state.domain, label, row.start_seq, row.end_seq)
+    if not row.compressed:
+        replace_file(fs, path + layout.COMPRESSED, bz2.compress(fs.read(path), _LEVEL))
         with index.change() as changes:
-            changes.clear_unpacked(label, start_seq)
-        return True
-    path = chunks.path_of(state.ref, row)
-    replace_file(fs, path + layout.COMPRESSED, bz2.compress(fs.read(path), _LEVEL))
+            changes.put_chunk(state.number, row._replace(flags=row.flags | COMPRESSED))
+    if fs.size(path) is not None:
+        fs.unlink(path)
+        fs.sync_dir(state.domain)
     with index.change() as changes:
-        changes.put_chunk(state.number, row._replace(flags=row.flags | COMPRESSED))
         changes.clear_unpacked(label, start_seq)
-    fs.unlink(path)
-    fs.sync_dir(state.domain)
     return True

@@ -24,6 +24,8 @@ from veen.storage.reader import Reader
 from veen.storage.state import LabelState
 
 DEFAULT_TARGET_BYTES: Final = 8 * 1024 * 1024
+#: A chunk changes its name twice in its life.
+_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ def plan(
     A partition ends at a chunk's end, or when it has ``target_bytes``. Entries that were pruned are left
     out; ``Reader.manifest`` says which.
     """
+    if target_bytes < 1:
+        raise ValueError("target_bytes must be positive")
     domain_of = domains_of(reader.store.hub_id)
     chosen = reader.labels() if labels is None else labels
     found: list[Partition] = []
@@ -135,15 +139,19 @@ def read_from(fs: Filesystem, partition: Partition) -> Iterator[Place]:
     if partition.frames is not None:
         yield from _read_frames(partition, partition.frames)
         return
-    limit = partition.offset + partition.length
-    path = partition.path if fs.size(partition.path) is not None else _renamed(fs, partition)
-    yield from chunks.read_span(
-        fs,
-        path,
-        partition.label,
-        seqs=range(partition.start_seq, partition.end_seq + 1),
-        span=(partition.offset, limit),
-    )
+    offset, limit = partition.offset, partition.offset + partition.length
+    seqs = range(partition.start_seq, partition.end_seq + 1)
+    for _ in range(_ATTEMPTS):
+        path = partition.path if fs.size(partition.path) is not None else _renamed(fs, partition)
+        try:
+            for place in chunks.read_span(fs, path, partition.label, seqs=seqs, span=(offset, limit)):
+                yield place
+                seqs = seqs[1:]
+                offset += len(place.entry.encode())
+        except FileNotFoundError:
+            continue  # sealed or compressed since
+        return
+    raise DamagedError(partition.path, None, "file is missing")
 
 
 def _read_frames(partition: Partition, frames: bytes) -> Iterator[Place]:

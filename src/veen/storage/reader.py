@@ -22,8 +22,9 @@ from veen.core.proof import MmrProof, prove_inclusion
 from veen.core.types import AuthRef, Label, LeafHash, NodeHash, VerifyKey
 from veen.storage import chunks
 from veen.storage.chunks import Place
-from veen.storage.directory import domains_of, open_store
+from veen.storage.directory import domains_of, open_store, reading_limits
 from veen.storage.durable import read_file
+from veen.storage.edge import check_derived
 from veen.storage.errors import DamagedError, StaleIndexError, StorageError, not_found
 from veen.storage.fs import Filesystem
 from veen.storage.index import ChunkRow, Index, Snapshot
@@ -47,12 +48,8 @@ class Manifest(NamedTuple):
     head: Head
     chunks: tuple[ChunkRow, ...]
     journal_entries: int
-
-    @property
-    def first_seq(self) -> int:
-        """The first entry that can still be read."""
-        pruned = [row.end_seq for row in self.chunks if row.pruned]
-        return max(pruned, default=0) + 1
+    #: The first entry that can still be read.
+    first_seq: int
 
 
 class Reader:
@@ -154,6 +151,12 @@ class Reader:
             state = view.label(label)
             return None if state is None else state.binding
 
+    def is_frozen(self, label: Label) -> bool:
+        """Tell whether a label is part of what a fork copied, so that no entry may follow."""
+        with self._index.view() as view:
+            state = view.label(label)
+            return state is not None and state.frozen
+
     def label_of(self, stream: StreamEpoch) -> Label | None:
         """Return the label of a stream in an epoch, if it has come up."""
         for tail in self._tails():
@@ -208,9 +211,11 @@ class Reader:
             ref, row, offset = found
             try:
                 seqs = range(start, min(end, ref.seq) + 1)
-                yield from chunks.read(self.fs, ref, row, seqs=seqs, offset=offset)
+                for place in chunks.read(self.fs, ref, row, seqs=seqs, offset=offset):
+                    yield place
+                    start += 1
             except FileNotFoundError:
-                # Sealed or pruned since: its name is another one now. Nothing was yielded yet.
+                # Sealed or pruned since: its name is another one now.
                 if attempt == _ATTEMPTS - 1:
                     path = chunks.path_of(ref, row)
                     raise DamagedError(path, None, "file is missing") from None
@@ -244,16 +249,13 @@ class Reader:
         return None
 
     def seq_at(self, label: Label, hub_ts: int) -> int:
-        """Return the first entry at or after a time; one beyond the head if there is none.
-
-        Of a pruned chunk only the time of its first entry is known: later ones count as the next chunk's.
-        """
+        """Return the first entry at or after a time that was not pruned; one beyond the head if none is."""
         tails = self._tails()  # before the index: what leaves a tail is in the index by then
         with self._index.view() as view:
             ref = view.ref(label)
             stored = None if ref is None else view.seq_at(ref.number, hub_ts)
-        if stored is not None:
-            return stored
+        if ref is not None and stored is not None:
+            return max(stored, ref.pruned_upto + 1)
         for tail in tails:
             entries = tail.labels[label].entries if label in tail.labels else []
             nth = bisect_left(entries, hub_ts, key=lambda staged: staged.head.hub_ts)
@@ -377,7 +379,8 @@ class Reader:
             ref = view.ref(label)
             rows = () if ref is None else tuple(view.chunks(ref.number))
         stored = ref.seq if ref else 0
-        return Manifest(label, head, rows, max(head.seq - stored, 0))
+        first = ref.pruned_upto + 1 if ref else 1
+        return Manifest(label, head, rows, max(head.seq - stored, 0), first)
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -391,8 +394,11 @@ def load_tails(fs: Filesystem, index: Index, store: StoreRecord) -> list[Tail]:
     for attempt in range(_ATTEMPTS):
         try:
             with index.view() as view:
-                replay = Replay(view, domains_of(store.hub_id))
-                return [replay.tail(segment) for segment in unreleased(fs, view.meta())]
+                meta = view.meta()
+                if meta.clean:  # else a writer may be about to change them
+                    check_derived(fs, meta)
+                replay = Replay(view, domains_of(store.hub_id), reading_limits(store))
+                return [replay.tail(segment) for segment in unreleased(fs, meta)]
         except (StorageError, FileNotFoundError) as error:
             # A segment was moved into chunks while we read: the index is newer now.
             if attempt == _ATTEMPTS - 1:

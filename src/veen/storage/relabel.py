@@ -11,10 +11,10 @@ from veen.core.entry import Entry
 from veen.core.errors import ProtocolError
 from veen.core.hashing import HASH_BYTES
 from veen.core.layout import FileName
-from veen.core.limits import DEFAULT_LIMITS
 from veen.core.mmr import Peaks, leaf_position, read_peaks
 from veen.core.types import LeafHash
 from veen.storage import chunks
+from veen.storage.directory import reading_limits
 from veen.storage.durable import read_file, replace_files
 from veen.storage.errors import DamagedError
 from veen.storage.fs import Filesystem
@@ -42,6 +42,7 @@ class Relabel:
         self._index = index
         self._found = found
         self._limits_at = limits_by_time(store)
+        self._limits = reading_limits(store)
         self._compress = store.registries[-1].compression != NO_COMPRESSION
         self.state = state
         self.first_ts: int | None = None
@@ -91,7 +92,7 @@ class Relabel:
             raise DamagedError(path, at, f"chunk ends with entry {self._head.seq}, not {name.end_seq}")
 
     def _add(self, entry: Entry, frame: bytes) -> None:
-        record = Record.of_entry(self._found.domain, entry, DEFAULT_LIMITS)
+        record = Record.of_entry(self._found.domain, entry, self._limits)
         staged = stage(record, self._head, lambda _seq, _root: entry.receipt, frame)
         if self.first_ts is None:
             self.first_ts = staged.head.hub_ts
@@ -102,6 +103,10 @@ class Relabel:
 
     def _write_portion(self) -> None:
         growth = grow(self.state, self._pending, self._limits_at)
+        if self.state.head.seq == self.state.pruned_upto and self._pending:
+            # The first entry that is kept stands for its second, even if pruned ones were in it too.
+            first = self._pending[0].head
+            growth.times = sorted({(first.hub_ts, first.seq), *growth.times})
         for node in growth.nodes:
             self._nodes.add(node)
         growth.chunks = [self._flagged(row) for row in growth.chunks]
@@ -169,13 +174,12 @@ class Relabel:
         start, end = tombstone.start_seq, tombstone.end_seq
         self.first_ts = tombstone.first_ts if self.first_ts is None else self.first_ts
         self._starts.append(start)
-        self.state = replace(self.state, head=head, chunk_start=end + 1)
+        self.state = replace(self.state, head=head, chunk_start=end + 1, pruned_upto=end)
         number = self.state.number
         row = ChunkRow(start, end, tombstone.total_bytes, tombstone.first_ts, tombstone.last_ts, PRUNED)
         with self._index.change() as changes:
             changes.put_label(self.state)
             changes.put_chunk(number, row)
-            changes.put_time(number, tombstone.first_ts, start)
             for client in tombstone.clients:
                 cursor = ClientCursor(client.client_seq, client.prev_ack)
                 changes.put_client(number, client.client_id, cursor)

@@ -18,7 +18,7 @@ from veen.core.layout import Domain
 from veen.core.limits import EPOCH_PROBE
 from veen.core.types import Label, StreamId
 from veen.storage import journal
-from veen.storage.directory import open_store, take_lock
+from veen.storage.directory import open_store, reading_limits, take_lock
 from veen.storage.durable import read_file
 from veen.storage.errors import DamagedError
 from veen.storage.fs import Filesystem
@@ -107,6 +107,7 @@ class _Rebuild:
         self._receipts = OutFile(fs, layout.RECEIPTS)
         self._checkpoints = OutFile(fs, layout.CHECKPOINTS)
         self._frozen = _frozen_labels(fs)
+        self._limits = reading_limits(store)
         self._streams: set[StreamId] = set()
         self._bound: list[tuple[LabelState, int]] = []
         self._entries = 0
@@ -149,7 +150,8 @@ class _Rebuild:
             if data:
                 self._receipts.add(entry.receipt.encode())
             elif found.domain is Domain.AUTHORIZE:
-                self._streams |= set(CapToken.decode(entry.msg_bytes).allow.stream_ids)
+                token = CapToken.decode(entry.msg_bytes, self._limits)
+                self._streams |= set(token.allow.stream_ids)
         relabel.write_sidecars()
         for checkpoint in relabel.read_checkpoints():
             if data:

@@ -7,7 +7,7 @@ from veen.core.checkpoint import Checkpoint
 from veen.core.entry import Entry
 from veen.core.errors import ProtocolError
 from veen.core.layout import Domain
-from veen.core.limits import DEFAULT_LIMITS
+from veen.core.limits import Limits
 from veen.core.types import Label
 from veen.storage import journal
 from veen.storage.errors import DamagedError
@@ -22,9 +22,10 @@ from veen.storage.tail import Tail
 class Replay:
     """Turns segments into tails, in order; entries that are in chunks already are passed over."""
 
-    def __init__(self, view: Snapshot, domain_of: Callable[[Label], Domain]) -> None:
+    def __init__(self, view: Snapshot, domain_of: Callable[[Label], Domain], limits: Limits) -> None:
         self._view = view
         self._domain_of = domain_of
+        self._limits = limits
         self._heads: dict[Label, Head] = {}
 
     def tail(self, segment: ReadSegment) -> Tail:
@@ -54,7 +55,7 @@ class Replay:
         head = self._head(label)
         if entry.receipt.stream_seq <= head.seq:
             return
-        logged = Record.of_entry(self._domain_of(label), entry, DEFAULT_LIMITS)
+        logged = Record.of_entry(self._domain_of(label), entry, self._limits)
         staged = stage(logged, head, lambda _seq, _root: entry.receipt, frame)
         self._heads[label] = staged.head
         tail.add(staged)

@@ -5,11 +5,14 @@ peaks, checkpoint, nodes, and a tombstone with the positions of clients and the 
 The tombstone is durable before the index says "pruned", and that before the chunk is deleted.
 """
 
+from dataclasses import replace
+
 from veen.core import layout
 from veen.core.datadir import ClientPosition, FirstUse, Tombstone
-from veen.core.entry import Entry
+from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.layout import Domain
-from veen.core.limits import DEFAULT_LIMITS
+from veen.core.limits import Limits
+from veen.core.receipt import Receipt
 from veen.core.types import AuthRef, Label, VerifyKey
 from veen.storage import chunks
 from veen.storage.durable import read_file, replace_file
@@ -20,13 +23,17 @@ from veen.storage.staging import Record
 from veen.storage.state import LabelState
 
 
-def prune(fs: Filesystem, index: Index, label: Label, upto_seq: int) -> list[ChunkRow]:
+def prune(fs: Filesystem, index: Index, limits: Limits, label: Label, upto_seq: int) -> list[ChunkRow]:
     """Prune the sealed chunks of a label that end at or before an entry; return them."""
     with index.view() as view:
         state = view.label(label)
         rows = [] if state is None else list(view.chunks(state.number))
     if state is None:
         raise not_found("label", "there is no such label")
+    if state.domain is not Domain.DATA:
+        raise ProtocolError(
+            Detail.VALUE, "tokens and control records are kept for ever", code=Code.FORBIDDEN, field="label"
+        )
     _finish_last(fs, state, rows)
     pruned = []
     for row in rows:
@@ -34,7 +41,7 @@ def prune(fs: Filesystem, index: Index, label: Label, upto_seq: int) -> list[Chu
             continue
         if not row.end_seq or row.end_seq > upto_seq:
             break
-        _prune_chunk(fs, index, state, row)
+        _prune_chunk(fs, index, state, row, limits)
         pruned.append(row)
     return pruned
 
@@ -43,15 +50,20 @@ def _finish_last(fs: Filesystem, state: LabelState, rows: list[ChunkRow]) -> Non
     """Delete the chunk that an interrupted run had come to, if it is still there."""
     done = [row for row in rows if row.pruned]
     if done:
-        path = chunks.path_of(state.ref, done[-1])
+        _delete(fs, state, done[-1])
+
+
+def _delete(fs: Filesystem, state: LabelState, row: ChunkRow) -> None:
+    plain = layout.chunk(state.domain, state.label, row.start_seq, row.end_seq)
+    for path in (plain, plain + layout.COMPRESSED):  # both, if compressing was interrupted
         if fs.size(path) is not None:
             fs.unlink(path)
-            fs.sync_dir(state.domain)
+    fs.sync_dir(state.domain)
 
 
-def _prune_chunk(fs: Filesystem, index: Index, state: LabelState, row: ChunkRow) -> None:
+def _prune_chunk(fs: Filesystem, index: Index, state: LabelState, row: ChunkRow, limits: Limits) -> None:
     _require_kept(fs, state, row)
-    tombstone = make_tombstone(fs, state, row)
+    tombstone = make_tombstone(fs, state, row, limits)
     path = layout.tombstone(state.domain, state.label, row.start_seq, row.end_seq)
     stored = read_file(fs, path)
     if stored is None:
@@ -60,9 +72,11 @@ def _prune_chunk(fs: Filesystem, index: Index, state: LabelState, row: ChunkRow)
         raise DamagedError(path, 0, "the tombstone that is there has another content")
     with index.change() as changes:
         changes.put_chunk(state.number, row._replace(flags=row.flags | PRUNED))
+        current = changes.label(state.label)
+        assert current is not None
+        changes.put_label(replace(current, pruned_upto=row.end_seq))
         changes.clear_unpacked(state.label, row.start_seq)
-    fs.unlink(chunks.path_of(state.ref, row))
-    fs.sync_dir(state.domain)
+    _delete(fs, state, row)
 
 
 def _require_kept(fs: Filesystem, state: LabelState, row: ChunkRow) -> None:
@@ -77,15 +91,15 @@ def _require_kept(fs: Filesystem, state: LabelState, row: ChunkRow) -> None:
             raise DamagedError(path, None, "file is missing, so its chunk can not be pruned")
 
 
-def make_tombstone(fs: Filesystem, state: LabelState, row: ChunkRow) -> Tombstone:
+def make_tombstone(fs: Filesystem, state: LabelState, row: ChunkRow, limits: Limits) -> Tombstone:
     """Read a chunk as a whole, checking it, and return what is kept of it."""
     clients: dict[VerifyKey, ClientPosition] = {}
     uses: dict[AuthRef, FirstUse] = {}
-    last: Entry | None = None
+    last: Receipt | None = None
     seqs = range(row.start_seq, row.end_seq + 1)
     for place in chunks.read(fs, state.ref, row, seqs=seqs, offset=0):
-        last = place.entry
-        _note(state.domain, last, clients, uses)
+        last = place.entry.receipt
+        _note(Record.of_entry(state.domain, place.entry, limits), last.hub_ts, clients, uses)
     assert last is not None
     return Tombstone(
         label=state.label,
@@ -94,19 +108,18 @@ def make_tombstone(fs: Filesystem, state: LabelState, row: ChunkRow) -> Tombston
         total_bytes=row.total_bytes,
         first_ts=row.first_ts,
         last_ts=row.last_ts,
-        mmr_root_end=last.receipt.mmr_root,
+        mmr_root_end=last.mmr_root,
         clients=tuple(clients[key] for key in sorted(clients)),
         first_uses=tuple(uses[key] for key in sorted(uses)),
     )
 
 
 def _note(
-    domain: Domain, entry: Entry, clients: dict[VerifyKey, ClientPosition], uses: dict[AuthRef, FirstUse]
+    record: Record, hub_ts: int, clients: dict[VerifyKey, ClientPosition], uses: dict[AuthRef, FirstUse]
 ) -> None:
-    record = Record.of_entry(domain, entry, DEFAULT_LIMITS)
     if record.client_id is not None:
         clients[record.client_id] = ClientPosition(
             client_id=record.client_id, client_seq=record.client_seq, prev_ack=record.prev_ack
         )
     if record.auth_ref is not None and record.auth_ref not in uses:
-        uses[record.auth_ref] = FirstUse(auth_ref=record.auth_ref, hub_ts=entry.receipt.hub_ts)
+        uses[record.auth_ref] = FirstUse(auth_ref=record.auth_ref, hub_ts=hub_ts)

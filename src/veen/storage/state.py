@@ -18,7 +18,7 @@ from veen.storage.errors import StaleIndexError
 _CRC: Final = struct.Struct(">I")
 _HASH: Final = 32
 _DOMAINS: Final = tuple(Domain)
-_STATE: Final = struct.Struct(">IBBQQ32sQQQQ")
+_STATE: Final = struct.Struct(">IBBQQ32sQQQQQ")
 _BINDING: Final = struct.Struct(">32sQ")
 _FROZEN, _BOUND = 1, 2
 _CLIENT: Final = struct.Struct(">QQ")
@@ -108,12 +108,13 @@ class LabelRef(NamedTuple):
     label: Label
     #: The last entry that is in chunk files.
     seq: int
+    pruned_upto: int
 
     @classmethod
     def decode(cls, label: Label, stored: bytes) -> "LabelRef":
         """Read the beginning of the row."""
-        number, domain, _, seq, *_ = _STATE.unpack_from(checked(label, stored))
-        return cls(number, _DOMAINS[domain], label, seq)
+        number, domain, _, seq, *_, pruned_upto = _STATE.unpack_from(checked(label, stored))
+        return cls(number, _DOMAINS[domain], label, seq, pruned_upto)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +132,8 @@ class LabelState:
     #: Peaks over the entry hashes of the open chunk, for its summary.
     chunk_hashes: Peaks
     last_checkpoint: int = 0
+    #: The last entry that was pruned (C-85).
+    pruned_upto: int = 0
     #: Part of a fork's copied prefix: no hub may add to it (C-95).
     frozen: bool = False
     binding: StreamEpoch | None = None
@@ -150,7 +153,7 @@ class LabelState:
     @property
     def ref(self) -> LabelRef:
         """The part that finding an entry takes."""
-        return LabelRef(self.number, self.domain, self.label, self.head.seq)
+        return LabelRef(self.number, self.domain, self.label, self.head.seq, self.pruned_upto)
 
     @property
     def chunk_entries(self) -> int:
@@ -177,6 +180,7 @@ class LabelState:
             self.chunk_bytes,
             self.chunk_first_ts,
             self.last_checkpoint,
+            self.pruned_upto,
         )
         binding = _BINDING.pack(*self.binding) if self.binding else b""
         return protect(self.label, b"".join((fixed, binding, *head.peaks.hashes, *self.chunk_hashes.hashes)))
@@ -185,7 +189,7 @@ class LabelState:
     def decode(cls, label: Label, stored: bytes) -> "LabelState":
         """Read the row."""
         value = checked(label, stored)
-        number, domain, flags, seq, hub_ts, leaf, *chunk, checkpoint = _STATE.unpack_from(value)
+        number, domain, flags, seq, hub_ts, leaf, *chunk, checkpoint, pruned = _STATE.unpack_from(value)
         start, size, first_ts = chunk
         at = _STATE.size
         binding = None
@@ -205,6 +209,7 @@ class LabelState:
             chunk_first_ts=first_ts,
             chunk_hashes=Peaks(seq + 1 - start, hashes[split:]),
             last_checkpoint=checkpoint,
+            pruned_upto=pruned,
             frozen=bool(flags & _FROZEN),
             binding=binding,
         )

@@ -26,12 +26,12 @@ from veen.core.limits import Limits
 from veen.core.types import AuthRef, Label, RandomBytes, VerifyKey
 from veen.storage import edge
 from veen.storage.batch import Batch
-from veen.storage.directory import domains_of, open_store, take_lock
+from veen.storage.directory import domains_of, open_store, reading_limits, reserved_labels, take_lock
 from veen.storage.errors import DamagedError, FullError, StoppedError, not_found
 from veen.storage.flush import Flush, SignCheckpoint
 from veen.storage.fs import Filesystem, Held
 from veen.storage.index import ChunkRow, Index
-from veen.storage.journal import Segment, segments
+from veen.storage.journal import Segment, segments, settle
 from veen.storage.migration import require_limits
 from veen.storage.packing import pack_next
 from veen.storage.reader import Reader
@@ -88,6 +88,7 @@ class Writer:
         self._sign = sign_checkpoint
         self._random = random
         self._options = options
+        self._limits = reading_limits(store)
         self._flush = Flush(fs, index, store, sign_checkpoint, self.domain_of)
         self._commit_lock = Lock()
         self._flush_lock = Lock()
@@ -97,6 +98,7 @@ class Writer:
         self._batch: Batch | None = None
         self._stopped: str | None = None
         self._redo = False
+        self._full: str | None = None
         self._tails: tuple[Tail, ...] = ()
         self._segment: Segment | None = None
         #: Called when a segment is full, by whoever flushes in the background; without it, commits flush.
@@ -152,8 +154,9 @@ class Writer:
             if number < meta.journal:  # moved before, not deleted in time
                 self.fs.unlink(layout.journal(number))
         for read in list(unreleased(self.fs, meta)):
+            settle(self.fs, read)
             with self._index.view() as view:
-                tail = Replay(view, self.domain_of).tail(read)
+                tail = Replay(view, self.domain_of, self._limits).tail(read)
             self._flush.run(tail, redo=True, clean=True)
             self.recovered = Recovered(
                 self.recovered.segments + 1,
@@ -162,6 +165,9 @@ class Writer:
             )
         with self._index.view() as view:
             meta = view.meta()
+            edge.check_derived(self.fs, meta)
+            for domain, label in reserved_labels(self.store.hub_id).items():
+                edge.check_label(self.fs, view, domain, label)
         self._segment = Segment.create(self.fs, meta.journal, self._random)
         with self._index.change() as changes:
             changes.put_meta(replace(meta, clean=False))
@@ -185,6 +191,12 @@ class Writer:
             self.fs.unlink(layout.journal(self._active.segment))
             self.fs.sync_dir(layout.STATE_DIR)
         self._stopped = "closed"
+
+    def halt(self, reason: str) -> None:
+        """Take no more entries; reading goes on."""
+        with self._room:
+            self._stopped = self._stopped or reason
+            self._room.notify_all()
 
     def abandon(self) -> None:
         """Let go of the directory as it is; the next writer recovers. Acknowledged entries are durable."""
@@ -230,16 +242,12 @@ class Writer:
 
     def _load(self, label: Label) -> Head:
         with self._index.view() as view:
-            state = view.label(label)
-            if state is None:
-                edge.check_absent(self.fs, self.domain_of(label), label)
-                return Head.empty()
-            if state.frozen:
-                raise ProtocolError(
-                    Detail.VALUE, "the label belongs to the parent of this fork", code=Code.FORBIDDEN
-                )
-            edge.check_edge(self.fs, view, state)
-            return state.head
+            state = edge.check_label(self.fs, view, self.domain_of(label), label)
+        if state is None:
+            return Head.empty()
+        if state.frozen:
+            raise _frozen()
+        return state.head
 
     def _keep(self, heads: dict[Label, Head]) -> None:
         with self._heads_lock:
@@ -284,6 +292,8 @@ class Writer:
         head = self.reader.head(label)
         if head is None or not 1 <= upto_seq <= head.seq:
             raise not_found("upto_seq", f"there is no entry {upto_seq} to make a checkpoint of")
+        if self.reader.is_frozen(label):
+            raise _frozen()
         root = self.reader.root(label, upto_seq)
         made = self._sign(label, upto_seq, root, self.reader.binding(label))
         with self._commit_lock, self._disk():
@@ -334,8 +344,8 @@ class Writer:
         with self._room:
             # Wait for the background rather than let the journal grow: memory and recovery are bounded.
             while self._stopped is None and self._active.size >= 2 * limit:
-                if self._redo:
-                    raise FullError("no space left to move the journal into chunks; make space")
+                if self._full is not None:
+                    raise FullError(self._full)
                 self._room.wait()
 
     # --- flushing -------------------------------------------------------------------------------------------
@@ -345,10 +355,11 @@ class Writer:
         with self._flush_lock:
             for _ in self._tails:  # two, if an earlier flush met a full disk
                 self._require_running()
-                if len(self._tails) == 1 and not self._freeze():
-                    return
-                with self._flushing(), self._maintenance():
-                    self._flush_oldest()
+                with self._flushing():
+                    if len(self._tails) == 1 and not self._freeze():
+                        return
+                    with self._maintenance():
+                        self._flush_oldest()
 
     def _flush_oldest(self) -> None:
         frozen = self._tails[0]
@@ -366,14 +377,20 @@ class Writer:
         """Prune the sealed chunks of a label that end at or before an entry (C-85); return them."""
         with self._flush_lock, self._maintenance():
             self._require_running()
-            return prune(self.fs, self._index, label, upto_seq)
+            return prune(self.fs, self._index, self._limits, label, upto_seq)
 
     @contextmanager
     def _flushing(self) -> Iterator[None]:
+        """Tell commits that wait for room how it went."""
+        full = None
         try:
             yield
+        except FullError as error:
+            full = str(error)
+            raise
         finally:
             with self._room:
+                self._full = full
                 self._room.notify_all()
 
     def _freeze(self) -> bool:
@@ -391,3 +408,9 @@ class Writer:
             self._segment = following
             self._tails = (*self._tails, Tail(following.number))
             return True
+
+
+def _frozen() -> ProtocolError:
+    return ProtocolError(
+        Detail.VALUE, "the label belongs to the parent of this fork", code=Code.FORBIDDEN, field="label"
+    )

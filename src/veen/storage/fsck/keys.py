@@ -109,7 +109,17 @@ def load_keys(
                 found.add(Finding(layout.FORK, None, Reason.HUB_ID, text))
     if given:
         keys.own = keys.parent = Signers(None, given)
+    if level == Level.FULL:
+        _verify_copied(keys, found)
     return keys
+
+
+def _verify_copied(keys: Keys, found: Findings) -> None:
+    for checkpoint in keys.copied.values():
+        try:
+            keys.verify_checkpoint(checkpoint)
+        except ProtocolError as error:
+            found.add(refused(layout.FORK, 0, error).finding)
 
 
 def reserved_labels(hub_ids: Sequence[HubId]) -> dict[Label, layout.Domain]:

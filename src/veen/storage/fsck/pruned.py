@@ -44,8 +44,8 @@ def _check_remains(
     if summary_path is None:
         raise missing(layout.summary(domain, label, start, end), "the summary of a pruned chunk stays")
     summary = read_summary(context, summary_path, label, start, end)
-    if (summary.total_bytes, summary.mmr_root_end) != (made.total_bytes, made.mmr_root_end):
-        raise wrong(path, 0, Reason.TOMBSTONE, "total_bytes or mmr_root_end is not that of the summary")
+    if summary.total_bytes != made.total_bytes:
+        raise wrong(path, 0, Reason.TOMBSTONE, f"total_bytes is not that of {summary_path}")
     peaks_path, checkpoint_path = files.peaks.get(end), files.checkpoints.get(end)
     if peaks_path is None:
         raise missing(layout.peaks(domain, label, end), "the peaks of a pruned chunk stay")
@@ -53,8 +53,13 @@ def _check_remains(
         raise missing(layout.checkpoint(domain, label, end), "the checkpoint of a pruned chunk stays")
     claimed.update((summary_path, peaks_path, checkpoint_path))
     peaks = read_peaks(context, peaks_path, end)
+    # Three files state the root; whichever the other two contradict is the wrong one.
+    if summary.mmr_root_end != made.mmr_root_end:
+        if peaks.root == made.mmr_root_end:
+            raise wrong(summary_path, 0, Reason.SUMMARY, f"mmr_root_end is not that of {path}")
+        raise wrong(path, 0, Reason.TOMBSTONE, f"mmr_root_end is not that of {summary_path}")
     if peaks.root != made.mmr_root_end:
-        raise wrong(peaks_path, 0, Reason.PEAKS, "the peaks do not give the root of the tombstone")
+        raise wrong(peaks_path, 0, Reason.PEAKS, f"the peaks do not give the root of {path}")
     check_checkpoint(context, checkpoint_path, label, end, made.mmr_root_end)
     return peaks
 
