@@ -12,8 +12,7 @@ from veen.core.datadir import ClientPosition, FirstUse, Tombstone
 from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.layout import Domain
 from veen.core.limits import Limits
-from veen.core.receipt import Receipt
-from veen.core.types import AuthRef, Label, VerifyKey
+from veen.core.types import AuthRef, Label, NodeHash, VerifyKey
 from veen.storage import chunks
 from veen.storage.durable import read_file, replace_file
 from veen.storage.errors import DamagedError, not_found
@@ -95,12 +94,11 @@ def make_tombstone(fs: Filesystem, state: LabelState, row: ChunkRow, limits: Lim
     """Read a chunk as a whole, checking it, and return what is kept of it."""
     clients: dict[VerifyKey, ClientPosition] = {}
     uses: dict[AuthRef, FirstUse] = {}
-    last: Receipt | None = None
+    root = NodeHash(b"")
     seqs = range(row.start_seq, row.end_seq + 1)
     for place in chunks.read(fs, state.ref, row, seqs=seqs, offset=0):
-        last = place.entry.receipt
-        _note(Record.of_entry(state.domain, place.entry, limits), last.hub_ts, clients, uses)
-    assert last is not None
+        root = place.entry.receipt.mmr_root
+        _note(Record.of_entry(state.domain, place.entry, limits), place.entry.receipt.hub_ts, clients, uses)
     return Tombstone(
         label=state.label,
         start_seq=row.start_seq,
@@ -108,7 +106,7 @@ def make_tombstone(fs: Filesystem, state: LabelState, row: ChunkRow, limits: Lim
         total_bytes=row.total_bytes,
         first_ts=row.first_ts,
         last_ts=row.last_ts,
-        mmr_root_end=last.mmr_root,
+        mmr_root_end=root,
         clients=tuple(clients[key] for key in sorted(clients)),
         first_uses=tuple(uses[key] for key in sorted(uses)),
     )

@@ -59,8 +59,8 @@ class LabelFiles:
                 self.index = path
 
     def arrange(self) -> None:
-        """Put chunks in order, both forms of one chunk together, a sealed one before an open one."""
-        self.chunks.sort(key=lambda item: (item.start, item.end is None, item.end or 0, item.compressed))
+        """Put chunks in order, both forms of one chunk together, of two that begin alike the longer first."""
+        self.chunks.sort(key=lambda item: (item.start, item.end is None, -(item.end or 0), item.compressed))
         single: list[ChunkFile] = []
         for item in self.chunks:
             before = single[-1] if single else None

@@ -89,7 +89,7 @@ class _Check:
             self._found.add(error.finding)
         return Report(
             level=self._level,
-            findings=tuple(self._found.kept),
+            findings=tuple(sorted(self._found.kept, key=lambda finding: finding.derived)),
             findings_total=self._found.total,
             damages_total=self._found.damages,
             reasons=frozenset(self._found.reasons),
@@ -117,13 +117,17 @@ class _Check:
         self._list(context)
         if self._show is not None:
             self._total = self._bytes_to_read()
+        before, self._found = self._found, Findings()
         for domain, label in self._labels(context):
             self._label(context, domain, label)
         self._copied_labels(context)
         if self._level >= Level.ROOTS:
             self._derived(context, sizes)
+        # The journal may have been read again; what is wrong with it comes before what follows from that.
         if context.journal.finding is not None:
-            self._found.add(context.journal.finding)
+            before.add(context.journal.finding)
+        before.absorb(self._found)
+        self._found = before
         self._notes[:0] = context.journal.notes
 
     # --- the parts ------------------------------------------------------------------------------------------
