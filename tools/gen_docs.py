@@ -16,7 +16,16 @@ from veen.core.checkpoint import Checkpoint
 from veen.core.consistency import ConsistencyProof
 from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import ADMISSION_TABLE, HTTP_STATUS, VERIFICATION_TABLE, Code, ErrorRow, Fault
-from veen.core.identity import BoundCheckpoint, HubIdentity, HubKey
+from veen.core.datadir import (
+    ClientPosition,
+    FirstUse,
+    ForkRecord,
+    LimitValue,
+    Registry,
+    StoreRecord,
+    Tombstone,
+)
+from veen.core.identity import BoundCheckpoint, ForkParent, HubIdentity, HubKey
 from veen.core.limits import PROTOCOL_MAXIMA, REASONS, Limits
 from veen.core.msg import Msg
 from veen.core.payload import PayloadHeader
@@ -60,7 +69,15 @@ FILE_OBJECTS: tuple[type[Wire], ...] = (
     ChunkRange,
     HubIdentity,
     HubKey,
+    ForkParent,
     BoundCheckpoint,
+    StoreRecord,
+    Registry,
+    LimitValue,
+    Tombstone,
+    ClientPosition,
+    FirstUse,
+    ForkRecord,
 )
 
 
