@@ -232,6 +232,12 @@ class Snapshot:
         stored = self._get("labels", label)
         return None if stored is None else LabelRef.decode(label, stored)
 
+    def refs(self) -> Iterator[LabelRef]:
+        """Return what finding entries takes, of all labels, in byte order."""
+        with self.txn.cursor(db=self._tables["labels"]) as cursor:
+            for key, stored in cursor:
+                yield LabelRef.decode(Label(bytes(key)), bytes(stored))
+
     def labels(self) -> Iterator[LabelState]:
         """Return all labels, in byte order."""
         with self.txn.cursor(db=self._tables["labels"]) as cursor:

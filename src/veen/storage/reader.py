@@ -107,19 +107,14 @@ class Reader:
             ref = view.ref(label)
             return 0 if ref is None else ref.seq
 
-    def labels(self) -> Iterator[Label]:
+    def labels(self) -> list[Label]:
         """Return all labels that have entries: those in chunks in byte order, then the new ones."""
-        known = set()
+        tails = self._tails()  # before the index: what leaves a tail is in the index by then
         with self._index.view() as view:
-            for state in view.labels():
-                known.add(state.label)
-                if state.head.seq:
-                    yield state.label
-        for tail in self._tails():
-            for label in tail.labels:
-                if label not in known:
-                    known.add(label)
-                    yield label
+            found = dict.fromkeys(ref.label for ref in view.refs() if ref.seq)
+        for tail in tails:
+            found.update(dict.fromkeys(list(tail.labels)))
+        return list(found)
 
     def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
         """Return how far a client has come in a label."""
@@ -134,9 +129,10 @@ class Reader:
 
     def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
         """Return when a token was first seen."""
+        tails = self._tails()  # before the index: what leaves a tail is in the index by then
         with self._index.view() as view:
             known = view.auth(auth_ref)
-        for tail in self._tails():
+        for tail in tails:
             seen = tail.auths.get(auth_ref)
             if seen is not None:
                 known = known.merged(seen) if known else seen
