@@ -11,7 +11,7 @@ from veen.core.limits import Limits
 from veen.core.types import HubId, Label
 from veen.storage.durable import read_file, replace_file
 from veen.storage.errors import BusyError, DamagedError, NotAStoreError
-from veen.storage.fs import Filesystem, Held
+from veen.storage.fs import Filesystem, Held, Write
 from veen.storage.index import Index, Meta
 
 
@@ -33,6 +33,8 @@ def create_store(
     with index.change() as changes:
         changes.put_meta(Meta())
     index.close()
+    # Here, and not when something is first added: a name that a failed sync loses is not made again later.
+    fs.write_all([Write(path, 0, b"") for path in (layout.RECEIPTS, layout.CHECKPOINTS)])
     registry = Registry.of(limits, compression=compression)
     store = StoreRecord(hub_id=hub_id, registries=(registry,), epoch_secs=epoch_secs)
     replace_file(fs, layout.STORE, store.encode())

@@ -81,8 +81,6 @@ class Flush:
             self._fs.rename(old, new)
         for domain in sorted(plan.domains):
             self._fs.sync_dir(domain)
-        if not (meta.receipts_bytes and meta.checkpoints_bytes):
-            self._fs.sync_dir("")  # the derived files may be new
         self._index.add_leaves(leaf for growth in plan.growths for leaf in growth.leaves)
         with self._index.change() as changes:
             self._record(plan, tail, meta, changes, clean)

@@ -38,11 +38,13 @@ class OutFile:
         self._pending, self._pending_bytes = [], 0
 
     def finish(self) -> None:
-        """Put the file in its place; with no bytes, there is none. Its name is durable after ``sync_dir``."""
-        if not self.size:
-            if self._fs.size(self._path) is not None:
-                self._fs.unlink(self._path)
-            return
-        if self._pending:
+        """Put the file in its place. Its name is durable after ``sync_dir``."""
+        if self._pending or not self._written:
             self._write()
         self._fs.rename(self._temporary, self._path)
+
+    def discard(self) -> None:
+        """Remove the file: there is nothing that it could hold."""
+        for path in (self._temporary, self._path):
+            if self._fs.size(path) is not None:
+                self._fs.unlink(path)

@@ -75,7 +75,10 @@ class Relabel:
                 whole.append((path, start, name.end_seq))
         self._write_portion()
         self._check_boundaries(whole, journal_start)
-        self._nodes.finish()
+        if self.state.head.seq:
+            self._nodes.finish()
+        else:
+            self._nodes.discard()
 
     def _read_chunk(self, path: str, name: FileName, journal_start: int | None) -> Iterator[Entry]:
         data = chunks.unpacked(self._fs, path) if name.compressed else self._fs.read(path)

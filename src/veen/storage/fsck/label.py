@@ -38,11 +38,12 @@ class LabelCheck(LabelWalk):
         """Check everything; FileNotFoundError if a running hub has moved a file meanwhile."""
         try:
             self.walk_pruned()
-            self.walk_chunks()
-            self.in_chunks = self.log.seq
-            if not self.broken:
-                self.walk_tail()
-            if not self.broken:
+            self.walk_log()
+            if self.moved:
+                self.notes.append(
+                    f"{self.files.label.hex()}: a hub is at work; derived files were not compared"
+                )
+            elif not self.broken:
                 self._end()
         except FoundError as error:
             self.found.add(error.finding)
@@ -90,9 +91,10 @@ class LabelCheck(LabelWalk):
         if self.copied is not None and self.copied.upto_seq > head:
             detail = f"the log ends with entry {head}, {layout.FORK} names entry {self.copied.upto_seq}"
             self.found.add(Finding(self.next_chunk, None, Reason.MISSING, detail))
-        lone = sorted(upto for upto in files.peaks if upto not in files.checkpoints and upto <= head)
-        for upto in lone:
-            self.notes.append(f"{files.peaks[upto]}: no checkpoint belongs to it")
+        lone = files.peaks.keys() - files.checkpoints.keys() - self.asked_for.keys() - self.unfinished
+        for upto in sorted(lone):
+            if upto <= head:
+                self.notes.append(f"{files.peaks[upto]}: no checkpoint belongs to it")
 
     @property
     def next_chunk(self) -> str:
@@ -146,7 +148,7 @@ class LabelCheck(LabelWalk):
 
     def facts(self) -> LabelFacts:
         """Return what derived files must agree with."""
-        sound = self.log.whole and not self.broken and self.context.level >= Level.ROOTS
+        sound = self.log.whole and not self.broken and not self.moved and self.context.level >= Level.ROOTS
         return LabelFacts(
             files=self.files,
             run=self.run,

@@ -163,8 +163,7 @@ class _Check:
             try:
                 journal = read_journal(self._source, self._level, self._keys.routing)
             except FileNotFoundError as error:
-                detail = "gone while it was checked"
-                journal = Journal(finding=Finding(str(error.filename), None, Reason.MISSING, detail))
+                journal = Journal(notes=[f"{error.filename}: a hub at work deletes it too fast; not checked"])
                 continue
             if journal.finding is None or journal.finding == before:
                 break
@@ -205,14 +204,13 @@ class _Check:
         """Check a label; if something is wrong, look again before that is said."""
         made = self._one_label(context, domain, label)
         for _ in range(_ATTEMPTS - 1):
-            if not made.found.total or not self._rechecks:
+            if not (made.found.total or made.broken) or not self._rechecks:
                 break
             before = made.found.kept
             self._rechecks -= 1
-            context.journal = self._journal()
-            self._directories[domain] = read_directory(context.source, domain)
+            self._look_again(context, domain, label)
             made = self._one_label(context, domain, label)
-            if made.found.kept == before:
+            if made.found.kept == before and not made.moved:
                 break
         self._found.absorb(made.found)
         self._notes += made.notes
@@ -220,14 +218,20 @@ class _Check:
         self._reports.append(_report(made, self._level))
 
     def _one_label(self, context: Context, domain: Domain, label: Label) -> LabelCheck:
-        made = LabelCheck(context, self._directories[domain].labels.get(label) or LabelFiles(domain, label))
+        files = self._directories[domain].labels.get(label) or LabelFiles(domain, label)
+        made = LabelCheck(context, files, lambda: self._look_again(context, domain, label))
         try:
             made.check()
         except FileNotFoundError as error:
-            gone = Finding(str(error.filename), None, Reason.MISSING, "gone while it was checked")
-            made.found.add(gone)
-            made.broken = True
+            made.notes.append(f"{error.filename}: a hub at work moves it too fast; not checked to the end")
+            made.moved = made.broken = True
         return made
+
+    def _look_again(self, context: Context, domain: Domain, label: Label) -> LabelFiles:
+        """Read the journal and the directory anew, in this order; return the label's files."""
+        context.journal = self._journal()
+        self._directories[domain] = read_directory(context.source, domain)
+        return self._directories[domain].labels.get(label) or LabelFiles(domain, label)
 
     def _copied_labels(self, context: Context) -> None:
         """Report labels that a fork was made from and that are not there at all."""

@@ -18,9 +18,16 @@ W = TypeVar("W", bound=Wire)
 
 def _read(context: Context, path: str, cls: type[W]) -> W:
     try:
-        return cls.decode(context.source.read(path))
+        return cls.decode(_content(context, path))
     except ProtocolError as error:
         raise refused(path, 0, error) from error
+
+
+def _content(context: Context, path: str) -> bytes:
+    try:
+        return context.source.read(path)
+    except FileNotFoundError:  # no hub ever moves these
+        raise missing(path, "it was there when the directory was listed") from None
 
 
 def read_summary(context: Context, path: str, label: Label, start: int, end: int) -> ChunkSummary:
@@ -47,7 +54,7 @@ def check_summary(context: Context, path: str, label: Label, chunk: Chunk) -> No
 def read_peaks(context: Context, path: str, upto: int) -> Peaks:
     """Read a peaks file."""
     try:
-        return PeakSnapshot.decode(context.source.read(path)).at(upto)
+        return PeakSnapshot.decode(_content(context, path)).at(upto)
     except ProtocolError as error:
         raise refused(path, 0, error) from error
 

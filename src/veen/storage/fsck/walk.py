@@ -6,6 +6,7 @@ chunk that breaks off, a missing summary, an open name where the chunk is comple
 thing without the journal's copy is damage.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from veen.core import layout
@@ -26,20 +27,19 @@ from veen.storage.fsck.sidecars import read_peaks as read_peaks_file
 
 #: No journal: nothing is unfinished.
 _NEVER: Final = 1 << 64
+#: How often the walk looks where a hub has moved things to.
+_LOOKS: Final = 5
 
 
 class LabelWalk:
     """Goes through the log of one label from its first entry to its last."""
 
-    def __init__(self, context: Context, files: LabelFiles) -> None:
+    def __init__(self, context: Context, files: LabelFiles, look_again: Callable[[], LabelFiles]) -> None:
         self.context = context
-        self.files = files
+        self._look_again = look_again
         self.found = Findings()
         self.notes: list[str] = []
-        self.run = context.journal.runs.get(files.label)
-        #: The journal holds entries ``first`` to ``last``; what concerns them may be unfinished.
-        self.first = _NEVER if self.run is None else self.run.first
-        self.last = 0 if self.run is None else self.run.last
+        self._see(files)
         self.nodes = NodeStore(context.source, files.nodes)
         self.log = LabelLog(context, files.domain, self.nodes, self.first)
         #: The chunk that the last entry is in; None where damage hides how it began.
@@ -50,13 +50,23 @@ class LabelWalk:
         self.pruned_to = 0
         self.in_chunks = 0
         self.broken = False
-        self.copied = context.keys.copied.get(files.label)
-        self.asked_for = context.journal.checkpoints.get(files.label, {})
+        #: A hub has moved files meanwhile: what was listed first and what was read later do not fit together.
+        self.moved = False
+        self.claimed: set[str] = set()
+        self.doubtful: list[Finding] = []
+
+    def _see(self, files: LabelFiles) -> None:
+        """Take the files and the journal as they are now."""
+        self.files = files
+        journal, self.copied = self.context.journal, self.context.keys.copied.get(files.label)
+        self.run = journal.runs.get(files.label)
+        #: The journal holds entries ``first`` to ``last``; what concerns them may be unfinished.
+        self.first = _NEVER if self.run is None else self.run.first
+        self.last = 0 if self.run is None else self.run.last
+        self.asked_for = journal.checkpoints.get(files.label, {})
         self._points = {*files.peaks, *files.checkpoints, *self.asked_for}
         if self.copied is not None:
             self._points.add(self.copied.upto_seq)
-        self.claimed: set[str] = set()
-        self.doubtful: list[Finding] = []
 
     # --- reporting ------------------------------------------------------------------------------------------
 
@@ -97,10 +107,39 @@ class LabelWalk:
 
     # --- chunk files ----------------------------------------------------------------------------------------
 
-    def walk_chunks(self) -> None:
-        """Check the chunk files, up to where only the journal knows how it goes on."""
+    def walk_log(self) -> None:
+        """Check all entries: those in chunk files, then those that are only in the journal.
+
+        A busy hub seals the last chunk long before a large label is read up to it, and deletes journal
+        segments; so the walk looks where the entries are now, and goes on from where it is.
+        """
+        for left in range(_LOOKS, 0, -1):
+            try:
+                self._walk_chunks()
+                self.in_chunks = self.log.seq
+                if not self.broken:
+                    self._walk_tail()
+            except FileNotFoundError:
+                pruned_before = self.files.tombstones.keys()
+                self._see(self._look_again())
+                self.moved = True
+                if left == 1 or self.files.tombstones.keys() != pruned_before:
+                    raise
+            else:
+                return
+
+    def _walk_chunks(self) -> None:
         for file in self.files.chunks:
             due = self.log.seq + 1
+            chunk = self.chunk
+            if self.moved and chunk is not None and file.start == chunk.start < due:
+                if file.end is None or file.end >= due:
+                    chunk.path, chunk.sealed = file.path, file.end is not None
+                    if self._chunk(file, chunk.size):
+                        return
+                continue
+            if self.moved and file.start < due:
+                continue
             if file.start < due:
                 self._report(
                     Finding(file.path, None, Reason.OVERLAP, f"begins at {file.start}, not at {due}"),
@@ -113,7 +152,7 @@ class LabelWalk:
                     return
                 self._gap(file, due)
             try:
-                torn = self._chunk(file)
+                torn = self._chunk(file, 0)
             except FoundError as error:
                 self.found.add(error.finding)
                 if file.end is None:
@@ -146,12 +185,11 @@ class LabelWalk:
         self.log.resume(seq, peaks, None if peaks is None else peaks.root)
         self.chunk = None
 
-    def _chunk(self, file: ChunkFile) -> bool:
-        """Check a chunk file; tell whether it breaks off, but the journal has the rest."""
+    def _chunk(self, file: ChunkFile, at: int) -> bool:
+        """Check a chunk file from byte ``at`` on; tell if it breaks off where the journal has the rest."""
         data = read_chunk(self.context, file)
         if file.twin is not None:
             self.notes.append(f"{file.twin}: the chunk is there in both forms; one can be deleted")
-        at = 0
         while at < len(data):
             seq = self.log.seq + 1
             if file.end is not None and seq > file.end:
@@ -202,7 +240,7 @@ class LabelWalk:
 
     # --- the journal ----------------------------------------------------------------------------------------
 
-    def walk_tail(self) -> None:
+    def _walk_tail(self) -> None:
         """Check the entries that no chunk file has yet."""
         run = self.run
         if run is None:
