@@ -33,7 +33,7 @@ def test_an_unknown_command_is_refused() -> None:
 def test_demo_tells_the_whole_story() -> None:
     done = _veen("demo")
     assert done.returncode == 0, done.stderr
-    for word in ("Sealed", "receipted", "Proved", "Opened", "Tampered", "All checks passed."):
+    for word in ("Sealed", "receipted", "Proved", "Opened", "Checked", "Tampered", "All checks passed."):
         assert word in done.stdout
 
 
@@ -41,7 +41,9 @@ def test_demo_for_scripts_is_one_json_object_a_step() -> None:
     done = _veen("demo", "--json")
     steps = [json.loads(line) for line in done.stdout.splitlines()]
     assert steps[-1]["title"] == "Tampered with"
-    assert steps[-2]["values"] == {"message 2": "'badge 4711 accepted'"}
+    assert "ENTRY_HASH" in steps[-1]["values"]["found out"]
+    assert steps[-2]["values"]["integrity"] == "ok"
+    assert steps[-3]["values"] == {"message 2": "'badge 4711 accepted'"}
     assert all(set(step) == {"title", "says", "values"} for step in steps)
 
 

@@ -1,29 +1,29 @@
 """The protocol end to end, in one process: what a newcomer runs first.
 
-A message is sealed, signed, ordered, receipted, framed, proved, verified and opened; then someone
-tampers with it and is found out. Every value shown is real and fresh.
+A message is sealed, signed, ordered, receipted, stored, proved, verified and opened; then someone
+tampers with the file and is found out. Every value shown is real and fresh.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from veen.core import labels
+from veen.core import labels, layout
 from veen.core.captoken import CapToken
 from veen.core.checkpoint import Checkpoint
-from veen.core.consistency import prove_consistency
 from veen.core.context import MsgContext
 from veen.core.ed25519 import SigningKey
 from veen.core.entry import Entry
-from veen.core.errors import ProtocolError
 from veen.core.hpke import ReaderKey
-from veen.core.mmr import Peaks
+from veen.core.limits import DEFAULT_LIMITS
 from veen.core.msg import Msg
 from veen.core.payload import PayloadHeader
 from veen.core.profile import Profile
-from veen.core.proof import prove_inclusion
 from veen.core.receipt import Receipt
 from veen.core.sealing import open_msg, seal
-from veen.core.types import NodeHash, RandomBytes, ReaderSecretKey
+from veen.core.types import Label, NodeHash, RandomBytes, ReaderSecretKey
+from veen.storage import RealFilesystem, Record, StreamEpoch, Writer, create_store
+from veen.storage.fsck import check
 
 TEXTS = ("door opened", "badge 4711 accepted", "door closed", "alarm armed", "lights off")
 
@@ -44,10 +44,11 @@ def _short(data: bytes) -> str:
 class Demo:
     """One hub, one writer and one reader, each with fresh keys."""
 
-    def __init__(self, random: RandomBytes, now: Callable[[], int]) -> None:
-        """Make keys for everybody."""
+    def __init__(self, random: RandomBytes, now: Callable[[], int], root: Path) -> None:
+        """Make keys for everybody, and a data directory at ``root``."""
         self.random = random
         self.now = now
+        self.root = root
         self.hub = SigningKey.from_seed(random(32))
         self.writer = SigningKey.from_seed(random(32))
         self.issuer = SigningKey.from_seed(random(32))
@@ -57,8 +58,14 @@ class Demo:
         self.stream = labels.stream_id("demo")
         self.label = labels.label(self.routing, self.stream, 0)
         self.token = CapToken.mint(self.issuer, self.writer.public_key, stream_ids=[self.stream], ttl=3600)
-        self.nodes: list[NodeHash] = []
-        self.peaks = Peaks.empty()
+        self.fs = RealFilesystem(root)
+        create_store(self.fs, labels.hub_id(self.hub.public_key), DEFAULT_LIMITS)
+        self.store = Writer.open(self.fs, sign_checkpoint=self._checkpoint, random=random, owner="veen demo")
+
+    def _checkpoint(self, label: Label, upto_seq: int, root: NodeHash, _: StreamEpoch | None) -> Checkpoint:
+        return Checkpoint.sign(
+            self.hub, label_prev=label, label_curr=label, upto_seq=upto_seq, mmr_root=root, epoch=0
+        )
 
     def write(self, client_seq: int, text: str) -> Msg:
         """Seal and sign, as a client does."""
@@ -81,19 +88,23 @@ class Demo:
         return Msg.sign(self.writer, context, sealed.ciphertext)
 
     def order(self, msg: Msg) -> Entry:
-        """Verify, append and receipt, as a hub does."""
+        """Verify, append, receipt and make durable, as a hub does."""
         msg.verify()
-        leaf = msg.leaf_hash
-        self.peaks, completed = self.peaks.grow(leaf)
-        self.nodes += completed
-        receipt = Receipt.sign(
-            self.hub,
-            label=msg.label,
-            stream_seq=self.peaks.size,
-            leaf_hash=leaf,
-            mmr_root=self.peaks.root,
-            hub_ts=self.now(),
-        )
+        batch = self.store.batch()
+        hub_ts = max(self.now(), batch.floor_ts)
+
+        def sign(stream_seq: int, mmr_root: NodeHash) -> Receipt:
+            return Receipt.sign(
+                self.hub,
+                label=msg.label,
+                stream_seq=stream_seq,
+                leaf_hash=msg.leaf_hash,
+                mmr_root=mmr_root,
+                hub_ts=hub_ts,
+            )
+
+        receipt = batch.append(Record.of_msg(msg), sign)
+        self.store.commit(batch)  # only now may the receipt leave the hub
         return Entry(msg.encode(), receipt)
 
     def steps(self) -> Iterator[Step]:
@@ -103,7 +114,10 @@ class Demo:
         yield from self._first_message(entries[0])
         yield from self._proofs(entries)
         yield self._opened(entries[1])
-        yield self._tampered(entries[1])
+        self.store.close()
+        yield self._checked()
+        yield self._tampered()
+        self.fs.close()
 
     def _keys(self) -> Step:
         self.token.verify()
@@ -132,7 +146,8 @@ class Demo:
         )
         yield Step(
             "Ordered and receipted",
-            "The hub sees no plaintext. It appends the message to the label's log and signs where it stands.",
+            "The hub sees no plaintext. It appends the message to the label's log and signs where it stands. "
+            "The receipt leaves when the entry is on disk.",
             {
                 "RECEIPT": f"{len(entry.receipt.encode())} bytes",
                 "stream_seq": str(entry.receipt.stream_seq),
@@ -143,17 +158,11 @@ class Demo:
 
     def _proofs(self, entries: list[Entry]) -> Iterator[Step]:
         size = len(entries)
-        checkpoint = Checkpoint.sign(
-            self.hub,
-            label_prev=self.label,
-            label_curr=self.label,
-            upto_seq=size,
-            mmr_root=self.peaks.root,
-            epoch=0,
-        )
+        reader = self.store.reader
+        checkpoint = self.store.checkpoint(self.label, size)
         checkpoint.verify_signature(self.hub.public_key)
         checkpoint.verify_labels(self.routing, self.stream)
-        proof = prove_inclusion(self.nodes.__getitem__, stream_seq=2, mmr_size=size)
+        proof = reader.prove(self.label, 2, size)
         second = entries[1].receipt
         proof.verify(checkpoint.mmr_root, second.leaf_hash, stream_seq=2, mmr_size=checkpoint.upto_seq)
         yield Step(
@@ -165,7 +174,7 @@ class Demo:
                 "inclusion proof": f"{len(proof.encode())} bytes, {len(proof.path)} steps",
             },
         )
-        history = prove_consistency(self.nodes.__getitem__, old_size=2, new_size=size)
+        history = reader.prove_consistency(self.label, 2, size)
         history.verify(
             old_root=second.mmr_root, old_size=2, new_root=checkpoint.mmr_root, new_size=checkpoint.upto_seq
         )
@@ -184,14 +193,29 @@ class Demo:
             {"message 2": repr(opened.body.decode())},
         )
 
-    def _tampered(self, entry: Entry) -> Step:
-        data = bytearray(entry.encode())
+    def _checked(self) -> Step:
+        report = check(self.fs, hub_keys=(self.hub.public_key,))
+        assert report.ok, report.findings
+        return Step(
+            "Checked offline",
+            "The hub is stopped. An auditor with the files and the hub's public key checks everything: "
+            "frames, hashes, roots, signatures.",
+            {
+                "files": f"{sum(path.is_file() for path in self.root.rglob('*'))} in the data directory",
+                "integrity": report.integrity,
+            },
+        )
+
+    def _tampered(self) -> Step:
+        chunk = self.root / layout.open_chunk(layout.Domain.DATA, self.label, 1)
+        data = bytearray(chunk.read_bytes())
         data[200] ^= 1
-        try:
-            Entry.decode_one(bytes(data))
-        except ProtocolError as error:
-            return Step(
-                "Tampered with", "Someone flips one bit of the stored entry.", {"found out": str(error)}
-            )
-        msg = "a flipped bit went unnoticed"
-        raise AssertionError(msg)
+        chunk.write_bytes(data)
+        report = check(self.fs, hub_keys=(self.hub.public_key,))
+        assert not report.ok, "a flipped bit went unnoticed"
+        first = report.findings[0]
+        return Step(
+            "Tampered with",
+            "Someone flips one bit of the chunk file.",
+            {"found out": f"{first.path} at byte {first.offset}: {first.reason}"},
+        )

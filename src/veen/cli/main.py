@@ -3,7 +3,10 @@
 import json
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -12,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 import veen
-from veen.cli.demo import Demo
+from veen.cli.demo import Demo, Step
 from veen.cli.fsck import fsck
+from veen.cli.repair import repair_command
 from veen.conformance import adapter
 
 app = typer.Typer(
@@ -45,13 +49,17 @@ def root(
 def demo(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a step, for scripts.")] = False,
 ) -> None:
-    """Show a message sealed, signed, receipted, proved, verified and opened."""
-    steps = Demo(os.urandom, lambda: int(time.time())).steps()
-    if as_json:
-        for step in steps:
-            typer.echo(json.dumps(asdict(step), ensure_ascii=False))
-        return
-    console = Console()
+    """Show a message sealed, signed, receipted, stored, proved, checked, opened, and tampered with."""
+    with TemporaryDirectory(prefix="veen-demo-") as root:
+        steps = Demo(os.urandom, lambda: int(time.time()), Path(root) / "data").steps()
+        if as_json:
+            for step in steps:
+                typer.echo(json.dumps(asdict(step), ensure_ascii=False))
+        else:
+            _print_steps(Console(), steps)
+
+
+def _print_steps(console: Console, steps: Iterable[Step]) -> None:
     for number, step in enumerate(steps, start=1):
         console.print(Text(f"{number}. {step.title}", style="bold"))
         console.print(Text(f"   {step.says}"))
@@ -70,6 +78,7 @@ def conformance() -> None:
 
 
 app.command()(fsck)
+app.command("repair")(repair_command)
 
 
 def main() -> None:
