@@ -141,6 +141,11 @@ class Entry:
         return header + self.msg_bytes + receipt_bytes
 
     @property
+    def entry_len(self) -> int:
+        """The length of the framed bytes."""
+        return ENTRY_HEADER_BYTES + len(self.msg_bytes) + len(self.receipt.encode())
+
+    @property
     def entry_hash(self) -> bytes:
         """The checksum over message and receipt bytes."""
         return entry_hash(self.msg_bytes, self.receipt.encode())

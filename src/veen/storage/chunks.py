@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from veen.core import layout
 from veen.core.entry import Entry
 from veen.core.errors import ProtocolError
+from veen.core.layout import Domain, Kind
 from veen.core.limits import ENTRY_HEADER_BYTES
 from veen.core.types import Label
 from veen.storage.errors import DamagedError
@@ -39,7 +40,26 @@ def read(fs: Filesystem, ref: LabelRef, row: ChunkRow, *, seqs: range, offset: i
     """Return entries of a chunk: ``seqs``, the first of which is at ``offset``, as far as the chunk goes."""
     if row.end_seq:
         seqs = range(seqs.start, min(seqs.stop, row.end_seq + 1))
-    return read_span(fs, path_of(ref, row), ref.label, seqs=seqs, span=(offset, row.total_bytes))
+    path = path_of(ref, row)
+    try:
+        for place in read_span(fs, path, ref.label, seqs=seqs, span=(offset, row.total_bytes)):
+            yield place
+            seqs = seqs[1:]
+            offset += place.entry.entry_len
+    except FileNotFoundError:
+        if row.end_seq:
+            raise  # compressed or pruned since: the index knows
+        path = sealed_path(fs, ref.domain, ref.label, row.start_seq)
+        yield from read_span(fs, path, ref.label, seqs=seqs, span=(offset, row.total_bytes))
+
+
+def sealed_path(fs: Filesystem, domain: Domain, label: Label, start_seq: int) -> str:
+    """Return the file that an open chunk has become; between its renaming and the index there is a moment."""
+    for text in fs.names(domain):
+        name = layout.parse(text)
+        if name is not None and (name.kind, name.label, name.start_seq) == (Kind.CHUNK, label, start_seq):
+            return f"{domain}/{text}"
+    raise FileNotFoundError(layout.open_chunk(domain, label, start_seq))
 
 
 def read_span(

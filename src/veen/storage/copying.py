@@ -15,7 +15,7 @@ from typing import Final
 
 from veen.core import layout
 from veen.core.checkpoint import Checkpoint
-from veen.core.datadir import ForkRecord
+from veen.core.datadir import ForkRecord, StoreRecord
 from veen.core.layout import Domain
 from veen.core.mmr import node_count
 from veen.core.types import HubId, Label
@@ -37,6 +37,8 @@ IDENTITY_FILES: Final = (
     "checkpoint-binding.cbor",
 )
 ARCHIVE_DIR: Final = "archive"
+#: Is there until a copy is complete: what stands beside it may be deleted by the next attempt.
+_COPYING: Final = "state/copying"
 #: Segments and chunks change their names while they are read; looking again finds them.
 _ATTEMPTS: Final = 10
 
@@ -56,7 +58,7 @@ def clone(source: Reader, target: Filesystem) -> Repaired:
     for taken in labels:
         _copy_label(source, target, taken, "")
     done = rebuild(target, source.store)
-    replace_file(target, layout.STORE, source.store.encode())  # last: only now it is a data directory
+    _finish(target, source.store)
     return done
 
 
@@ -93,7 +95,7 @@ def fork(
     replace_file(target, layout.FORK, record.encode())
     store = replace(source.store, hub_id=hub_id)
     rebuild(target, store)
-    replace_file(target, layout.STORE, store.encode())
+    _finish(target, store)
     return Forked(record, left_out)
 
 
@@ -151,11 +153,27 @@ def _prepare(target: Filesystem) -> None:
     if target.size(layout.STORE) is not None:
         raise NotAStoreError("there is a data directory already; choose another place")
     target.make_dir("")
-    for name in (*Domain, layout.STATE_DIR, layout.ANCHORS_DIR):
+    directories = (layout.STATE_DIR, *Domain, layout.ANCHORS_DIR)
+    for name in directories:
         target.make_dir(name)
-        for left in target.names(name):  # by a copy that did not get to its end
-            if layout.parse(left) or layout.parse_journal(left) is not None:
-                target.unlink(f"{name}/{left}")
+    found = [
+        f"{name}/{text}"
+        for name in directories
+        for text in target.names(name)
+        if layout.parse(text) is not None or layout.parse_journal(text) is not None
+    ]
+    if found and target.size(_COPYING) is None:
+        raise NotAStoreError(f"there are files of a log already ({found[0]}); choose another place")
+    if target.size(_COPYING) is None:
+        replace_file(target, _COPYING, b"")
+    for path in found:
+        target.unlink(path)
+
+
+def _finish(target: Filesystem, store: StoreRecord) -> None:
+    replace_file(target, layout.STORE, store.encode())  # only now it is a data directory
+    target.unlink(_COPYING)
+    target.sync_dir(layout.STATE_DIR)
 
 
 def _read_journal(fs: Filesystem) -> dict[int, bytes]:
@@ -215,12 +233,19 @@ def _copy_chunk(source: Reader, target: Filesystem, taken: _Taken, row: ChunkRow
         if now is None or now.pruned:
             raise not_found("pruned", f"entry {row.start_seq} was pruned while it was copied; begin again")
         try:
-            data = _read_chunk(source.fs, chunks.path_of(state.ref, now), length)
+            data = _read_chunk(source.fs, _path_now(source.fs, state, now), length)
         except FileNotFoundError:
-            continue  # sealed or compressed since: the next look has its new name
+            continue  # compressed since: the next look has its new name
         _copy_bytes(data, target, into + name)
         return
     raise DamagedError(chunks.path_of(state.ref, row), None, "file is missing")
+
+
+def _path_now(fs: Filesystem, state: LabelState, row: ChunkRow) -> str:
+    path = chunks.path_of(state.ref, row)
+    if row.end_seq or fs.size(path) is not None:
+        return path
+    return chunks.sealed_path(fs, state.domain, state.label, row.start_seq)
 
 
 def _read_chunk(fs: Filesystem, path: str, length: int) -> bytes:

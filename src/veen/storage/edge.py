@@ -45,7 +45,9 @@ def check_edge(fs: Filesystem, view: Snapshot, state: LabelState) -> None:
             None,
             "the index does not know this chunk",
         )
-    _check_size(fs, layout.nodes(state.domain, state.label), state.node_bytes)
+    nodes = layout.nodes(state.domain, state.label)
+    if fs.size(nodes) != state.node_bytes:
+        raise StaleIndexError(nodes, None, f"node store does not have the {state.node_bytes} bytes known")
     _check_last(fs, view, state)
 
 

@@ -147,7 +147,7 @@ def read_from(fs: Filesystem, partition: Partition) -> Iterator[Place]:
             for place in chunks.read_span(fs, path, partition.label, seqs=seqs, span=(offset, limit)):
                 yield place
                 seqs = seqs[1:]
-                offset += len(place.entry.encode())
+                offset += place.entry.entry_len
         except FileNotFoundError:
             continue  # sealed or compressed since
         return

@@ -17,7 +17,7 @@ from veen.core.consistency import ConsistencyProof, prove_consistency
 from veen.core.datadir import StoreRecord
 from veen.core.entry import Entry
 from veen.core.errors import ProtocolError
-from veen.core.mmr import Peaks, ReadNode, read_peaks
+from veen.core.mmr import Peaks, ReadNode, leaf_position, read_peaks
 from veen.core.proof import MmrProof, prove_inclusion
 from veen.core.types import AuthRef, Label, LeafHash, NodeHash, VerifyKey
 from veen.storage import chunks
@@ -240,7 +240,7 @@ class Reader:
         with self._index.view() as view:
             candidates = view.leaves(leaf_hash)
         for label, seq in candidates:
-            if self.leaf(label, seq) == leaf_hash:
+            if seq <= self.last_seq(label) and self.leaf(label, seq) == leaf_hash:
                 return label, seq
         return None
 
@@ -262,8 +262,13 @@ class Reader:
     # --- proofs ---------------------------------------------------------------------------------------------
 
     def leaf(self, label: Label, seq: int) -> LeafHash:
-        """Return the leaf of an entry, also of a pruned one."""
-        return prove_inclusion(self._nodes(label, seq), stream_seq=seq, mmr_size=seq).leaf_hash
+        """Return the leaf of an entry: its receipt's; of a pruned one, the node's."""
+        try:
+            return self.entry(label, seq).receipt.leaf_hash
+        except ProtocolError as error:
+            if error.fields.get("field") != "pruned":
+                raise
+            return LeafHash(self._nodes(label, seq)(leaf_position(seq)))
 
     def peaks(self, label: Label, size: int) -> Peaks:
         """Return the peaks of the first ``size`` entries."""
@@ -279,7 +284,9 @@ class Reader:
             return kept
         read = self._nodes(label, size)
         proof = prove_inclusion(read, stream_seq=seq, mmr_size=size)
-        self._check_proof(label, seq, size, proof)
+        leaf, root = self.leaf(label, seq), self.root(label, size)
+        with self._blaming_nodes(label):
+            proof.verify(root, leaf, stream_seq=seq, mmr_size=size)
         if own:
             with self._proofs_lock:
                 self._proofs[label, seq] = proof
@@ -289,16 +296,19 @@ class Reader:
 
     def prove_consistency(self, label: Label, old_size: int, new_size: int) -> ConsistencyProof:
         """Prove that the first ``new_size`` entries continue the first ``old_size``."""
-        return prove_consistency(self._nodes(label, new_size), old_size=old_size, new_size=new_size)
+        proof = prove_consistency(self._nodes(label, new_size), old_size=old_size, new_size=new_size)
+        old_root, new_root = self.root(label, old_size), self.root(label, new_size)
+        with self._blaming_nodes(label):
+            proof.verify(old_root=old_root, old_size=old_size, new_root=new_root, new_size=new_size)
+        return proof
 
-    def _check_proof(self, label: Label, seq: int, size: int, proof: MmrProof) -> None:
-        # A damaged node store must give an error, not a proof that fails at the client.
-        root = self.root(label, size)
+    @contextmanager
+    def _blaming_nodes(self, label: Label) -> Iterator[None]:
+        # A damaged node store must give an error here, not a proof that fails at the client.
         try:
-            proof.verify(root, proof.leaf_hash, stream_seq=seq, mmr_size=size)
+            yield
         except ProtocolError as error:
-            domain = self.domain_of(label)
-            raise StaleIndexError(layout.nodes(domain, label), None, str(error)) from error
+            raise StaleIndexError(layout.nodes(self.domain_of(label), label), None, str(error)) from error
 
     def root(self, label: Label, size: int) -> NodeHash:
         """Return the root after an entry: its receipt's; of a pruned one, what the nodes say."""

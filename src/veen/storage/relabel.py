@@ -152,7 +152,8 @@ class Relabel:
             tombstone = Tombstone.decode(self._fs.read(path))
         except ProtocolError as error:
             raise DamagedError(path, 0, str(error)) from error
-        if (tombstone.start_seq, tombstone.end_seq) != (self._head.seq + 1, name.end_seq):
+        named = (label, name.start_seq, name.end_seq)
+        if named != (tombstone.label, self._head.seq + 1, tombstone.end_seq):
             raise DamagedError(path, 0, f"tombstone does not continue entry {self._head.seq}")
         head = self._read_leaves(tombstone)
         if head.root != tombstone.mmr_root_end:

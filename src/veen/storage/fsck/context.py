@@ -32,6 +32,8 @@ class Context:
     rules: list[Rule]
     keys: Keys
     reserved: Mapping[Label, Domain]
+    #: The log of a fork's parent, kept for its entries: files beside its chunks may be missing.
+    archived: bool = False
     journal: Journal = field(default_factory=Journal)
 
     def rule_at(self, hub_ts: int) -> Rule:

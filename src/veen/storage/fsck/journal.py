@@ -183,6 +183,13 @@ class _Scan:
         at = _HEADER.size
         while at < len(segment.data):
             record = segment.record(at)
+            if record is None and segment.record(at + _RECORD.size) is not None:
+                # Only a committed record is as short, and what it says is said by the one behind it too.
+                self.journal.notes.append(
+                    f"{segment.path} at byte {at}: a committed record is damaged; nothing is lost"
+                )
+                at += _RECORD.size
+                continue
             if record is None:
                 self._torn_or_damaged(segment, at)
                 return False

@@ -1,6 +1,6 @@
 """Whose signatures count: the hub's keys, those of a fork's parent, and keys given by hand."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -8,7 +8,7 @@ from veen.core import ed25519, labels, layout
 from veen.core.checkpoint import Checkpoint
 from veen.core.datadir import ForkRecord
 from veen.core.errors import Detail, ProtocolError
-from veen.core.identity import HubIdentity
+from veen.core.identity import ForkParent, HubIdentity
 from veen.core.receipt import Receipt
 from veen.core.types import HubId, Label, RoutingKey, VerifyKey
 from veen.storage.fsck.report import Finding, Findings, FoundError, Level, Reason, refused, wrong
@@ -50,67 +50,86 @@ def _verify_any(keys: Sequence[VerifyKey], signed: Receipt | Checkpoint) -> None
 
 @dataclass(slots=True)
 class Keys:
-    """The signers of every part of the log."""
+    """The keys of a hub, and of those that its log was copied from."""
 
-    own: Signers | None = None
-    parent: Signers | None = None
-    #: Labels copied from the parent, and the checkpoint up to which they are its.
-    copied: Mapping[Label, Checkpoint] = field(default_factory=dict)
+    hub_id: HubId
+    #: Where its identity is: a fork archives that of its parent.
+    where: str = ""
+    signers: Signers | None = None
     routing: RoutingKey | None = None
-    parent_id: HubId | None = None
+    #: Labels copied from the parent, and the checkpoints at which the copy ends.
+    copied: Mapping[Label, Checkpoint] = field(default_factory=dict)
+    parent: "Keys | None" = None
 
     def verify_receipt(self, receipt: Receipt) -> None:
         """Check the hub's signature, if the hub's keys are known."""
-        signers = self.of(receipt.label, receipt.stream_seq)
+        signers = self.signers_of(receipt.label)
         if signers is not None:
             signers.verify(receipt)
 
     def verify_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Check the hub's signature, if the hub's keys are known."""
-        signers = self.of(checkpoint.label_curr, checkpoint.upto_seq)
-        if signers is not None:
+        """Check the hub's signature, if the hub's keys are known; a fork may sign for its parent's labels."""
+        signers = self.signers_of(checkpoint.label_curr)
+        if signers is None:
+            return
+        try:
             signers.verify(checkpoint)
+        except ProtocolError:
+            if checkpoint.label_curr not in self.copied or self.signers is None:
+                raise
+            self.signers.verify(checkpoint)
 
-    def of(self, label: Label, seq: int) -> Signers | None:
-        """Return who signs at this place; None if that is not known."""
-        end = self.copied.get(label)
-        return self.parent if end is not None and seq <= end.upto_seq else self.own
+    def signers_of(self, label: Label) -> Signers | None:
+        """Return who signs receipts of a label; None if that is not known."""
+        if label in self.copied:
+            return None if self.parent is None else self.parent.signers_of(label)
+        return self.signers
+
+    def lineage(self) -> "Iterator[Keys]":
+        """Yield this hub and those before it."""
+        yield self
+        if self.parent is not None:
+            yield from self.parent.lineage()
 
     @property
     def unknown(self) -> str:
         """Why signatures can not be checked; empty if they can."""
-        if self.own is None:
+        if self.signers is None:
             return "no hub identity"
-        return "no identity of the parent hub" if self.copied and self.parent is None else ""
+        return (
+            ""
+            if all(keys.signers is not None for keys in self.lineage())
+            else "no identity of the parent hub"
+        )
 
 
 def load_keys(
-    source: Source, hub_id: HubId, given: Sequence[VerifyKey], level: Level, found: Findings
+    source: Source,
+    hub_id: HubId,
+    given: Sequence[VerifyKey],
+    level: Level,
+    found: Findings,
+    *,
+    where: str = "",
 ) -> Keys:
-    """Read the identity files of a data directory; keys given by hand take their place."""
-    keys = Keys()
-    own = _identity(source, "", given, level, found)
-    if own is not None:
-        keys.own = Signers(own)
-        keys.routing = own.routing_key
-        if own.hub_id != hub_id:
-            found.add(
-                Finding(layout.STORE, None, Reason.HUB_ID, "hub_id is not the one of hub-identity.cbor")
-            )
-    fork = _fork(source, found)
+    """Read the identity files of a hub and of those before it; keys given by hand take their place."""
+    keys = Keys(hub_id, where)
+    identity = _identity(source, where, given, level, found)
+    if identity is not None:
+        keys.signers = Signers(identity)
+        keys.routing = identity.routing_key
+        if identity.hub_id != hub_id:
+            path = where.removesuffix(ARCHIVE) + layout.FORK if where else layout.STORE
+            detail = f"hub_id is not the one of {where}{IDENTITY}"
+            found.add(Finding(path, None, Reason.HUB_ID, detail))
+    if given:
+        keys.signers = Signers(None, given)
+    fork = _fork(source, where, None if identity is None else identity.parent, found)
     if fork is not None:
         keys.copied = {item.label_curr: item for item in fork.checkpoints}
-        keys.parent_id = fork.parent_hub_id
-        parent = _identity(source, ARCHIVE, given, level, found)
-        if parent is not None:
-            keys.parent = Signers(parent)
-            if parent.hub_id != fork.parent_hub_id:
-                text = "parent_hub_id is not the one of archive/hub-identity.cbor"
-                found.add(Finding(layout.FORK, None, Reason.HUB_ID, text))
-    if given:
-        keys.own = keys.parent = Signers(None, given)
-    if level == Level.FULL:
-        _verify_copied(keys, found)
+        keys.parent = load_keys(source, fork.parent_hub_id, given, level, found, where=where + ARCHIVE)
+        if level == Level.FULL:
+            _verify_copied(keys, found)
     return keys
 
 
@@ -119,27 +138,36 @@ def _verify_copied(keys: Keys, found: Findings) -> None:
         try:
             keys.verify_checkpoint(checkpoint)
         except ProtocolError as error:
-            found.add(refused(layout.FORK, 0, error).finding)
+            found.add(refused(keys.where + layout.FORK, 0, error).finding)
 
 
-def reserved_labels(hub_ids: Sequence[HubId]) -> dict[Label, layout.Domain]:
-    """Return the labels that are not of messages, and where their logs are."""
-    made: dict[Label, layout.Domain] = {}
-    for hub_id in hub_ids:
-        made[labels.authorize_label(hub_id)] = layout.Domain.AUTHORIZE
-        made[labels.control_label(hub_id)] = layout.Domain.CONTROL
-    return made
-
-
-def _fork(source: Source, found: Findings) -> ForkRecord | None:
+def _fork(source: Source, where: str, named: ForkParent | None, found: Findings) -> ForkRecord | None:
+    """Read what a hub was forked from; it must be what the hub's identity names, if that names any."""
+    path = where + layout.FORK
     try:
-        data = source.read_if_there(layout.FORK)
-        return None if data is None else ForkRecord.decode(data)
+        data = source.read_if_there(path)
+        if data is None:
+            if named is not None:
+                raise wrong(path, None, Reason.MISSING, f"{where}{IDENTITY} names it")
+            return None
+        fork = ForkRecord.decode(data)
     except ProtocolError as error:
-        found.add(refused(layout.FORK, 0, error).finding)
+        found.add(refused(path, 0, error).finding)
+        return None
     except FoundError as error:
         found.add(error.finding)
-    return None
+        return None
+    if named is not None and (named.hub_id, named.fork_hash) != (fork.parent_hub_id, fork.fork_hash):
+        found.add(Finding(path, 0, Reason.HUB_ID, f"not the fork that {where}{IDENTITY} names"))
+    return fork
+
+
+def reserved_labels(hub_id: HubId) -> dict[Label, layout.Domain]:
+    """Return the labels that are not of messages, and where their logs are."""
+    return {
+        labels.authorize_label(hub_id): layout.Domain.AUTHORIZE,
+        labels.control_label(hub_id): layout.Domain.CONTROL,
+    }
 
 
 def _identity(

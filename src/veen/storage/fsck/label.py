@@ -88,9 +88,10 @@ class LabelCheck(LabelWalk):
             if upto > head:
                 detail = f"checkpoint of entry {upto}, the log ends with entry {head}"
                 self.found.add(Finding(kept.path, kept.offset, Reason.GAP, detail))
-        if self.copied is not None and self.copied.upto_seq > head:
-            detail = f"the log ends with entry {head}, {layout.FORK} names entry {self.copied.upto_seq}"
-            self.found.add(Finding(self.next_chunk, None, Reason.MISSING, detail))
+        if self.copied is not None and self.copied.upto_seq != head:
+            reason = Reason.MISSING if self.copied.upto_seq > head else Reason.UNEXPECTED
+            detail = f"the log ends with entry {head}, {layout.FORK} has it up to {self.copied.upto_seq}"
+            self.found.add(Finding(self.next_chunk, None, reason, detail))
         lone = files.peaks.keys() - files.checkpoints.keys() - self.asked_for.keys() - self.unfinished
         for upto in sorted(lone):
             if upto <= head:
@@ -114,7 +115,7 @@ class LabelCheck(LabelWalk):
         nodes.finish()
         path = self.files.nodes
         if path is None:
-            if needed:
+            if needed and not self.context.archived:
                 name = layout.nodes(self.files.domain, self.files.label)
                 self.found.add(Finding(name, None, Reason.MISSING, "the node store is missing", derived=True))
             return

@@ -83,6 +83,11 @@ class Directory:
     unknown: list[str] = field(default_factory=list)
 
 
+def read_label(source: Source, domain: Domain, label: Label) -> LabelFiles:
+    """List the files of one label."""
+    return read_directory(source, domain).labels.get(label) or LabelFiles(domain, label)
+
+
 def read_directory(source: Source, domain: Domain) -> Directory:
     """List a chunk directory."""
     found = Directory()

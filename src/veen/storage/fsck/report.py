@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from typing import Final
 
@@ -124,12 +124,13 @@ class Findings:
         if len(self.kept) < MOST_KEPT:
             self.kept.append(finding)
 
-    def absorb(self, other: "Findings") -> None:
-        """Take those of another part of the check."""
+    def absorb(self, other: "Findings", where: str = "") -> None:
+        """Take those of another part of the check, whose paths are relative to ``where``."""
         self.total += other.total
         self.damages += other.damages
         self.reasons += other.reasons
-        self.kept += other.kept[: MOST_KEPT - len(self.kept)]
+        kept = other.kept[: MOST_KEPT - len(self.kept)]
+        self.kept += [replace(item, path=where + item.path) for item in kept] if where else kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

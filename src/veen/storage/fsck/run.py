@@ -1,19 +1,20 @@
 """The whole check: store, keys and journal first, then one label after the other, then what is derived."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from veen.core import layout
 from veen.core.datadir import StoreRecord
 from veen.core.errors import ProtocolError
 from veen.core.layout import Domain
-from veen.core.types import Label, VerifyKey
+from veen.core.types import Label, RoutingKey, VerifyKey
 from veen.storage.errors import NotAStoreError, not_found
 from veen.storage.fsck.context import Context, rules_of, widest_limits
 from veen.storage.fsck.journal import Journal, read_journal
 from veen.storage.fsck.keys import Keys, load_keys, reserved_labels
 from veen.storage.fsck.label import LabelCheck, LabelFacts
-from veen.storage.fsck.listing import Directory, LabelFiles, read_directory
+from veen.storage.fsck.listing import Directory, LabelFiles, read_directory, read_label
 from veen.storage.fsck.report import (
     MOST_KEPT,
     Finding,
@@ -24,6 +25,7 @@ from veen.storage.fsck.report import (
     Reason,
     Report,
     refused,
+    wrong,
 )
 from veen.storage.fsck.sequences import CheckpointsCheck, ReceiptsCheck
 from veen.storage.fsck.source import Files, Source
@@ -72,7 +74,8 @@ class _Check:
         self._directories: dict[Domain, Directory] = {}
         self._reports: list[LabelReport] = []
         self._facts: dict[Label, LabelFacts] = {}
-        self._keys = Keys()
+        self._no_hub_keys = "no store record"
+        self._routing: RoutingKey | None = None
         self._rechecks = _RECHECKS
 
     def _advance(self, count: int) -> None:
@@ -95,7 +98,7 @@ class _Check:
             reasons=frozenset(self._found.reasons),
             notes=tuple(self._notes[:MOST_KEPT]),
             labels=tuple(self._reports),
-            no_hub_keys=self._keys.unknown,
+            no_hub_keys=self._no_hub_keys,
             lock=self._lock(),
         )
 
@@ -103,16 +106,9 @@ class _Check:
         # What is read first may be older than what is read later, never newer: sizes of the derived files,
         # then the journal, then the chunks that a running hub moves the journal's entries to.
         sizes = {path: self._source.size(path) or 0 for path in (layout.RECEIPTS, layout.CHECKPOINTS)}
-        self._keys = load_keys(self._source, store.hub_id, self._hub_keys, self._level, self._found)
-        hub_ids = [store.hub_id, *(() if self._keys.parent_id is None else (self._keys.parent_id,))]
-        context = Context(
-            source=self._source,
-            level=self._level,
-            limits=widest_limits(store),
-            rules=rules_of(store),
-            keys=self._keys,
-            reserved=reserved_labels(hub_ids),
-        )
+        keys = load_keys(self._source, store.hub_id, self._hub_keys, self._level, self._found)
+        self._no_hub_keys, self._routing = keys.unknown, keys.routing
+        context = self._context(self._source, store, keys)
         context.journal = self._journal()
         self._list(context)
         if self._show is not None:
@@ -121,6 +117,8 @@ class _Check:
         for domain, label in self._labels(context):
             self._label(context, domain, label)
         self._copied_labels(context)
+        for ancestor in list(keys.lineage())[1:]:
+            self._archive(ancestor)
         if self._level >= Level.ROOTS:
             self._derived(context, sizes)
         # The journal may have been read again; what is wrong with it comes before what follows from that.
@@ -129,6 +127,17 @@ class _Check:
         before.absorb(self._found)
         self._found = before
         self._notes[:0] = context.journal.notes
+
+    def _context(self, source: Source, store: StoreRecord, keys: Keys) -> Context:
+        return Context(
+            source=source,
+            level=self._level,
+            limits=widest_limits(store),
+            rules=rules_of(store),
+            keys=keys,
+            reserved=reserved_labels(store.hub_id),
+            archived=bool(keys.where),
+        )
 
     # --- the parts ------------------------------------------------------------------------------------------
 
@@ -161,7 +170,7 @@ class _Check:
         for _ in range(_ATTEMPTS):
             before = journal.finding
             try:
-                journal = read_journal(self._source, self._level, self._keys.routing)
+                journal = read_journal(self._source, self._level, self._routing)
             except FileNotFoundError as error:
                 journal = Journal(notes=[f"{error.filename}: a hub at work deletes it too fast; not checked"])
                 continue
@@ -219,7 +228,7 @@ class _Check:
 
     def _one_label(self, context: Context, domain: Domain, label: Label) -> LabelCheck:
         files = self._directories[domain].labels.get(label) or LabelFiles(domain, label)
-        made = LabelCheck(context, files, lambda: self._look_again(context, domain, label))
+        made = LabelCheck(context, files, partial(self._look_again, context, domain, label))
         try:
             made.check()
         except FileNotFoundError as error:
@@ -240,6 +249,38 @@ class _Check:
                 path = layout.open_chunk(context.reserved.get(label, Domain.DATA), label, 1)
                 self._found.add(Finding(path, None, Reason.MISSING, f"{layout.FORK} names this label"))
 
+    def _archive(self, keys: Keys) -> None:
+        """Check the reserved logs of a hub that this one was forked from."""
+        source = self._source.below(keys.where)
+        if self._only is not None or not source.names(""):
+            return
+        path = keys.where + layout.STORE
+        try:
+            data = self._source.read_if_there(path)
+            if data is None:
+                raise wrong(path, None, Reason.MISSING, "the fork's parent had it")
+            store = StoreRecord.decode(data)
+        except ProtocolError as error:
+            self._found.add(refused(path, 0, error).finding)
+            return
+        except FoundError as error:
+            self._found.add(error.finding)
+            return
+        if store.hub_id != keys.hub_id:
+            self._found.add(Finding(path, 0, Reason.HUB_ID, "hub_id is not the one of the parent"))
+        context = self._context(source, store, keys)
+        for domain in (Domain.AUTHORIZE, Domain.CONTROL):
+            for label, files in sorted(read_directory(source, domain).labels.items()):
+                made = LabelCheck(context, files, partial(read_label, source, domain, label))
+                made.check()
+                self._found.absorb(made.found, keys.where)
+                self._notes += [keys.where + note for note in made.notes]
+                if context.reserved.get(label) is not domain:
+                    detail = f"{label.hex()} is not a label of {domain}/"
+                    path = keys.where + files.some_path
+                    self._found.add(Finding(path, None, Reason.UNEXPECTED, detail))
+                self._reports.append(_report(made, self._level, keys.where))
+
     def _derived(self, context: Context, sizes: dict[str, int]) -> None:
         for kind in (ReceiptsCheck, CheckpointsCheck):
             partial, size = self._only is not None, self._source.size(kind.path)
@@ -252,11 +293,11 @@ class _Check:
             self._notes += made.notes
 
 
-def _report(made: LabelCheck, level: Level) -> LabelReport:
+def _report(made: LabelCheck, level: Level, where: str = "") -> LabelReport:
     log, files = made.log, made.files
     followed = level >= Level.FULL and log.whole and not made.broken
     return LabelReport(
-        domain=str(files.domain),
+        domain=where + files.domain,
         label=files.label,
         ok=not made.found.total,
         head_seq=log.seq,

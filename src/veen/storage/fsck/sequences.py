@@ -93,9 +93,9 @@ class _SequenceCheck:
         else:
             self.found.add(stopped)
 
-    def _is_genuine(self, signed: Receipt | Checkpoint, label: Label, seq: int) -> bool:
+    def _is_genuine(self, signed: Receipt | Checkpoint, label: Label) -> bool:
         """Tell whether the hub has signed this, as far as its keys are known."""
-        signers = self._context.keys.of(label, seq)
+        signers = self._context.keys.signers_of(label)
         try:
             if signers is not None:
                 signers.verify(signed)
@@ -149,7 +149,7 @@ class ReceiptsCheck(_SequenceCheck):
             self._beyond(offset, receipt, facts)
             return
         if seq <= facts.pruned_to:
-            if self._context.level >= Level.FULL and not self._is_genuine(receipt, label, seq):
+            if self._context.level >= Level.FULL and not self._is_genuine(receipt, label):
                 raise self._stale(offset, "the receipt of a pruned entry is not signed by the hub")
         elif seq <= facts.settled:
             hashed = chain(hashed, receipt.encode())
@@ -176,7 +176,7 @@ class ReceiptsCheck(_SequenceCheck):
         if offset >= self._size_before:
             return
         label, seq = receipt.label, receipt.stream_seq
-        if not self._is_genuine(receipt, label, seq):
+        if not self._is_genuine(receipt, label):
             raise self._stale(offset, "a receipt that the hub has not signed, of an entry that is not there")
         self._lost.add(label)
         path = layout.open_chunk(Domain.DATA, label, 1) if facts is None else facts.next_chunk
@@ -249,7 +249,7 @@ class CheckpointsCheck(_SequenceCheck):
             return
         if facts is not None and upto in facts.unfinished:
             raise self._stale(offset, f"checkpoint {upto} has no file yet")
-        if not self._is_genuine(checkpoint, label, upto):
+        if not self._is_genuine(checkpoint, label):
             raise self._stale(offset, "a checkpoint that the hub has not signed, and that has no file")
         path = layout.checkpoint(Domain.DATA, label, upto)
         self.found.add(Finding(path, None, Reason.MISSING, f"{self.path} at byte {offset} has it"))

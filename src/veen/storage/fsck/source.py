@@ -27,16 +27,27 @@ Progress = Callable[[int], None]
 class Source:
     """Reads files, counts bytes, and tells a file that is gone from one that can not be read."""
 
-    def __init__(self, files: Files, progress: Progress | None) -> None:
+    def __init__(self, files: Files, progress: Progress | None, where: str = "") -> None:
         self._files = files
         self._progress = progress
-        self.names = files.names
-        self.size = files.size
+        self._where = where
+
+    def below(self, where: str) -> "Source":
+        """Return a directory below this one as if it were a data directory of its own."""
+        return Source(self._files, self._progress, self._where + where)
+
+    def names(self, directory: str) -> list[str]:
+        """Return the names of the files in a directory, sorted; none if it does not exist."""
+        return self._files.names((self._where + directory).rstrip("/"))
+
+    def size(self, path: str) -> int | None:
+        """Return the size of a file, or None if there is no such file."""
+        return self._files.size(self._where + path)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return bytes; a file that is gone stays FileNotFoundError, as a running hub may have moved it."""
         try:
-            data = self._files.read(path, offset, length)
+            data = self._files.read(self._where + path, offset, length)
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, "gone", path) from error
         except PermissionError:  # says nothing about the file

@@ -316,7 +316,7 @@ class LabelWalk:
         for path, name in wanted:
             if path is not None:
                 self.claimed.add(path)
-            elif chunk.sealed:  # as long as the chunk is not, nothing beside it is expected either
+            elif chunk.sealed and not self.context.archived:  # beside an open chunk nothing is expected
                 finding = missing(name, "a sealed chunk has it beside it").finding
                 self._report(finding, unfinished=unfinished)
         summary = wanted[0][0]
@@ -351,7 +351,7 @@ class LabelWalk:
             if peaks_path is not None:
                 self.claimed.add(peaks_path)
                 check_peaks(context, peaks_path, seq, peaks)
-            elif checkpoint_path is not None and (not self.ends or self.ends[-1][1] != seq):
+            elif checkpoint_path is not None and not context.archived and not self._ends_at(seq):
                 raise missing(layout.peaks(files.domain, files.label, seq), "its checkpoint is there")
         except FoundError as error:
             found.append(error.finding)
@@ -366,6 +366,9 @@ class LabelWalk:
                 self._report(finding, unfinished=True)
             return []
         return found
+
+    def _ends_at(self, seq: int) -> bool:
+        return bool(self.ends) and self.ends[-1][1] == seq
 
     def _commitment(self, checkpoint: Checkpoint, path: str, offset: int, root: NodeHash | None) -> None:
         try:
