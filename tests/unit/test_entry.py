@@ -305,3 +305,7 @@ def test_the_largest_frame_around_a_message_has_270_bytes() -> None:
         hub_ts=2**64 - 1,
     )
     assert len(Entry(MSG, largest).encode()) - len(MSG) == 270
+
+
+def test_an_entry_knows_how_long_it_is() -> None:
+    assert GOOD.entry_len == len(DATA)
