@@ -72,9 +72,15 @@ class Flush:
         """Move one tail and release its segment. ``clean`` sets the index's mark, if given."""
         with self._index.view() as view:
             meta = view.meta()
-            plan = self._plan(tail, view, meta)
-            if redo:
-                self._cut_back(plan)
+            plan = None if meta.journal > tail.segment else self._plan(tail, view, meta)
+        if plan is not None:  # else an earlier attempt got as far as the index
+            self._carry_out(plan, tail, meta, redo=redo, clean=clean)
+        self._fs.unlink(layout.journal(tail.segment))
+        self._fs.sync_dir(layout.STATE_DIR)
+
+    def _carry_out(self, plan: _Plan, tail: Tail, meta: Meta, *, redo: bool, clean: bool | None) -> None:
+        if redo:
+            self._cut_back(plan)
         self._fs.write_all(plan.writes)
         replace_files(self._fs, plan.files)
         for old, new in plan.renames:
@@ -84,8 +90,6 @@ class Flush:
         self._index.add_leaves(leaf for growth in plan.growths for leaf in growth.leaves)
         with self._index.change() as changes:
             self._record(plan, tail, meta, changes, clean)
-        self._fs.unlink(layout.journal(tail.segment))
-        self._fs.sync_dir(layout.STATE_DIR)
 
     def _plan(self, tail: Tail, view: Snapshot, meta: Meta) -> _Plan:
         plan = _Plan()

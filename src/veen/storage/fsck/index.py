@@ -11,24 +11,20 @@ from veen.storage.fsck.listing import LabelFiles
 from veen.storage.fsck.report import Finding, Reason
 
 
-def check_index(
-    context: Context, files: LabelFiles, ends: list[tuple[int, int]]
-) -> tuple[Finding | None, str | None]:
-    """Return the first wrong thing in an index, and a note if it is only older than the newest checkpoint."""
+def check_index(context: Context, files: LabelFiles, ends: list[tuple[int, int]]) -> Finding | None:
+    """Return the first wrong thing in an index; that it lacks newer checkpoints is none."""
     path = files.index
     assert path is not None
     try:
         index = CheckpointIndex.decode(context.source.read(path))
     except ProtocolError as error:
-        return Finding(path, 0, error.detail, error.message, derived=True), None
+        return Finding(path, 0, error.detail, error.message, derived=True)
     for upto, item in index.checkpoints.items():
         mistake = _mistake(context, files, ends, upto, item)
         if mistake is not None:
             text = f"checkpoint {upto}: {mistake}"
-            return Finding(path, 0, Reason.CHECKPOINT_INDEX, text, derived=True), None
-    if files.checkpoints.keys() - index.checkpoints.keys():
-        return None, f"{path}: older than the newest checkpoint; written anew on the next clean stop"
-    return None, None
+            return Finding(path, 0, Reason.CHECKPOINT_INDEX, text, derived=True)
+    return None
 
 
 def _mistake(

@@ -62,11 +62,9 @@ class LabelCheck(LabelWalk):
         if self.context.level >= Level.ROOTS:
             self._check_nodes()
             if self.files.index is not None and self.log.whole:
-                finding, note = check_index(self.context, self.files, self.ends)
+                finding = check_index(self.context, self.files, self.ends)
                 if finding is not None:
                     self.found.add(finding)
-                if note is not None:
-                    self.notes.append(note)
 
     def _leftovers(self) -> None:
         """Report files beside chunks and checkpoints for entries that are not there."""

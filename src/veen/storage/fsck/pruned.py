@@ -11,11 +11,11 @@ from veen.storage.fsck.context import Context
 from veen.storage.fsck.listing import LabelFiles
 from veen.storage.fsck.log import Chunk, LabelLog
 from veen.storage.fsck.nodes import NodeStore
-from veen.storage.fsck.report import Level, Reason, wrong
+from veen.storage.fsck.report import Finding, Level, Reason, wrong
 from veen.storage.fsck.sidecars import check_checkpoint, missing, read_peaks, read_summary, read_tombstone
 
-#: Checks the checkpoint and peaks files of an entry.
-CheckPoint = Callable[[int, Peaks], None]
+#: Returns what is wrong with the checkpoint and peaks files of an entry.
+CheckPoint = Callable[[int, Peaks], list[Finding]]
 
 
 def check_pruned(context: Context, files: LabelFiles, log: LabelLog, claimed: set[str]) -> Chunk | None:
@@ -85,13 +85,15 @@ def _follow(context: Context, domain: Domain, log: LabelLog, made: Tombstone, pa
 
 def check_pruned_nodes(
     context: Context, files: LabelFiles, log: LabelLog, nodes: NodeStore, point: CheckPoint
-) -> None:
+) -> list[Finding]:
     """Check the nodes of the pruned range among themselves, and that they lead to its peaks.
 
-    Nothing can rebuild them: the leaves are in no other file any more.
+    Nothing can rebuild them: the leaves are in no other file any more. When they are right, they tell what
+    is wrong with checkpoints inside of the range; that is returned.
     """
+    found: list[Finding] = []
     if not log.seq or context.level < Level.ROOTS:
-        return
+        return found
     path = files.nodes
     if path is None:
         raise missing(layout.nodes(files.domain, files.label), "the nodes of pruned chunks stay")
@@ -102,7 +104,8 @@ def check_pruned_nodes(
         peaks, made = peaks.grow(stored[:HASH_BYTES])
         if b"".join(made) != stored:
             raise wrong(path, offset, Reason.NODES, "a node is not the hash of the two below it")
-        point(peaks.size, peaks)
+        found += point(peaks.size, peaks)
     if peaks != log.peaks:
         raise wrong(path, 0, Reason.NODES, "the nodes do not lead to the peaks of the pruned chunks")
     nodes.skip_to(log.seq)
+    return found

@@ -92,7 +92,8 @@ class LabelWalk:
         self.ends = sorted(files.tombstones)
         try:
             self.chunk = check_pruned(self.context, files, self.log, self.claimed)
-            check_pruned_nodes(self.context, files, self.log, self.nodes, self._pruned_point)
+            for finding in check_pruned_nodes(self.context, files, self.log, self.nodes, self._pruned_point):
+                self.found.add(finding)
         except FoundError as error:
             self.found.add(error.finding)
             self._resume(self.pruned_to)
@@ -100,10 +101,8 @@ class LabelWalk:
             self.notes.append(f"{file.path}: still there although it is pruned; can be deleted")
             files.chunks.remove(file)
 
-    def _pruned_point(self, seq: int, peaks: Peaks) -> None:
-        if seq in self._points:
-            for finding in self._wrong_at(seq, peaks, peaks.root):
-                self._report(finding, unfinished=False)
+    def _pruned_point(self, seq: int, peaks: Peaks) -> list[Finding]:
+        return self._wrong_at(seq, peaks, peaks.root) if seq in self._points else []
 
     # --- chunk files ----------------------------------------------------------------------------------------
 
