@@ -33,12 +33,21 @@ def create_store(
     with index.change() as changes:
         changes.put_meta(Meta())
     index.close()
-    # Here, and not when something is first added: a name that a failed sync loses is not made again later.
-    fs.write_all([Write(path, 0, b"") for path in (layout.RECEIPTS, layout.CHECKPOINTS)])
     registry = Registry.of(limits, compression=compression)
     store = StoreRecord(hub_id=hub_id, registries=(registry,), epoch_secs=epoch_secs)
-    replace_file(fs, layout.STORE, store.encode())
+    make_certain(fs, store)
     return store
+
+
+def make_certain(fs: Filesystem, store: StoreRecord) -> None:
+    """Write store.cbor, and the derived files beside it if they are missing; all names are durable then.
+
+    Whoever is going to acknowledge entries does this first. That the files can be seen does not mean that
+    they will stay: their writer may have ended before the last sync, or that sync may have failed.
+    """
+    missing = [path for path in (layout.RECEIPTS, layout.CHECKPOINTS) if fs.size(path) is None]
+    fs.write_all([Write(path, 0, b"") for path in missing])
+    replace_file(fs, layout.STORE, store.encode())
 
 
 def open_store(fs: Filesystem) -> StoreRecord:

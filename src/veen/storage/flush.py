@@ -36,6 +36,10 @@ from veen.storage.tail import Tail
 SignCheckpoint = Callable[[Label, int, NodeHash, StreamEpoch | None], Checkpoint]
 
 
+#: Files that a repair can make anew.
+_DERIVED = (".mmr", ".cborseq")
+
+
 @dataclass(slots=True)
 class _Plan:
     """What a flush is going to do, before it does anything."""
@@ -216,7 +220,9 @@ class Flush:
         for write in plan.writes:
             actual = self._fs.size(write.path) or 0
             if actual < write.offset:
-                raise DamagedError(write.path, actual, f"file is shorter than the {write.offset} bytes known")
+                derived = write.path.endswith(_DERIVED)
+                refusal = StaleIndexError if derived else DamagedError
+                raise refusal(write.path, actual, f"file is shorter than the {write.offset} bytes known")
             if actual > write.offset + len(write.data):
                 raise StaleIndexError(
                     write.path, write.offset, "file is longer than index and journal together say"

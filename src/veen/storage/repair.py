@@ -18,7 +18,7 @@ from veen.core.layout import Domain
 from veen.core.limits import EPOCH_PROBE
 from veen.core.types import Label, StreamId
 from veen.storage import journal
-from veen.storage.directory import open_store, reading_limits, take_lock
+from veen.storage.directory import make_certain, open_store, reading_limits, take_lock
 from veen.storage.durable import read_file
 from veen.storage.errors import DamagedError
 from veen.storage.fs import Filesystem
@@ -46,10 +46,13 @@ class Repaired:
 
 def repair(fs: Filesystem, *, owner: str, progress: Progress = lambda _: None) -> Repaired:
     """Make all derived files of a directory anew; takes the writer's lock."""
-    store = open_store(fs)
+    open_store(fs)
     held = take_lock(fs, owner)
     try:
-        return rebuild(fs, store, progress)
+        store = open_store(fs)
+        done = rebuild(fs, store, progress)
+        make_certain(fs, store)
+        return done
     finally:
         held.release()
 

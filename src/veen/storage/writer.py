@@ -26,7 +26,14 @@ from veen.core.limits import Limits
 from veen.core.types import AuthRef, Label, RandomBytes, VerifyKey
 from veen.storage import edge
 from veen.storage.batch import Batch
-from veen.storage.directory import domains_of, open_store, reading_limits, reserved_labels, take_lock
+from veen.storage.directory import (
+    domains_of,
+    make_certain,
+    open_store,
+    reading_limits,
+    reserved_labels,
+    take_lock,
+)
 from veen.storage.errors import DamagedError, FullError, StoppedError, not_found
 from veen.storage.flush import Flush, SignCheckpoint
 from veen.storage.fs import Filesystem, Held
@@ -121,13 +128,15 @@ class Writer:
 
         ``limits``, if given, must be those of the directory.
         """
-        store = open_store(fs)
-        if limits is not None:
-            require_limits(store, limits)
+        open_store(fs)  # before the lock: nothing is made in a place that is not a data directory
         held = take_lock(fs, owner)
         index = None
         try:
+            store = open_store(fs)
+            if limits is not None:
+                require_limits(store, limits)
             index = Index.open(fs)
+            make_certain(fs, store)
             writer = cls(
                 fs,
                 held,
