@@ -4,6 +4,7 @@ from typing import Protocol
 
 from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.layout import Domain
+from veen.core.limits import Limits
 from veen.core.receipt import Receipt
 from veen.core.types import AuthRef, Label, VerifyKey
 from veen.storage.journal import Binding
@@ -30,6 +31,10 @@ class Behind(Protocol):
     @property
     def floor_ts(self) -> int:
         """The lowest hub_ts that the next entry may have."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits in force."""
 
 
 class Batch:
@@ -64,9 +69,16 @@ class Batch:
 
     def append(self, record: Record, sign: SignReceipt) -> Receipt:
         """Place a record at the end of its label and return its receipt: not to be sent before the commit."""
-        if (record.client_id is not None) != (self._behind.domain_of(record.label) is Domain.DATA):
+        domain = self._behind.domain_of(record.label)
+        if (record.client_id is not None) != (domain is Domain.DATA):
             raise ProtocolError(
                 Detail.VALUE, "the label belongs to another log", code=Code.FORBIDDEN, field="label"
+            )
+        limits = self._behind.limits
+        most = limits.max_cap_bytes if domain is Domain.AUTHORIZE else limits.max_msg_bytes
+        if len(record.content) > most:  # admission refuses it too; but here it would spoil the directory
+            raise ProtocolError(
+                Detail.FIELD_SIZE, f"{len(record.content)} bytes exceed {most}", max_allowed=most
             )
         staged = stage(record, self.head(record.label), sign)
         if staged.head.hub_ts < self.floor_ts:

@@ -29,10 +29,14 @@ def create_store(
     fs.make_dir("")
     for name in (*Domain, layout.STATE_DIR, layout.ANCHORS_DIR):
         fs.make_dir(name)
+    fs.make_dir(layout.INDEX)
+    fs.remove_index(layout.INDEX)  # of an attempt that failed; and so that its names are made anew
     index = Index.create(fs)
-    with index.change() as changes:
-        changes.put_meta(Meta())
-    index.close()
+    try:
+        with index.change() as changes:
+            changes.put_meta(Meta())
+    finally:
+        index.close()
     registry = Registry.of(limits, compression=compression)
     store = StoreRecord(hub_id=hub_id, registries=(registry,), epoch_secs=epoch_secs)
     make_certain(fs, store)

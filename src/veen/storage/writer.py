@@ -96,6 +96,7 @@ class Writer:
         self._random = random
         self._options = options
         self._limits = reading_limits(store)
+        self.limits = store.registries[-1].limits
         self._flush = Flush(fs, index, store, sign_checkpoint, self.domain_of)
         self._commit_lock = Lock()
         self._flush_lock = Lock()
