@@ -29,7 +29,7 @@ import lmdb
 
 from veen.core import layout
 from veen.core.types import AuthRef, Label, LeafHash, NodeHash, VerifyKey
-from veen.storage.errors import BusyError, StaleIndexError
+from veen.storage.errors import BusyError, FullError, StaleIndexError
 from veen.storage.fs import Filesystem
 from veen.storage.state import AuthRecord, ClientCursor, LabelRef, LabelState, StreamEpoch, checked, protect
 
@@ -442,6 +442,8 @@ class Index:
         except lmdb.Error as error:
             if "already open" in str(error):
                 raise BusyError("this process has the directory open already: use that reader") from error
+            if isinstance(error, lmdb.DiskError):
+                raise FullError("no space left to open the index; make space") from error
             raise StaleIndexError(layout.INDEX, None, f"the index can not be opened ({error})") from error
 
     @classmethod

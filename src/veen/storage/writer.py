@@ -129,10 +129,10 @@ class Writer:
 
         ``limits``, if given, must be those of the directory.
         """
-        open_store(fs)  # before the lock: nothing is made in a place that is not a data directory
-        held = take_lock(fs, owner)
-        index = None
+        held = index = None
         try:
+            open_store(fs)  # before the lock: nothing is made in a place that is not a data directory
+            held = take_lock(fs, owner)
             store = open_store(fs)
             if limits is not None:
                 require_limits(store, limits)
@@ -151,7 +151,8 @@ class Writer:
         except BaseException as error:
             if index is not None:
                 index.close()
-            held.release()
+            if held is not None:
+                held.release()
             if isinstance(error, OSError | lmdb.Error):
                 raise StoppedError(f"the writer can not start: {error}; check the disk") from error
             raise

@@ -1,0 +1,68 @@
+"""One flipped bit anywhere in a directory that nobody writes to: nothing is lost, or it is refused by name."""
+
+from tests.storage.machine_model import Model
+from tests.storage.machine_parts import open_at
+from tests.storage.simdisk import SimDisk, Snapshot
+from tests.storage.stores import HUB
+from veen.core import layout
+from veen.core.errors import ProtocolError
+from veen.core.layout import Kind
+from veen.core.types import RandomBytes
+from veen.storage import journal
+from veen.storage.errors import StorageError
+from veen.storage.fsck import check
+from veen.storage.reader import Reader
+
+#: Files that a reader hands out as they are: whoever gets one verifies it, and the checker finds it.
+_VERIFIED_BY_OTHERS = (Kind.CHECKPOINT, Kind.SUMMARY, Kind.PEAKS, Kind.CHECKPOINT_INDEX)
+
+
+def flip(snapshot: Snapshot, model: Model, random: RandomBytes, *, choice: int, place: int, bit: int) -> None:
+    """Flip a bit in a copy of the disk, and try everything."""
+    with SimDisk.from_snapshot(snapshot) as disk:
+        files = {path: data for path, data in disk.files().items() if data and path != layout.LOCK}
+        path = sorted(files)[choice % len(files)]
+        at = place % len(files[path])
+        disk.flip(path, at, bit)
+        named = {finding.path for finding in check(disk.filesystem(), hub_keys=[HUB.public_key]).findings}
+        try:
+            _use(disk, model, random)
+        except StorageError as error:
+            assert path in str(error) or _may_blame_another(path), f"{path} at {at}: {error}"
+        except (AssertionError, ProtocolError) as error:
+            excused = path in named and _kind(path) in _VERIFIED_BY_OTHERS
+            if not (excused or _looks_torn(path, files[path], at)):
+                error.add_note(f"after bit {bit} of byte {at} of {path} flipped; the checker names {named}")
+                raise
+
+
+def _use(disk: SimDisk, model: Model, random: RandomBytes) -> None:
+    reader = Reader.open(disk.filesystem())
+    try:
+        model.fits(reader)
+    finally:
+        reader.close()
+    writer = open_at(disk.filesystem(), random)
+    try:
+        model.fits(writer.reader)
+    finally:
+        writer.abandon()
+
+
+def _kind(path: str) -> Kind | None:
+    parsed = layout.parse(path.rpartition("/")[2])
+    return None if parsed is None else parsed.kind
+
+
+def _looks_torn(path: str, before: bytes, at: int) -> bool:
+    """Tell whether this is the one damage that nobody can see: a last batch without its ``committed``."""
+    number = layout.parse_journal(path.rpartition("/")[2])
+    if number is None:
+        return False
+    read = journal.parse(before, number)
+    return bool(read.records) and at >= read.records[-1].position and read.valid_bytes == read.records[-1].end
+
+
+def _may_blame_another(path: str) -> bool:
+    """Tell whether other files can look wrong because of this one, which has no checksum of its own."""
+    return path == layout.STORE

@@ -1,0 +1,345 @@
+"""What must hold after anything has happened to the disk: the check of every sweep over the engine.
+
+The order of one check: the checker looks at the directory as the fault has left it, and must not call
+anything damaged; readers see everything acknowledged; a writer starts, and has everything acknowledged and
+nothing invented; it takes more entries and stops; the checker finds nothing at all. The next round, behind
+another power loss, must find exactly what this one has left.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.storage.promises import BOUND, Frames, Place, Promises, Session
+from tests.storage.sim_loss import KEEP_ALL, LOSE_ALL
+from tests.storage.sim_plan import Fault
+from tests.storage.sim_state import FrozenInode, FrozenPlatter
+from tests.storage.sim_sweep import Aftermath, Case, Report, sweep
+from tests.storage.simdisk import SimFilesystem, Snapshot
+from tests.storage.stores import AUTHORIZE, CONTROL, HUB, A, B
+from veen.core import ed25519, layout
+from veen.core.captoken import CapToken
+from veen.core.entry import Entry
+from veen.core.msg import Msg
+from veen.core.types import AuthRef, Label, VerifyKey
+from veen.storage import fsck
+from veen.storage.errors import DamagedError
+from veen.storage.fsck import Report as Verdict
+from veen.storage.fsck.source import Files
+from veen.storage.reader import Reader
+from veen.storage.repair import repair
+from veen.storage.state import AuthRecord, ClientCursor
+from veen.storage.writer import Writer
+
+#: How many random power losses are tried behind each fault.
+SEEDS: Final = int(os.environ.get("VEEN_SWEEP_SEEDS", "1"))
+AFTERMATHS: Final[tuple[Aftermath, ...]] = (
+    (None, LOSE_ALL, 2) if SEEDS == 1 else (None, LOSE_ALL, KEEP_ALL, *range(2, SEEDS + 2))
+)
+
+#: In the place of what one round leaves for the next: this was checked before.
+_KNOWN: Final = object()
+
+
+#: A signature that verifies does so each time.
+_verify: Final = cache(ed25519.verify)
+
+
+def checked(fs: Files) -> Verdict:
+    """Return what the independent checker says."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ed25519, "verify", _verify)
+        return fsck.check(fs, hub_keys=[HUB.public_key])
+
+
+def shown(report: Verdict) -> str:
+    """Return a report in short."""
+    return "; ".join(map(str, (*report.findings, *report.notes)))
+
+
+# --- what the log says --------------------------------------------------------------------------------------
+
+
+def read_all(reader: Reader) -> Frames:
+    """Return every entry that can be read; its place, and the head of its label, must be what they say."""
+    found: Frames = {}
+    for label in reader.labels():
+        manifest = reader.manifest(label)
+        first, head = manifest.first_seq, manifest.head
+        assert reader.last_seq(label) == head.seq
+        if first > head.seq:
+            continue
+        entries = [place.entry for place in reader.entries(label, first, head.seq)]
+        assert [(item.receipt.label, item.receipt.stream_seq) for item in entries] == [
+            (label, seq) for seq in range(first, head.seq + 1)
+        ], "entries are missing or out of order"
+        last = entries[-1].receipt
+        assert (head.hub_ts, head.leaf_hash, head.root) == (last.hub_ts, last.leaf_hash, last.mmr_root)
+        found.update({(label, item.receipt.stream_seq): item.encode() for item in entries})
+    return found
+
+
+@dataclass(slots=True)
+class Facts:
+    """What follows from entries: how far clients have come, and when tokens were seen."""
+
+    clients: dict[tuple[Label, VerifyKey], ClientCursor] = field(default_factory=dict)
+    auths: dict[AuthRef, AuthRecord] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, frames: Frames) -> "Facts":
+        """Read entries, each label in its order."""
+        facts = cls()
+        for label, seq in sorted(frames):
+            facts._add(label, seq, Entry.decode(frames[label, seq])[0])
+        return facts
+
+    def _add(self, label: Label, seq: int, entry: Entry) -> None:
+        if label == CONTROL:
+            return
+        if label == AUTHORIZE:
+            self._see(CapToken.decode(entry.msg_bytes).auth_ref, entry.receipt.hub_ts, seq)
+            return
+        msg = Msg.decode(entry.msg_bytes)
+        self.clients[label, msg.client_id] = ClientCursor(msg.client_seq, msg.prev_ack)
+        if msg.auth_ref is not None:
+            self._see(msg.auth_ref, entry.receipt.hub_ts, 0)
+
+    def _see(self, auth_ref: AuthRef, hub_ts: int, authorize_seq: int) -> None:
+        known = self.auths.get(auth_ref, AuthRecord(hub_ts, authorize_seq))
+        first = authorize_seq if not known.authorize_seq else known.authorize_seq
+        self.auths[auth_ref] = AuthRecord(min(known.issued_at, hub_ts), first)
+
+    def compare(self, writer: Writer) -> None:
+        """Check that the writer says the same."""
+        for (label, client), cursor in self.clients.items():
+            assert writer.client(label, client) == cursor, "a client is elsewhere than its entries"
+        for auth_ref, record in self.auths.items():
+            assert writer.auth(auth_ref) == record, "a token was seen at another time"
+
+
+# --- what was promised --------------------------------------------------------------------------------------
+
+
+def check_promises(writer: Writer, kept: Promises) -> Frames:
+    """Check all that was promised against a writer that has just started; return what is there."""
+    reader = writer.reader
+    present = read_all(reader)
+    firsts = {label: reader.manifest(label).first_seq for label in reader.labels()}
+    for label, first in firsts.items():
+        assert kept.pruned.get(label, 0) < first <= kept.to_prune.get(label, 0) + 1, "pruned wrongly"
+    gone: Frames = {}
+    for (label, seq), frame in kept.acked.items():
+        assert label in firsts, "a label with acknowledged entries is gone"
+        if seq < firsts[label]:
+            gone[label, seq] = frame
+        else:
+            assert present.get((label, seq)) == frame, "an acknowledged entry is gone"
+    for frame in present.values():
+        assert frame in kept.offered, "an entry that nobody handed in"
+    for label in firsts:
+        assert writer.head(label) == reader.head(label)
+    Facts.of(gone | present).compare(writer)
+    _check_proofs(reader, kept.acked.values())
+    check_checkpoints(reader, kept.checkpoints)
+    for label, stream in kept.bindings.items():
+        assert reader.binding(label) == stream, "a binding is gone"
+        assert reader.label_of(stream) == label, "a binding is gone"
+    return present
+
+
+def _check_proofs(reader: Reader, frames: Iterable[bytes]) -> None:
+    for frame in frames:
+        receipt = Entry.decode(frame)[0].receipt
+        label, seq, leaf = receipt.label, receipt.stream_seq, receipt.leaf_hash
+        assert reader.find(leaf) == (label, seq), "a message is not found by its id"
+        reader.prove(label, seq).verify(receipt.mmr_root, leaf, stream_seq=seq)
+        if seq == 1:
+            head = reader.head(label)
+            assert head is not None
+            reader.prove(label, 1, head.seq).verify(head.root, leaf, stream_seq=1, mmr_size=head.seq)
+
+
+def check_checkpoints(reader: Reader, checkpoints: dict[Place, bytes]) -> None:
+    """Check that everybody still gets the checkpoints that somebody got."""
+    for (label, upto), stored in checkpoints.items():
+        found = reader.checkpoint(label, upto)
+        assert found is not None, "a checkpoint is gone"
+        assert found.encode() == stored, "a checkpoint has changed"
+        listed = [item.upto_seq for item in reader.checkpoints(label, upto, upto)]
+        assert listed == [upto], "a checkpoint is not listed"
+
+
+# --- the check of a sweep -----------------------------------------------------------------------------------
+
+
+class Oracle:
+    """Checks what a fault has left. The same state of the disk with the same promises is checked once."""
+
+    def __init__(self, may_refuse: Callable[[Case[Promises]], bool] = lambda _: False) -> None:
+        self._may_refuse = may_refuse
+        self._known: set[bytes] = set()
+        #: How many states were different ones, and how many of them needed a repair first.
+        self.distinct = 0
+        self.refusals = 0
+        #: How often a run has met a full disk, or has been stopped by another error.
+        self.full = 0
+        self.stopped = 0
+
+    def __call__(self, fs: SimFilesystem, case: Case[Promises]) -> None:
+        """Check one state."""
+        if case.seen == [_KNOWN]:
+            return
+        if case.round == 1:
+            self.judge(case)
+        kept = case.witness
+        for item in case.seen:
+            assert isinstance(item, Promises)
+            kept = item
+        if self._is_known(_fingerprint(fs._disk.platter.frozen(), kept)):
+            case.seen[:] = [_KNOWN]
+            return
+        self.distinct += 1
+        kept = kept.copy()
+        left = self.examine(fs, kept, case)
+        # What is the same and needs no power to stay so need not be looked at again.
+        platter = fs._disk.platter.frozen()
+        if _is_settled(platter) and self._is_known(_fingerprint(platter, kept, left)):
+            case.seen[:] = [_KNOWN]
+        else:
+            case.seen[:] = [kept]
+
+    def judge(self, case: Case[Promises]) -> None:
+        """Check what the process was told."""
+        self.full += case.witness.full
+        self.stopped += case.witness.stopped
+        if case.fault in (Fault.ENOSPC, Fault.SHORT):
+            assert case.error is None, "a full disk is survived"
+        elif case.fault in (Fault.EIO, Fault.EIO_AFTER, Fault.FAILED_SYNC):
+            assert (case.error is not None) == case.injected, "an error of the disk was passed over"
+
+    def _is_known(self, state: bytes) -> bool:
+        known = state in self._known
+        self._known.add(state)
+        return known
+
+    def examine(self, fs: SimFilesystem, kept: Promises, case: Case[Promises]) -> list[bytes]:
+        """Check a directory, and keep what may be expected from now on; return the rows of the index."""
+        report = checked(fs)
+        refusable = self._may_refuse(case)
+        assert refusable or not report.damages_total, shown(report)
+        try:
+            _read(fs, kept)
+            session = Session(fs, kept)
+        except DamagedError as refusal:
+            if not (refusable and refusal.path):
+                raise
+            self.refusals += 1
+            repair(fs, owner="a test")
+            session = Session(fs, kept)
+        registry = session.writer.store.registries[-1]
+        assert kept.registry in (None, registry), "other limits than before"
+        kept.registry = registry
+        present = check_promises(session.writer, kept)
+        assert case.round == 1 or present.keys() <= kept.acked.keys(), "a clean stop has left something else"
+        kept.acked |= present
+        for label in session.writer.reader.labels():
+            kept.pruned[label] = session.writer.reader.manifest(label).first_seq - 1
+        # Used as if nothing had happened, and left in order.
+        session.append(A, B, BOUND, client="somebody else")
+        session.flush()
+        rows = index_rows(session.writer)
+        session.close()
+        report = checked(fs)
+        assert report.ok, shown(report)
+        assert (
+            report.signatures == report.completeness == report.derived == report.integrity == fsck.report.OK
+        )
+        assert not report.journal_entries
+        return rows
+
+
+def swept(
+    scratch: Path,
+    prepare: Snapshot | Callable[[SimFilesystem], None],
+    action: Callable[[SimFilesystem, Promises], None],
+    faults: Sequence[Fault],
+    oracle: Oracle,
+    *,
+    witness: Callable[[], Promises] = Promises,
+    aftermaths: Sequence[Aftermath] = AFTERMATHS,
+    **options: Any,
+) -> Report:
+    """Sweep an action; each fault must have been met."""
+    report = sweep(
+        prepare, action, faults, oracle, witness=witness, scratch=scratch, aftermaths=aftermaths, **options
+    )
+    assert {fault for fault, _ in report.injected} == set(faults)
+    assert oracle.distinct
+    return report
+
+
+def _read(fs: SimFilesystem, kept: Promises) -> None:
+    """Read what was promised, without starting anything."""
+    reader = Reader.open(fs)
+    try:
+        kept.check_reads(reader)
+        check_checkpoints(reader, kept.checkpoints)
+    finally:
+        reader.close()
+
+
+def index_rows(writer: Writer) -> list[bytes]:
+    """Return everything that the index says, however its pages have come about."""
+    index = writer._index
+    found: list[bytes] = []
+    with index.view() as view:
+        for table in index._tables.values():
+            with view.txn.cursor(db=table) as cursor:
+                found += [bytes(part) for row in cursor.iternext(keys=True, values=True) for part in row]
+    return found
+
+
+def _is_settled(platter: FrozenPlatter) -> bool:
+    """Tell whether a power loss would change nothing that counts: who holds the lock does not."""
+    if platter.pending or platter.stalled:
+        return False
+    lock = platter.cached[layout.STATE_DIR].get("lock")
+    return not any(
+        inode.pending or inode.cached != inode.durable
+        for number, inode in platter.inodes.items()
+        if number != lock
+    )
+
+
+def _fingerprint(platter: FrozenPlatter, kept: Promises, rows: list[bytes] | None = None) -> bytes:
+    """Return a hash of everything that a check depends on; with ``rows`` instead of the index's file."""
+    inodes = {number: _inode_hash(inode, rows) for number, inode in platter.inodes.items()}
+    tables = [
+        sorted(
+            (directory, name, inodes[number])
+            for directory, names in table.items()
+            for name, number in names.items()
+        )
+        for table in (platter.cached, platter.durable)
+    ]
+    changes = [
+        [(change.gone, change.there, inodes.get(change.number)) for change in changes]
+        for changes in (platter.pending, platter.stalled)
+    ]
+    promised = sorted(kept.offered), replace(kept, offered=set(), full=0, stopped=0)
+    return blake2b(repr((tables, changes, promised, rows)).encode()).digest()
+
+
+def _inode_hash(inode: FrozenInode, rows: list[bytes] | None) -> bytes:
+    made = blake2b(repr(inode.pending).encode())
+    for part in (inode.cached, inode.durable, (inode.image if rows is None else None) or b""):
+        made.update(len(part).to_bytes(8))
+        made.update(part)
+    return made.digest()

@@ -1,0 +1,117 @@
+"""Every fault at every operation of what writes store.cbor: creating a store, and changing its limits."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.storage.oracle import Oracle, swept
+from tests.storage.promises import BOUND, Promises, Session, prepared
+from tests.storage.sim_plan import CRASHES, ERRORS, Fault, Op
+from tests.storage.sim_sweep import Case
+from tests.storage.simdisk import SimFilesystem
+from tests.storage.stores import TINY, A, B, make
+from veen.core import layout
+from veen.core.datadir import BZIP2
+from veen.storage.directory import open_store
+from veen.storage.errors import NotAStoreError
+from veen.storage.migration import change_registry
+
+ALL: Final = (*CRASHES, *ERRORS)
+OTHER: Final = replace(TINY, max_checkpoint_interval=3)
+
+
+class _Tries(Oracle):
+    """What either works or is an error, also when the disk is full: it is for the caller to do it again."""
+
+    def judge(self, case: Case[Promises]) -> None:
+        assert (case.error is not None) == case.injected, "an error was passed over"
+
+
+# --- creating -----------------------------------------------------------------------------------------------
+
+
+def lost_index(case: Case[Promises]) -> bool:
+    """Tell whether the names of the index may be lost, by a sync that has failed: that is for repair."""
+    hit = case.hit
+    failed = case.fault is Fault.FAILED_SYNC and hit is not None and hit.path == layout.INDEX
+    return failed or str(Fault.FAILED_SYNC) in case.recovery
+
+
+class _Creation(_Tries):
+    def examine(self, fs: SimFilesystem, kept: Promises, case: Case[Promises]) -> list[bytes]:
+        try:
+            open_store(fs)
+        except NotAStoreError:
+            # Only what was not finished may be gone, and only as long as nobody has used it.
+            assert (case.round, case.injected) == (1, True)
+            make(fs)
+        return super().examine(fs, kept, case)
+
+
+def create(fs: SimFilesystem, _: Promises) -> None:
+    make(fs)
+
+
+def nothing(_: SimFilesystem) -> None:
+    """Begin with an empty disk."""
+
+
+def test_a_store_is_there_or_can_be_made_again(tmp_path: Path) -> None:
+    report = swept(tmp_path, nothing, create, ALL, _Creation(lost_index))
+    for fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.EIO, Fault.EIO_AFTER):
+        assert report.hit(fault, Op.MAKE_DIR) == 7
+        assert report.hit(fault, Op.COMMIT) == 1
+        assert report.hit(fault, Op.RENAME) == 1
+    assert report.hit(Fault.FAILED_SYNC, Op.SYNC_DIR) == 2
+
+
+def test_making_it_again_may_be_interrupted_too(tmp_path: Path) -> None:
+    def make_if_needed(fs: SimFilesystem) -> None:
+        try:
+            open_store(fs)
+        except NotAStoreError:
+            make(fs)
+
+    report = swept(
+        tmp_path,
+        nothing,
+        create,
+        CRASHES,
+        _Creation(lost_index),
+        aftermaths=(None, 2),
+        recover=make_if_needed,
+        recovery_faults=(Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.FAILED_SYNC),
+        recovery_points=2,
+    )
+    assert report.recoveries > 2 * report.runs
+
+
+# --- other limits -------------------------------------------------------------------------------------------
+
+
+def used(session: Session) -> None:
+    """Leave a label with three entries in its open chunk: one more seals it now, and would not later."""
+    session.append(A, B)
+    session.append(A, BOUND)
+    session.append(A)
+    session.close()
+
+
+def change(fs: SimFilesystem, kept: Promises) -> None:
+    kept.registry = change_registry(fs, OTHER, BZIP2, owner="a test")
+
+
+@pytest.mark.parametrize("faults", [CRASHES, ERRORS])
+def test_limits_are_the_old_or_the_new_ones_and_stay(tmp_path: Path, faults: tuple[Fault, ...]) -> None:
+    start, kept = prepared(tmp_path, used)
+    oracle = _Tries()
+    report = swept(tmp_path, start, change, faults, oracle, witness=kept.copy, seeds=range(2))
+    if faults is CRASHES:
+        assert report.hit(Fault.CRASH_AFTER, Op.RENAME) == 2
+        assert report.hit(Fault.CRASH_BEFORE, Op.SYNC_DIR) == 2
+    else:
+        assert report.hit(Fault.FAILED_SYNC, Op.SYNC_DIR) == 2
+        assert report.hit(Fault.READ_EIO, Op.READ) == 2
+    assert oracle.refusals == 0
