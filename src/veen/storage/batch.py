@@ -75,7 +75,9 @@ class Batch:
                 Detail.VALUE, "the label belongs to another log", code=Code.FORBIDDEN, field="label"
             )
         limits = self._behind.limits
-        most = limits.max_cap_bytes if domain is Domain.AUTHORIZE else limits.max_msg_bytes
+        most = limits.max_msg_bytes  # of a frame, whatever is in it
+        if domain is Domain.AUTHORIZE:
+            most = min(most, limits.max_cap_bytes)
         if len(record.content) > most:  # admission refuses it too; but here it would spoil the directory
             raise ProtocolError(
                 Detail.FIELD_SIZE, f"{len(record.content)} bytes exceed {most}", max_allowed=most

@@ -7,8 +7,9 @@ from veen.core import layout
 from veen.core.entry import Entry
 from veen.core.errors import ProtocolError
 from veen.core.layout import Domain
-from veen.core.types import Label
+from veen.core.types import HubId, Label
 from veen.storage import chunks
+from veen.storage.directory import reserved_labels
 from veen.storage.errors import DamagedError, StaleIndexError
 from veen.storage.fs import Filesystem
 from veen.storage.index import Meta, Snapshot
@@ -83,8 +84,14 @@ def _check_last(fs: Filesystem, view: Snapshot, state: LabelState) -> None:
         raise StaleIndexError(path, span.offset, "the last entry is not the one in the index")
 
 
-def check_derived(fs: Filesystem, meta: Meta) -> None:
-    """Refuse an index that is older or newer than the files beside the log: it is of another moment."""
+def check_moment(fs: Filesystem, view: Snapshot, hub_id: HubId) -> None:
+    """Refuse an index that is older or newer than the log, by the few files that grow with any label."""
+    _check_derived(fs, view.meta())
+    for domain, label in reserved_labels(hub_id).items():
+        check_label(fs, view, domain, label)
+
+
+def _check_derived(fs: Filesystem, meta: Meta) -> None:
     for path, expected in (
         (layout.RECEIPTS, meta.receipts_bytes),
         (layout.CHECKPOINTS, meta.checkpoints_bytes),

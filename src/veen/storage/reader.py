@@ -24,7 +24,7 @@ from veen.storage import chunks
 from veen.storage.chunks import Place
 from veen.storage.directory import domains_of, open_store, reading_limits
 from veen.storage.durable import read_file
-from veen.storage.edge import check_derived
+from veen.storage.edge import check_moment
 from veen.storage.errors import DamagedError, StaleIndexError, StorageError, not_found
 from veen.storage.fs import Filesystem
 from veen.storage.index import ChunkRow, Index, Snapshot
@@ -401,8 +401,8 @@ def load_tails(fs: Filesystem, index: Index, store: StoreRecord) -> list[Tail]:
         try:
             with index.view() as view:
                 meta = view.meta()
-                if meta.clean:  # else a writer may be about to change them
-                    check_derived(fs, meta)
+                if meta.clean:  # else a writer may be about to change the files
+                    check_moment(fs, view, store.hub_id)
                 replay = Replay(view, domains_of(store.hub_id), reading_limits(store))
                 return [replay.tail(segment) for segment in unreleased(fs, meta)]
         except (StorageError, FileNotFoundError) as error:

@@ -31,7 +31,6 @@ from veen.storage.directory import (
     make_certain,
     open_store,
     reading_limits,
-    reserved_labels,
     take_lock,
 )
 from veen.storage.errors import DamagedError, FullError, StoppedError, not_found
@@ -176,9 +175,7 @@ class Writer:
             )
         with self._index.view() as view:
             meta = view.meta()
-            edge.check_derived(self.fs, meta)
-            for domain, label in reserved_labels(self.store.hub_id).items():
-                edge.check_label(self.fs, view, domain, label)
+            edge.check_moment(self.fs, view, self.store.hub_id)
         self._segment = Segment.create(self.fs, meta.journal, self._random)
         with self._index.change() as changes:
             changes.put_meta(replace(meta, clean=False))
