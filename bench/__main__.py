@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from bench.core import Subjects
@@ -66,6 +67,21 @@ def measure_core(rounds: int, batch_sec: float) -> list[Result]:
     return results
 
 
+def _measure(args: argparse.Namespace) -> Iterator[Result]:
+    if args.suite in ("all", "core"):
+        yield from measure_core(args.rounds, args.batch_ms / 1000)
+    if args.suite in ("all", "storage"):
+        yield from measure_storage(args.entries, args.labels, args.rounds)
+
+
+def _row(result: Result) -> str:
+    verdict = {True: "met", False: "MISSED", None: ""}[result.met]
+    return (
+        f"{result.subject:<40}{result.us:>11.2f}  {result.floor:<24}{result.ratio:>8.3f}  "
+        f"{result.target:<18} {verdict}"
+    ).rstrip()
+
+
 def main() -> int:
     """Print the report; with --strict, fail if a target is missed."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
@@ -79,22 +95,12 @@ def main() -> int:
     parser.add_argument("--labels", type=int, default=20_000, help="held by one writer (full: 100000)")
     parser.add_argument("--strict", action="store_true", help="exit 1 if a target is missed")
     args = parser.parse_args()
-    results: list[Result] = []
-    if args.suite in ("all", "core"):
-        results += measure_core(args.rounds, args.batch_ms / 1000)
-    if args.suite in ("all", "storage"):
-        results += measure_storage(args.entries, args.labels, args.rounds)
-    if args.json:
-        for result in results:
-            print(json.dumps(asdict(result)))
-    else:
+    results = []
+    if not args.json:
         print(f"{'what':<40}{'best us':>11}  {'beside':<24}{'ratio':>8}  target")
-        for result in results:
-            verdict = {True: "met", False: "MISSED", None: ""}[result.met]
-            print(
-                f"{result.subject:<40}{result.us:>11.2f}  {result.floor:<24}{result.ratio:>8.3f}  "
-                f"{result.target:<18} {verdict}".rstrip()
-            )
+    for result in _measure(args):
+        results.append(result)
+        print(json.dumps(asdict(result)) if args.json else _row(result), flush=True)
     return 1 if args.strict and any(result.met is False for result in results) else 0
 
 

@@ -1,5 +1,6 @@
 """The storage rows of the report: commits beside bare writes, and how costs grow with the log."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
@@ -12,14 +13,13 @@ _SMALL = 50_000
 _MANY_LABELS = 10_000
 
 
-def measure_storage(entries: int, labels: int, rounds: int) -> list[Result]:
-    """Run everything of the storage engine and judge it."""
+def measure_storage(entries: int, labels: int, rounds: int) -> Iterator[Result]:
+    """Run everything of the storage engine and judge it, one group of rows after the other."""
     with scratch() as root:
-        results = _commits(root / "commits", rounds)
+        yield from _commits(root / "commits", rounds)
         for count in (1, _MANY_LABELS):
-            results += _growth(root / f"growth-{count}", count, entries, rounds)
-        results += _many_labels(root / "labels", labels)
-    return results
+            yield from _growth(root / f"growth-{count}", count, entries, rounds)
+        yield from _many_labels(root / "labels", labels)
 
 
 def _judged(subject: str, us: float, floor: str, figure: float, bound: tuple[str, float] | None) -> Result:
