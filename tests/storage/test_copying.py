@@ -238,6 +238,29 @@ def test_a_chunk_is_copied_in_the_moment_in_which_it_is_sealed(
         other.writer.close()
 
 
+def test_what_is_pruned_while_it_is_copied_is_so_by_name(tmp_path: Path, target: RealFilesystem) -> None:
+    fs = Meanwhile(tmp_path / "data")
+    make(fs)
+    with writing(fs) as store:
+        for _ in range(9):
+            store.append(A)
+        store.writer.flush()
+        copy = Faulty(target.root)
+
+        def prune(call: str, path: str) -> None:
+            if call == "write_all" and path.endswith("4.log"):  # the first chunk is being written
+                store.writer.prune(A, 8)
+
+        copy.fault = prune
+        with not_found("pruned"):
+            clone(store.writer.reader, copy)
+        copy.heal()
+        clone(store.writer.reader, copy)
+    with reading(target) as reader:
+        assert reader.manifest(A).first_seq == 9
+        check_receipts(reader, store.receipts[8:])
+
+
 # --- where to -----------------------------------------------------------------------------------------------
 
 

@@ -352,6 +352,7 @@ def test_a_file_that_can_not_be_read_is_named() -> None:
     hub, first, _ = a_history()
     flushed = handmade.directory(hub, flushed=9, index=True)
     for tree in (handmade.prune(hub, handmade.directory(hub), first), flushed, handmade_fork.fork(*a_fork())):
+        assert check(Unreadable(tree, layout.LOCK, OSError(errno.EIO, "Input/output error"))).ok
         for path in sorted(tree.keys() - {layout.LOCK}):
             report = check(Unreadable(tree, path, OSError(errno.EIO, "Input/output error")))
             assert path in [item.path for item in report.findings], path

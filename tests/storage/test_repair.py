@@ -16,6 +16,7 @@ from tests.storage.checks import (
     Faulty,
     check_receipts,
     contents,
+    in_another_process,
     mixed,
     reading,
     unordered,
@@ -240,6 +241,30 @@ def test_an_empty_directory_is_repaired_to_an_empty_one(fs: RealFilesystem) -> N
     assert (done.labels, done.entries, done.journal_entries) == (0, 0, 0)
     with writing(fs) as store:
         store.append(A)
+
+
+REPAIR_AND_WRITE = """
+import sys
+from pathlib import Path
+from tests.storage.stores import A, Store, open_writer
+from veen.storage.fs import RealFilesystem
+from veen.storage.repair import repair
+fs = RealFilesystem(Path(sys.argv[1]))
+repair(fs, owner="another test")
+store = Store(open_writer(fs), clock=5_000)
+store.append(A)
+store.writer.close()
+"""
+
+
+def test_a_reader_that_lives_through_a_repair_is_not_misled(fs: RealFilesystem) -> None:
+    """It holds the old index, which nobody writes to any more."""
+    store = filled(fs)
+    with reading(fs) as reader:
+        in_another_process(REPAIR_AND_WRITE, fs.root)
+        check_receipts(reader, store.receipts)
+        with pytest.raises(StaleIndexError):
+            reader.refresh()
 
 
 # --- what is refused ----------------------------------------------------------------------------------------

@@ -37,8 +37,9 @@ from veen.core.layout import Domain
 from veen.storage import journal
 from veen.storage.errors import DamagedError, StoppedError
 from veen.storage.fs import RealFilesystem
-from veen.storage.journal import Binding
+from veen.storage.journal import Binding, Segment
 from veen.storage.reader import Reader
+from veen.storage.repair import repair
 from veen.storage.staging import Record
 from veen.storage.state import StreamEpoch
 
@@ -246,6 +247,19 @@ def test_damage_in_the_journal_is_refused_with_its_place(fs: RealFilesystem) -> 
     path.write_bytes(data)
     with writing(fs) as again:
         check_receipts(again.writer.reader, store.receipts)
+
+
+def test_a_record_that_checks_out_but_holds_no_entries_is_refused(fs: RealFilesystem) -> None:
+    store = new_store(fs)
+    store.writer.abandon()
+    journal_path(fs).unlink()
+    segment = Segment.create(fs, 1, builders.counted_random())
+    segment.append([b"no entry"], [])
+    segment.close()
+    for attempt in (open_writer, Reader.open, lambda fs: repair(fs, owner="a test")):
+        with pytest.raises(DamagedError) as caught:
+            attempt(fs)
+        assert (caught.value.path, caught.value.offset) == (layout.journal(1), 40)
 
 
 def test_a_missing_journal_is_refused(fs: RealFilesystem) -> None:

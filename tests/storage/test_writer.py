@@ -211,13 +211,10 @@ def test_a_token_is_known_from_its_first_use_or_its_logging_on(
 ) -> None:
     store = new_store(fs)
     token = builders.cap_token()
-    steps = [
-        lambda: store.authorize(token),
-        lambda: store.record(Record.of_msg(message(A, "client", 1, 5, token.auth_ref))),
-        lambda: store.record(Record.of_msg(message(B, "client", 1, 5, token.auth_ref))),
-    ]
-    for step in (steps[1], steps[0], steps[2]) if used_first else steps:
-        step()
+    logged = Record.of_token(AUTHORIZE, token)
+    first, second = (Record.of_msg(message(label, "client", 1, 5, token.auth_ref)) for label in (A, B))
+    for record in (first, logged, second) if used_first else (logged, first, second):
+        store.record(record)
         store.tick()
         if flushed:
             store.writer.flush()

@@ -63,6 +63,23 @@ def test_a_disk_too_full_for_a_flush_loses_nothing(faulty: Faulty, path: str) ->
         assert reader.last_seq(A) == 6
 
 
+def test_a_flush_that_only_could_not_release_its_segment_is_not_done_twice(faulty: Faulty) -> None:
+    with writing(faulty) as store:
+        for _ in range(5):
+            store.append(A)
+        faulty.fail("unlink", "journal", errno.ENOSPC)
+        with pytest.raises(FullError):
+            store.writer.flush()
+        check_receipts(store.writer.reader, store.receipts)
+        store.append(A)
+        faulty.heal()
+        store.writer.close()
+    assert journal.segments(faulty) == []
+    with reading(faulty) as reader:
+        check_receipts(reader, store.receipts)
+        assert reader.last_seq(A) == 6
+
+
 def test_a_clean_stop_after_a_flush_that_had_no_space_keeps_everything(faulty: Faulty) -> None:
     with writing(faulty) as store:
         store.append(A)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from veen.core import layout
@@ -96,7 +97,7 @@ class _Check:
             findings_total=self._found.total,
             damages_total=self._found.damages,
             reasons=frozenset(self._found.reasons),
-            notes=tuple(self._notes[:MOST_KEPT]),
+            notes=tuple(self._notes),
             labels=tuple(self._reports),
             no_hub_keys=self._no_hub_keys,
             lock=self._lock(),
@@ -126,7 +127,7 @@ class _Check:
             before.add(context.journal.finding)
         before.absorb(self._found)
         self._found = before
-        self._notes[:0] = context.journal.notes
+        self._notes = [*context.journal.notes, *self._notes][:MOST_KEPT]
 
     def _context(self, source: Source, store: StoreRecord, keys: Keys) -> Context:
         return Context(
@@ -161,8 +162,14 @@ class _Check:
         return any(layout.parse(name) is not None for domain in Domain for name in self._source.names(domain))
 
     def _lock(self) -> str:
-        text = (self._source.read_if_there(layout.LOCK) or b"").decode(errors="replace")
+        try:
+            text = (self._source.read_if_there(layout.LOCK) or b"").decode(errors="replace")
+        except FoundError:  # nothing depends on it
+            return ""
         return " ".join(text.split())[:_LOCK_CHARACTERS]
+
+    def _note(self, notes: Iterable[str]) -> None:
+        self._notes += islice(notes, MOST_KEPT - len(self._notes))
 
     def _journal(self) -> Journal:
         """Read the journal; if something is wrong with it, look again."""
@@ -182,7 +189,7 @@ class _Check:
         for domain in Domain:
             self._directories[domain] = read_directory(context.source, domain)
         for domain, directory in self._directories.items():
-            self._notes += [f"{path}: not a file of ours" for path in directory.unknown]
+            self._note(f"{path}: not a file of ours" for path in directory.unknown)
             for label, files in directory.labels.items():
                 if context.reserved.get(label, Domain.DATA) is not domain:
                     detail = f"{label.hex()} is not a label of {domain}/"
@@ -222,7 +229,7 @@ class _Check:
             if made.found.kept == before and not made.moved:
                 break
         self._found.absorb(made.found)
-        self._notes += made.notes
+        self._note(made.notes)
         self._facts[label] = made.facts()
         self._reports.append(_report(made, self._level))
 
@@ -274,7 +281,7 @@ class _Check:
                 made = LabelCheck(context, files, partial(read_label, source, domain, label))
                 made.check()
                 self._found.absorb(made.found, keys.where)
-                self._notes += [keys.where + note for note in made.notes]
+                self._note(keys.where + note for note in made.notes)
                 if context.reserved.get(label) is not domain:
                     detail = f"{label.hex()} is not a label of {domain}/"
                     path = keys.where + files.some_path
@@ -290,7 +297,7 @@ class _Check:
                 made = kind(context, self._facts, partial=partial, size_before=sizes[kind.path])
                 made.check()
             self._found.absorb(made.found)
-            self._notes += made.notes
+            self._note(made.notes)
 
 
 def _report(made: LabelCheck, level: Level, where: str = "") -> LabelReport:
