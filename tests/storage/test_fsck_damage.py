@@ -1,6 +1,7 @@
 """Files that are missing, cut off, in the wrong place or at odds with each other are found and named."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,11 +9,14 @@ from tests import builders
 from tests.storage import handmade
 from tests.storage.fscked import a_log, first, found, reissued
 from tests.storage.handmade import Admitted, Disk
+from tests.storage.stores import HUB, TINY, A, new_store
 from veen.core import layout
 from veen.core.artifacts import ChunkSummary
 from veen.core.layout import Domain
 from veen.core.types import NodeHash, Signature
+from veen.storage.fs import RealFilesystem
 from veen.storage.fsck import Level, check
+from veen.storage.retention import make_tombstone
 
 DATA = Domain.DATA
 
@@ -338,3 +342,28 @@ def test_an_index_may_be_older_than_the_newest_checkpoint() -> None:
     old = handmade.directory(hub, flushed=6, index=True)[path]
     assert check(Disk(handmade.directory(hub) | {path: old})).ok
     assert check(Disk(handmade.directory(hub, index=True) | {path: b"\xa0"})).ok
+
+
+def test_a_chunk_whose_pruning_was_interrupted_is_checked(tmp_path: Path) -> None:
+    """The tombstone is durable, the index does not say "pruned" yet: the chunk counts, with its damage."""
+    fs = RealFilesystem(tmp_path / "data")
+    store = new_store(fs)
+    for _ in range(6):
+        store.append(A)
+    store.writer.flush()
+    with store.writer.reader.snapshot() as view:
+        state = view.label(A)
+        assert state is not None
+        row = next(view.chunks(state.number))
+    made = make_tombstone(fs, state, row, TINY)
+    tombstone = layout.tombstone(Domain.DATA, A, 1, 4)
+    (tmp_path / "data" / tombstone).write_bytes(made.encode())
+    store.writer.close()
+    report = check(fs, hub_keys=[HUB.public_key])
+    assert report.ok
+    assert any(tombstone in note for note in report.notes)
+    chunk = tmp_path / "data" / layout.chunk(Domain.DATA, A, 1, 4)
+    data = bytearray(chunk.read_bytes())
+    data[100] ^= 1
+    chunk.write_bytes(data)
+    assert check(fs, hub_keys=[HUB.public_key]).findings[0].path == layout.chunk(Domain.DATA, A, 1, 4)

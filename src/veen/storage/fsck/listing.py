@@ -28,6 +28,8 @@ class LabelFiles:
     label: Label
     chunks: list[ChunkFile] = field(default_factory=list)
     tombstones: dict[tuple[int, int], str] = field(default_factory=dict)
+    #: Tombstones of chunks that are still there: pruning them was interrupted, and they count as they are.
+    interrupted: list[str] = field(default_factory=list)
     summaries: dict[tuple[int, int], str] = field(default_factory=dict)
     peaks: dict[int, str] = field(default_factory=dict)
     checkpoints: dict[int, str] = field(default_factory=dict)
@@ -73,6 +75,9 @@ class LabelFiles:
             else:
                 single.append(item)
         self.chunks = single
+        for item in single:
+            if item.end is not None and (item.start, item.end) in self.tombstones:
+                self.interrupted.append(self.tombstones.pop((item.start, item.end)))
 
 
 @dataclass(slots=True)

@@ -86,6 +86,8 @@ class LabelWalk:
     def walk_pruned(self) -> None:
         """Check what is left of pruned chunks."""
         files = self.files
+        for path in files.interrupted:
+            self.notes.append(f"{path}: pruning was interrupted, the chunk is still there; prune again")
         if not files.tombstones:
             return
         self.pruned_to = max(end for _, end in files.tombstones)
@@ -97,9 +99,6 @@ class LabelWalk:
         except FoundError as error:
             self.found.add(error.finding)
             self._resume(self.pruned_to)
-        for file in [item for item in files.chunks if (item.start, item.end) in files.tombstones]:
-            self.notes.append(f"{file.path}: still there although it is pruned; can be deleted")
-            files.chunks.remove(file)
 
     def _pruned_point(self, seq: int, peaks: Peaks) -> list[Finding]:
         return self._wrong_at(seq, peaks, peaks.root) if seq in self._points else []
