@@ -11,6 +11,7 @@ from veen.core.types import Label, RandomBytes
 from veen.storage.batch import Batch
 from veen.storage.fs import Filesystem
 from veen.storage.staging import Record
+from veen.storage.state import ClientCursor
 from veen.storage.writer import Options, Writer
 
 CLIENTS = ("x", "y", "z")
@@ -28,10 +29,10 @@ LIMITS = (
 
 
 @cache
-def _message(label: Label, client: str, client_seq: int, prev_ack: int, size: int, token: int | None) -> Msg:
+def _message(label: Label, client: str, cursor: ClientCursor, size: int, token: int | None) -> Msg:
     auth_ref = None if token is None else TOKENS[token].auth_ref
     context = builders.context(
-        label=label, client=client, client_seq=client_seq, prev_ack=prev_ack, auth_ref=auth_ref
+        label=label, client=client, client_seq=cursor.client_seq, prev_ack=cursor.prev_ack, auth_ref=auth_ref
     )
     return builders.msg(context, signer=client, body=bytes(size))
 
@@ -42,11 +43,11 @@ def next_message(
     """Return the record of a client's next message, which may acknowledge everything so far."""
     cursor = batch.client(label, builders.verify_key(client))
     prev_ack = batch.head(label).seq if acknowledges else cursor.prev_ack
-    return Record.of_msg(_message(label, client, cursor.client_seq + 1, prev_ack, size, token))
+    return Record.of_msg(_message(label, client, ClientCursor(cursor.client_seq + 1, prev_ack), size, token))
 
 
 def open_at(fs: Filesystem, random: RandomBytes, segment_bytes: int = 1 << 20) -> Writer:
-    """Open a writer; no two on one disk may draw the same nonces, so ``random`` goes on from one to the next."""
+    """Open a writer. No two on one disk may draw the same nonces: ``random`` goes on from one to the next."""
     return Writer.open(
         fs,
         sign_checkpoint=sign_checkpoint,

@@ -144,7 +144,7 @@ def check_promises(writer: Writer, kept: Promises) -> Frames:
     for frame in present.values():
         assert frame in kept.offered, "an entry that nobody handed in"
     for label in firsts:
-        assert writer.head(label) == reader.head(label)
+        assert writer.head(label) == reader.head(label), "writer and reader do not agree"
     Facts.of(gone | present).compare(writer)
     _check_proofs(reader, kept.acked.values())
     check_checkpoints(reader, kept.checkpoints)
@@ -207,13 +207,18 @@ class Oracle:
             return
         self.distinct += 1
         kept = kept.copy()
-        left = self.examine(fs, kept, case)
-        # What is the same and needs no power to stay so need not be looked at again.
-        platter = fs._disk.platter.frozen()
-        if _is_settled(platter) and self._is_known(_fingerprint(platter, kept, left)):
+        session = self.start(fs, kept, case)
+        in_use = case.round > 1 or not _is_brief(case)
+        if self._is_known(_fingerprint(fs._disk.platter.frozen(), kept, session.writer) + bytes([in_use])):
+            session.writer.abandon()
             case.seen[:] = [_KNOWN]
+            return
+        self._compare(session, case)
+        if in_use:
+            _use(session)
         else:
-            case.seen[:] = [kept]
+            session.writer.abandon()
+        case.seen[:] = [kept]
 
     def judge(self, case: Case[Promises]) -> None:
         """Check what the process was told."""
@@ -229,40 +234,62 @@ class Oracle:
         self._known.add(state)
         return known
 
-    def examine(self, fs: SimFilesystem, kept: Promises, case: Case[Promises]) -> list[bytes]:
-        """Check a directory, and keep what may be expected from now on; return the rows of the index."""
+    def start(self, fs: SimFilesystem, kept: Promises, case: Case[Promises]) -> Session:
+        """Look at a directory as it was left, and start a writer."""
         report = checked(fs)
         refusable = self._may_refuse(case)
         assert refusable or not report.damages_total, shown(report)
         try:
             _read(fs, kept)
-            session = Session(fs, kept)
+            return _started(fs, kept)
         except DamagedError as refusal:
             if not (refusable and refusal.path):
                 raise
             self.refusals += 1
             repair(fs, owner="a test")
-            session = Session(fs, kept)
-        registry = session.writer.store.registries[-1]
+            return _started(fs, kept)
+
+    def _compare(self, session: Session, case: Case[Promises]) -> None:
+        """Check what was promised; what is there now may be relied on from now on."""
+        kept, writer = session.kept, session.writer
+        registry = writer.store.registries[-1]
         assert kept.registry in (None, registry), "other limits than before"
         kept.registry = registry
-        present = check_promises(session.writer, kept)
-        assert case.round == 1 or present.keys() <= kept.acked.keys(), "a clean stop has left something else"
+        present = check_promises(writer, kept)
+        assert case.round == 1 or present.keys() <= kept.acked.keys(), "there is more than there was"
         kept.acked |= present
+        for label in writer.reader.labels():
+            kept.pruned[label] = writer.reader.manifest(label).first_seq - 1
+
+
+def _started(fs: SimFilesystem, kept: Promises) -> Session:
+    """Start a writer and touch every label: that is when the files of a label are looked at."""
+    session = Session(fs, kept)
+    try:
         for label in session.writer.reader.labels():
-            kept.pruned[label] = session.writer.reader.manifest(label).first_seq - 1
-        # Used as if nothing had happened, and left in order.
-        session.append(A, B, BOUND, client="somebody else")
-        session.flush()
-        rows = index_rows(session.writer)
-        session.close()
-        report = checked(fs)
-        assert report.ok, shown(report)
-        assert (
-            report.signatures == report.completeness == report.derived == report.integrity == fsck.report.OK
-        )
-        assert not report.journal_entries
-        return rows
+            session.writer.head(label)
+    except DamagedError:
+        session.writer.abandon()
+        raise
+    return session
+
+
+def _is_brief(case: Case[Promises]) -> bool:
+    """Tell whether a start is followed at once by a power loss, and not by more work and a clean stop."""
+    if case.fault is Fault.FAILED_SYNC:
+        return case.aftermath is None
+    return bool(case.at % 2)
+
+
+def _use(session: Session) -> None:
+    """Go on as if nothing had happened, and stop cleanly."""
+    session.append(A, B, BOUND, client="somebody else")
+    session.flush()
+    session.close()
+    report = checked(session.fs)
+    assert report.ok, shown(report)
+    assert report.signatures == report.completeness == report.derived == report.integrity == fsck.report.OK
+    assert not report.journal_entries
 
 
 def swept(
@@ -306,26 +333,22 @@ def index_rows(writer: Writer) -> list[bytes]:
     return found
 
 
-def _is_settled(platter: FrozenPlatter) -> bool:
-    """Tell whether a power loss would change nothing that counts: who holds the lock does not."""
-    if platter.pending or platter.stalled:
-        return False
-    lock = platter.cached[layout.STATE_DIR].get("lock")
-    return not any(
-        inode.pending or inode.cached != inode.durable
-        for number, inode in platter.inodes.items()
-        if number != lock
+def _fingerprint(platter: FrozenPlatter, kept: Promises, writer: Writer | None = None) -> bytes:
+    """Return a hash of everything that a check depends on.
+
+    With a writer that has just started, the index counts by its rows and not by its pages, and neither who
+    holds the lock counts, nor the random bytes in the header of the journal.
+    """
+    inodes = {number: _inode_hash(inode, index=writer is None) for number, inode in platter.inodes.items()}
+    passing = (
+        ("lock",) if writer is None else ("lock", layout.journal(writer._active.segment).rpartition("/")[2])
     )
-
-
-def _fingerprint(platter: FrozenPlatter, kept: Promises, rows: list[bytes] | None = None) -> bytes:
-    """Return a hash of everything that a check depends on; with ``rows`` instead of the index's file."""
-    inodes = {number: _inode_hash(inode, rows) for number, inode in platter.inodes.items()}
     tables = [
         sorted(
             (directory, name, inodes[number])
             for directory, names in table.items()
             for name, number in names.items()
+            if name not in passing
         )
         for table in (platter.cached, platter.durable)
     ]
@@ -334,12 +357,13 @@ def _fingerprint(platter: FrozenPlatter, kept: Promises, rows: list[bytes] | Non
         for changes in (platter.pending, platter.stalled)
     ]
     promised = sorted(kept.offered), replace(kept, offered=set(), full=0, stopped=0)
+    rows = None if writer is None else index_rows(writer)
     return blake2b(repr((tables, changes, promised, rows)).encode()).digest()
 
 
-def _inode_hash(inode: FrozenInode, rows: list[bytes] | None) -> bytes:
+def _inode_hash(inode: FrozenInode, *, index: bool) -> bytes:
     made = blake2b(repr(inode.pending).encode())
-    for part in (inode.cached, inode.durable, (inode.image if rows is None else None) or b""):
+    for part in (inode.cached, inode.durable, (inode.image if index else None) or b""):
         made.update(len(part).to_bytes(8))
         made.update(part)
     return made.digest()

@@ -33,7 +33,7 @@ from veen.core.entry import Entry
 from veen.core.limits import Limits
 from veen.core.types import AuthRef, Label, RandomBytes
 from veen.storage.batch import Batch
-from veen.storage.errors import FullError, StoppedError, StorageError
+from veen.storage.errors import FullError, StoppedError
 from veen.storage.journal import Binding
 from veen.storage.reader import Reader
 from veen.storage.staging import Record, SignReceipt
@@ -149,7 +149,7 @@ class Session:
     def _open(self) -> Writer:
         try:
             return open_writer(self.fs, self._segment_bytes)
-        except (OSError, StorageError):
+        except (FullError, StoppedError):
             if not self._is_full():
                 raise
             self.kept.full += 1
@@ -231,8 +231,9 @@ class Session:
         """Stop cleanly; if the disk is full for that, the next start does it."""
         try:
             self.writer.close()
-        except FullError:
-            assert self._is_full(), "there was space"
+        except (FullError, StoppedError):
+            if not self._is_full():
+                raise
             self.kept.full += 1
             self._make_space()
             self.writer = self._open()

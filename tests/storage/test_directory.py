@@ -27,6 +27,7 @@ from veen.core.layout import Domain
 from veen.storage.directory import create_store, domains_of, open_store
 from veen.storage.errors import BusyError, DamagedError, NotAStoreError
 from veen.storage.fs import RealFilesystem
+from veen.storage.reader import Reader
 from veen.storage.repair import repair
 from veen.storage.staging import Record
 
@@ -158,6 +159,16 @@ def test_a_second_process_is_told_who_the_first_is(fs: RealFilesystem) -> None:
     answer = in_another_process(OPEN_WRITER, fs.root)
     assert answer == "the data directory is in use by a test; stop that process first\n"
     store.writer.close()
+
+
+def test_a_process_opens_a_directory_once(fs: RealFilesystem) -> None:
+    store = new_store(fs)
+    store.append(A)
+    with pytest.raises(BusyError, match="this process has the directory open already"):
+        Reader.open(RealFilesystem(fs.root))
+    store.writer.close()
+    with reading(fs), pytest.raises(BusyError, match="use that reader"):
+        Reader.open(RealFilesystem(fs.root))
 
 
 DIE = """

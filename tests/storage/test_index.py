@@ -131,7 +131,7 @@ def test_a_token_keeps_what_is_known_of_it(index: Index) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 60)), min_size=1, max_size=12, unique=True))
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_an_entry_is_found_in_the_block_that_holds_it(places: list[tuple[int, int]]) -> None:
     lengths = (10, 20, 30)
     blocks = {(number, 3 * nth): Block(3 * nth, 3 * nth, nth, lengths) for number, nth in places}
@@ -153,7 +153,7 @@ def test_an_entry_is_found_in_the_block_that_holds_it(places: list[tuple[int, in
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 60)), max_size=20, unique=True))
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_chunks_and_checkpoints_are_found_from_any_entry_on(places: list[tuple[int, int]]) -> None:
     chunks = {(number, at): ChunkRow(at, at + 1, at, 2, 3) for number, at in places}
     checkpoints = {(number, at): CheckpointRow(at, NodeHash(digest(f"{at}")), at) for number, at in places}

@@ -12,7 +12,6 @@ from tests.storage.sim_plan import CRASHES, ERRORS, Fault, Op
 from tests.storage.sim_sweep import Case
 from tests.storage.simdisk import SimFilesystem
 from tests.storage.stores import TINY, A, B, make
-from veen.core import layout
 from veen.core.datadir import BZIP2
 from veen.storage.directory import open_store
 from veen.storage.errors import NotAStoreError
@@ -32,22 +31,15 @@ class _Tries(Oracle):
 # --- creating -----------------------------------------------------------------------------------------------
 
 
-def lost_index(case: Case[Promises]) -> bool:
-    """Tell whether the names of the index may be lost, by a sync that has failed: that is for repair."""
-    hit = case.hit
-    failed = case.fault is Fault.FAILED_SYNC and hit is not None and hit.path == layout.INDEX
-    return failed or str(Fault.FAILED_SYNC) in case.recovery
-
-
 class _Creation(_Tries):
-    def examine(self, fs: SimFilesystem, kept: Promises, case: Case[Promises]) -> list[bytes]:
+    def start(self, fs: SimFilesystem, kept: Promises, case: Case[Promises]) -> Session:
         try:
             open_store(fs)
         except NotAStoreError:
             # Only what was not finished may be gone, and only as long as nobody has used it.
             assert (case.round, case.injected) == (1, True)
             make(fs)
-        return super().examine(fs, kept, case)
+        return super().start(fs, kept, case)
 
 
 def create(fs: SimFilesystem, _: Promises) -> None:
@@ -59,12 +51,12 @@ def nothing(_: SimFilesystem) -> None:
 
 
 def test_a_store_is_there_or_can_be_made_again(tmp_path: Path) -> None:
-    report = swept(tmp_path, nothing, create, ALL, _Creation(lost_index))
+    report = swept(tmp_path, nothing, create, ALL, _Creation())
     for fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.EIO, Fault.EIO_AFTER):
-        assert report.hit(fault, Op.MAKE_DIR) == 7
+        assert report.hit(fault, Op.MAKE_DIR) >= 7
         assert report.hit(fault, Op.COMMIT) == 1
         assert report.hit(fault, Op.RENAME) == 1
-    assert report.hit(Fault.FAILED_SYNC, Op.SYNC_DIR) == 2
+    assert report.hit(Fault.FAILED_SYNC, Op.SYNC_DIR) >= 2
 
 
 def test_making_it_again_may_be_interrupted_too(tmp_path: Path) -> None:
@@ -79,7 +71,7 @@ def test_making_it_again_may_be_interrupted_too(tmp_path: Path) -> None:
         nothing,
         create,
         CRASHES,
-        _Creation(lost_index),
+        _Creation(),
         aftermaths=(None, 2),
         recover=make_if_needed,
         recovery_faults=(Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.FAILED_SYNC),

@@ -1,4 +1,4 @@
-"""Every fault at every operation of a start that has something to finish; and once more while that is done."""
+"""Every fault at every operation of a start that has something to finish, and once more during the next."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ Start = tuple[Snapshot, Promises]
 
 
 def work(session: Session) -> None:
-    """Leave a chunk that the journal seals, a label that is new, and a checkpoint, all in the journal only."""
+    """Leave a chunk that the journal seals, a new label, and a checkpoint: all of it only in the journal."""
     for _ in range(3):
         session.append(A, BOUND)
     session.flush()
