@@ -143,7 +143,7 @@ def check_promises(writer: Writer, kept: Promises) -> Frames:
             assert present.get((label, seq)) == frame, "an acknowledged entry is gone"
     for frame in present.values():
         assert frame in kept.offered, "an entry that nobody handed in"
-    for label in firsts:
+    for label in _writable(reader):
         assert writer.head(label) == reader.head(label), "writer and reader do not agree"
     Facts.of(gone | present).compare(writer)
     _check_proofs(reader, kept.acked.values())
@@ -152,6 +152,10 @@ def check_promises(writer: Writer, kept: Promises) -> Frames:
         assert reader.binding(label) == stream, "a binding is gone"
         assert reader.label_of(stream) == label, "a binding is gone"
     return present
+
+
+def _writable(reader: Reader) -> list[Label]:
+    return [label for label in reader.labels() if not reader.is_frozen(label)]
 
 
 def _check_proofs(reader: Reader, frames: Iterable[bytes]) -> None:
@@ -181,6 +185,9 @@ def check_checkpoints(reader: Reader, checkpoints: dict[Place, bytes]) -> None:
 
 class Oracle:
     """Checks what a fault has left. The same state of the disk with the same promises is checked once."""
+
+    #: Labels that can be written to.
+    labels: tuple[Label, ...] = (A, B, BOUND)
 
     def __init__(self, may_refuse: Callable[[Case[Promises]], bool] = lambda _: False) -> None:
         self._may_refuse = may_refuse
@@ -215,7 +222,7 @@ class Oracle:
             return
         self._compare(session, case)
         if in_use:
-            _use(session)
+            self._use(session)
         else:
             session.writer.abandon()
         case.seen[:] = [kept]
@@ -261,12 +268,23 @@ class Oracle:
         for label in writer.reader.labels():
             kept.pruned[label] = writer.reader.manifest(label).first_seq - 1
 
+    def _use(self, session: Session) -> None:
+        """Go on as if nothing had happened, and stop cleanly."""
+        session.append(*self.labels, client="somebody else")
+        session.flush()
+        session.close()
+        report = checked(session.fs)
+        assert report.ok, shown(report)
+        verdicts = {report.signatures, report.completeness, report.derived, report.integrity}
+        assert verdicts == {fsck.report.OK}
+        assert not report.journal_entries
+
 
 def _started(fs: SimFilesystem, kept: Promises) -> Session:
     """Start a writer and touch every label: that is when the files of a label are looked at."""
     session = Session(fs, kept)
     try:
-        for label in session.writer.reader.labels():
+        for label in _writable(session.writer.reader):
             session.writer.head(label)
     except DamagedError:
         session.writer.abandon()
@@ -279,17 +297,6 @@ def _is_brief(case: Case[Promises]) -> bool:
     if case.fault is Fault.FAILED_SYNC:
         return case.aftermath is None
     return bool(case.at % 2)
-
-
-def _use(session: Session) -> None:
-    """Go on as if nothing had happened, and stop cleanly."""
-    session.append(A, B, BOUND, client="somebody else")
-    session.flush()
-    session.close()
-    report = checked(session.fs)
-    assert report.ok, shown(report)
-    assert report.signatures == report.completeness == report.derived == report.integrity == fsck.report.OK
-    assert not report.journal_entries
 
 
 def swept(

@@ -47,7 +47,7 @@ MAPS = {
     "rate": "per_sec burst",
     "error": "ver code message detail? retry_after? request_id?",
     "hub_key": "key_id hub_pk valid_from valid_until?",
-    "hub_identity": "ver hub_id hub_keys anchoring routing_key control_pk?",
+    "hub_identity": "ver hub_id hub_keys anchoring routing_key control_pk? parent?",
     "submit_request": "ver msg",
     "submit_response": "ver receipt server_version?",
     "stream_request": "ver label from_seq to_seq? max_items? cursor? with_receipts? with_mmr_proof?",

@@ -429,10 +429,14 @@ class Index:
     def __init__(self, fs: Filesystem, env: lmdb.Environment, *, readonly: bool) -> None:
         self._fs = fs
         self._env = env
-        self._tables = {
-            name: env.open_db(name.encode(), dupsort=name == "leaves", create=not readonly)
-            for name in _TABLES
-        }
+        if readonly:
+            self._tables = {name: env.open_db(name.encode(), create=False) for name in _TABLES}
+            return
+        # In one transaction: a new index would else be synced once for each table.
+        with env.begin(write=True) as txn:
+            self._tables = {
+                name: env.open_db(name.encode(), txn=txn, dupsort=name == "leaves") for name in _TABLES
+            }
 
     @classmethod
     def open(cls, fs: Filesystem, *, readonly: bool = False) -> "Index":
