@@ -14,7 +14,7 @@ PY := .venv/bin/python
 # .venv is set up again, because the environment holds absolute paths.
 READY := .venv/.ready-$(shell pwd -P | cksum | cut -d ' ' -f 1)
 
-.PHONY: help setup run test lint fix bench docs fuzz lock clean
+.PHONY: help setup run test lint fix bench docs fuzz faults lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,9 @@ fix: $(READY) ## let ruff repair and format what it can
 
 bench: $(READY) ## measure speed as ratios to the bare primitives
 	@$(PY) -m bench $(ARGS)
+
+faults: $(READY) ## long fault runs of the storage engine: every byte flipped, a thousand random histories
+	@VEEN_FLIP_STEP=1 VEEN_MACHINE_EXAMPLES=1000 $(PY) -m pytest -q -n 2 --timeout 3600 tests/storage $(ARGS)
 
 docs: $(READY) ## generate the reference pages
 	@$(PY) -m tools.gen_docs $(ARGS)

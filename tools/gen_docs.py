@@ -14,8 +14,6 @@ from veen.core.artifacts import ChunkRange, ChunkSummary, IndexedCheckpoint
 from veen.core.captoken import Allow, CapToken, Rate
 from veen.core.checkpoint import Checkpoint
 from veen.core.consistency import ConsistencyProof
-from veen.core.error_envelope import ErrorEnvelope
-from veen.core.errors import ADMISSION_TABLE, HTTP_STATUS, VERIFICATION_TABLE, Code, ErrorRow, Fault
 from veen.core.datadir import (
     ClientPosition,
     FirstUse,
@@ -25,6 +23,8 @@ from veen.core.datadir import (
     StoreRecord,
     Tombstone,
 )
+from veen.core.error_envelope import ErrorEnvelope
+from veen.core.errors import ADMISSION_TABLE, HTTP_STATUS, VERIFICATION_TABLE, Code, ErrorRow, Fault
 from veen.core.identity import BoundCheckpoint, ForkParent, HubIdentity, HubKey
 from veen.core.limits import PROTOCOL_MAXIMA, REASONS, Limits
 from veen.core.msg import Msg

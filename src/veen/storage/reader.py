@@ -347,9 +347,21 @@ class Reader:
         if stored is None:
             return None
         try:
-            return Checkpoint.decode(stored)
+            checkpoint = Checkpoint.decode(stored)
         except ProtocolError as error:
             raise DamagedError(path, 0, str(error)) from error
+        # The signature is for those who hold the hub's key; what it is about can be compared here.
+        stated = (checkpoint.label_curr, checkpoint.upto_seq, checkpoint.mmr_root)
+        pruned = upto_seq <= self._pruned_upto(label)
+        root = checkpoint.mmr_root if pruned else self.entry(label, upto_seq).receipt.mmr_root
+        if stated != (label, upto_seq, root):
+            raise DamagedError(path, 0, "checkpoint does not state the root of the log")
+        return checkpoint
+
+    def _pruned_upto(self, label: Label) -> int:
+        with self._index.view() as view:
+            ref = view.ref(label)
+            return 0 if ref is None else ref.pruned_upto
 
     def latest_checkpoint(self, label: Label, upto_seq: int | None = None) -> Checkpoint | None:
         """Return the last checkpoint, or the last one at or before an entry."""
