@@ -170,13 +170,16 @@ class Flush:
             domain, label = state.domain, state.label
             path = layout.checkpoint(domain, label, upto)
             self._add_file(plan, layout.peaks(domain, label, upto), PeakSnapshot(peaks.hashes).encode())
+            known = view.checkpoint_at(state.number, upto)
+            recorded = known is not None and known.upto_seq == upto
             stored = self._stored_checkpoint(path, peaks)
-            checkpoint = stored or asked.get(upto) or self._sign(label, upto, peaks.root, state.binding)
-            if stored is None:
+            checkpoint = stored if recorded and stored else asked.get(upto)
+            if checkpoint is None:
+                checkpoint = self._sign(label, upto, peaks.root, state.binding)
+            if stored != checkpoint:  # the file of an interrupted flush counts for nothing: it is made again
                 plan.files[path] = checkpoint.encode()
             plan.domains.add(domain)
-            known = view.checkpoint_at(state.number, upto)
-            if known is None or known.upto_seq != upto:
+            if not recorded:
                 plan.rows.append((state.number, CheckpointRow(upto, peaks.root, chunk_start)))
                 if domain is Domain.DATA:
                     plan.checkpoints.append(checkpoint.encode())

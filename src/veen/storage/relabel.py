@@ -106,10 +106,6 @@ class Relabel:
 
     def _write_portion(self) -> None:
         growth = grow(self.state, self._pending, self._limits_at)
-        if self.state.head.seq == self.state.pruned_upto and self._pending:
-            # The first entry that is kept stands for its second, even if pruned ones were in it too.
-            first = self._pending[0].head
-            growth.times = sorted({(first.hub_ts, first.seq), *growth.times})
         for node in growth.nodes:
             self._nodes.add(node)
         growth.chunks = [self._flagged(row) for row in growth.chunks]

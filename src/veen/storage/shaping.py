@@ -104,7 +104,8 @@ class _Shaper:
         if self._slice is None:
             self._slice = Slice(self._start, self.size)
             growth.slices.append(self._slice)
-        if head.hub_ts != self._head.hub_ts or not self._head.seq:
+        # The first entry that is kept stands for its second, even if pruned ones were in it too.
+        if head.hub_ts != self._head.hub_ts or self._head.seq == growth.before.pruned_upto:
             growth.times.append((head.hub_ts, head.seq))
         growth.nodes += staged.nodes
         growth.leaves.append((staged.record.leaf_hash, growth.before.number, head.seq))
