@@ -175,7 +175,7 @@ def test_a_chunk_that_pruning_has_not_deleted_yet_is_noted() -> None:
     tree = handmade.directory(hub)
     report = check(Disk(tree | handmade.prune(hub, tree, first)))
     assert report.ok
-    assert [note.split(": ")[0] for note in report.notes] == [layout.chunk(Domain.DATA, first, 1, 4)]
+    assert [note.split(": ")[0] for note in report.notes] == [layout.tombstone(Domain.DATA, first, 1, 4)]
 
 
 def test_chunks_end_by_the_limits_of_their_time() -> None:

@@ -85,6 +85,7 @@ def fork(
         target.make_dir(f"{ARCHIVE_DIR}/{domain}")
     for path in (*IDENTITY_FILES, layout.STORE, layout.FORK):
         _copy_file(source.fs, path, target, f"{ARCHIVE_DIR}/{path}")
+    target.sync_dir(ARCHIVE_DIR)
     _copy_archive(source.fs, ARCHIVE_DIR, target, f"{ARCHIVE_DIR}/{ARCHIVE_DIR}")
     for item in taken.values():
         if item.state.domain is not Domain.DATA:
