@@ -319,8 +319,8 @@ def swept(
 ) -> Report:
     """Sweep an action; each fault must have been met.
 
-    Without ``lost_names``, no sync of a chunk directory fails: the names of a flush would count as written and
-    not be, and done again it makes no new ones. A file system to which this happens stops altogether.
+    Without ``lost_names``, no sync of a chunk directory fails: the names of a flush would count as written
+    and not be, and done again it makes no new ones. A file system to which this happens stops altogether.
     """
 
     def accepted(operation: Operation) -> bool:
