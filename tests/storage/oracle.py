@@ -18,7 +18,7 @@ import pytest
 
 from tests.storage.promises import BOUND, Frames, Place, Promises, Session
 from tests.storage.sim_loss import KEEP_ALL, LOSE_ALL
-from tests.storage.sim_plan import Fault, Op, Operation
+from tests.storage.sim_plan import Fault
 from tests.storage.sim_state import FrozenInode, FrozenPlatter
 from tests.storage.sim_sweep import Aftermath, Case, Report, sweep
 from tests.storage.simdisk import SimFilesystem, Snapshot
@@ -299,11 +299,6 @@ def _is_brief(case: Case[Promises]) -> bool:
     return bool(case.at % 2)
 
 
-def keeps_names(operation: Operation) -> bool:
-    """Accept all but the sync of a chunk directory."""
-    return operation.op is not Op.SYNC_DIR or operation.path not in tuple(layout.Domain)
-
-
 def swept(
     scratch: Path,
     prepare: Snapshot | Callable[[SimFilesystem], None],
@@ -313,42 +308,15 @@ def swept(
     *,
     witness: Callable[[], Promises] = Promises,
     aftermaths: Sequence[Aftermath] = AFTERMATHS,
-    where: Callable[[Operation], bool] = lambda _: True,
-    lost_names: bool = False,
     **options: Any,
 ) -> Report:
-    """Sweep an action; each fault must have been met.
-
-    Without ``lost_names``, no sync of a chunk directory fails: the names of a flush would count as written
-    and not be, and done again it makes no new ones. A file system to which this happens stops altogether.
-    """
-
-    def accepted(operation: Operation) -> bool:
-        return where(operation) and keeps_names(operation)
-
-    if not lost_names and Fault.FAILED_SYNC in options.get("recovery_faults", ()):
-        options["recovery_where"] = keeps_names
-    total = Report()
-    for fault in faults:
-        narrow = fault is Fault.FAILED_SYNC and not lost_names
-        report = sweep(
-            prepare,
-            action,
-            (fault,),
-            oracle,
-            witness=witness,
-            scratch=scratch,
-            aftermaths=aftermaths,
-            where=accepted if narrow else where,
-            **options,
-        )
-        total.runs += report.runs
-        total.recoveries += report.recoveries
-        total.checks += report.checks
-        total.injected += report.injected
-    assert {fault for fault, _ in total.injected} == set(faults)
+    """Sweep an action; each fault must have been met."""
+    report = sweep(
+        prepare, action, faults, oracle, witness=witness, scratch=scratch, aftermaths=aftermaths, **options
+    )
+    assert {fault for fault, _ in report.injected} == set(faults)
     assert oracle.distinct
-    return total
+    return report
 
 
 def _read(fs: SimFilesystem, kept: Promises) -> None:

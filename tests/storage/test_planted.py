@@ -20,7 +20,7 @@ from tests.storage.stores import A, B
 from veen.core import layout
 from veen.storage import flush, journal, writer
 from veen.storage.errors import DamagedError
-from veen.storage.flush import Flush
+from veen.storage.flush import Flush, _Plan
 from veen.storage.fs import Filesystem, Write
 from veen.storage.journal import Kind, Segment
 from veen.storage.tail import Tail
@@ -155,16 +155,16 @@ def releases_the_journal_too_early(patch: Patch) -> None:
     def run(self: Flush, tail: Tail, *, redo: bool, clean: bool | None = None) -> None:
         with self._index.view() as view:
             meta = view.meta()
-            plan = self._plan(tail, view, meta)
+            plan = self._plan(tail, view, meta, _Plan(redo))
         self._fs.unlink(layout.journal(tail.segment))
         self._fs.sync_dir(layout.STATE_DIR)
-        self._carry_out(plan, tail, meta, redo=redo, clean=clean)
+        self._carry_out(plan, tail, meta, clean=clean)
 
     patch.setattr(Flush, "run", run)
 
 
-def does_not_cut_back(patch: Patch) -> None:
-    patch.setattr(Flush, "_cut_back", lambda _self, _plan: None)
+def does_not_take_back(patch: Patch) -> None:
+    patch.setattr(Flush, "_take_back", lambda _self, _plan: None)
 
 
 DEFECTS: Final[list[Defect]] = [
@@ -177,7 +177,7 @@ DEFECTS: Final[list[Defect]] = [
     renames_what_is_not_synced,
     believes_any_record,
     releases_the_journal_too_early,
-    does_not_cut_back,
+    does_not_take_back,
 ]
 
 

@@ -1,6 +1,7 @@
 """Recovery on real files: what was acknowledged is there, what was not is dropped, damage is named."""
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -370,19 +371,48 @@ def test_a_file_that_index_and_journal_do_not_explain_is_refused(tmp_path: Path,
     assert caught.value.path == layout.open_chunk(Domain.DATA, A, 1)
 
 
-@pytest.mark.parametrize("which", ["chunk", "summary", "peaks", "checkpoint"])
-def test_other_content_in_a_place_that_the_journal_fills_is_refused(tmp_path: Path, which: str) -> None:
-    fs = Faulty(tmp_path / "data")
+def left_after_the_names(fs: Faulty) -> Store:
+    """Leave a flush where every file is there, and the index does not know."""
     make(fs)
     with writing(fs) as store:
         for _ in range(5):
             store.append(A)
-        fs.fail("sync_dir", "log", errno.EIO)  # every file is there, the index does not know
+        fs.fail("sync_dir", "log", errno.EIO)
         with pytest.raises(StoppedError):
             store.writer.flush()
         fs.heal()
+    return store
+
+
+@pytest.mark.parametrize("bad", [lambda good: good[:-1] + bytes([good[-1] ^ 1]), lambda _: b""])
+def test_a_chunk_that_the_journal_has_too_is_written_again(
+    tmp_path: Path, bad: Callable[[bytes], bytes]
+) -> None:
+    fs = Faulty(tmp_path / "data")
+    store = left_after_the_names(fs)
+    path = layout.chunk(Domain.DATA, A, 1, 4)
+    good = fs.read(path)
+    (fs.root / path).write_bytes(bad(good))
+    with writing(fs) as again:
+        check_receipts(again.writer.reader, store.receipts)
+    assert fs.read(path) == good
+
+
+def test_a_chunk_that_is_there_open_and_sealed_is_refused(tmp_path: Path) -> None:
+    fs = Faulty(tmp_path / "data")
+    left_after_the_names(fs)
+    path = layout.chunk(Domain.DATA, A, 1, 4)
+    (fs.root / layout.open_chunk(Domain.DATA, A, 1)).write_bytes(fs.read(path))
+    with pytest.raises(DamagedError) as caught:
+        open_writer(fs)
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize("which", ["summary", "peaks", "checkpoint"])
+def test_other_content_in_a_place_that_the_journal_fills_is_refused(tmp_path: Path, which: str) -> None:
+    fs = Faulty(tmp_path / "data")
+    store = left_after_the_names(fs)
     path = {
-        "chunk": layout.chunk(Domain.DATA, A, 1, 4),
         "summary": layout.summary(Domain.DATA, A, 1, 4),
         "peaks": layout.peaks(Domain.DATA, A, 4),
         "checkpoint": layout.checkpoint(Domain.DATA, A, 4),

@@ -80,9 +80,7 @@ def test_a_chunk_is_there_or_pruned_and_everything_stays_provable(
 ) -> None:
     start, kept = prepared(tmp_path, two_chunks, compression=compression)
     oracle = Oracle()
-    report = swept(
-        tmp_path, start, prune, faults, oracle, witness=kept.copy, lost_names=True, where=not_the_start
-    )
+    report = swept(tmp_path, start, prune, faults, oracle, witness=kept.copy, where=not_the_start)
     if faults is CRASHES:
         assert report.hit(Fault.CRASH_BEFORE, Op.RENAME) == report.hit(Fault.CRASH_AFTER, Op.RENAME) == 2
         assert report.hit(Fault.CRASH_BEFORE, Op.UNLINK) == report.hit(Fault.CRASH_AFTER, Op.UNLINK) == 2

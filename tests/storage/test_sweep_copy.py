@@ -133,7 +133,7 @@ def test_a_clone_is_whole_or_can_be_made_again(tmp_path: Path, faults: tuple[Fau
         with source.reader() as reader:
             clone(reader, fs)
 
-    report = swept(tmp_path, nothing, copy, faults, oracle, witness=kept.copy, lost_names=True)
+    report = swept(tmp_path, nothing, copy, faults, oracle, witness=kept.copy)
     if faults is CRASHES:
         assert report.hit(Fault.CRASH_AFTER, Op.RENAME) >= 8
     assert oracle.again > report.runs // 2
@@ -152,7 +152,7 @@ def test_a_fork_is_whole_or_can_be_made_again(tmp_path: Path, faults: tuple[Faul
         with source.reader() as reader:
             forked(reader, fs)
 
-    report = swept(tmp_path, nothing, copy, faults, oracle, witness=taken.copy, lost_names=True)
+    report = swept(tmp_path, nothing, copy, faults, oracle, witness=taken.copy)
     if faults is CRASHES:
         assert report.hit(Fault.CRASH_AFTER, Op.RENAME) >= 8
     assert oracle.again > report.runs // 2
@@ -183,14 +183,7 @@ def test_a_source_that_can_not_be_read_is_an_error_and_no_copy(tmp_path: Path, c
             open_store(target)
 
     report = swept(
-        tmp_path,
-        source.snapshot,
-        attempt,
-        (Fault.READ_EIO,),
-        _Reads(),
-        witness=kept.copy,
-        lost_names=True,
-        aftermaths=(0,),
+        tmp_path, source.snapshot, attempt, (Fault.READ_EIO,), _Reads(), witness=kept.copy, aftermaths=(0,)
     )
     assert failures == report.runs - 1
 

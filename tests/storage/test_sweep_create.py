@@ -51,7 +51,7 @@ def nothing(_: SimFilesystem) -> None:
 
 
 def test_a_store_is_there_or_can_be_made_again(tmp_path: Path) -> None:
-    report = swept(tmp_path, nothing, create, ALL, _Creation(), lost_names=True)
+    report = swept(tmp_path, nothing, create, ALL, _Creation())
     for fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.EIO, Fault.EIO_AFTER):
         assert report.hit(fault, Op.MAKE_DIR) >= 7
         assert report.hit(fault, Op.COMMIT) == 1
@@ -72,7 +72,6 @@ def test_making_it_again_may_be_interrupted_too(tmp_path: Path) -> None:
         create,
         CRASHES,
         _Creation(),
-        lost_names=True,
         aftermaths=(None, 2),
         recover=make_if_needed,
         recovery_faults=(Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.FAILED_SYNC),
@@ -100,9 +99,7 @@ def change(fs: SimFilesystem, kept: Promises) -> None:
 def test_limits_are_the_old_or_the_new_ones_and_stay(tmp_path: Path, faults: tuple[Fault, ...]) -> None:
     start, kept = prepared(tmp_path, used)
     oracle = _Tries()
-    report = swept(
-        tmp_path, start, change, faults, oracle, witness=kept.copy, lost_names=True, seeds=range(2)
-    )
+    report = swept(tmp_path, start, change, faults, oracle, witness=kept.copy, seeds=range(2))
     if faults is CRASHES:
         assert report.hit(Fault.CRASH_AFTER, Op.RENAME) == 2
         assert report.hit(Fault.CRASH_BEFORE, Op.SYNC_DIR) == 2

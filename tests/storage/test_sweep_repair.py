@@ -83,7 +83,7 @@ def _truth(disk: SimDisk) -> dict[str, bytes]:
 def test_a_repair_can_be_interrupted_anywhere(tmp_path: Path, faults: tuple[Fault, ...]) -> None:
     start, kept = settled(tmp_path, rich)
     oracle = _Repair(start)
-    report = swept(tmp_path, start, mend, faults, oracle, witness=kept.copy, lost_names=True, rounds=1)
+    report = swept(tmp_path, start, mend, faults, oracle, witness=kept.copy, rounds=1)
     if faults is CRASHES:
         assert report.hit(Fault.CRASH_BEFORE, Op.COMMIT) == report.hit(Fault.CRASH_AFTER, Op.COMMIT) > 10
         assert report.hit(Fault.CRASH_BEFORE, Op.RENAME) >= 6
@@ -106,17 +106,7 @@ def test_a_repair_of_a_derived_file_that_is_gone(tmp_path: Path, derived: str) -
         start = disk.snapshot()
     oracle = _Repair(start)
     faults = (Fault.CRASH_BEFORE, Fault.EIO_AFTER)
-    report = swept(
-        tmp_path,
-        start,
-        mend,
-        faults,
-        oracle,
-        witness=kept.copy,
-        lost_names=True,
-        aftermaths=(None, 2),
-        rounds=1,
-    )
+    report = swept(tmp_path, start, mend, faults, oracle, witness=kept.copy, aftermaths=(None, 2), rounds=1)
     assert report.hit(Fault.CRASH_BEFORE, Op.RENAME) >= 4
     assert oracle.refusals > 10
 
@@ -125,7 +115,7 @@ def test_a_repair_behind_a_flush_that_was_interrupted(tmp_path: Path) -> None:
     start, kept = settled(tmp_path, small, Plan(Fault.CRASH_AFTER, 1, where=seal))
     oracle = _Repair(start)
     faults = (Fault.CRASH_BEFORE, Fault.CRASH_INSIDE, Fault.FAILED_SYNC)
-    report = swept(tmp_path, start, mend, faults, oracle, witness=kept.copy, lost_names=True)
+    report = swept(tmp_path, start, mend, faults, oracle, witness=kept.copy)
     assert report.hit(Fault.CRASH_BEFORE, Op.COMMIT) >= 3
 
 
@@ -139,7 +129,6 @@ def test_two_repairs_in_a_row_can_be_interrupted(tmp_path: Path) -> None:
         (Fault.CRASH_BEFORE,),
         oracle,
         witness=kept.copy,
-        lost_names=True,
         aftermaths=(None, 2),
         recover=mend_again,
         recovery_faults=(Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.FAILED_SYNC),

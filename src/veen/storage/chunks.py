@@ -15,6 +15,8 @@ from veen.storage.fs import Filesystem
 from veen.storage.index import ChunkRow
 from veen.storage.state import LabelRef
 
+#: The first read of a range, and how far reads grow while it goes on.
+_FIRST_READ_BYTES: Final = 1 << 14
 _READ_BYTES: Final = 1 << 18
 #: Enough for most single entries in one read.
 _ONE_ENTRY_BYTES: Final = 4096
@@ -69,13 +71,14 @@ def read_span(
     source = _source(fs, path)
     offset, limit = span
     buffer, at = b"", 0
-    want = _ONE_ENTRY_BYTES if len(seqs) == 1 else _READ_BYTES
+    want = _ONE_ENTRY_BYTES if len(seqs) == 1 else _FIRST_READ_BYTES
     for seq in seqs:
         while _needed(buffer, at) > len(buffer) - at:
             fresh = source(offset, min(max(want, _needed(buffer, at)), limit - offset))
             if len(fresh) <= len(buffer) - at:
                 raise DamagedError(path, offset, f"file ends before entry {seq} does")
             buffer, at = fresh, 0
+            want = min(2 * want, _READ_BYTES)
         try:
             entry, after = Entry.decode(buffer, at)
         except ProtocolError as error:

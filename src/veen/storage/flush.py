@@ -8,7 +8,8 @@
     6  the journal segment is deleted
 
 Until step 5 the index says how long every file was before, so an interrupted flush is done again from
-the start: what it left behind is cut off first, if the journal covers it (``redo``).
+the start (``redo``): what it left behind is taken away first, as far as the journal covers it. Every name is
+made again too: a directory whose sync has failed may count as synced afterwards.
 """
 
 from collections.abc import Callable
@@ -38,16 +39,21 @@ SignCheckpoint = Callable[[Label, int, NodeHash, StreamEpoch | None], Checkpoint
 
 #: Files that a repair can make anew.
 _DERIVED = (".mmr", ".cborseq")
+#: Files that were made with the directory.
+_ALWAYS_THERE = (layout.RECEIPTS, layout.CHECKPOINTS)
 
 
 @dataclass(slots=True)
 class _Plan:
     """What a flush is going to do, before it does anything."""
 
+    redo: bool
     writes: list[Write] = field(default_factory=list)
     growths: list[Growth] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
     renames: list[tuple[str, str]] = field(default_factory=list)
+    #: Renames of an interrupted flush that are taken back first.
+    undone: list[tuple[str, str]] = field(default_factory=list)
     rows: list[tuple[int, CheckpointRow]] = field(default_factory=list)
     receipts: list[bytes] = field(default_factory=list)
     checkpoints: list[bytes] = field(default_factory=list)
@@ -76,27 +82,29 @@ class Flush:
         """Move one tail and release its segment. ``clean`` sets the index's mark, if given."""
         with self._index.view() as view:
             meta = view.meta()
-            plan = None if meta.journal > tail.segment else self._plan(tail, view, meta)
+            plan = None if meta.journal > tail.segment else self._plan(tail, view, meta, _Plan(redo))
         if plan is not None:  # else an earlier attempt got as far as the index
-            self._carry_out(plan, tail, meta, redo=redo, clean=clean)
+            self._carry_out(plan, tail, meta, clean=clean)
         self._fs.unlink(layout.journal(tail.segment))
         self._fs.sync_dir(layout.STATE_DIR)
 
-    def _carry_out(self, plan: _Plan, tail: Tail, meta: Meta, *, redo: bool, clean: bool | None) -> None:
-        if redo:
-            self._cut_back(plan)
+    def _carry_out(self, plan: _Plan, tail: Tail, meta: Meta, *, clean: bool | None) -> None:
+        if plan.redo:
+            self._take_back(plan)
         self._fs.write_all(plan.writes)
         replace_files(self._fs, plan.files)
         for old, new in plan.renames:
             self._fs.rename(old, new)
-        for domain in sorted(plan.domains):
-            self._fs.sync_dir(domain)
+        self._sync_domains(plan)
         self._index.add_leaves(leaf for growth in plan.growths for leaf in growth.leaves)
         with self._index.change() as changes:
             self._record(plan, tail, meta, changes, clean)
 
-    def _plan(self, tail: Tail, view: Snapshot, meta: Meta) -> _Plan:
-        plan = _Plan()
+    def _sync_domains(self, plan: _Plan) -> None:
+        for domain in sorted(plan.domains):
+            self._fs.sync_dir(domain)
+
+    def _plan(self, tail: Tail, view: Snapshot, meta: Meta, plan: _Plan) -> _Plan:
         numbers = meta.labels
         for label in dict.fromkeys((*tail.labels, *tail.bindings, *tail.checkpoints)):
             state = view.label(label)
@@ -138,23 +146,20 @@ class Flush:
             self._add_file(
                 plan, layout.summary(domain, label, item.chunk_start, end), item.seal.summary.encode()
             )
-            if self._fs.size(sealed) is not None:  # an interrupted flush came this far
-                self._compare(sealed, item.offset, data)
-                return
             plan.renames.append((growing, sealed))
+            if self._fs.size(sealed) is not None:  # an interrupted flush came this far
+                if not plan.redo or self._fs.size(growing) is not None:
+                    raise DamagedError(sealed, 0, "the chunk that is to get this name is there already")
+                plan.undone.append((sealed, growing))
         if data:
             plan.writes.append(Write(growing, item.offset, data))
 
-    def _compare(self, path: str, offset: int, data: bytes) -> None:
-        if self._fs.read(path, offset) != data:
-            raise DamagedError(path, offset, "sealed chunk has other bytes than the journal")
-
     def _add_file(self, plan: _Plan, path: str, data: bytes) -> None:
         stored = read_file(self._fs, path)
-        if stored is None:
-            plan.files[path] = data
-        elif stored != data:
+        if stored is not None and stored != data:
             raise DamagedError(path, 0, "the file that is there has another content")
+        if stored is None or plan.redo:
+            plan.files[path] = data
 
     def _plan_checkpoints(
         self, plan: _Plan, growth: Growth, asked: dict[int, Checkpoint], view: Snapshot
@@ -176,7 +181,7 @@ class Flush:
             checkpoint = stored if recorded and stored else asked.get(upto)
             if checkpoint is None:
                 checkpoint = self._sign(label, upto, peaks.root, state.binding)
-            if stored != checkpoint:  # the file of an interrupted flush counts for nothing: it is made again
+            if stored != checkpoint or (plan.redo and not recorded):
                 plan.files[path] = checkpoint.encode()
             plan.domains.add(domain)
             if not recorded:
@@ -218,8 +223,12 @@ class Flush:
             raise StaleIndexError(layout.INDEX, None, f"no chunk holds entry {upto}")
         return row.start_seq
 
-    def _cut_back(self, plan: _Plan) -> None:
-        """Remove what an interrupted flush added to files: all of it is in the journal, and comes again."""
+    def _take_back(self, plan: _Plan) -> None:
+        """Remove what an interrupted flush added: all of it is in the journal, and comes again."""
+        for sealed, growing in plan.undone:
+            self._fs.rename(sealed, growing)
+        if plan.undone:  # durable before anything is cut off: a sealed chunk is never short
+            self._sync_domains(plan)
         for write in plan.writes:
             actual = self._fs.size(write.path) or 0
             if actual < write.offset:
@@ -230,7 +239,10 @@ class Flush:
                 raise StaleIndexError(
                     write.path, write.offset, "file is longer than index and journal together say"
                 )
-            if actual > write.offset:
+            if not write.offset and write.path not in _ALWAYS_THERE:
+                if self._fs.size(write.path) is not None:
+                    self._fs.unlink(write.path)
+            elif actual > write.offset:
                 self._fs.truncate(write.path, write.offset)
 
     def _record(self, plan: _Plan, tail: Tail, meta: Meta, changes: Changes, clean: bool | None) -> None:  # noqa: FBT001
