@@ -135,7 +135,8 @@ class Log:
 
     def place(self) -> tuple[Label, int]:
         """Return some entry."""
-        label = self._random.choice(self.labels[: max(1, self.entries // 16)])
+        used = min(len(self.labels), max(1, self.entries // 16))
+        label = self.labels[self._random.randrange(used)]
         return label, self._random.randint(1, self.writer.reader.last_seq(label))
 
     def works(self, name: str) -> dict[str, Work]:

@@ -57,7 +57,7 @@ class Options:
 
     #: A segment is moved into chunks when it has grown to this, and commits wait when it has grown to twice
     #: as much. One more may be on its way, so the journal has four times this at most.
-    segment_bytes: int = 8 * 1024 * 1024
+    segment_bytes: int = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
