@@ -6,18 +6,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from veen.cli.opening import UsageError, opened
 from veen.core.errors import ProtocolError
 from veen.core.types import Label, VerifyKey
-
-if TYPE_CHECKING:
-    from veen.storage.fsck import LabelReport, Level, Report, ShowProgress
+from veen.storage.fsck import LabelReport, Level, Report, ShowProgress, check
 
 _USAGE: Final = 1
 _DAMAGED: Final = 4
@@ -26,16 +25,12 @@ _MOST_LABELS: Final = 20
 _HEX_DIGITS: Final = 64
 
 
-class UsageError(Exception):
-    """What was asked can not be done; the text says what to do instead."""
-
-
 @dataclass(frozen=True)
 class Request:
     """What to check."""
 
     data_dir: Path
-    level: "Level"
+    level: Level
     hub_keys: tuple[VerifyKey, ...]
     labels: tuple[Label, ...] | None
 
@@ -73,12 +68,6 @@ def fsck(
 
 def parse(data_dir: Path, level: str, hub_keys: list[str], labels: list[str]) -> Request:
     """Turn the words of the command line into a request."""
-    # Here and not above: a client's installation has no storage engine.
-    try:
-        from veen.storage import fs  # noqa: F401, PLC0415
-        from veen.storage.fsck import Level  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{error.name} is not installed; install veen[hub]") from None
     names = [item.name.lower() for item in Level]
     if level not in names:
         raise UsageError(f"no level {level!r}; use one of {', '.join(names)}")
@@ -100,31 +89,17 @@ def _parse_hex(option: str, text: str) -> bytes:
     return value
 
 
-def run(request: Request, *, show: bool) -> "Report":
+def run(request: Request, *, show: bool) -> Report:
     """Do the check, with a progress bar if a person is looking."""
-    from veen.storage.errors import NotAStoreError  # noqa: PLC0415
-    from veen.storage.fs import RealFilesystem  # noqa: PLC0415
-    from veen.storage.fsck import check  # noqa: PLC0415
-
-    where = request.data_dir
-    if not where.is_dir():
-        raise UsageError(f"there is no directory {where}; give the data directory of a hub")
-    files = RealFilesystem(where)
     try:
-        with _progress(show=show) as progress:
+        with opened(request.data_dir) as files, _progress(show=show) as progress:
             return check(files, request.level, request.hub_keys, progress, request.labels)
-    except NotAStoreError:
-        raise UsageError(f"{where} is not a data directory; give the one that the hub runs with") from None
     except ProtocolError as error:
         raise UsageError(f"{error.message}; without --label all labels are listed") from None
-    except OSError as error:
-        raise UsageError(f"{where} can not be read: {error.strerror}; run as the hub's user") from None
-    finally:
-        files.close()
 
 
 @contextmanager
-def _progress(*, show: bool) -> "Iterator[ShowProgress | None]":
+def _progress(*, show: bool) -> Iterator[ShowProgress | None]:
     console = Console(stderr=True)
     if not show or not console.is_terminal:
         yield None
@@ -135,7 +110,7 @@ def _progress(*, show: bool) -> "Iterator[ShowProgress | None]":
         yield lambda done, total: bar.update(task, completed=done, total=total or None)
 
 
-def _print(console: Console, report: "Report") -> None:
+def _print(console: Console, report: Report) -> None:
     for name, text, good in _verdicts(report):
         line = Text(f"{name:<15}", style="bold")
         line.append(text, style="green" if good else "red" if good is not None else "yellow")
@@ -155,7 +130,7 @@ def _print(console: Console, report: "Report") -> None:
         console.print(Text(_advice(report)), soft_wrap=True)
 
 
-def _verdicts(report: "Report") -> Iterator[tuple[str, str, bool | None]]:
+def _verdicts(report: Report) -> Iterator[tuple[str, str, bool | None]]:
     """Yield the verdicts: a name, a text, and whether it is good (None: nobody knows)."""
     yield "integrity", report.integrity, {"ok": True, "damaged": False}.get(report.integrity)
     yield "signatures", report.signatures, True if report.signatures == "ok" else None
@@ -177,7 +152,7 @@ def _verdicts(report: "Report") -> Iterator[tuple[str, str, bool | None]]:
     yield "derived files", report.derived + advice, {"ok": True, "stale": False}.get(report.derived)
 
 
-def _label_line(item: "LabelReport") -> str:
+def _label_line(item: LabelReport) -> str:
     parts = [f"{item.domain}/{item.label.hex()}: {item.head_seq} entries"]
     if item.newest_ts is not None:
         parts.append(f"newest {_time(item.newest_ts)}")
@@ -194,7 +169,7 @@ def _time(hub_ts: int) -> str:
         return str(hub_ts)
 
 
-def _advice(report: "Report") -> str:
+def _advice(report: Report) -> str:
     if report.integrity == "damaged":
         return "The log is damaged. Keep this directory as it is, and restore a copy or a mirror beside it."
     return "The log is sound; only derived files are not. Run: veen repair DATA_DIR"

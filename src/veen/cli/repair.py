@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
+from veen.cli.opening import UsageError, opened
 from veen.storage.errors import DamagedError, StorageError
 from veen.storage.fs import RealFilesystem
 from veen.storage.repair import Repaired, repair
@@ -24,20 +25,18 @@ def repair_command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")] = False,
 ) -> None:
     """Make index, node stores and other derived files anew from the log; never touches a log byte."""
-    fs = RealFilesystem(data_dir)
     try:
-        done = _run(fs, quiet=as_json or not sys.stderr.isatty())
+        with opened(data_dir) as fs:
+            done = _run(fs, quiet=as_json or not sys.stderr.isatty())
     except DamagedError as error:
         _fail(str(error), _DAMAGED, as_json)
-    except (StorageError, OSError) as error:
+    except (StorageError, UsageError) as error:
         _fail(str(error), 1, as_json)
     else:
         if as_json:
             typer.echo(json.dumps({"ok": True, **asdict(done)}))
         else:
             typer.echo(_summary(done))
-    finally:
-        fs.close()
 
 
 def _run(fs: RealFilesystem, *, quiet: bool) -> Repaired:

@@ -36,7 +36,7 @@ from veen.storage.state import AuthRecord, ClientCursor, LabelRef, LabelState, S
 if TYPE_CHECKING:
     from lmdb import _Database
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 #: Entries located by one row of ``positions``.
 BLOCK_ENTRIES: Final = 128
 
@@ -55,6 +55,8 @@ _TABLES: Final = (
     "stale",
     "unpacked",
 )
+#: What a tree with damaged pages ends in; the last is of keys that have another length than ours.
+_CORRUPT: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.BadTxnError, struct.error)
 _META_KEY: Final = b"meta"
 _META: Final = struct.Struct(">IBQQQQI")
 _NUMBER: Final = struct.Struct(">I")
@@ -101,14 +103,16 @@ class Block(NamedTuple):
     offset: int
     lengths: tuple[int, ...]
 
-    def encode(self) -> bytes:
+    def encode(self, key: bytes) -> bytes:
         """Return the row's value."""
         lengths = struct.pack(f">{len(self.lengths)}I", *self.lengths)
-        return _BLOCK.pack(self.chunk_start, self.offset) + lengths
+        return protect(key, _BLOCK.pack(self.chunk_start, self.offset) + lengths)
 
     @classmethod
-    def decode(cls, first_seq: int, value: bytes) -> "Block":
+    def decode(cls, key: bytes, stored: bytes) -> "Block":
         """Read the row."""
+        value = checked(key, stored)
+        _, first_seq = _PLACE.unpack(key)
         chunk_start, offset = _BLOCK.unpack_from(value)
         count = (len(value) - _BLOCK.size) // _LENGTH.size
         return cls(first_seq, chunk_start, offset, struct.unpack_from(f">{count}I", value, _BLOCK.size))
@@ -273,7 +277,7 @@ class Snapshot:
     def block(self, number: int, seq: int) -> Block | None:
         """Return the block that holds an entry."""
         found = self._last_at("positions", number, seq)
-        return None if found is None else Block.decode(*found)
+        return None if found is None else Block.decode(place(number, found[0]), found[1])
 
     def position(self, number: int, seq: int) -> Span | None:
         """Return where an entry is."""
@@ -379,8 +383,10 @@ class Changes(Snapshot):
 
     def put_blocks(self, number: int, blocks: list[Block]) -> None:
         """Write where entries are."""
-        rows = [(place(number, block.first_seq), block.encode()) for block in blocks]
-        self._put_many("positions", rows)
+        keys = [place(number, block.first_seq) for block in blocks]
+        self._put_many(
+            "positions", [(key, block.encode(key)) for key, block in zip(keys, blocks, strict=True)]
+        )
 
     def put_leaves(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Write rows that ``leaf_rows`` has made."""
@@ -461,8 +467,11 @@ class Index:
     @contextmanager
     def view(self) -> Iterator[Snapshot]:
         """Look at the index as it is now; what other threads commit meanwhile is not seen."""
-        with self._env.begin(buffers=False) as txn:
-            yield Snapshot(txn, self._tables)
+        try:
+            with self._env.begin(buffers=False) as txn:
+                yield Snapshot(txn, self._tables)
+        except _CORRUPT as error:
+            raise StaleIndexError(layout.INDEX, None, f"the index is damaged ({error})") from error
 
     @contextmanager
     def change(self) -> Iterator[Changes]:
@@ -470,8 +479,10 @@ class Index:
         txn = self._env.begin(write=True)
         try:
             yield Changes(txn, self._tables)
-        except BaseException:
+        except BaseException as error:
             txn.abort()
+            if isinstance(error, _CORRUPT):
+                raise StaleIndexError(layout.INDEX, None, f"the index is damaged ({error})") from error
             raise
         self._fs.commit(txn)
 

@@ -24,7 +24,7 @@ from veen.storage import chunks
 from veen.storage.chunks import Place
 from veen.storage.directory import domains_of, open_store, reading_limits
 from veen.storage.durable import read_file
-from veen.storage.edge import check_moment
+from veen.storage.edge import check_absent, check_moment
 from veen.storage.errors import DamagedError, StaleIndexError, StorageError, not_found
 from veen.storage.fs import Filesystem
 from veen.storage.index import ChunkRow, Index, Snapshot
@@ -55,12 +55,16 @@ class Manifest(NamedTuple):
 class Reader:
     """A view of a data directory that follows its writer."""
 
-    def __init__(self, fs: Filesystem, index: Index, store: StoreRecord, tails: Tails) -> None:
+    def __init__(
+        self, fs: Filesystem, index: Index, store: StoreRecord, tails: Tails, *, attached: bool = True
+    ) -> None:
+        """``attached``: the tails are those of the writer itself, and never behind the files."""
         self.fs = fs
         self.store = store
         self.domain_of = domains_of(store.hub_id)
         self._index = index
         self._tails = tails
+        self._attached = attached
         self._proofs: OrderedDict[tuple[Label, int], MmrProof] = OrderedDict()
         self._proofs_lock = Lock()
 
@@ -74,7 +78,7 @@ class Reader:
         except BaseException:
             index.close()
             raise
-        return cls(fs, index, store, lambda: tails)
+        return cls(fs, index, store, lambda: tails, attached=False)
 
     def close(self) -> None:
         """Close the index; only for readers that were opened, not for a writer's own."""
@@ -95,6 +99,7 @@ class Reader:
                 return found.head
         with self._index.view() as view:
             state = view.label(label)
+            self._check_known(view, label, known=state is not None)
             return state.head if state is not None and state.head.seq else None
 
     def last_seq(self, label: Label) -> int:
@@ -105,7 +110,16 @@ class Reader:
                 return found.head.seq
         with self._index.view() as view:
             ref = view.ref(label)
+            self._check_known(view, label, known=ref is not None)
             return 0 if ref is None else ref.seq
+
+    def _check_known(self, view: Snapshot, label: Label, *, known: bool) -> None:
+        """Refuse to call a label empty that has files and is in no tail: a damaged index has lost it.
+
+        A writer in another process may have begun it since; only of a directory without one can this be told.
+        """
+        if not known and (self._attached or view.meta().clean):
+            check_absent(self.fs, self.domain_of(label), label)
 
     def labels(self) -> list[Label]:
         """Return all labels that have entries: those in chunks in byte order, then the new ones."""
@@ -185,6 +199,7 @@ class Reader:
                 yield place
                 seq += 1
             if not found and seq == start:
+                self.last_seq(label)  # refuses, if the index has lost the label
                 raise not_found("stream_seq", f"there is no entry {seq}")
             if not found:
                 return
@@ -250,14 +265,29 @@ class Reader:
         with self._index.view() as view:
             ref = view.ref(label)
             stored = None if ref is None else view.seq_at(ref.number, hub_ts)
-        if ref is not None and stored is not None:
-            return max(stored, ref.pruned_upto + 1)
+        first = 1 if ref is None else ref.pruned_upto + 1
+        if stored is not None:
+            return self._checked_time(label, max(stored, first), first, hub_ts)
         for tail in tails:
             entries = tail.labels[label].entries if label in tail.labels else []
             nth = bisect_left(entries, hub_ts, key=lambda staged: staged.head.hub_ts)
             if nth < len(entries):
-                return entries[nth].head.seq
-        return self.last_seq(label) + 1
+                return self._checked_time(label, entries[nth].head.seq, first, hub_ts)
+        return self._checked_time(label, self.last_seq(label) + 1, first, hub_ts)
+
+    def _checked_time(self, label: Label, seq: int, first: int, hub_ts: int) -> int:
+        """Return ``seq`` if the entry before it is older: else the index has lost a second."""
+        if seq == first:
+            return seq
+        try:
+            before = self.entry(label, seq - 1).receipt.hub_ts
+        except StaleIndexError:
+            raise
+        except DamagedError:
+            return seq  # whoever reads that entry is told; others are not kept from theirs
+        if before >= hub_ts:
+            raise StaleIndexError(layout.INDEX, None, f"entry {seq - 1} is missing among the times")
+        return seq
 
     # --- proofs ---------------------------------------------------------------------------------------------
 

@@ -153,7 +153,9 @@ class Writer:
             if held is not None:
                 held.release()
             if isinstance(error, OSError | lmdb.Error):
-                raise StoppedError(f"the writer can not start: {error}; check the disk") from error
+                raise StoppedError(
+                    f"the writer can not start: {error}; check the disk and its free space"
+                ) from error
             raise
         return writer
 
@@ -316,7 +318,7 @@ class Writer:
 
     def _require_running(self) -> None:
         if self._stopped is not None:
-            raise StoppedError(f"the writer has stopped: {self._stopped}; check the disk, then start again")
+            raise _has_stopped(self._stopped)
 
     @contextmanager
     def _disk(self) -> Iterator[None]:
@@ -327,9 +329,7 @@ class Writer:
             raise  # nothing was kept, nothing is unclear
         except (OSError, lmdb.Error, DamagedError) as error:
             self._stopped = str(error)
-            raise StoppedError(
-                f"the writer has stopped: {error}; check the disk, then start again"
-            ) from error
+            raise _has_stopped(self._stopped) from error
 
     @contextmanager
     def _maintenance(self) -> Iterator[None]:
@@ -422,3 +422,7 @@ def _frozen() -> ProtocolError:
     return ProtocolError(
         Detail.VALUE, "the label belongs to the parent of this fork", code=Code.FORBIDDEN, field="label"
     )
+
+
+def _has_stopped(why: str) -> StoppedError:
+    return StoppedError(f"the writer has stopped: {why}; check the disk and its free space, then start again")

@@ -11,6 +11,7 @@ from veen.core.errors import Detail, ProtocolError
 from veen.core.identity import ForkParent, HubIdentity
 from veen.core.receipt import Receipt
 from veen.core.types import HubId, Label, RoutingKey, VerifyKey
+from veen.core.wire import W
 from veen.storage.fsck.report import Finding, Findings, FoundError, Level, Reason, refused, wrong
 from veen.storage.fsck.source import Source
 
@@ -145,21 +146,26 @@ def _fork(source: Source, where: str, named: ForkParent | None, found: Findings)
     """Read what a hub was forked from; it must be what the hub's identity names, if that names any."""
     path = where + layout.FORK
     try:
-        data = source.read_if_there(path)
-        if data is None:
-            if named is not None:
-                raise wrong(path, None, Reason.MISSING, f"{where}{IDENTITY} names it")
-            return None
-        fork = ForkRecord.decode(data)
-    except ProtocolError as error:
-        found.add(refused(path, 0, error).finding)
-        return None
+        fork = _read(source, path, ForkRecord)
+        if fork is None and named is not None:
+            raise wrong(path, None, Reason.MISSING, f"{where}{IDENTITY} names it")
     except FoundError as error:
         found.add(error.finding)
         return None
-    if named is not None and (named.hub_id, named.fork_hash) != (fork.parent_hub_id, fork.fork_hash):
+    if fork is None or named is None:
+        return fork
+    if (named.hub_id, named.fork_hash) != (fork.parent_hub_id, fork.fork_hash):
         found.add(Finding(path, 0, Reason.HUB_ID, f"not the fork that {where}{IDENTITY} names"))
     return fork
+
+
+def _read(source: Source, path: str, cls: type[W]) -> W | None:
+    """Read a file that may be absent."""
+    data = source.read_if_there(path)
+    try:
+        return None if data is None else cls.decode(data)
+    except ProtocolError as error:
+        raise refused(path, 0, error) from error
 
 
 def reserved_labels(hub_id: HubId) -> dict[Label, layout.Domain]:
@@ -176,17 +182,11 @@ def _identity(
     """Read an identity and check that one of its own keys, or a given one, has signed it."""
     path, sig_path = where + IDENTITY, where + IDENTITY_SIG
     try:
-        data = source.read_if_there(path)
-        if data is None:
-            return None
-        identity = HubIdentity.decode(data)
-    except ProtocolError as error:
-        found.add(refused(path, 0, error).finding)
-        return None
+        identity = _read(source, path, HubIdentity)
     except FoundError as error:
         found.add(error.finding)
         return None
-    if level == Level.FULL:
+    if identity is not None and level == Level.FULL:
         try:
             _verify_identity(
                 source, sig_path, identity, [key.hub_pk for key in identity.hub_keys] + list(given)
