@@ -79,7 +79,14 @@ class Bucket:
 
     def take(self, rate: Rate, hub_ts: int) -> "Bucket":
         """Return the bucket after one accepted message, or refuse the message (row 14)."""
-        available = min(rate.burst, self.tokens + rate.per_sec * (hub_ts - self.last_ts))
+        available = self._available(rate, hub_ts)
         if available < 1:
             raise ProtocolError(Detail.CAP_RATE, "the rate of the token is used up", max_allowed=rate.per_sec)
         return Bucket(available - 1, hub_ts)
+
+    def spend(self, rate: Rate, hub_ts: int, count: int) -> "Bucket":
+        """Return the bucket after messages that were accepted at one time, when the log is read back."""
+        return Bucket(max(0, self._available(rate, hub_ts) - count), hub_ts)
+
+    def _available(self, rate: Rate, hub_ts: int) -> int:
+        return min(rate.burst, self.tokens + rate.per_sec * (hub_ts - self.last_ts))

@@ -163,7 +163,7 @@ ADMISSION_TABLE: Final[tuple[ErrorRow, ...]] = (
     _row("12", _AUT, Code.AUTH, Detail.AUTH_REF, "token is not for this client or not for this label"),
     _row("12a", _AUT, Code.AUTH, Detail.NOT_PRIMARY, "another hub is the primary of this stream (optional)"),
     _row("12b", _AUT, Code.AUTH, Detail.REVOKED, "client or token is revoked (optional; E.CAP for a token)"),
-    _row("12c", _AUT, Code.AUTH, Detail.CLIENT_LIFETIME, "client_id is past its lifetime bounds (optional)"),
+    _row("12c", _AUT, Code.CAP, Detail.CLIENT_LIFETIME, "client_id is past its lifetime bounds (optional)"),
     _row("13", _AUT, Code.TIME, Detail.CAP_TTL, "capability token has expired"),
     _row("14", _AUT, Code.RATE, Detail.CAP_RATE, "rate of the capability token is used up"),
     _row("15", _COM, Code.SEQ, Detail.PREV_ACK, "prev_ack went back or is beyond the head of the label"),

@@ -145,10 +145,24 @@ class MapShape(_Shape):
 
     def __init__(self, name: str, *fields: Field) -> None:
         super().__init__(name, fields)
-        keys = [field.key for field in fields]
-        assert keys == sorted(set(keys)), "keys are declared in ascending order"
-        self._by_key: Mapping[int, Field] = {field.key: field for field in fields}
         self._by_name: Mapping[str, Field] = {field.name: field for field in fields}
+        self._number_keys()
+
+    def _number_keys(self) -> None:
+        keys = [field.key for field in self.fields]
+        assert keys == sorted(set(keys)), "keys are declared in ascending order"
+        self._by_key: Mapping[int, Field] = {field.key: field for field in self.fields}
+
+    def _read_key(self, buf: bytes, pos: int) -> tuple[int, Field, int]:
+        """Return a key as a number that must ascend, its field, and where it ends."""
+        key, end = cbor.read_uint(buf, pos)
+        field = self._by_key.get(key)
+        if field is None:
+            raise CborError(Fault.UNKNOWN_KEY, pos, f"unknown key {key} in {self.name}")
+        return key, field, end
+
+    def _write_key(self, field: Field) -> bytes:
+        return cbor.write_uint(field.key)
 
     def read(self, buf: bytes, pos: int) -> tuple[Raw, int]:
         """Read the pairs; refuse unknown, repeated, unordered and missing keys."""
@@ -157,13 +171,10 @@ class MapShape(_Shape):
         previous = -1
         for _ in range(count):
             start = end
-            key, end = cbor.read_uint(buf, end)
+            key, field, end = self._read_key(buf, end)
             if key <= previous:
                 raise CborError(Fault.DUPLICATE_KEY if key == previous else Fault.KEY_ORDER, start)
             previous = key
-            field = self._by_key.get(key)
-            if field is None:
-                raise CborError(Fault.UNKNOWN_KEY, start, f"unknown key {key} in {self.name}")
             try:
                 raw[field.name], end = field.kind.read(buf, end)
             except ProtocolError as error:
@@ -182,7 +193,7 @@ class MapShape(_Shape):
     def write(self, raw: Raw) -> bytes:
         """Encode the pairs that are there, in key order."""
         present = [field for field in self.fields if field.name in raw]
-        pairs = (cbor.write_uint(field.key) + field.kind.write(raw[field.name]) for field in present)
+        pairs = (self._write_key(field) + field.kind.write(raw[field.name]) for field in present)
         return cbor.head(cbor.MAJOR_MAP, len(present)) + b"".join(pairs)
 
     def to_json(self, raw: Raw) -> JsonValue:
@@ -199,3 +210,20 @@ class MapShape(_Shape):
         raw = self._fields_from_json([(self._by_name[name], item) for name, item in value.items()])
         self._all_there(raw, 0)
         return raw
+
+
+class NamedShape(MapShape):
+    """A body whose keys are the names of its fields, in the order in which they are listed (C-03)."""
+
+    def _number_keys(self) -> None:
+        self._places = {field.name: place for place, field in enumerate(self.fields)}
+
+    def _read_key(self, buf: bytes, pos: int) -> tuple[int, Field, int]:
+        name, end = cbor.read_text(buf, pos)
+        field = self._by_name.get(name)
+        if field is None:
+            raise CborError(Fault.UNKNOWN_KEY, pos, f"unknown key {name!r} in {self.name}")
+        return self._places[name], field, end
+
+    def _write_key(self, field: Field) -> bytes:
+        return cbor.write_text(field.name)

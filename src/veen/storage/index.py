@@ -5,6 +5,7 @@
     labels       label                      LabelState
     numbers      number u32                 label
     clients      number u32, client_id      last client_seq and prev_ack
+                 2^32 - 1, client_id        when the client was first seen, in any label
     positions    number u32, first seq u64  a block of entries: chunk start, offset, length of each
     leaves       first 6 bytes of leaf      number u32, seq (several, if the prefixes agree)
     times        number u32, hub_ts u64     first seq of that second
@@ -58,6 +59,8 @@ _TABLES: Final = (
 #: What a tree with damaged pages ends in; the last is of keys that have another length than ours.
 _CORRUPT: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.BadTxnError, struct.error)
 _META_KEY: Final = b"meta"
+#: Stands in the place of a label's number where a row is about a client in all labels.
+_ANY_LABEL: Final = 2**32 - 1
 _META: Final = struct.Struct(">IBQQQQI")
 _NUMBER: Final = struct.Struct(">I")
 _PLACE: Final = struct.Struct(">IQ")
@@ -264,6 +267,12 @@ class Snapshot:
                 yield VerifyKey(key[len(prefix) :]), ClientCursor.decode(key, bytes(cursor.value()))
                 found = cursor.next()
 
+    def client_since(self, client_id: VerifyKey) -> int | None:
+        """Return when a client was first seen."""
+        key = client_key(_ANY_LABEL, client_id)
+        stored = self._get("clients", key)
+        return None if stored is None else int(_U64.unpack(checked(key, stored))[0])
+
     def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
         """Return when a token was first seen."""
         stored = self._get("auths", auth_ref)
@@ -375,6 +384,13 @@ class Changes(Snapshot):
         """Write how far a client has come."""
         key = client_key(number, client_id)
         self._put("clients", key, cursor.encode(key))
+
+    def put_client_since(self, client_id: VerifyKey, hub_ts: int) -> None:
+        """Write when a client was first seen; an earlier time stays."""
+        known = self.client_since(client_id)
+        if known is None or hub_ts < known:
+            key = client_key(_ANY_LABEL, client_id)
+            self._put("clients", key, protect(key, _U64.pack(hub_ts)))
 
     def put_auth(self, auth_ref: AuthRef, record: AuthRecord) -> None:
         """Write when a token was first seen; what is known already stays."""

@@ -23,5 +23,7 @@ def record_entries(changes: Changes, growths: Sequence[Growth], tail: Tail) -> N
     numbers = {growth.before.label: growth.before.number for growth in growths}
     for (label, client_id), cursor in tail.clients.items():
         changes.put_client(numbers[label], client_id, cursor)
+    for client_id, since in tail.since.items():
+        changes.put_client_since(client_id, since)
     for auth_ref, record in tail.auths.items():
         changes.put_auth(auth_ref, record)

@@ -12,25 +12,28 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from veen.core import layout
+from veen.core.captoken import CapToken
 from veen.core.checkpoint import Checkpoint
 from veen.core.consistency import ConsistencyProof, prove_consistency
 from veen.core.datadir import StoreRecord
 from veen.core.entry import Entry
 from veen.core.errors import ProtocolError
+from veen.core.labels import authorize_label
 from veen.core.mmr import Peaks, ReadNode, leaf_position, read_peaks
 from veen.core.proof import MmrProof, prove_inclusion
 from veen.core.types import AuthRef, Label, LeafHash, NodeHash, VerifyKey
 from veen.storage import chunks
 from veen.storage.chunks import Place
-from veen.storage.directory import domains_of, open_store, reading_limits
+from veen.storage.directory import domains_of, open_store
 from veen.storage.durable import read_file
 from veen.storage.edge import check_absent, check_moment
 from veen.storage.errors import DamagedError, StaleIndexError, StorageError, not_found
 from veen.storage.fs import Filesystem
 from veen.storage.index import ChunkRow, Index, Snapshot
+from veen.storage.locating import decode_token, locate
 from veen.storage.nodes import node_reader
 from veen.storage.replay import Replay, unreleased
-from veen.storage.state import AuthRecord, ClientCursor, Head, LabelRef, StreamEpoch
+from veen.storage.state import AuthRecord, ClientCursor, Head, StreamEpoch
 from veen.storage.tail import Tail
 
 #: Files are renamed and released while others read; looking again finds them. More often is a fault.
@@ -141,6 +144,14 @@ class Reader:
             stored = None if ref is None else view.client(ref.number, client_id)
             return stored or ClientCursor()
 
+    def client_since(self, client_id: VerifyKey) -> int | None:
+        """Return when a client was first seen, in any label."""
+        tails = self._tails()  # before the index: what leaves a tail is in the index by then
+        with self._index.view() as view:
+            known = view.client_since(client_id)
+        seen = [tail.since[client_id] for tail in tails if client_id in tail.since]
+        return min([*seen, *([] if known is None else [known])], default=None)
+
     def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
         """Return when a token was first seen."""
         tails = self._tails()  # before the index: what leaves a tail is in the index by then
@@ -151,6 +162,15 @@ class Reader:
             if seen is not None:
                 known = known.merged(seen) if known else seen
         return known
+
+    def token(self, auth_ref: AuthRef) -> CapToken | None:
+        """Return a token that was authorized here."""
+        record = self.auth(auth_ref)
+        if record is None or not record.authorize_seq:
+            return None
+        seq = record.authorize_seq
+        place = next(self.entries(authorize_label(self.store.hub_id), seq, seq))
+        return decode_token(place, self.store)
 
     def binding(self, label: Label) -> StreamEpoch | None:
         """Return the stream and epoch of a label, if the hub has found out."""
@@ -216,7 +236,7 @@ class Reader:
         """Return entries that are in chunk files, as far as the first chunk that has them goes."""
         for attempt in range(_ATTEMPTS):
             with self._index.view() as view:
-                found = self._locate(view, label, start)
+                found = locate(view, label, start)
             if found is None:
                 return
             ref, row, offset = found
@@ -232,20 +252,6 @@ class Reader:
                     raise DamagedError(path, None, "file is missing") from None
             else:
                 return
-
-    def _locate(self, view: Snapshot, label: Label, seq: int) -> tuple[LabelRef, ChunkRow, int] | None:
-        ref = view.ref(label)
-        if ref is None or not 1 <= seq <= ref.seq:
-            return None
-        row = view.chunk_at(ref.number, seq)
-        if row is None:
-            raise StaleIndexError(layout.INDEX, None, f"no chunk holds entry {seq}")
-        if row.pruned:
-            raise not_found("pruned", f"entry {seq} was pruned; {row.end_seq + 1} is the next one kept")
-        span = view.position(ref.number, seq)
-        if span is None or span.chunk_start != row.start_seq:
-            raise StaleIndexError(layout.INDEX, None, f"entry {seq} has no position")
-        return ref, row, span.offset
 
     def find(self, leaf_hash: LeafHash) -> tuple[Label, int] | None:
         """Return where a message is, by its id."""
@@ -445,7 +451,7 @@ def load_tails(fs: Filesystem, index: Index, store: StoreRecord) -> list[Tail]:
                 meta = view.meta()
                 if meta.clean:  # else a writer may be about to change the files
                     check_moment(fs, view, store.hub_id)
-                replay = Replay(view, domains_of(store.hub_id), reading_limits(store))
+                replay = Replay(fs, view, store)
                 return [replay.tail(segment) for segment in unreleased(fs, meta)]
         except (StorageError, FileNotFoundError) as error:
             # A segment was moved into chunks while we read: the index is newer now.

@@ -58,7 +58,7 @@ class Relabel:
 
     # --- entries --------------------------------------------------------------------------------------------
 
-    def read_chunks(self, journal_start: int | None) -> Iterator[Entry]:
+    def read_chunks(self, journal_start: int | None) -> Iterator[Staged]:
         """Read all chunks up to where the journal begins, and yield the entries."""
         for name in self._found.pruned():
             self._add_pruned(name)
@@ -80,21 +80,21 @@ class Relabel:
         else:
             self._nodes.discard()
 
-    def _read_chunk(self, path: str, name: FileName, journal_start: int | None) -> Iterator[Entry]:
+    def _read_chunk(self, path: str, name: FileName, journal_start: int | None) -> Iterator[Staged]:
         data = chunks.unpacked(self._fs, path) if name.compressed else self._fs.read(path)
         at = 0
         while at < len(data) and (journal_start is None or self._head.seq + 1 < journal_start):
             try:
                 entry, after = Entry.decode(data, at)
-                self._add(entry, data[at:after])
+                staged = self._add(entry, data[at:after])
             except ProtocolError as error:
                 raise DamagedError(path, at, str(error)) from error
             at = after
-            yield entry
+            yield staged
         if at == len(data) and name.end_seq not in (None, self._head.seq):
             raise DamagedError(path, at, f"chunk ends with entry {self._head.seq}, not {name.end_seq}")
 
-    def _add(self, entry: Entry, frame: bytes) -> None:
+    def _add(self, entry: Entry, frame: bytes) -> Staged:
         record = Record.of_entry(self._found.domain, entry, self._limits)
         staged = stage(record, self._head, lambda _seq, _root: entry.receipt, frame)
         if self.first_ts is None:
@@ -103,6 +103,7 @@ class Relabel:
         self._tail.add(staged)
         if len(self._pending) >= _PORTION_ENTRIES:
             self._write_portion()
+        return staged
 
     def _write_portion(self) -> None:
         growth = grow(self.state, self._pending, self._limits_at)

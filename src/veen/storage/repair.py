@@ -18,6 +18,7 @@ from veen.core.layout import Domain
 from veen.core.limits import EPOCH_PROBE
 from veen.core.types import Label, StreamId
 from veen.storage import journal
+from veen.storage.buckets import Uses
 from veen.storage.directory import make_certain, open_store, reading_limits, take_lock
 from veen.storage.durable import read_file
 from veen.storage.errors import DamagedError
@@ -27,7 +28,7 @@ from veen.storage.journal import Kind
 from veen.storage.outfile import OutFile
 from veen.storage.relabel import Relabel
 from veen.storage.sidecars import write_checkpoint_indexes
-from veen.storage.state import LabelState, StreamEpoch
+from veen.storage.state import AuthRecord, LabelState, StreamEpoch
 from veen.storage.survey import Found, survey
 
 #: Told how many more entries were read, now and then.
@@ -112,6 +113,7 @@ class _Rebuild:
         self._frozen = _frozen_labels(fs)
         self._limits = reading_limits(store)
         self._streams: set[StreamId] = set()
+        self._uses = Uses()
         self._bound: list[tuple[LabelState, int]] = []
         self._entries = 0
         self._last_ts = 0
@@ -127,6 +129,7 @@ class _Rebuild:
             self._remove_leftovers(domain)
             self._fs.sync_dir(domain)
         self._bind()
+        self._fill_buckets()
         write_checkpoint_indexes(self._fs, self._index)
         segments = self._begins.segments
         with self._index.change() as changes:
@@ -146,15 +149,19 @@ class _Rebuild:
         state = LabelState.new(found.label, found.domain, number, frozen=found.label in self._frozen)
         relabel = Relabel(self._fs, self._index, self._store, found, state)
         data = found.domain is Domain.DATA
-        for entry in relabel.read_chunks(self._begins.seqs.get(found.label)):
+        for staged in relabel.read_chunks(self._begins.seqs.get(found.label)):
             self._entries += 1
             if self._entries % _PROGRESS_ENTRIES == 0:
                 self._progress(_PROGRESS_ENTRIES)
+            auth_ref = staged.record.auth_ref
             if data:
-                self._receipts.add(entry.receipt.encode())
-            elif found.domain is Domain.AUTHORIZE:
-                token = CapToken.decode(entry.msg_bytes, self._limits)
+                self._receipts.add(staged.receipt.encode())
+                if auth_ref is not None:
+                    self._uses.used(auth_ref, staged.head.hub_ts)
+            elif auth_ref is not None:
+                token = CapToken.decode(staged.record.content, self._limits)
                 self._streams |= set(token.allow.stream_ids)
+                self._uses.authorized(auth_ref, token)
         relabel.write_sidecars()
         for checkpoint in relabel.read_checkpoints():
             if data:
@@ -181,6 +188,11 @@ class _Rebuild:
             for state, _ in self._bound:
                 if state.label in known:
                     changes.put_label(state.bound_to(known[state.label]))
+
+    def _fill_buckets(self) -> None:
+        with self._index.change() as changes:
+            for auth_ref, bucket in self._uses.buckets(self._store).items():
+                changes.put_auth(auth_ref, AuthRecord(bucket.last_ts, 0, bucket))
 
     def _epochs(self, first_ts: int) -> Iterator[int]:
         for epoch_sec in self._store.epoch_secs:

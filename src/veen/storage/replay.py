@@ -1,19 +1,23 @@
 """The journal read back into tails: by a writer that starts, and by readers that have no writer to ask."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from veen.core import layout
+from veen.core.capability import Bucket
+from veen.core.captoken import CapToken
 from veen.core.checkpoint import Checkpoint
+from veen.core.datadir import StoreRecord
 from veen.core.entry import Entry
 from veen.core.errors import ProtocolError
-from veen.core.layout import Domain
-from veen.core.limits import Limits
-from veen.core.types import Label
+from veen.core.types import AuthRef, Label
 from veen.storage import journal
+from veen.storage.buckets import Buckets
+from veen.storage.directory import domains_of, reading_limits
 from veen.storage.errors import DamagedError
 from veen.storage.fs import Filesystem
 from veen.storage.index import Meta, Snapshot
 from veen.storage.journal import Kind, ReadSegment
+from veen.storage.locating import stored_token
 from veen.storage.staging import Record, stage
 from veen.storage.state import Head
 from veen.storage.tail import Tail
@@ -22,11 +26,14 @@ from veen.storage.tail import Tail
 class Replay:
     """Turns segments into tails, in order; entries that are in chunks already are passed over."""
 
-    def __init__(self, view: Snapshot, domain_of: Callable[[Label], Domain], limits: Limits) -> None:
+    def __init__(self, fs: Filesystem, view: Snapshot, store: StoreRecord) -> None:
         self._view = view
-        self._domain_of = domain_of
-        self._limits = limits
+        self._domain_of = domains_of(store.hub_id)
+        self._limits = reading_limits(store)
         self._heads: dict[Label, Head] = {}
+        self._buckets = Buckets(
+            store, lambda auth_ref: stored_token(fs, view, store, auth_ref), self._stored_bucket
+        )
 
     def tail(self, segment: ReadSegment) -> Tail:
         """Return the tail of a segment."""
@@ -55,10 +62,22 @@ class Replay:
         head = self._head(label)
         if entry.receipt.stream_seq <= head.seq:
             return
-        logged = Record.of_entry(self._domain_of(label), entry, self._limits)
+        logged = self._with_bucket(Record.of_entry(self._domain_of(label), entry, self._limits), entry)
         staged = stage(logged, head, lambda _seq, _root: entry.receipt, frame)
         self._heads[label] = staged.head
         tail.add(staged)
+
+    def _with_bucket(self, record: Record, entry: Entry) -> Record:
+        if record.auth_ref is None:
+            return record
+        if record.client_id is None:
+            self._buckets.learn(record.auth_ref, CapToken.decode(record.content, self._limits))
+            return record
+        return record._replace(bucket=self._buckets.after(record.auth_ref, entry.receipt.hub_ts))
+
+    def _stored_bucket(self, auth_ref: AuthRef) -> Bucket | None:
+        record = self._view.auth(auth_ref)
+        return None if record is None else record.bucket
 
     def _head(self, label: Label) -> Head:
         head = self._heads.get(label)

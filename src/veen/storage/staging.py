@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from veen.core.capability import Bucket
 from veen.core.captoken import CapToken
 from veen.core.datadir import control_leaf
 from veen.core.entry import Entry
@@ -28,6 +29,8 @@ class Record(NamedTuple):
     client_seq: int = 0
     prev_ack: int = 0
     auth_ref: AuthRef | None = None
+    #: What is left of the token's rate after this message, as far as it is known (C-52).
+    bucket: Bucket | None = None
 
     @classmethod
     def of_msg(cls, msg: Msg) -> "Record":

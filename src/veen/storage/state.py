@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from veen.core import layout
+from veen.core.capability import Bucket
 from veen.core.layout import Domain
 from veen.core.mmr import Peaks, node_count
 from veen.core.types import Label, LeafHash, NodeHash, StreamId
@@ -23,6 +24,7 @@ _BINDING: Final = struct.Struct(">32sQ")
 _FROZEN, _BOUND = 1, 2
 _CLIENT: Final = struct.Struct(">QQ")
 _AUTH: Final = struct.Struct(">QQ")
+_BUCKET: Final = struct.Struct(">QQ")
 
 
 def protect(key: bytes, value: bytes) -> bytes:
@@ -66,19 +68,29 @@ class AuthRecord(NamedTuple):
 
     issued_at: int
     authorize_seq: int
+    #: What its last accepted message has left of its rate (C-52); None if it was not used, or is not known.
+    bucket: Bucket | None = None
 
     def merged(self, later: "AuthRecord") -> "AuthRecord":
         """Return what both say together; issued_at never changes once it is bound."""
-        return AuthRecord(min(self.issued_at, later.issued_at), self.authorize_seq or later.authorize_seq)
+        return AuthRecord(
+            min(self.issued_at, later.issued_at),
+            self.authorize_seq or later.authorize_seq,
+            later.bucket or self.bucket,
+        )
 
     def encode(self, key: bytes) -> bytes:
         """Return the row."""
-        return protect(key, _AUTH.pack(*self))
+        bucket = b"" if self.bucket is None else _BUCKET.pack(self.bucket.tokens, self.bucket.last_ts)
+        return protect(key, _AUTH.pack(self.issued_at, self.authorize_seq) + bucket)
 
     @classmethod
     def decode(cls, key: bytes, stored: bytes) -> "AuthRecord":
         """Read the row."""
-        return cls(*_AUTH.unpack(checked(key, stored)))
+        value = checked(key, stored)
+        issued_at, authorize_seq = _AUTH.unpack_from(value)
+        bucket = Bucket(*_BUCKET.unpack_from(value, _AUTH.size)) if len(value) > _AUTH.size else None
+        return cls(issued_at, authorize_seq, bucket)
 
 
 class Head(NamedTuple):

@@ -55,6 +55,8 @@ class Tail:
     last_ts: int = 0
     labels: dict[Label, LabelTail] = field(default_factory=dict)
     clients: dict[tuple[Label, VerifyKey], ClientCursor] = field(default_factory=dict)
+    #: When clients sent their first message, of those whose first to some label is here.
+    since: dict[VerifyKey, int] = field(default_factory=dict)
     leaves: dict[LeafHash, tuple[Label, int]] = field(default_factory=dict)
     auths: dict[AuthRef, AuthRecord] = field(default_factory=dict)
     bindings: dict[Label, StreamEpoch] = field(default_factory=dict)
@@ -80,18 +82,15 @@ class Tail:
         self.leaves[record.leaf_hash] = label, head.seq
         if record.client_id is not None:
             self.clients[label, record.client_id] = ClientCursor(record.client_seq, record.prev_ack)
+            if record.client_seq == 1:
+                self.since.setdefault(record.client_id, head.hub_ts)
         if record.auth_ref is not None:
-            self._note_auth(record.auth_ref, head, used=record.client_id is not None)
+            used = record.client_id is not None
+            seen = AuthRecord(head.hub_ts, 0 if used else head.seq, record.bucket)
+            known = self.auths.get(record.auth_ref)
+            self.auths[record.auth_ref] = known.merged(seen) if known else seen
         self.size += len(staged.frame)
         self.last_ts = head.hub_ts
-
-    def _note_auth(self, auth_ref: AuthRef, head: Head, *, used: bool) -> None:
-        """Remember when a token was seen: used by a client, or in the authorize log."""
-        known = self.auths.get(auth_ref)
-        if known is None:
-            self.auths[auth_ref] = AuthRecord(head.hub_ts, 0 if used else head.seq)
-        elif not used:
-            self.auths[auth_ref] = known.merged(AuthRecord(head.hub_ts, head.seq))
 
     def absorb(self, other: "Tail") -> None:
         """Add what another tail has, behind everything that is here: a batch that has become durable."""
@@ -104,6 +103,7 @@ class Tail:
                 known.entries += added.entries
         self.leaves.update(other.leaves)
         self.clients.update(other.clients)
+        self.since = {**other.since, **self.since}
         for auth_ref, seen in other.auths.items():
             earlier = self.auths.get(auth_ref)
             self.auths[auth_ref] = earlier.merged(seen) if earlier else seen

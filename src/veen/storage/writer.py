@@ -168,7 +168,7 @@ class Writer:
         for read in list(unreleased(self.fs, meta)):
             settle(self.fs, read)
             with self._index.view() as view:
-                tail = Replay(view, self.domain_of, self._limits).tail(read)
+                tail = Replay(self.fs, view, self.store).tail(read)
             self._flush.run(tail, redo=True, clean=True)
             self.recovered = Recovered(
                 self.recovered.segments + 1,

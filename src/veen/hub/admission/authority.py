@@ -1,0 +1,66 @@
+"""Whom the hub trusts and whom it refuses, as the control log says (C-49, C-54, C-107)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from veen.core.capability import verify_issuer
+from veen.core.captoken import CapToken
+from veen.core.control import ControlRecord, RevocationRecord, Target
+from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.hashing import h
+from veen.core.types import VerifyKey
+
+_Revoked = Mapping[tuple[str, bytes], tuple[RevocationRecord, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authority:
+    """A fold of the control log: the same records in the same order give the same answers."""
+
+    #: Issuers that the configuration names; they count whatever the log says.
+    configured: frozenset[VerifyKey] = frozenset()
+    #: Any issuer counts: for tests and closed networks, and only when it was asked for (C-49).
+    trust_all: bool = False
+    #: Issuers whose tokens count, by configuration or log.
+    trusted: frozenset[VerifyKey] = frozenset()
+    revoked: _Revoked = field(default_factory=lambda: MappingProxyType({}))
+
+    @classmethod
+    def of(cls, issuers: Iterable[VerifyKey], *, trust_all: bool = False) -> "Authority":
+        """Return what holds before any record."""
+        configured = frozenset(issuers)
+        return cls(configured=configured, trust_all=trust_all, trusted=configured)
+
+    def after(self, records: Iterable[ControlRecord]) -> "Authority":
+        """Return what holds after further records."""
+        trusted, revoked = set(self.trusted), dict(self.revoked)
+        for record in records:
+            if isinstance(record, RevocationRecord):
+                key = record.target_kind, record.target
+                revoked[key] = (*revoked.get(key, ()), record)
+            elif record.trusted:
+                trusted.add(record.issuer_pk)
+            elif record.issuer_pk not in self.configured:
+                trusted.discard(record.issuer_pk)
+        return replace(self, trusted=frozenset(trusted), revoked=MappingProxyType(revoked))
+
+    def verify_issuer(self, token: CapToken) -> None:
+        """Check that a token is from an issuer that this hub trusts (row 11)."""
+        if not self.trust_all:
+            verify_issuer(token, self.trusted)
+
+    def verify_not_revoked(self, client_id: VerifyKey, token: CapToken | None, hub_ts: int) -> None:
+        """Check that neither client nor token is revoked at this time (row 12b)."""
+        if not self.revoked:
+            return
+        if self._is_revoked(Target.CLIENT_ID, client_id, hub_ts):
+            raise ProtocolError(Detail.REVOKED, "the client is revoked", field="client_id")
+        if token is None:
+            return
+        for kind, target in ((Target.AUTH_REF, token.auth_ref), (Target.CAP_TOKEN, h(token.encode()))):
+            if self._is_revoked(kind, target, hub_ts):
+                raise ProtocolError(Detail.REVOKED, "the token is revoked", code=Code.CAP, field="auth_ref")
+
+    def _is_revoked(self, kind: Target, target: bytes, hub_ts: int) -> bool:
+        return any(record.holds_at(hub_ts) for record in self.revoked.get((kind, target), ()))

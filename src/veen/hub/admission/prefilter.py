@@ -1,0 +1,54 @@
+"""Rows 1 and 2: of the bytes of a request alone, before anything in them is read."""
+
+from dataclasses import dataclass
+
+from veen.core.errors import Detail, ProtocolError
+from veen.core.kinds import hex_from_json
+from veen.core.limits import Limits
+from veen.core.pow import PowCookie, verify_challenge
+from veen.hub.admission.stages import Sized
+
+
+@dataclass(frozen=True, slots=True)
+class PowRules:
+    """How much work a request must show, and the key of the challenges that the hub hands out."""
+
+    difficulty: int
+    challenge_key: bytes
+
+
+def check_size(size: int, limits: Limits) -> None:
+    """Refuse a request of too many bytes; also before it has arrived, by its Content-Length."""
+    # 1 SIZE_PREFILTER
+    most = limits.max_submit_bytes
+    if size > most:
+        raise ProtocolError(
+            Detail.SIZE_PREFILTER, f"request of {size} bytes exceeds {most}", actual=size, max_allowed=most
+        )
+
+
+def prefilter(body: bytes, limits: Limits, rules: PowRules | None, cookie: str | None, now: int) -> Sized:
+    """Check size and proof of work; ``cookie`` is the header VEEN-PoW, ``now`` the time of receipt."""
+    check_size(len(body), limits)
+    # 2 PREFILTER_REJECT
+    if rules is not None:
+        _check_work(body, rules, cookie, now)
+    return Sized(body)
+
+
+def _check_work(body: bytes, rules: PowRules, cookie: str | None, now: int) -> None:
+    if cookie is None:
+        raise ProtocolError(
+            Detail.PREFILTER_REJECT,
+            f"this hub asks for {rules.difficulty} bits of proof of work in the header VEEN-PoW; "
+            "see 'veen pow solve'",
+            expected=rules.difficulty,
+        )
+    try:
+        shown = PowCookie.decode(hex_from_json(cookie))
+    except ProtocolError as error:
+        raise ProtocolError(
+            Detail.PREFILTER_REJECT, f"VEEN-PoW is not a cookie: {error.message}", field="VEEN-PoW"
+        ) from error
+    shown.verify(rules.difficulty)
+    verify_challenge(shown.challenge, request=body, key=rules.challenge_key, now=now)

@@ -1,0 +1,226 @@
+"""Rows 10 to 18: what a message is in the log that it wants to enter. One at a time, in order (C-15).
+
+Everything here is a function of the message, the log before it, the configuration and the assigned
+hub_ts, so any decision can be made again from files (``veen hub explain``).
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from veen.core import labels
+from veen.core.capability import Bucket, effective_rate, verify_subject, verify_ttl
+from veen.core.captoken import CapToken
+from veen.core.errors import Detail, ProtocolError
+from veen.core.limits import Limits
+from veen.core.types import AuthRef, Label, LeafHash, VerifyKey
+from veen.hub.admission.authority import Authority
+from veen.hub.admission.scope import Scopes
+from veen.hub.admission.stages import Admitted, Authentic
+from veen.storage import AuthRecord, ClientCursor, Record, StreamEpoch
+
+
+class View(Protocol):
+    """The log before the message, as far as admission looks at it. Each answer is one look-up."""
+
+    def last_seq(self, label: Label) -> int:
+        """Return the number of the newest entry of a label; 0 if it has none."""
+
+    def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
+        """Return how far a client has come in a label."""
+
+    def client_since(self, client_id: VerifyKey) -> int | None:
+        """Return when a client was first seen, in any label."""
+
+    def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
+        """Return when a token was first seen, and what is left of its rate."""
+
+    def token(self, auth_ref: AuthRef) -> CapToken | None:
+        """Return an authorized token."""
+
+    def binding(self, label: Label) -> StreamEpoch | None:
+        """Return the stream and epoch of a label, if they are known."""
+
+    def find(self, leaf_hash: LeafHash) -> tuple[Label, int] | None:
+        """Return where a message is, by its id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The part of the configuration that these rows depend on; fixed while the hub runs."""
+
+    limits: Limits
+    scopes: Scopes
+    epoch_sec: int
+    require_cap: bool
+    #: A replica takes entries from its primary only (AUTH1).
+    is_primary: bool = True
+    max_client_lifetime_sec: int | None = None
+    max_client_msgs: int | None = None
+
+    def epoch_window(self, hub_ts: int) -> range:
+        """Return the epochs whose labels are open at a time (C-33)."""
+        now = labels.epoch_at(hub_ts, self.epoch_sec)
+        return labels.epoch_window(now, self.epoch_sec, self.limits.max_epoch_skew_sec)
+
+
+def admit(authentic: Authentic, view: View, policy: Policy, authority: Authority, hub_ts: int) -> Admitted:
+    """Decide on a message. The first row that fails is the answer."""
+    record = authentic.record
+    assert record.client_id is not None, "a message has a client"
+    known = view.binding(record.label)
+    # 10 CAP_MISSING
+    token = _token(record, view, policy)
+    if token is not None:
+        # 11 CAP_INVALID: signatures were checked when the token was authorized; trust may have ended since.
+        authority.verify_issuer(token)
+        # 12 AUTH_REF: subject, then scope
+        verify_subject(token, record.client_id)
+    stream = policy.scopes.resolve(record.label, token, known, policy.epoch_window(hub_ts))
+    # 12a NOT_PRIMARY
+    if not policy.is_primary:
+        raise ProtocolError(Detail.NOT_PRIMARY, "this hub is a replica; submit to the primary", field="label")
+    # 12b REVOKED
+    authority.verify_not_revoked(record.client_id, token, hub_ts)
+    cursor = view.client(record.label, record.client_id)
+    # 12c CLIENT_LIFETIME
+    _check_count(cursor, policy)
+    _check_age(record.client_id, view, policy, hub_ts)
+    bucket = None
+    if token is not None:
+        assert record.auth_ref is not None
+        seen = view.auth(record.auth_ref)
+        # 13 CAP_TTL
+        verify_ttl(token, hub_ts if seen is None else seen.issued_at, hub_ts)
+        # 14 CAP_RATE
+        bucket = _take(token, seen, policy.limits, hub_ts)
+    # 15 PREV_ACK
+    _check_prev_ack(record, cursor, view.last_seq(record.label))
+    # 16 DUPLICATE, 17 CLIENT_SEQ
+    _check_client_seq(record, cursor, view)
+    # 18 EPOCH
+    _check_epoch(stream, policy, hub_ts)
+    return Admitted(record, hub_ts, stream if known is None else None, bucket)
+
+
+def _token(record: Record, view: View, policy: Policy) -> CapToken | None:
+    if record.auth_ref is None:
+        if policy.require_cap:
+            raise ProtocolError(
+                Detail.CAP_MISSING,
+                "this hub requires a capability token: ask its operator for one, "
+                "or mint and authorize it with 'veen cap issue' and 'veen cap authorize'",
+                field="auth_ref",
+            )
+        return None
+    token = view.token(record.auth_ref)
+    if token is None:
+        raise ProtocolError(
+            Detail.CAP_MISSING,
+            "the token of the message is not known here; send it with 'veen cap authorize' first",
+            field="auth_ref",
+        )
+    return token
+
+
+def _check_age(client_id: VerifyKey, view: View, policy: Policy, hub_ts: int) -> None:
+    most = policy.max_client_lifetime_sec
+    since = None if most is None else view.client_since(client_id)
+    if most is not None and since is not None and hub_ts - since > most:
+        raise ProtocolError(
+            Detail.CLIENT_LIFETIME,
+            f"client_id has been in use for {hub_ts - since} s; make a new one",
+            field="client_id",
+            actual=hub_ts - since,
+            max_allowed=most,
+        )
+
+
+def _check_count(cursor: ClientCursor, policy: Policy) -> None:
+    most = policy.max_client_msgs
+    if most is not None and cursor.client_seq >= most:
+        raise ProtocolError(
+            Detail.CLIENT_LIFETIME,
+            f"client_id has sent {cursor.client_seq} messages to this label; make a new one",
+            field="client_seq",
+            actual=cursor.client_seq,
+            max_allowed=most,
+        )
+
+
+def _take(token: CapToken, seen: AuthRecord | None, limits: Limits, hub_ts: int) -> Bucket:
+    rate = effective_rate(token, limits)
+    bucket = seen.bucket if seen is not None else None
+    return (bucket or Bucket.full(rate, hub_ts)).take(rate, hub_ts)
+
+
+def _check_prev_ack(record: Record, cursor: ClientCursor, head: int) -> None:
+    if record.prev_ack > head:
+        raise ProtocolError(
+            Detail.PREV_ACK,
+            f"prev_ack {record.prev_ack} is beyond the head of the label, {head}",
+            field="prev_ack",
+            actual=record.prev_ack,
+            max_allowed=head,
+        )
+    if record.prev_ack < cursor.prev_ack:
+        raise ProtocolError(
+            Detail.PREV_ACK,
+            f"prev_ack went back from {cursor.prev_ack} to {record.prev_ack}",
+            field="prev_ack",
+            actual=record.prev_ack,
+            expected=cursor.prev_ack,
+        )
+
+
+def _check_client_seq(record: Record, cursor: ClientCursor, view: View) -> None:
+    due = cursor.client_seq + 1
+    if record.client_seq == due:
+        return
+    if 1 <= record.client_seq < due:
+        # Numbers are used without gaps, so this one was. A retry learns where its message is (C-63).
+        place = view.find(record.leaf_hash)
+        if place is not None and place[0] == record.label:
+            raise ProtocolError(
+                Detail.DUPLICATE,
+                f"the message is in the log already, as entry {place[1]}",
+                field="client_seq",
+                expected=due,
+                actual=record.client_seq,
+                stream_seq=place[1],
+            )
+        raise ProtocolError(
+            Detail.DUPLICATE,
+            f"client_seq {record.client_seq} was used for another message",
+            field="client_seq",
+            expected=due,
+            actual=record.client_seq,
+        )
+    raise ProtocolError(
+        Detail.CLIENT_SEQ,
+        f"client_seq {record.client_seq} is not the next one, {due}",
+        field="client_seq",
+        expected=due,
+        actual=record.client_seq,
+    )
+
+
+def _check_epoch(stream: StreamEpoch | None, policy: Policy, hub_ts: int) -> None:
+    if stream is None and not policy.epoch_sec:
+        return  # no rotation, no token: any label is welcome (C-31)
+    if stream is not None and stream.epoch in policy.epoch_window(hub_ts):
+        return
+    now = labels.epoch_at(hub_ts, policy.epoch_sec)
+    if stream is None:
+        raise ProtocolError(
+            Detail.EPOCH,
+            "the label belongs to no stream and epoch that this hub knows; use a token for its stream",
+            field="label",
+            expected=now,
+        )
+    raise ProtocolError(
+        Detail.EPOCH,
+        f"the label is of epoch {stream.epoch}, and it is epoch {now}",
+        field="label",
+        expected=now,
+        actual=stream.epoch,
+    )

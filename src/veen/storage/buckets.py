@@ -1,0 +1,75 @@
+"""What is left of the rates of tokens, worked out from the log alone (C-52).
+
+A hub works it out as it admits messages. Here it is done again, for those who read the log back: a start
+after a crash, a reader without a writer, a repair.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from veen.core.capability import Bucket, effective_rate
+from veen.core.captoken import CapToken
+from veen.core.datadir import StoreRecord
+from veen.core.types import AuthRef
+from veen.storage.shaping import limits_by_time
+
+
+class Buckets:
+    """Continues buckets from entries in the order of the log."""
+
+    def __init__(
+        self,
+        store: StoreRecord,
+        read_token: Callable[[AuthRef], CapToken | None],
+        read_bucket: Callable[[AuthRef], Bucket | None],
+    ) -> None:
+        self._limits_at = limits_by_time(store)
+        self._read_token = read_token
+        self._read_bucket = read_bucket
+        self._tokens: dict[AuthRef, CapToken | None] = {}
+        self._buckets: dict[AuthRef, Bucket | None] = {}
+
+    def learn(self, auth_ref: AuthRef, token: CapToken) -> None:
+        """Remember a token that was authorized."""
+        self._tokens[auth_ref] = token
+
+    def after(self, auth_ref: AuthRef, hub_ts: int, count: int = 1) -> Bucket | None:
+        """Return the bucket after accepted messages; None for a token that the log does not have."""
+        if auth_ref not in self._tokens:
+            self._tokens[auth_ref] = self._read_token(auth_ref)
+        token = self._tokens[auth_ref]
+        if token is None:
+            return None
+        if auth_ref not in self._buckets:
+            self._buckets[auth_ref] = self._read_bucket(auth_ref)
+        rate = effective_rate(token, self._limits_at(hub_ts))
+        bucket = self._buckets[auth_ref] or Bucket.full(rate, hub_ts)
+        made = self._buckets[auth_ref] = bucket.spend(rate, hub_ts, count)
+        return made
+
+
+class Uses:
+    """Counts how often tokens were used, second by second: what a repair sees label by label."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[AuthRef, CapToken] = {}
+        self._uses: dict[AuthRef, Counter[int]] = {}
+
+    def authorized(self, auth_ref: AuthRef, token: CapToken) -> None:
+        """Note a token."""
+        self._tokens[auth_ref] = token
+
+    def used(self, auth_ref: AuthRef, hub_ts: int) -> None:
+        """Note one accepted message."""
+        self._uses.setdefault(auth_ref, Counter())[hub_ts] += 1
+
+    def buckets(self, store: StoreRecord) -> Mapping[AuthRef, Bucket]:
+        """Return what is left of each token; inside one second the order makes no difference."""
+        folded = Buckets(store, self._tokens.get, lambda _: None)
+        left: dict[AuthRef, Bucket] = {}
+        for auth_ref, uses in self._uses.items():
+            for hub_ts, count in sorted(uses.items()):
+                bucket = folded.after(auth_ref, hub_ts, count)
+                if bucket is not None:
+                    left[auth_ref] = bucket
+        return left
