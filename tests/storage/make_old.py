@@ -37,7 +37,7 @@ def bound_label(store: Store) -> Label:
 
 def use(store: Store, label: Label, client: str, auth: AuthRef | None = None) -> None:
     """Commit one message."""
-    seq = store.writer.client(label, builders.verify_key(client)).client_seq + 1
+    seq = store.writer.reader.client(label, builders.verify_key(client)).client_seq + 1
     store.record(Record.of_msg(message(label, client, seq, 5, auth)))
     store.tick()
 

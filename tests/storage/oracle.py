@@ -119,9 +119,9 @@ class Facts:
     def compare(self, writer: Writer) -> None:
         """Check that the writer says the same."""
         for (label, client), cursor in self.clients.items():
-            assert writer.client(label, client) == cursor, "a client is elsewhere than its entries"
+            assert writer.reader.client(label, client) == cursor, "a client is elsewhere than its entries"
         for auth_ref, record in self.auths.items():
-            assert writer.auth(auth_ref) == record, "a token was seen at another time"
+            assert writer.reader.auth(auth_ref) == record, "a token was seen at another time"
 
 
 # --- what was promised --------------------------------------------------------------------------------------

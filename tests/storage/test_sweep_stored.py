@@ -86,7 +86,7 @@ def test_what_failed_but_was_stored(tmp_path: Path, step: Step, aftermath: After
         writer = open_writer(disk.filesystem())
         newest = step.then if aftermath is None else step.after_loss
         assert writer.reader.last_seq(A) == newest
-        assert writer.client(A, builders.verify_key()).client_seq == newest
+        assert writer.reader.client(A, builders.verify_key()).client_seq == newest
         assert writer.recovered.entries == step.moved[aftermath is not None]
         assert writer.recovered.torn_bytes == 0
         kept.check_reads(writer.reader)

@@ -52,10 +52,10 @@ def test_a_batch_sees_itself_and_nobody_else_does(fs: RealFilesystem) -> None:
         assert batch.head(A).seq == client_seq
         assert batch.client(A, CLIENT).client_seq == client_seq
     assert store.writer.reader.head(A) is None
-    assert store.writer.client(A, CLIENT) == (0, 0)
+    assert store.writer.reader.client(A, CLIENT) == (0, 0)
     store.writer.commit(batch)
     assert store.writer.reader.last_seq(A) == 3
-    assert store.writer.client(A, CLIENT).client_seq == 3
+    assert store.writer.reader.client(A, CLIENT).client_seq == 3
     store.writer.close()
 
 
@@ -218,11 +218,11 @@ def test_a_token_is_known_from_its_first_use_or_its_logging_on(
         store.tick()
         if flushed:
             store.writer.flush()
-    assert store.writer.auth(token.auth_ref) == (1_000, 1)
+    assert store.writer.reader.auth(token.auth_ref) == (1_000, 1)
     assert store.writer.batch().auth(token.auth_ref) == (1_000, 1)
     store.writer.abandon()
     with writing(fs, clock=5_000) as again:
-        assert again.writer.auth(token.auth_ref) == (1_000, 1)
+        assert again.writer.reader.auth(token.auth_ref) == (1_000, 1)
         again.writer.close()
     repair(fs, owner="a test")
     with reading(fs) as reader:

@@ -31,7 +31,7 @@ def test_a_full_disk_undoes_the_batch_and_nothing_else(faulty: Faulty) -> None:
         with pytest.raises(FullError):
             store.append(A, B)
         assert contents(faulty) == before
-        assert store.writer.client(A, CLIENT).client_seq == 1
+        assert store.writer.reader.client(A, CLIENT).client_seq == 1
         assert store.writer.reader.head(B) is None
         faulty.heal()
         assert [item.stream_seq for item in store.append(A, B)] == [2, 1]

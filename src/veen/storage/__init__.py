@@ -20,6 +20,7 @@ from veen.storage.errors import (
 )
 from veen.storage.fs import Filesystem, RealFilesystem
 from veen.storage.journal import Binding
+from veen.storage.kept import Kept
 from veen.storage.migration import change_registry
 from veen.storage.partitions import Partition, plan, read_partition
 from veen.storage.reader import Manifest, Reader
@@ -40,6 +41,7 @@ __all__ = [
     "Forked",
     "FullError",
     "Head",
+    "Kept",
     "Manifest",
     "NotAStoreError",
     "Options",

@@ -2,14 +2,16 @@
 
 from typing import Protocol
 
+from veen.core.captoken import CapToken
 from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.layout import Domain
 from veen.core.limits import Limits
 from veen.core.receipt import Receipt
-from veen.core.types import AuthRef, Label, VerifyKey
+from veen.core.types import AuthRef, Label, LeafHash, VerifyKey
 from veen.storage.journal import Binding
+from veen.storage.reader import Reader
 from veen.storage.staging import Record, SignReceipt, stage
-from veen.storage.state import AuthRecord, ClientCursor, Head
+from veen.storage.state import AuthRecord, ClientCursor, Head, StreamEpoch
 from veen.storage.tail import Tail
 
 
@@ -19,11 +21,9 @@ class Behind(Protocol):
     def head(self, label: Label) -> Head:
         """Return the head of a label that may be appended to."""
 
-    def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
-        """Return how far a client has come."""
-
-    def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
-        """Return when a token was first seen."""
+    @property
+    def reader(self) -> Reader:
+        """What has been committed."""
 
     def domain_of(self, label: Label) -> Domain:
         """Return which log a label belongs to."""
@@ -42,6 +42,7 @@ class Batch:
 
     def __init__(self, behind: Behind) -> None:
         self._behind = behind
+        self._log = behind.reader
         self.frames: list[bytes] = []
         self.bindings: list[Binding] = []
         self.added = Tail(segment=0)
@@ -58,14 +59,35 @@ class Batch:
         added = self.added.labels.get(label)
         return self._behind.head(label) if added is None else added.head
 
+    def last_seq(self, label: Label) -> int:
+        """Return the number of the newest entry of a label; 0 if it has none."""
+        return self.head(label).seq
+
     def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
         """Return how far a client has come in a label."""
-        return self.added.clients.get((label, client_id)) or self._behind.client(label, client_id)
+        return self.added.clients.get((label, client_id)) or self._log.client(label, client_id)
 
     def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
         """Return when a token was first seen."""
-        known, seen = self._behind.auth(auth_ref), self.added.auths.get(auth_ref)
+        known, seen = self._log.auth(auth_ref), self.added.auths.get(auth_ref)
         return known.merged(seen) if known and seen else known or seen
+
+    def client_since(self, client_id: VerifyKey) -> int | None:
+        """Return when a client was first seen, in any label."""
+        known = self._log.client_since(client_id)
+        return self.added.since.get(client_id) if known is None else known
+
+    def token(self, auth_ref: AuthRef) -> CapToken | None:
+        """Return a token that was authorized before this batch."""
+        return self._log.token(auth_ref)
+
+    def binding(self, label: Label) -> StreamEpoch | None:
+        """Return the stream and epoch of a label, if the hub has found out."""
+        return self.added.bindings.get(label) or self._log.binding(label)
+
+    def find(self, leaf_hash: LeafHash) -> tuple[Label, int] | None:
+        """Return where a message is, by its id."""
+        return self.added.leaves.get(leaf_hash) or self._log.find(leaf_hash)
 
     def append(self, record: Record, sign: SignReceipt) -> Receipt:
         """Place a record at the end of its label and return its receipt: not to be sent before the commit."""

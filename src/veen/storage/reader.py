@@ -5,10 +5,8 @@ hash (C-90), and for proofs the root of a receipt. Each look-up is a bounded num
 """
 
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Lock
 from typing import Final, NamedTuple
 
 from veen.core import layout
@@ -30,6 +28,7 @@ from veen.storage.edge import check_absent, check_moment
 from veen.storage.errors import DamagedError, StaleIndexError, StorageError, not_found
 from veen.storage.fs import Filesystem
 from veen.storage.index import ChunkRow, Index, Snapshot
+from veen.storage.kept import Kept
 from veen.storage.locating import decode_token, locate
 from veen.storage.nodes import node_reader
 from veen.storage.replay import Replay, unreleased
@@ -40,6 +39,7 @@ from veen.storage.tail import Tail
 _ATTEMPTS: Final = 5
 #: Proofs at an entry's own size never change, and clients ask for the newest ones: keep some.
 _KEPT_PROOFS: Final = 1024
+_KEPT_TOKENS: Final = 1024
 
 Tails = Callable[[], Sequence[Tail]]
 
@@ -68,8 +68,8 @@ class Reader:
         self._index = index
         self._tails = tails
         self._attached = attached
-        self._proofs: OrderedDict[tuple[Label, int], MmrProof] = OrderedDict()
-        self._proofs_lock = Lock()
+        self._proofs: Kept[tuple[Label, int], MmrProof] = Kept(_KEPT_PROOFS)
+        self._tokens: Kept[AuthRef, CapToken] = Kept(_KEPT_TOKENS)
 
     @classmethod
     def open(cls, fs: Filesystem) -> "Reader":
@@ -164,13 +164,18 @@ class Reader:
         return known
 
     def token(self, auth_ref: AuthRef) -> CapToken | None:
-        """Return a token that was authorized here."""
+        """Return a token that was authorized here; one that was does not change, so some are kept."""
+        kept = self._tokens.get(auth_ref)
+        if kept is not None:
+            return kept
         record = self.auth(auth_ref)
         if record is None or not record.authorize_seq:
             return None
         seq = record.authorize_seq
         place = next(self.entries(authorize_label(self.store.hub_id), seq, seq))
-        return decode_token(place, self.store)
+        token = decode_token(place, self.store)
+        self._tokens.put(auth_ref, token)
+        return token
 
     def binding(self, label: Label) -> StreamEpoch | None:
         """Return the stream and epoch of a label, if the hub has found out."""
@@ -314,8 +319,7 @@ class Reader:
         """Prove an entry at a size: its own, if none is given. Checked before it is returned."""
         size = seq if size is None else size
         own = seq == size
-        with self._proofs_lock:
-            kept = self._proofs.get((label, seq)) if own else None
+        kept = self._proofs.get((label, seq)) if own else None
         if kept is not None:
             return kept
         read = self._nodes(label, size)
@@ -324,10 +328,7 @@ class Reader:
         with self._blaming_nodes(label):
             proof.verify(root, leaf, stream_seq=seq, mmr_size=size)
         if own:
-            with self._proofs_lock:
-                self._proofs[label, seq] = proof
-                if len(self._proofs) > _KEPT_PROOFS:
-                    self._proofs.popitem(last=False)
+            self._proofs.put((label, seq), proof)
         return proof
 
     def prove_consistency(self, label: Label, old_size: int, new_size: int) -> ConsistencyProof:

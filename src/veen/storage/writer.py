@@ -9,7 +9,6 @@ batch it meets. Any other error of the disk stops the writer until it is opened 
 """
 
 import errno
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from veen.core.checkpoint import Checkpoint
 from veen.core.datadir import StoreRecord
 from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.limits import Limits
-from veen.core.types import AuthRef, Label, RandomBytes, VerifyKey
+from veen.core.types import Label, RandomBytes
 from veen.storage import edge
 from veen.storage.batch import Batch
 from veen.storage.directory import (
@@ -38,13 +37,14 @@ from veen.storage.flush import Flush, SignCheckpoint
 from veen.storage.fs import Filesystem, Held
 from veen.storage.index import ChunkRow, Index
 from veen.storage.journal import Segment, segments, settle
+from veen.storage.kept import Kept
 from veen.storage.migration import require_limits
 from veen.storage.packing import pack_next
 from veen.storage.reader import Reader
 from veen.storage.replay import Replay, unreleased
 from veen.storage.retention import prune
 from veen.storage.sidecars import write_checkpoint_indexes
-from veen.storage.state import AuthRecord, ClientCursor, Head
+from veen.storage.state import Head
 from veen.storage.tail import Tail
 
 #: Heads kept in memory of labels that are not in a tail. Any number of labels uses no more.
@@ -100,8 +100,7 @@ class Writer:
         self._commit_lock = Lock()
         self._flush_lock = Lock()
         self._room = Condition(self._commit_lock)
-        self._heads: OrderedDict[Label, Head] = OrderedDict()
-        self._heads_lock = Lock()
+        self._heads: Kept[Label, Head] = Kept(_KEPT_HEADS)
         self._batch: Batch | None = None
         self._stopped: str | None = None
         self._redo = False
@@ -243,11 +242,10 @@ class Writer:
             found = tail.labels.get(label)
             if found is not None:
                 return found.head
-        with self._heads_lock:
-            head = self._heads.get(label)
+        head = self._heads.get(label)
         if head is None:
             head = self._load(label)
-            self._keep({label: head})
+            self._heads.put(label, head)
         return head
 
     def _load(self, label: Label) -> Head:
@@ -258,22 +256,6 @@ class Writer:
         if state.frozen:
             raise _frozen()
         return state.head
-
-    def _keep(self, heads: dict[Label, Head]) -> None:
-        with self._heads_lock:
-            for label, head in heads.items():
-                self._heads[label] = head
-                self._heads.move_to_end(label)
-            while len(self._heads) > _KEPT_HEADS:
-                self._heads.popitem(last=False)
-
-    def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
-        """Return how far a client has come in a label."""
-        return self.reader.client(label, client_id)
-
-    def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
-        """Return when a token was first seen."""
-        return self.reader.auth(auth_ref)
 
     # --- committing -----------------------------------------------------------------------------------------
 
@@ -375,7 +357,8 @@ class Writer:
         self._flush.run(frozen, redo=again)
         self._redo = False
         # Heads first: whoever misses the tail must not find an older one.
-        self._keep({label: tail.head for label, tail in frozen.labels.items()})
+        for label, label_tail in frozen.labels.items():
+            self._heads.put(label, label_tail.head)
         with self._commit_lock:
             self._tails = self._tails[1:]
         while pack_next(self.fs, self._index):

@@ -4,7 +4,6 @@ A hub can not turn a label back into its stream (C-31). It knows the streams tha
 computes their labels for the epochs around now.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -13,7 +12,7 @@ from veen.core.captoken import CapToken
 from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import EPOCH_PROBE
 from veen.core.types import Label, RoutingKey, StreamId
-from veen.storage import StreamEpoch
+from veen.storage import Kept, StreamEpoch
 
 #: Sets of candidates kept; a token has one for the window and, if labels were missed, one around it.
 _KEPT: Final = 256
@@ -37,7 +36,7 @@ class Scopes:
         self._streams = tuple(streams)
         self._reserved = frozenset(reserved)
         # What is in here can be computed again: it changes the time a decision takes, never the decision.
-        self._kept: OrderedDict[tuple[tuple[StreamId, ...], range], _Candidates] = OrderedDict()
+        self._kept: Kept[tuple[tuple[StreamId, ...], range], _Candidates] = Kept(_KEPT)
 
     def resolve(
         self, label: Label, token: CapToken | None, known: StreamEpoch | None, window: range
@@ -67,13 +66,10 @@ class Scopes:
         key = streams, epochs
         made = self._kept.get(key)
         if made is None:
-            made = self._kept[key] = {
+            made = {
                 labels.label(self._routing, stream, epoch): StreamEpoch(stream, epoch)
                 for epoch in epochs
                 for stream in streams
             }
-            if len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        else:
-            self._kept.move_to_end(key)
+            self._kept.put(key, made)
         return made
