@@ -47,8 +47,19 @@ class Authority:
 
     def verify_issuer(self, token: CapToken) -> None:
         """Check that a token is from an issuer that this hub trusts (row 11)."""
-        if not self.trust_all:
+        if self.trust_all:
+            return
+        try:
             verify_issuer(token, self.trusted)
+        except ProtocolError as error:
+            # Core does not know the program; who is refused here should learn what would help.
+            raise ProtocolError(
+                error.detail,
+                f"{error.message}; if it should be, the hub's operator runs "
+                f"'veen hub trust add {token.issuer_pk.hex()} --data-dir DIR'",
+                field="issuer_pk",
+                actual=token.issuer_pk,
+            ) from None
 
     def verify_not_revoked(self, client_id: VerifyKey, token: CapToken | None, hub_ts: int) -> None:
         """Check that neither client nor token is revoked at this time (row 12b)."""

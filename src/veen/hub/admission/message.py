@@ -41,6 +41,7 @@ def _well_formed(msg: Msg, rules: MessageRules) -> WellFormed:
             Detail.PROFILE,
             "this hub does not serve the profile of the message; see profiles in /tooling/status",
             field="profile_id",
+            actual=msg.profile_id,
         )
     # 6a CT_PADDING
     Envelope.parse(msg.ciphertext, rules.limits).verify_padding(pad_block)
