@@ -38,13 +38,22 @@ class PowCookie(Wire):
 
     def verify(self, difficulty: int) -> None:
         """Check that at least so much work was done."""
-        if self.difficulty < difficulty or zero_bits(self.challenge, self.nonce) < self.difficulty:
+        if self.difficulty < difficulty:
             raise ProtocolError(
                 Detail.PREFILTER_REJECT,
-                f"the proof of work has less than the {difficulty} bits asked for",
+                f"the proof of work is for {self.difficulty} bits, and {difficulty} are asked for",
                 field="difficulty",
                 expected=difficulty,
                 actual=self.difficulty,
+            )
+        bits = zero_bits(self.challenge, self.nonce)
+        if bits < self.difficulty:  # also if they would do: a cookie is what it says, or is none
+            raise ProtocolError(
+                Detail.PREFILTER_REJECT,
+                f"the nonce has {bits} zero bits, and the cookie says {self.difficulty}",
+                field="nonce",
+                expected=self.difficulty,
+                actual=bits,
             )
 
 

@@ -14,10 +14,13 @@ from veen.core.limits import EPOCH_PROBE
 from veen.core.types import Label, RoutingKey, StreamId
 from veen.storage import Kept, StreamEpoch
 
-#: Sets of candidates kept; a token has one for the window and, if labels were missed, one around it.
+#: Sets of candidates kept: those for the window, one for each token in use ...
 _KEPT: Final = 256
+#: ... and those for the epochs around it. Few: they are large, and only messages that are refused need them.
+_KEPT_AROUND: Final = 16
 
 _Candidates = Mapping[Label, StreamEpoch]
+_Made = Kept[tuple[tuple[StreamId, ...], range], _Candidates]
 
 
 class Scopes:
@@ -36,7 +39,8 @@ class Scopes:
         self._streams = tuple(streams)
         self._reserved = frozenset(reserved)
         # What is in here can be computed again: it changes the time a decision takes, never the decision.
-        self._kept: Kept[tuple[tuple[StreamId, ...], range], _Candidates] = Kept(_KEPT)
+        self._inside: _Made = Kept(_KEPT)
+        self._around: _Made = Kept(_KEPT_AROUND)
 
     def resolve(
         self, label: Label, token: CapToken | None, known: StreamEpoch | None, window: range
@@ -56,20 +60,20 @@ class Scopes:
         return found
 
     def _search(self, label: Label, streams: tuple[StreamId, ...], window: range) -> StreamEpoch | None:
-        found = self._candidates(streams, window).get(label)
+        found = self._candidates(self._inside, streams, window).get(label)
         if found is None and self._rotates:
             around = range(max(0, window.start - EPOCH_PROBE), window.stop + EPOCH_PROBE)
-            found = self._candidates(streams, around).get(label)
+            found = self._candidates(self._around, streams, around).get(label)
         return found
 
-    def _candidates(self, streams: tuple[StreamId, ...], epochs: range) -> _Candidates:
+    def _candidates(self, kept: _Made, streams: tuple[StreamId, ...], epochs: range) -> _Candidates:
         key = streams, epochs
-        made = self._kept.get(key)
+        made = kept.get(key)
         if made is None:
             made = {
                 labels.label(self._routing, stream, epoch): StreamEpoch(stream, epoch)
                 for epoch in epochs
                 for stream in streams
             }
-            self._kept.put(key, made)
+            kept.put(key, made)
         return made

@@ -23,7 +23,7 @@ class View(Protocol):
     """The log before the message, as far as admission looks at it. Each answer is one look-up."""
 
     def last_seq(self, label: Label) -> int:
-        """Return the number of the newest entry of a label; 0 if it has none."""
+        """Return the number of the newest entry of a label, 0 if it has none; refuse a closed label."""
 
     def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
         """Return how far a client has come in a label."""
@@ -76,6 +76,7 @@ def admit(authentic: Authentic, view: View, policy: Policy, authority: Authority
         # 12 AUTH_REF: subject, then scope
         verify_subject(token, record.client_id)
     stream = policy.scopes.resolve(record.label, token, known, policy.epoch_window(hub_ts))
+    head = _head(record.label, view)
     # 12a NOT_PRIMARY
     if not policy.is_primary:
         raise ProtocolError(Detail.NOT_PRIMARY, "this hub is a replica; submit to the primary", field="label")
@@ -94,7 +95,7 @@ def admit(authentic: Authentic, view: View, policy: Policy, authority: Authority
         # 14 CAP_RATE
         bucket = _take(token, seen, policy.limits, hub_ts)
     # 15 PREV_ACK
-    _check_prev_ack(record, cursor, view.last_seq(record.label))
+    _check_prev_ack(record, cursor, head)
     # 16 DUPLICATE, 17 CLIENT_SEQ
     _check_client_seq(record, cursor, view)
     # 18 EPOCH
@@ -120,6 +121,13 @@ def _token(record: Record, view: View, policy: Policy) -> CapToken | None:
             field="auth_ref",
         )
     return token
+
+
+def _head(label: Label, view: View) -> int:
+    try:
+        return view.last_seq(label)
+    except ProtocolError as error:  # a fork does not add to the log of its parent, whoever asks (C-95)
+        raise ProtocolError(Detail.AUTH_REF, error.message, field="label") from None
 
 
 def _check_age(client_id: VerifyKey, view: View, policy: Policy, hub_ts: int) -> None:
