@@ -12,13 +12,16 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.storage.stores import AUTHORIZE, CONTROL, HUB, HUB_ID
+from tests.storage.stores import AUTHORIZE, CONTROL, HUB, HUB_ID, left_of
 from veen.core import labels
+from veen.core.capability import Bucket
+from veen.core.captoken import CapToken
 from veen.core.checkpoint import Checkpoint
 from veen.core.consistency import prove_consistency
 from veen.core.datadir import NO_COMPRESSION, Registry
 from veen.core.entry import Entry
 from veen.core.errors import Code, ProtocolError
+from veen.core.limits import Limits
 from veen.core.mmr import Peaks, complete_nodes
 from veen.core.proof import prove_inclusion
 from veen.core.receipt import Receipt
@@ -164,6 +167,42 @@ class Model:
                     found[kept.record.auth_ref] = known.merged(seen) if known else seen
         return found
 
+    def since(self) -> dict[VerifyKey, int]:
+        """Return when each client was first seen."""
+        found: dict[VerifyKey, int] = {}
+        for kept in (kept for log in self.logs.values() for kept in log):
+            client, hub_ts = kept.record.client_id, kept.receipt.hub_ts
+            if client is not None:
+                found[client] = min(found.get(client, hub_ts), hub_ts)
+        return found
+
+    def buckets(self) -> dict[AuthRef, Bucket | None]:
+        """Return what is left of tokens, where that is certain.
+
+        A repair does not know which came first in one second, a token or a message that names it; no hub
+        takes the message first.
+        """
+        authorized: dict[AuthRef, int] = {}
+        for kept in self.logs.get(AUTHORIZE, ()):
+            assert kept.record.auth_ref is not None
+            authorized.setdefault(kept.record.auth_ref, kept.receipt.hub_ts)
+        uses: dict[AuthRef, list[int]] = {ref: [] for ref in authorized}
+        for kept in (kept for log in self.logs.values() for kept in log):
+            if kept.record.client_id is not None and kept.record.auth_ref in uses:
+                uses[kept.record.auth_ref].append(kept.receipt.hub_ts)
+        tokens = {
+            token.auth_ref: token
+            for token in (CapToken.decode(kept.record.content) for kept in self.logs.get(AUTHORIZE, ()))
+        }
+        return {
+            ref: left_of(tokens[ref], [at for at in times if at > authorized[ref]], self._limits_at)
+            for ref, times in uses.items()
+            if authorized[ref] not in times
+        }
+
+    def _limits_at(self, hub_ts: int) -> Limits:
+        return next(r.limits for r in reversed(self.registries) if r.effective_from <= hub_ts)
+
     def places(self) -> dict[LeafHash, set[tuple[Label, int]]]:
         found: dict[LeafHash, set[tuple[Label, int]]] = {}
         for label, log in self.logs.items():
@@ -177,7 +216,7 @@ class Model:
         current: ChunkFacts | None = None
         for kept in self.logs.get(label, ())[:count]:
             seq, hub_ts, size = kept.receipt.stream_seq, kept.receipt.hub_ts, len(kept.frame)
-            limits = next(r.limits for r in reversed(self.registries) if r.effective_from <= hub_ts)
+            limits = self._limits_at(hub_ts)
             if current is not None and current.total_bytes + size > limits.max_chunk_bytes:
                 made.append(current._replace(end_seq=seq - 1))
                 current = None
@@ -241,8 +280,19 @@ def compare_heads(model: Model, reader: Reader) -> None:
         assert head.root == log[-1].receipt.mmr_root == _roots(model.leaves(label))[-1]
     for label, client_id in model.clients():
         assert reader.client(label, client_id) == model.client(label, client_id)
+    pruned = any(model.pruned.values()) or model.prunable  # then a repair knows less
+    for client_id, since in model.since().items():
+        known = reader.client_since(client_id)
+        assert known is not None
+        assert known == since or (pruned and known < since)
     for auth_ref, record in model.auths().items():
-        assert reader.auth(auth_ref) == record
+        found = reader.auth(auth_ref)
+        assert found is not None
+        assert found._replace(bucket=None) == record
+    for auth_ref, left in model.buckets().items() if not pruned else ():
+        found = reader.auth(auth_ref)
+        assert found is not None
+        assert found.bucket == left
     for label, bound in model.bindings.items():
         allowed = (bound,) if model.bindings_known else (bound, None)
         assert reader.binding(label) in allowed

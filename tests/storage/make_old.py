@@ -123,7 +123,7 @@ def description(reader: Reader, store: Store) -> dict[str, Any]:
             }
             for label, manifest in places.items()
         },
-        "tokens": {token.auth_ref.hex(): reader.auth(token.auth_ref) for token in TOKENS},
+        "tokens": {token.auth_ref.hex(): (reader.auth(token.auth_ref) or ())[:2] for token in TOKENS},
     }
 
 

@@ -22,7 +22,7 @@ from tests.storage.sim_plan import Fault
 from tests.storage.sim_state import FrozenInode, FrozenPlatter
 from tests.storage.sim_sweep import Aftermath, Case, Report, sweep
 from tests.storage.simdisk import SimFilesystem, Snapshot
-from tests.storage.stores import AUTHORIZE, CONTROL, HUB, A, B
+from tests.storage.stores import AUTHORIZE, CONTROL, HUB, A, B, left_of
 from veen.core import ed25519, layout
 from veen.core.captoken import CapToken
 from veen.core.entry import Entry
@@ -87,10 +87,13 @@ def read_all(reader: Reader) -> Frames:
 
 @dataclass(slots=True)
 class Facts:
-    """What follows from entries: how far clients have come, and when tokens were seen."""
+    """What follows from entries: how far clients have come, when they and tokens were seen, what is left."""
 
     clients: dict[tuple[Label, VerifyKey], ClientCursor] = field(default_factory=dict)
+    since: dict[VerifyKey, int] = field(default_factory=dict)
     auths: dict[AuthRef, AuthRecord] = field(default_factory=dict)
+    tokens: dict[AuthRef, CapToken] = field(default_factory=dict)
+    uses: dict[AuthRef, list[int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, frames: Frames) -> "Facts":
@@ -104,11 +107,17 @@ class Facts:
         if label == CONTROL:
             return
         if label == AUTHORIZE:
-            self._see(CapToken.decode(entry.msg_bytes).auth_ref, entry.receipt.hub_ts, seq)
+            token = CapToken.decode(entry.msg_bytes)
+            self.tokens[token.auth_ref] = token
+            self._see(token.auth_ref, entry.receipt.hub_ts, seq)
             return
         msg = Msg.decode(entry.msg_bytes)
         self.clients[label, msg.client_id] = ClientCursor(msg.client_seq, msg.prev_ack)
+        self.since[msg.client_id] = min(
+            self.since.get(msg.client_id, entry.receipt.hub_ts), entry.receipt.hub_ts
+        )
         if msg.auth_ref is not None:
+            self.uses.setdefault(msg.auth_ref, []).append(entry.receipt.hub_ts)
             self._see(msg.auth_ref, entry.receipt.hub_ts, 0)
 
     def _see(self, auth_ref: AuthRef, hub_ts: int, authorize_seq: int) -> None:
@@ -116,12 +125,26 @@ class Facts:
         first = authorize_seq if not known.authorize_seq else known.authorize_seq
         self.auths[auth_ref] = AuthRecord(min(known.issued_at, hub_ts), first)
 
-    def compare(self, writer: Writer) -> None:
-        """Check that the writer says the same."""
+    def compare(self, writer: Writer, gone: Frames) -> None:
+        """Check that the writer says the same; of what is ``gone``, a repair knows less."""
+        lost = Facts.of(gone)
         for (label, client), cursor in self.clients.items():
             assert writer.reader.client(label, client) == cursor, "a client is elsewhere than its entries"
+        for client, since in self.since.items():
+            known = writer.reader.client_since(client)
+            assert known is not None, "a client is taken for a new one"
+            assert known == since or (known < since and client in lost.since), "a client has another age"
         for auth_ref, record in self.auths.items():
-            assert writer.reader.auth(auth_ref) == record, "a token was seen at another time"
+            found = writer.reader.auth(auth_ref)
+            assert found is not None, "a token was forgotten"
+            assert found._replace(bucket=None) == record, "a token was seen at another time"
+            if auth_ref in self.tokens and auth_ref not in lost.uses:
+                left = left_of(
+                    self.tokens[auth_ref],
+                    self.uses.get(auth_ref, ()),
+                    lambda hub_ts: writer.store.registry_at(hub_ts).limits,
+                )
+                assert found.bucket == left, "another rate is left"
 
 
 # --- what was promised --------------------------------------------------------------------------------------
@@ -145,7 +168,7 @@ def check_promises(writer: Writer, kept: Promises) -> Frames:
         assert frame in kept.offered, "an entry that nobody handed in"
     for label in _writable(reader):
         assert writer.head(label) == reader.head(label), "writer and reader do not agree"
-    Facts.of(gone | present).compare(writer)
+    Facts.of(gone | present).compare(writer, gone)
     _check_proofs(reader, kept.acked.values())
     check_checkpoints(reader, kept.checkpoints)
     for label, stream in kept.bindings.items():

@@ -22,6 +22,7 @@ from tests.storage.stores import (
     CONTROL,
     HUB_ID,
     TINY,
+    counted,
     make,
     message,
     sign_checkpoint,
@@ -187,7 +188,7 @@ class Session:
         hub_ts = max(batch.floor_ts, 1_000) + self._commits % 2
         made: Frames = {}
         for record in records(batch):
-            receipt = batch.append(record, _signer(record, hub_ts))
+            receipt = batch.append(counted(batch, record, hub_ts), _signer(record, hub_ts))
             frame = Entry(record.content, receipt).encode()
             made[record.label, receipt.stream_seq] = frame
             self.kept.offered.add(frame)

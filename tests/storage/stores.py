@@ -1,18 +1,20 @@
 """Small stores for tests: a hub key, real messages, and a writer around any filesystem."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 
 from tests import builders
 from veen.core import labels
+from veen.core.capability import Bucket, effective_rate
 from veen.core.captoken import CapToken
 from veen.core.checkpoint import Checkpoint, label_pair
 from veen.core.limits import Limits
 from veen.core.msg import Msg
 from veen.core.receipt import Receipt
 from veen.core.types import AuthRef, Label, LeafHash, NodeHash, StreamId
+from veen.storage.batch import Batch
 from veen.storage.directory import create_store
 from veen.storage.fs import Filesystem
 from veen.storage.journal import Binding
@@ -61,6 +63,31 @@ def counting_random() -> Callable[[int], bytes]:
     return lambda length: builders.digest(f"nonce {next(numbers)}")[:length]
 
 
+def counted(batch: Batch, record: Record, hub_ts: int) -> Record:
+    """Return a record with what is left of its token's rate, as a hub works it out that refuses nothing."""
+    token = None if record.auth_ref is None or record.client_id is None else batch.token(record.auth_ref)
+    if token is None:
+        return record
+    rate = effective_rate(token, batch._behind.limits)
+    seen = batch.auth(token.auth_ref)
+    left = (seen and seen.bucket) or Bucket.full(rate, hub_ts)
+    return record._replace(bucket=left.spend(rate, hub_ts, 1))
+
+
+def left_of(token: CapToken, uses: Iterable[int], limits_at: Callable[[int], Limits]) -> Bucket | None:
+    """Return what messages at these times leave of a token's rate: one by one, in their order."""
+    left = None
+    for hub_ts in sorted(uses):
+        rate = effective_rate(token, limits_at(hub_ts))
+        left = (left or Bucket.full(rate, hub_ts)).spend(rate, hub_ts, 1)
+    return left
+
+
+def after(token: CapToken, *uses: int) -> Bucket | None:
+    """Return what messages at these times leave of a token's rate in a small store."""
+    return left_of(token, uses, lambda _: TINY)
+
+
 @dataclass
 class Store:
     """A writer, and everything it has acknowledged."""
@@ -93,7 +120,7 @@ class Store:
     def record(self, record: Record, bindings: Sequence[Binding] = ()) -> Receipt:
         """Commit one record of any log."""
         batch = self.writer.batch()
-        receipt = batch.append(record, self.signer(record))
+        receipt = batch.append(counted(batch, record, self.clock), self.signer(record))
         for binding in bindings:
             batch.bind(binding)
         self.writer.commit(batch)

@@ -17,24 +17,15 @@ from tests.builders import cap_token, digest, some_label, stream, verify_key
 from tests.storage.checks import Faulty, reading, writing
 from tests.storage.stores import A, B, Store, make, new_store, open_writer
 from veen.core import layout
+from veen.core.capability import Bucket
 from veen.core.layout import Domain
 from veen.core.types import AuthRef, LeafHash, NodeHash
 from veen.storage.errors import StaleIndexError
 from veen.storage.fs import RealFilesystem
-from veen.storage.index import (
-    COMPRESSED,
-    FORMAT,
-    PRUNED,
-    Block,
-    Changes,
-    CheckpointRow,
-    ChunkRow,
-    Index,
-    Meta,
-    place,
-)
+from veen.storage.index import FORMAT, Changes, Index, Meta
 from veen.storage.reader import Reader
 from veen.storage.repair import repair
+from veen.storage.rows import COMPRESSED, PRUNED, Block, CheckpointRow, ChunkRow, place
 from veen.storage.state import AuthRecord, ClientCursor, LabelState, StreamEpoch
 
 u32, u64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
@@ -119,9 +110,11 @@ def test_clients_are_kept_by_label(index: Index) -> None:
 def test_a_token_keeps_what_is_known_of_it(index: Index) -> None:
     ref = AuthRef(digest("token"))
     for record, known in (
-        (AuthRecord(20, 0), (20, 0)),
-        (AuthRecord(30, 4), (20, 4)),
-        (AuthRecord(10, 9), (10, 4)),
+        (AuthRecord(20, 0), AuthRecord(20, 0)),
+        (AuthRecord(30, 4), AuthRecord(20, 4)),
+        (AuthRecord(10, 9, Bucket(5, 10)), AuthRecord(10, 4, Bucket(5, 10))),
+        (AuthRecord(11, 0), AuthRecord(10, 4, Bucket(5, 10))),
+        (AuthRecord(12, 0, Bucket(0, 12)), AuthRecord(10, 4, Bucket(0, 12))),
     ):
         with index.change() as changes:
             changes.put_auth(ref, record)

@@ -30,7 +30,7 @@ from tests.storage.machine_steps import (
     Trouble,
     troubles,
 )
-from tests.storage.stores import AUTHORIZE, CONTROL, TINY, make, sign_checkpoint, signed_receipt
+from tests.storage.stores import AUTHORIZE, CONTROL, TINY, counted, make, sign_checkpoint, signed_receipt
 from veen.core import layout
 from veen.core.datadir import NO_COMPRESSION, Registry
 from veen.core.errors import Code, ProtocolError
@@ -195,7 +195,8 @@ class StoreMachine(MachineBase):
     def place(self, batch: Batch, record: Record) -> Kept:
         hub_ts = max(self.clock, batch.floor_ts)
         receipt = batch.append(
-            record, lambda seq, root: signed_receipt(record.label, seq, record.leaf_hash, root, hub_ts)
+            counted(batch, record, hub_ts),
+            lambda seq, root: signed_receipt(record.label, seq, record.leaf_hash, root, hub_ts),
         )
         return Kept(record, receipt)
 

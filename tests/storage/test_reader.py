@@ -46,7 +46,7 @@ from veen.storage.journal import Binding
 from veen.storage.reader import Reader
 from veen.storage.repair import repair
 from veen.storage.staging import Record
-from veen.storage.state import StreamEpoch
+from veen.storage.state import AuthRecord, StreamEpoch
 from veen.storage.tail import Tail
 
 
@@ -471,7 +471,7 @@ def test_reserved_logs_are_read_from_their_own_directories(fs: RealFilesystem) -
                 token.encode() for token in tokens
             ]
         for seq, token in enumerate(tokens, start=1):
-            assert reader.auth(token.auth_ref) == (1_000, seq)
+            assert reader.auth(token.auth_ref) == AuthRecord(1_000, seq)
             assert reader.find(LeafHash(token.auth_ref)) == (AUTHORIZE, seq)
         assert reader.auth(AuthRef(builders.digest("none"))) is None
 

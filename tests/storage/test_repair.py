@@ -22,7 +22,7 @@ from tests.storage.checks import (
     unordered,
     writing,
 )
-from tests.storage.stores import AUTHORIZE, CONTROL, A, B, C, Store, make, message, new_store
+from tests.storage.stores import AUTHORIZE, CONTROL, A, B, C, Store, after, make, message, new_store
 from veen.core import labels, layout
 from veen.core.layout import Domain
 from veen.core.types import Label
@@ -33,7 +33,7 @@ from veen.storage.journal import Binding
 from veen.storage.reader import Reader
 from veen.storage.repair import repair
 from veen.storage.staging import Record
-from veen.storage.state import StreamEpoch
+from veen.storage.state import AuthRecord, StreamEpoch
 
 CHUNK = layout.chunk(Domain.DATA, A, 1, 4)
 
@@ -63,6 +63,9 @@ def log_of(fs: RealFilesystem) -> dict[str, bytes]:
 
 def test_chunks_and_checkpoints_alone_hold_everything(fs: RealFilesystem) -> None:
     store = filled(fs)
+    with reading(fs) as reader:
+        record = reader.auth(builders.cap_token().auth_ref)
+    assert record == AuthRecord(1_000, 1, after(builders.cap_token(), 1_010))
     before = contents(fs)
     shutil.rmtree(fs.root / layout.INDEX)
     for path in before:
@@ -76,7 +79,7 @@ def test_chunks_and_checkpoints_alone_hold_everything(fs: RealFilesystem) -> Non
     with reading(fs) as reader:
         check_receipts(reader, store.receipts)
         assert [item.upto_seq for item in reader.checkpoints(A, 1, 10)] == [3, 4, 8]
-        assert reader.auth(builders.cap_token().auth_ref) == (1_000, 1)
+        assert reader.auth(builders.cap_token().auth_ref) == record
         assert reader.client(A, builders.verify_key()).client_seq == 10
     with writing(fs, clock=store.clock) as again:
         assert [item.stream_seq for item in again.append(A, B, C)] == [11, 11, 2]

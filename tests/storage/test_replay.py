@@ -27,6 +27,7 @@ from tests.storage.stores import (
     B,
     C,
     Store,
+    after,
     make,
     message,
     new_store,
@@ -42,7 +43,7 @@ from veen.storage.journal import Binding, Segment
 from veen.storage.reader import Reader
 from veen.storage.repair import repair
 from veen.storage.staging import Record
-from veen.storage.state import StreamEpoch
+from veen.storage.state import AuthRecord, StreamEpoch
 
 CLIENT = builders.verify_key()
 
@@ -71,7 +72,7 @@ def test_everything_that_was_acknowledged_comes_back(fs: RealFilesystem) -> None
         check_receipts(reader, store.receipts)
         assert sorted(reader.labels()) == sorted((A, B, C, AUTHORIZE, CONTROL))
         assert [reader.checkpoint(A, upto) for upto in (2, 7)] == checkpoints
-        assert reader.auth(token.auth_ref) == (1_000, 1)
+        assert reader.auth(token.auth_ref) == AuthRecord(1_000, 1, after(token, 1_000))
         assert reader.binding(C) == StreamEpoch(stream(), 0)
         assert reader.label_of(StreamEpoch(stream(), 0)) == C
         assert reader.client(A, CLIENT).client_seq == 7

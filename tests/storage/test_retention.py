@@ -32,7 +32,7 @@ from veen.storage.journal import Binding
 from veen.storage.reader import Reader
 from veen.storage.repair import repair
 from veen.storage.staging import Record
-from veen.storage.state import StreamEpoch
+from veen.storage.state import AuthRecord, StreamEpoch
 
 TOKENS = [builders.cap_token(ttl=ttl) for ttl in (10, 20)]
 
@@ -133,7 +133,8 @@ def test_a_tombstone_says_how_far_clients_and_tokens_had_come(fs: RealFilesystem
 def test_clients_tokens_and_time_survive_pruning_and_repair(fs: RealFilesystem, store: Store) -> None:
     def check(reader: Reader) -> None:
         assert [reader.client(A, builders.verify_key(name)).client_seq for name in "wxyz"] == [2, 5, 2, 1]
-        assert [reader.auth(token.auth_ref) for token in TOKENS] == [(1_001, 0), (1_002, 0)]
+        known = [reader.auth(token.auth_ref) for token in TOKENS]
+        assert known == [AuthRecord(1_001, 0), AuthRecord(1_002, 0)]
         assert [reader.seq_at(A, moment) for moment in (0, 1_003, 1_004, 1_005, 1_009, 1_010)] == [
             5,
             5,
@@ -197,7 +198,7 @@ def test_the_stream_of_a_label_is_found_again_after_pruning_and_repair(fs: RealF
     with reading(fs) as reader:
         assert reader.binding(label) == StreamEpoch(builders.stream(), 0)
         assert reader.label_of(StreamEpoch(builders.stream(), 0)) == label
-        assert reader.auth(TOKENS[0].auth_ref) == (1_000, 1)
+        assert reader.auth(TOKENS[0].auth_ref) == AuthRecord(1_000, 1)
 
 
 def test_a_checkpoint_of_pruned_entries_can_still_be_asked_for(fs: RealFilesystem, store: Store) -> None:

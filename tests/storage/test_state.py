@@ -101,7 +101,7 @@ def test_nobody_starts_beyond_zero() -> None:
 @given(st.integers(0, 99), st.integers(0, 99), st.integers(0, 9), st.integers(0, 9))
 def test_a_token_keeps_its_earliest_time_and_its_place(one: int, two: int, here: int, there: int) -> None:
     merged = AuthRecord(one, here).merged(AuthRecord(two, there))
-    assert merged == (min(one, two), here or there)
+    assert merged == AuthRecord(min(one, two), here or there)
 
 
 def test_a_new_label_is_empty() -> None:

@@ -15,6 +15,7 @@ from tests.storage.stores import (
     A,
     B,
     C,
+    after,
     make,
     message,
     new_store,
@@ -34,7 +35,7 @@ from veen.storage.journal import Binding
 from veen.storage.reader import Reader
 from veen.storage.repair import repair
 from veen.storage.staging import Record
-from veen.storage.state import StreamEpoch
+from veen.storage.state import AuthRecord, StreamEpoch
 
 CLIENT = builders.verify_key()
 
@@ -91,7 +92,7 @@ def test_a_batch_may_hold_all_logs(fs: RealFilesystem) -> None:
         Record.of_msg(message(B, "client", 1)),
     ):
         store.receipts.append(batch.append(record, store.signer(record)))
-    assert batch.auth(token.auth_ref) == (1_000, 1)
+    assert batch.auth(token.auth_ref) == AuthRecord(1_000, 1)
     store.writer.commit(batch)
     check_receipts(store.writer.reader, store.receipts)
     store.writer.close()
@@ -218,15 +219,17 @@ def test_a_token_is_known_from_its_first_use_or_its_logging_on(
         store.tick()
         if flushed:
             store.writer.flush()
-    assert store.writer.reader.auth(token.auth_ref) == (1_000, 1)
-    assert store.writer.batch().auth(token.auth_ref) == (1_000, 1)
+    # Before the token was there, its rate could not be counted.
+    known = AuthRecord(1_000, 1, after(token, 1_002) if used_first else after(token, 1_001, 1_002))
+    assert store.writer.reader.auth(token.auth_ref) == known
+    assert store.writer.batch().auth(token.auth_ref) == known
     store.writer.abandon()
     with writing(fs, clock=5_000) as again:
-        assert again.writer.reader.auth(token.auth_ref) == (1_000, 1)
+        assert again.writer.reader.auth(token.auth_ref) == known
         again.writer.close()
     repair(fs, owner="a test")
     with reading(fs) as reader:
-        assert reader.auth(token.auth_ref) == (1_000, 1)
+        assert reader.auth(token.auth_ref) == known
 
 
 # --- limits that change -------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from veen.core.captoken import CapToken
 from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.labels import authorize_label
 from veen.core.layout import Domain
 from veen.core.limits import Limits
 from veen.core.receipt import Receipt
@@ -43,6 +44,7 @@ class Batch:
     def __init__(self, behind: Behind) -> None:
         self._behind = behind
         self._log = behind.reader
+        self._authorize = authorize_label(self._log.store.hub_id)
         self.frames: list[bytes] = []
         self.bindings: list[Binding] = []
         self.added = Tail(segment=0)
@@ -78,8 +80,14 @@ class Batch:
         return self.added.since.get(client_id) if known is None else known
 
     def token(self, auth_ref: AuthRef) -> CapToken | None:
-        """Return a token that was authorized before this batch."""
-        return self._log.token(auth_ref)
+        """Return a token that was authorized."""
+        known = self._log.token(auth_ref)
+        seen = self.added.auths.get(auth_ref)
+        if known is not None or seen is None or not seen.authorize_seq:
+            return known
+        authorized = self.added.labels[self._authorize].entry(seen.authorize_seq)
+        assert authorized is not None
+        return CapToken.decode(authorized.record.content, self._behind.limits)
 
     def binding(self, label: Label) -> StreamEpoch | None:
         """Return the stream and epoch of a label, if the hub has found out."""

@@ -53,22 +53,28 @@ class Uses:
 
     def __init__(self) -> None:
         self._tokens: dict[AuthRef, CapToken] = {}
+        self._since: dict[AuthRef, int] = {}
         self._uses: dict[AuthRef, Counter[int]] = {}
 
-    def authorized(self, auth_ref: AuthRef, token: CapToken) -> None:
-        """Note a token."""
+    def authorized(self, auth_ref: AuthRef, token: CapToken, hub_ts: int) -> None:
+        """Note a token, and from when on it was there."""
         self._tokens[auth_ref] = token
+        self._since.setdefault(auth_ref, hub_ts)
 
     def used(self, auth_ref: AuthRef, hub_ts: int) -> None:
         """Note one accepted message."""
         self._uses.setdefault(auth_ref, Counter())[hub_ts] += 1
 
     def buckets(self, store: StoreRecord) -> Mapping[AuthRef, Bucket]:
-        """Return what is left of each token; inside one second the order makes no difference."""
+        """Return what is left of each token; inside one second the order makes no difference.
+
+        What was sent before the token was there did not count then, so it does not now.
+        """
         folded = Buckets(store, self._tokens.get, lambda _: None)
         left: dict[AuthRef, Bucket] = {}
         for auth_ref, uses in self._uses.items():
-            for hub_ts, count in sorted(uses.items()):
+            since = self._since.get(auth_ref, 0)
+            for hub_ts, count in sorted(item for item in uses.items() if item[0] >= since):
                 bucket = folded.after(auth_ref, hub_ts, count)
                 if bucket is not None:
                     left[auth_ref] = bucket

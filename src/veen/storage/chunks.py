@@ -12,7 +12,7 @@ from veen.core.limits import ENTRY_HEADER_BYTES
 from veen.core.types import Label
 from veen.storage.errors import DamagedError
 from veen.storage.fs import Filesystem
-from veen.storage.index import ChunkRow
+from veen.storage.rows import ChunkRow
 from veen.storage.state import LabelRef
 
 #: The first read of a range, and how far reads grow while it goes on.

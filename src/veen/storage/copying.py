@@ -23,9 +23,10 @@ from veen.storage import chunks, journal
 from veen.storage.durable import replace_file
 from veen.storage.errors import DamagedError, NotAStoreError, not_found
 from veen.storage.fs import Filesystem, Write
-from veen.storage.index import CheckpointRow, ChunkRow, Snapshot
+from veen.storage.index import Snapshot
 from veen.storage.reader import Reader
 from veen.storage.repair import Repaired, rebuild
+from veen.storage.rows import CheckpointRow, ChunkRow
 from veen.storage.state import LabelState
 
 #: Files of the hub's identity (001 section 8.4): they go with the log, its secret key does not.

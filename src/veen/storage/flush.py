@@ -26,9 +26,10 @@ from veen.core.types import Label, NodeHash
 from veen.storage.durable import read_file, replace_files
 from veen.storage.errors import DamagedError, StaleIndexError
 from veen.storage.fs import Filesystem, Write
-from veen.storage.index import Changes, CheckpointRow, Index, Meta, Snapshot
+from veen.storage.index import Changes, Index, Meta, Snapshot
 from veen.storage.indexing import record_entries
 from veen.storage.nodes import node_reader
+from veen.storage.rows import CheckpointRow
 from veen.storage.shaping import Growth, Slice, grow, limits_by_time
 from veen.storage.state import LabelState, StreamEpoch
 from veen.storage.tail import Tail

@@ -24,22 +24,22 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import lmdb
 
 from veen.core import layout
-from veen.core.types import AuthRef, Label, LeafHash, NodeHash, VerifyKey
+from veen.core.types import AuthRef, Label, LeafHash, VerifyKey
 from veen.storage.errors import BusyError, FullError, StaleIndexError
 from veen.storage.fs import Filesystem
+from veen.storage.rows import Block, CheckpointRow, ChunkRow, Span, place, placed
 from veen.storage.state import AuthRecord, ClientCursor, LabelRef, LabelState, StreamEpoch, checked, protect
 
 if TYPE_CHECKING:
     from lmdb import _Database
 
-FORMAT: Final = 2
-#: Entries located by one row of ``positions``.
-BLOCK_ENTRIES: Final = 128
+#: Raised when rows are added, too: an index that lacks them would answer as if there was nothing to know.
+FORMAT: Final = 3
 
 _TABLES: Final = (
     "meta",
@@ -63,12 +63,7 @@ _META_KEY: Final = b"meta"
 _ANY_LABEL: Final = 2**32 - 1
 _META: Final = struct.Struct(">IBQQQQI")
 _NUMBER: Final = struct.Struct(">I")
-_PLACE: Final = struct.Struct(">IQ")
-_BLOCK: Final = struct.Struct(">QQ")
-_LENGTH: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
-_CHECKPOINT: Final = struct.Struct(">32sQ")
-_CHUNK: Final = struct.Struct(">QQQQB")
 _LEAF_PREFIX: Final = 6
 #: Leaves of one transaction. They are random, so each touches a page; pages of one transaction can not be
 #: used again in the next, and so many are lost to the file.
@@ -88,81 +83,6 @@ class Meta:
     receipts_bytes: int = 0
     checkpoints_bytes: int = 0
     labels: int = 0
-
-
-class Span(NamedTuple):
-    """Where an entry is: in which chunk, and where in it."""
-
-    chunk_start: int
-    offset: int
-    length: int
-
-
-class Block(NamedTuple):
-    """Entries that stand one after the other in one chunk."""
-
-    first_seq: int
-    chunk_start: int
-    offset: int
-    lengths: tuple[int, ...]
-
-    def encode(self, key: bytes) -> bytes:
-        """Return the row's value."""
-        lengths = struct.pack(f">{len(self.lengths)}I", *self.lengths)
-        return protect(key, _BLOCK.pack(self.chunk_start, self.offset) + lengths)
-
-    @classmethod
-    def decode(cls, key: bytes, stored: bytes) -> "Block":
-        """Read the row."""
-        value = checked(key, stored)
-        _, first_seq = _PLACE.unpack(key)
-        chunk_start, offset = _BLOCK.unpack_from(value)
-        count = (len(value) - _BLOCK.size) // _LENGTH.size
-        return cls(first_seq, chunk_start, offset, struct.unpack_from(f">{count}I", value, _BLOCK.size))
-
-    def find(self, seq: int) -> Span | None:
-        """Return where one of the entries is."""
-        nth = seq - self.first_seq
-        if not 0 <= nth < len(self.lengths):
-            return None
-        return Span(self.chunk_start, self.offset + sum(self.lengths[:nth]), self.lengths[nth])
-
-
-class ChunkRow(NamedTuple):
-    """A chunk as the manifest lists it; ``end_seq`` 0 while it grows."""
-
-    start_seq: int
-    end_seq: int
-    total_bytes: int
-    first_ts: int
-    last_ts: int
-    flags: int = 0
-
-    @property
-    def compressed(self) -> bool:
-        """Whether the file is compressed."""
-        return bool(self.flags & COMPRESSED)
-
-    @property
-    def pruned(self) -> bool:
-        """Whether the file is gone, and a tombstone in its place."""
-        return bool(self.flags & PRUNED)
-
-
-COMPRESSED, PRUNED = 1, 2
-
-
-class CheckpointRow(NamedTuple):
-    """A checkpoint that is stored."""
-
-    upto_seq: int
-    mmr_root: NodeHash
-    chunk_start: int
-
-
-def place(number: int, seq: int) -> bytes:
-    """Return the key of a position in a label."""
-    return _PLACE.pack(number, seq)
 
 
 def client_key(number: int, client_id: VerifyKey) -> bytes:
@@ -197,7 +117,7 @@ class Snapshot:
                 return key, bytes(cursor.value())
             if not (cursor.prev() if found else cursor.last()):
                 return None
-            owner, at = _PLACE.unpack(cursor.key())
+            owner, at = placed(cursor.key())
             return (at, bytes(cursor.value())) if owner == number else None
 
     def _rows(self, table: str, number: int, start: int) -> Iterator[tuple[int, bytes]]:
@@ -205,7 +125,7 @@ class Snapshot:
         with self.txn.cursor(db=self._tables[table]) as cursor:
             found = cursor.set_range(place(number, start))
             while found:
-                owner, at = _PLACE.unpack(cursor.key())
+                owner, at = placed(cursor.key())
                 if owner != number:
                     return
                 yield at, bytes(cursor.value())
@@ -319,22 +239,22 @@ class Snapshot:
     def chunk_at(self, number: int, seq: int) -> ChunkRow | None:
         """Return the chunk that holds an entry, or the last one before it."""
         found = self._last_at("chunks", number, seq)
-        return None if found is None else _chunk_row(number, *found)
+        return None if found is None else ChunkRow.decode(number, *found)
 
     def chunks(self, number: int, start: int = 0) -> Iterator[ChunkRow]:
         """Return the chunks of a label that begin at ``start`` or later."""
         for at, value in self._rows("chunks", number, start):
-            yield _chunk_row(number, at, value)
+            yield ChunkRow.decode(number, at, value)
 
     def checkpoint_at(self, number: int, seq: int) -> CheckpointRow | None:
         """Return the last checkpoint at or before an entry."""
         found = self._last_at("checkpoints", number, seq)
-        return None if found is None else _checkpoint_row(number, *found)
+        return None if found is None else CheckpointRow.decode(number, *found)
 
     def checkpoints(self, number: int, start: int = 0) -> Iterator[CheckpointRow]:
         """Return the checkpoints of a label from ``start`` on."""
         for at, value in self._rows("checkpoints", number, start):
-            yield _checkpoint_row(number, at, value)
+            yield CheckpointRow.decode(number, at, value)
 
     def stale(self) -> list[Label]:
         """Return the labels whose checkpoint index file is out of date."""
@@ -348,15 +268,6 @@ class Snapshot:
                 return None
             key = bytes(cursor.key())
             return Label(key[:32]), _U64.unpack(key[32:])[0]
-
-
-def _chunk_row(number: int, start: int, value: bytes) -> ChunkRow:
-    return ChunkRow(start, *_CHUNK.unpack(checked(place(number, start), value)))
-
-
-def _checkpoint_row(number: int, upto_seq: int, value: bytes) -> CheckpointRow:
-    root, chunk_start = _CHECKPOINT.unpack(checked(place(number, upto_seq), value))
-    return CheckpointRow(upto_seq, NodeHash(root), chunk_start)
 
 
 class Changes(Snapshot):
@@ -419,14 +330,13 @@ class Changes(Snapshot):
 
     def put_chunk(self, number: int, row: ChunkRow) -> None:
         """Write a chunk of the manifest."""
-        start, *rest = row
-        key = place(number, start)
-        self._put("chunks", key, protect(key, _CHUNK.pack(*rest)))
+        key = place(number, row.start_seq)
+        self._put("chunks", key, row.encode(key))
 
     def put_checkpoint(self, number: int, row: CheckpointRow) -> None:
         """Write that a checkpoint is stored."""
         key = place(number, row.upto_seq)
-        self._put("checkpoints", key, protect(key, _CHECKPOINT.pack(row.mmr_root, row.chunk_start)))
+        self._put("checkpoints", key, row.encode(key))
 
     def put_stale(self, label: Label) -> None:
         """Write that the checkpoint index file of a label is out of date."""

@@ -12,7 +12,8 @@ from veen.storage import chunks
 from veen.storage.directory import reading_limits
 from veen.storage.errors import DamagedError, StaleIndexError, not_found
 from veen.storage.fs import Filesystem
-from veen.storage.index import ChunkRow, Snapshot
+from veen.storage.index import Snapshot
+from veen.storage.rows import ChunkRow
 from veen.storage.state import LabelRef
 
 
@@ -49,7 +50,10 @@ def stored_token(fs: Filesystem, view: Snapshot, store: StoreRecord, auth_ref: A
     if found is None:
         return None  # it is in the journal
     seqs = range(record.authorize_seq, record.authorize_seq + 1)
-    place = next(chunks.read(fs, found.ref, found.row, seqs=seqs, offset=found.offset))
+    try:
+        place = next(chunks.read(fs, found.ref, found.row, seqs=seqs, offset=found.offset))
+    except FileNotFoundError as error:
+        raise DamagedError(chunks.path_of(found.ref, found.row), None, "file is missing") from error
     return decode_token(place, store)
 
 

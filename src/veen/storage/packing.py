@@ -6,7 +6,8 @@ from veen.core import layout
 from veen.storage.durable import replace_file
 from veen.storage.errors import StaleIndexError
 from veen.storage.fs import Filesystem
-from veen.storage.index import COMPRESSED, Index
+from veen.storage.index import Index
+from veen.storage.rows import COMPRESSED
 
 _LEVEL = 9
 

@@ -19,8 +19,9 @@ from veen.storage.chunks import Place
 from veen.storage.directory import domains_of
 from veen.storage.errors import DamagedError, not_found
 from veen.storage.fs import Filesystem, RealFilesystem
-from veen.storage.index import Block, ChunkRow, Snapshot
+from veen.storage.index import Snapshot
 from veen.storage.reader import Reader
+from veen.storage.rows import Block, ChunkRow
 from veen.storage.state import LabelState
 
 DEFAULT_TARGET_BYTES: Final = 8 * 1024 * 1024

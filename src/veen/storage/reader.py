@@ -27,11 +27,12 @@ from veen.storage.durable import read_file
 from veen.storage.edge import check_absent, check_moment
 from veen.storage.errors import DamagedError, StaleIndexError, StorageError, not_found
 from veen.storage.fs import Filesystem
-from veen.storage.index import ChunkRow, Index, Snapshot
+from veen.storage.index import Index, Snapshot
 from veen.storage.kept import Kept
 from veen.storage.locating import decode_token, locate
 from veen.storage.nodes import node_reader
 from veen.storage.replay import Replay, unreleased
+from veen.storage.rows import ChunkRow
 from veen.storage.state import AuthRecord, ClientCursor, Head, StreamEpoch
 from veen.storage.tail import Tail
 

@@ -18,10 +18,11 @@ from veen.storage.directory import reading_limits
 from veen.storage.durable import read_file, replace_files
 from veen.storage.errors import DamagedError
 from veen.storage.fs import Filesystem
-from veen.storage.index import COMPRESSED, PRUNED, CheckpointRow, ChunkRow, Index
+from veen.storage.index import Index
 from veen.storage.indexing import record_entries
 from veen.storage.nodes import node_reader
 from veen.storage.outfile import OutFile
+from veen.storage.rows import COMPRESSED, PRUNED, CheckpointRow, ChunkRow
 from veen.storage.shaping import Seal, grow, limits_by_time
 from veen.storage.staging import Record, Staged, stage
 from veen.storage.state import AuthRecord, ClientCursor, Head, LabelState
@@ -184,6 +185,8 @@ class Relabel:
             for client in tombstone.clients:
                 cursor = ClientCursor(client.client_seq, client.prev_ack)
                 changes.put_client(number, client.client_id, cursor)
+                # Its first message is in the first chunk that names it: at this time at the earliest.
+                changes.put_client_since(client.client_id, tombstone.first_ts)
             for use in tombstone.first_uses:
                 changes.put_auth(use.auth_ref, AuthRecord(use.hub_ts, 0))
 

@@ -156,12 +156,12 @@ class _Rebuild:
             auth_ref = staged.record.auth_ref
             if data:
                 self._receipts.add(staged.receipt.encode())
-                if auth_ref is not None:
+                if auth_ref is not None and not state.frozen:  # else another hub has counted it
                     self._uses.used(auth_ref, staged.head.hub_ts)
             elif auth_ref is not None:
                 token = CapToken.decode(staged.record.content, self._limits)
                 self._streams |= set(token.allow.stream_ids)
-                self._uses.authorized(auth_ref, token)
+                self._uses.authorized(auth_ref, token, staged.head.hub_ts)
         relabel.write_sidecars()
         for checkpoint in relabel.read_checkpoints():
             if data:

@@ -1,6 +1,7 @@
 """The journal read back into tails: by a writer that starts, and by readers that have no writer to ask."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from veen.core import layout
 from veen.core.capability import Bucket
@@ -31,9 +32,8 @@ class Replay:
         self._domain_of = domains_of(store.hub_id)
         self._limits = reading_limits(store)
         self._heads: dict[Label, Head] = {}
-        self._buckets = Buckets(
-            store, lambda auth_ref: stored_token(fs, view, store, auth_ref), self._stored_bucket
-        )
+        self._read_token = partial(stored_token, fs, view, store)
+        self._buckets = Buckets(store, self._stored_token, self._stored_bucket)
 
     def tail(self, segment: ReadSegment) -> Tail:
         """Return the tail of a segment."""
@@ -74,6 +74,14 @@ class Replay:
             self._buckets.learn(record.auth_ref, CapToken.decode(record.content, self._limits))
             return record
         return record._replace(bucket=self._buckets.after(record.auth_ref, entry.receipt.hub_ts))
+
+    def _stored_token(self, auth_ref: AuthRef) -> CapToken | None:
+        try:
+            return self._read_token(auth_ref)
+        except DamagedError as error:
+            if error.offset is None:
+                raise  # the file or the index; for a reader, the file may just have got another name
+            return None  # whoever needs the token is told; others are not kept from their entries
 
     def _stored_bucket(self, auth_ref: AuthRef) -> Bucket | None:
         record = self._view.auth(auth_ref)

@@ -17,7 +17,8 @@ from veen.storage import chunks
 from veen.storage.durable import read_file, replace_file
 from veen.storage.errors import DamagedError, not_found
 from veen.storage.fs import Filesystem
-from veen.storage.index import PRUNED, ChunkRow, Index
+from veen.storage.index import Index
+from veen.storage.rows import PRUNED, ChunkRow
 from veen.storage.staging import Record
 from veen.storage.state import LabelState
 

@@ -13,7 +13,7 @@ from veen.core.datadir import StoreRecord
 from veen.core.limits import Limits
 from veen.core.mmr import Peaks
 from veen.core.types import LeafHash
-from veen.storage.index import BLOCK_ENTRIES, Block, ChunkRow
+from veen.storage.rows import BLOCK_ENTRIES, Block, ChunkRow
 from veen.storage.staging import Staged
 from veen.storage.state import LabelState
 

@@ -103,7 +103,8 @@ class Tail:
                 known.entries += added.entries
         self.leaves.update(other.leaves)
         self.clients.update(other.clients)
-        self.since = {**other.since, **self.since}
+        for client_id, since in other.since.items():
+            self.since.setdefault(client_id, since)
         for auth_ref, seen in other.auths.items():
             earlier = self.auths.get(auth_ref)
             self.auths[auth_ref] = earlier.merged(seen) if earlier else seen

@@ -35,7 +35,7 @@ from veen.storage.directory import (
 from veen.storage.errors import DamagedError, FullError, StoppedError, not_found
 from veen.storage.flush import Flush, SignCheckpoint
 from veen.storage.fs import Filesystem, Held
-from veen.storage.index import ChunkRow, Index
+from veen.storage.index import Index
 from veen.storage.journal import Segment, segments, settle
 from veen.storage.kept import Kept
 from veen.storage.migration import require_limits
@@ -43,6 +43,7 @@ from veen.storage.packing import pack_next
 from veen.storage.reader import Reader
 from veen.storage.replay import Replay, unreleased
 from veen.storage.retention import prune
+from veen.storage.rows import ChunkRow
 from veen.storage.sidecars import write_checkpoint_indexes
 from veen.storage.state import Head
 from veen.storage.tail import Tail
