@@ -22,7 +22,7 @@ from veen.core.layout import Domain
 from veen.core.types import AuthRef, LeafHash, NodeHash
 from veen.storage.errors import StaleIndexError
 from veen.storage.fs import RealFilesystem
-from veen.storage.index import FORMAT, Changes, Index, Meta
+from veen.storage.index import FORMAT, Changes, Index, Meta, client_key
 from veen.storage.reader import Reader
 from veen.storage.repair import repair
 from veen.storage.rows import COMPRESSED, PRUNED, Block, CheckpointRow, ChunkRow, place
@@ -91,7 +91,7 @@ def test_labels_are_found_by_name_and_by_number(index: Index) -> None:
 def test_clients_are_kept_by_label(index: Index) -> None:
     rows = {
         (number, verify_key(name)): ClientCursor(number, len(name))
-        for number in (0, 1, 255, 256, 2**32 - 1)
+        for number in (0, 1, 255, 256, 2**32 - 2)
         for name in ("a", "bb", "ccc")
     }
     with index.change() as changes:
@@ -105,6 +105,39 @@ def test_clients_are_kept_by_label(index: Index) -> None:
             }
         assert view.client(2, verify_key("a")) is None
         assert dict(view.clients(2)) == {}
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=6))
+@settings(max_examples=8)
+def test_the_earliest_time_of_a_client_stays(times: list[int]) -> None:
+    with somewhere() as index:
+        for hub_ts in times:
+            with index.change() as changes:
+                changes.put_client_since(verify_key("a"), hub_ts)
+        with index.view() as view:
+            assert view.client_since(verify_key("a")) == min(times)
+            assert view.client_since(verify_key("b")) is None
+
+
+def test_the_age_of_a_client_is_not_a_place_in_a_label(index: Index) -> None:
+    with index.change() as changes:
+        changes.put_client(2**32 - 2, verify_key("a"), ClientCursor(3, 4))
+        changes.put_client_since(verify_key("a"), 77)
+    with index.view() as view:
+        assert dict(view.clients(2**32 - 2)) == {verify_key("a"): (3, 4)}
+        assert view.client(0, verify_key("a")) is None
+        assert view.client_since(verify_key("a")) == 77
+
+
+def test_a_damaged_age_of_a_client_is_refused(index: Index) -> None:
+    with index.change() as changes:
+        changes.put_client_since(verify_key("a"), 77)
+        key = client_key(2**32 - 1, verify_key("a"))
+        stored = bytes(changes.txn.get(key, db=changes._tables["clients"]) or b"")
+        assert stored
+        changes.txn.put(key, b"\x01" + stored[1:], db=changes._tables["clients"])
+    with index.view() as view, pytest.raises(StaleIndexError, match="veen repair"):
+        view.client_since(verify_key("a"))
 
 
 def test_a_token_keeps_what_is_known_of_it(index: Index) -> None:

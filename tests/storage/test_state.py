@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tests.builders import digest, leaves, stream
 from tests.storage.stores import A, B
+from veen.core.capability import Bucket
 from veen.core.layout import Domain
 from veen.core.mmr import Peaks, complete_nodes
 from veen.core.types import LeafHash
@@ -22,6 +23,7 @@ from veen.storage.state import (
 )
 
 u64 = st.integers(0, 2**64 - 1)
+buckets = st.none() | st.builds(Bucket, u64, u64)
 
 
 def peaks(size: int, name: str = "leaf") -> Peaks:
@@ -102,6 +104,23 @@ def test_nobody_starts_beyond_zero() -> None:
 def test_a_token_keeps_its_earliest_time_and_its_place(one: int, two: int, here: int, there: int) -> None:
     merged = AuthRecord(one, here).merged(AuthRecord(two, there))
     assert merged == AuthRecord(min(one, two), here or there)
+
+
+@given(u64, u64, buckets)
+def test_a_token_is_read_back_with_what_is_left_of_its_rate(one: int, two: int, left: Bucket | None) -> None:
+    key = bytes(32)
+    record = AuthRecord(one, two, left)
+    stored = record.encode(key)
+    assert len(stored) == (20 if left is None else 36)
+    assert AuthRecord.decode(key, stored) == record
+    with pytest.raises(StaleIndexError):
+        AuthRecord.decode(key, stored[:-1] + bytes([stored[-1] ^ 1]))
+
+
+@given(buckets, buckets)
+def test_the_later_message_says_what_is_left(earlier: Bucket | None, later: Bucket | None) -> None:
+    merged = AuthRecord(1, 2, earlier).merged(AuthRecord(3, 4, later))
+    assert merged == AuthRecord(1, 2, earlier if later is None else later)
 
 
 def test_a_new_label_is_empty() -> None:

@@ -1,0 +1,150 @@
+"""A batch sees the log as it will be; a token is found wherever it is."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import builders
+from tests.storage.checks import reading, writing
+from tests.storage.stores import AUTHORIZE, A, B, Store, message, new_store, stream
+from veen.core.captoken import CapToken
+from veen.core.layout import Domain
+from veen.core.types import AuthRef, LeafHash
+from veen.storage.batch import Batch
+from veen.storage.errors import DamagedError
+from veen.storage.fs import RealFilesystem
+from veen.storage.journal import Binding
+from veen.storage.reader import Reader
+from veen.storage.repair import repair
+from veen.storage.staging import Record
+from veen.storage.state import AuthRecord, ClientCursor, StreamEpoch
+
+TOKEN = builders.cap_token(rate=builders.rate())
+OTHER = builders.cap_token(ttl=7)
+CLIENT = builders.verify_key()
+NOTHING = AuthRef(builders.digest("nothing"))
+
+
+@pytest.fixture
+def store(fs: RealFilesystem) -> Iterator[Store]:
+    made = new_store(fs)
+    yield made
+    made.writer.abandon()
+
+
+def place(store: Store, batch: Batch, record: Record) -> None:
+    batch.append(record, store.signer(record))
+
+
+# --- batches ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_batch_answers_for_the_log_behind_it(store: Store, *, flushed: bool) -> None:
+    sent = Record.of_msg(message(A, "client", 1, 5, TOKEN.auth_ref))
+    store.authorize(TOKEN)
+    store.record(sent, [Binding(stream(), 3, A)])
+    if flushed:
+        store.writer.flush()
+    batch = store.writer.batch()
+    assert batch.is_empty
+    assert (batch.last_seq(A), batch.last_seq(B)) == (1, 0)
+    assert (batch.client(A, CLIENT), batch.client(B, CLIENT)) == (ClientCursor(1, 0), ClientCursor())
+    assert batch.client_since(CLIENT) == 1_000
+    assert batch.auth(TOKEN.auth_ref) == store.writer.reader.auth(TOKEN.auth_ref)
+    assert batch.token(TOKEN.auth_ref) == TOKEN
+    assert (batch.binding(A), batch.binding(B)) == (StreamEpoch(stream(), 3), None)
+    assert batch.find(sent.leaf_hash) == (A, 1)
+
+
+def test_a_batch_answers_for_itself(store: Store) -> None:
+    batch = store.writer.batch()
+    assert (batch.token(TOKEN.auth_ref), batch.auth(TOKEN.auth_ref)) == (None, None)
+    place(store, batch, Record.of_token(AUTHORIZE, OTHER))
+    place(store, batch, Record.of_token(AUTHORIZE, TOKEN))
+    sent = Record.of_msg(message(A, "client", 1, 5, TOKEN.auth_ref))
+    place(store, batch, sent)
+    batch.bind(Binding(stream(), 3, A))
+    assert not batch.is_empty
+    assert batch.last_seq(A) == 1
+    assert batch.client(A, CLIENT) == ClientCursor(1, 0)
+    assert batch.client_since(CLIENT) == 1_000
+    assert batch.auth(TOKEN.auth_ref) == AuthRecord(1_000, 2)
+    assert (batch.token(TOKEN.auth_ref), batch.token(OTHER.auth_ref)) == (TOKEN, OTHER)
+    assert batch.binding(A) == StreamEpoch(stream(), 3)
+    assert batch.find(sent.leaf_hash) == (A, 1)
+    assert batch.find(LeafHash(TOKEN.auth_ref)) == (AUTHORIZE, 2)
+    assert batch.find(LeafHash(NOTHING)) is None
+
+
+def test_a_batch_that_is_not_committed_leaves_nothing(store: Store) -> None:
+    batch = store.writer.batch()
+    place(store, batch, Record.of_token(AUTHORIZE, TOKEN))
+    place(store, batch, Record.of_msg(message(A, "client", 1, 5, TOKEN.auth_ref)))
+    assert batch.token(TOKEN.auth_ref) == TOKEN
+    reader = store.writer.reader
+    assert (reader.token(TOKEN.auth_ref), reader.auth(TOKEN.auth_ref)) == (None, None)
+    assert (reader.client_since(CLIENT), reader.last_seq(A)) == (None, 0)
+    assert store.writer.batch().token(TOKEN.auth_ref) is None
+
+
+def test_a_token_that_was_only_used_is_unknown_to_a_batch(store: Store) -> None:
+    batch = store.writer.batch()
+    place(store, batch, Record.of_msg(message(A, "client", 1, 5, TOKEN.auth_ref)))
+    assert batch.auth(TOKEN.auth_ref) == AuthRecord(1_000, 0)
+    assert batch.token(TOKEN.auth_ref) is None
+
+
+# --- tokens -------------------------------------------------------------------------------------------------
+
+
+def check_tokens(reader: Reader, tokens: list[CapToken]) -> None:
+    for _ in range(2):  # from the log, and as kept
+        assert [reader.token(token.auth_ref) for token in tokens] == tokens
+        assert reader.token(NOTHING) is None
+
+
+def test_a_token_is_found_wherever_it_is(fs: RealFilesystem, store: Store) -> None:
+    tokens = [builders.cap_token(ttl=ttl) for ttl in range(1, 11)]
+    for nth, token in enumerate(tokens):
+        store.authorize(token)
+        if nth == 6:  # sealed chunks, the open one, and the journal behind them
+            store.writer.flush()
+    check_tokens(store.writer.reader, tokens)
+    store.writer.abandon()
+    with reading(fs) as reader:
+        check_tokens(reader, tokens)
+    repair(fs, owner="a test")
+    with writing(fs) as again:
+        check_tokens(again.writer.reader, tokens)
+
+
+def test_few_tokens_are_kept_and_all_are_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("veen.storage.reader._KEPT_TOKENS", 2)
+    tokens = [builders.cap_token(ttl=ttl) for ttl in range(1, 6)]
+    for token in tokens:
+        store.authorize(token)
+    writer = store.writer
+    check_tokens(Reader(writer.fs, writer._index, writer.store, lambda: writer._tails), tokens)
+
+
+def test_a_token_that_was_only_used_is_not_there(store: Store) -> None:
+    store.record(Record.of_msg(message(A, "client", 1, 5, TOKEN.auth_ref)))
+    assert store.writer.reader.token(TOKEN.auth_ref) is None
+    store.authorize(TOKEN)
+    assert store.writer.reader.token(TOKEN.auth_ref) == TOKEN
+
+
+def test_a_damaged_token_is_refused_and_others_are_not(fs: RealFilesystem, store: Store) -> None:
+    store.authorize(TOKEN)
+    store.authorize(OTHER)
+    store.writer.close()
+    (name,) = (name for name in fs.names(Domain.AUTHORIZE) if name.endswith(".log"))
+    path = fs.root / Domain.AUTHORIZE / name
+    data = bytearray(path.read_bytes())
+    data[200] ^= 1
+    path.write_bytes(data)
+    with reading(fs) as reader:
+        with pytest.raises(DamagedError, match=name):
+            reader.token(TOKEN.auth_ref)
+        assert reader.token(OTHER.auth_ref) == OTHER
