@@ -14,6 +14,7 @@ from fuzz.mutate_json import mutate_json
 from fuzz.requests import REQUESTS
 from fuzz.runner import Refused, Run, Target
 from tests import builders as make
+from tests.examples import every_wire_object
 from veen.conformance.adapter import answer
 from veen.core import cbor
 from veen.core.artifacts import CheckpointIndex, PeakSnapshot
@@ -77,7 +78,7 @@ def json_target(parse: Callable[[Any], Any], decode: Callable[[bytes], Any]) -> 
 def wire_targets() -> Iterator[Target]:
     """Yield decode: and json: for every type."""
     by_type: dict[type[Wire], list[Wire]] = {}
-    for item in make.every_wire_object():
+    for item in every_wire_object():
         by_type.setdefault(type(item), []).append(item)
     for cls, items in by_type.items():
         name = cls.SHAPE.name

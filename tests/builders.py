@@ -12,6 +12,7 @@ from veen.core.captoken import CapToken, Rate
 from veen.core.checkpoint import Checkpoint
 from veen.core.consistency import ConsistencyProof, prove_consistency
 from veen.core.context import MsgContext
+from veen.core.control import RevocationRecord, Target, TrustRecord
 from veen.core.ed25519 import SigningKey
 from veen.core.entry import Entry
 from veen.core.error_envelope import ErrorEnvelope
@@ -22,6 +23,7 @@ from veen.core.limits import DEFAULT_LIMITS, Limits
 from veen.core.mmr import Peaks, complete_nodes
 from veen.core.msg import Msg
 from veen.core.payload import PayloadHeader
+from veen.core.pow import PowCookie
 from veen.core.profile import Profile
 from veen.core.proof import MmrProof, prove_inclusion
 from veen.core.receipt import Receipt
@@ -42,7 +44,6 @@ from veen.core.types import (
     StreamId,
     VerifyKey,
 )
-from veen.core.wire import Wire
 
 # --- names to bytes -----------------------------------------------------------------------------------------
 
@@ -446,52 +447,36 @@ def full_error_envelope() -> ErrorEnvelope:
     )
 
 
-def every_wire_object() -> list[Wire]:
-    """Return at least one object of every type that has a shape, small and full forms."""
-    return [
-        profile(),
-        msg(),
-        msg(context(auth_ref=cap_token().auth_ref, client_seq=2**64 - 1, prev_ack=300)),
-        receipt(),
-        checkpoint(),
-        checkpoint(upto_seq=5, epoch=7, witnesses=("w1", "w2")),
-        payload_header(),
-        full_payload_header(),
-        inclusion_proof(),
-        inclusion_proof(stream_seq=1, mmr_size=1),
-        consistency_proof(),
-        consistency_proof(3, 3),
-        cap_token(),
-        cap_token(streams=("a", "b", "c"), rate=rate(), links=8),
-        cap_token().allow,
-        rate(),
-        chunk_summary(),
-        indexed_checkpoint(),
-        indexed_checkpoint().chunk_range,
-        hub_key(valid_until=9),
-        identity(),
-        identity([hub_key(), hub_key("second", valid_from=10)], control_pk="control", parent="parent"),
-        bound_checkpoint(),
-        submit_request(),
-        submit_response(),
-        submit_response(server_version="0.0.1"),
-        stream_request(),
-        stream_request(
-            to_seq=9, max_items=5, cursor=2, with_receipts=True, with_mmr_proof=False, from_seq=2**32
-        ),
-        stream_response(),
-        stream_response(0, full=False),
-        stream_response().items[0],
-        receipt_request(),
-        proof_request(),
-        proof_response(server_version="0.0.1"),
-        checkpoint_request(),
-        checkpoint_response(server_version="0.0.1"),
-        error_envelope(),
-        full_error_envelope(),
-    ]
-
-
 def unsigned(length: int = 64) -> Signature:
     """Return bytes in the place of a signature that nobody made."""
     return Signature(bytes(length))
+
+
+# --- control records and proof of work ----------------------------------------------------------------------
+
+
+def trust_record(*, issuer: str = "issuer", trusted: bool = True, note: str | None = None) -> TrustRecord:
+    return TrustRecord(issuer_pk=verify_key(issuer), trusted=trusted, note=note)
+
+
+def revocation_record(
+    *,
+    target_kind: str = Target.CLIENT_ID,
+    target: str = "target",
+    ts: int = 1_000,
+    ttl: int | None = None,
+    reason: str | None = None,
+    origin: str | None = None,
+) -> RevocationRecord:
+    return RevocationRecord(
+        target_kind=str(target_kind),
+        target=digest(target),
+        ts=ts,
+        ttl=ttl,
+        reason=reason,
+        origin=None if origin is None else LeafHash(digest(origin)),
+    )
+
+
+def pow_cookie(*, nonce: int = 300, difficulty: int = 8) -> PowCookie:
+    return PowCookie(challenge=digest("challenge"), nonce=nonce, difficulty=difficulty)

@@ -14,6 +14,7 @@ from veen.core.artifacts import ChunkRange, ChunkSummary, IndexedCheckpoint
 from veen.core.captoken import Allow, CapToken, Rate
 from veen.core.checkpoint import Checkpoint
 from veen.core.consistency import ConsistencyProof
+from veen.core.control import RevocationRecord, TrustRecord
 from veen.core.datadir import (
     ClientPosition,
     FirstUse,
@@ -29,10 +30,11 @@ from veen.core.identity import BoundCheckpoint, ForkParent, HubIdentity, HubKey
 from veen.core.limits import PROTOCOL_MAXIMA, REASONS, Limits
 from veen.core.msg import Msg
 from veen.core.payload import PayloadHeader
+from veen.core.pow import PowCookie
 from veen.core.profile import Profile
 from veen.core.proof import STEP_SHAPE, MmrProof, Step
 from veen.core.receipt import Receipt
-from veen.core.shapes import ArrayShape, MapShape
+from veen.core.shapes import ArrayShape, MapShape, NamedShape
 from veen.core.wire import Wire
 
 ROOT = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -50,6 +52,7 @@ WIRE_OBJECTS: tuple[type[Wire], ...] = (
     Allow,
     Rate,
     ErrorEnvelope,
+    PowCookie,
 )
 API_OBJECTS: tuple[type[Wire], ...] = (
     api.SubmitRequest,
@@ -78,6 +81,8 @@ FILE_OBJECTS: tuple[type[Wire], ...] = (
     ClientPosition,
     FirstUse,
     ForkRecord,
+    TrustRecord,
+    RevocationRecord,
 )
 
 
@@ -169,10 +174,10 @@ def _object(cls: type[Wire]) -> str:
 
 
 def _shape(shape: ArrayShape | MapShape, doc: str | None) -> str:
-    is_array = isinstance(shape, ArrayShape)
+    is_array, is_named = isinstance(shape, ArrayShape), isinstance(shape, NamedShape)
     rows = (
         (
-            str(index if is_array else field.key),
+            f"`{field.name}`" if is_named else str(index if is_array else field.key),
             f"`{field.name}`",
             field.kind.name,
             "optional" if field.optional else "",
@@ -191,9 +196,9 @@ def wire_page() -> str:
         f"""# Wire objects
 {NOTE}
 All objects are deterministic CBOR ([rules](encoding.md)): an array has its fields in this order, a map has
-these unsigned keys in ascending order. An optional field is left out when absent; only `MSG.auth_ref` is null
-instead. In JSON, arrays stay arrays, maps have the field names, and byte strings are lowercase hex. How the
-values are computed is in [formulas](formulas.md).
+these unsigned keys in ascending order. Where keys are names, they stand in the order shown. An optional field
+is left out when absent; only `MSG.auth_ref` is null instead. In JSON, arrays stay arrays, maps have the field
+names, and byte strings are lowercase hex. How the values are computed is in [formulas](formulas.md).
 
 ## Protocol objects
 """

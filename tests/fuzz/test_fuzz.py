@@ -12,7 +12,8 @@ from fuzz.__main__ import main
 from fuzz.requests import REQUESTS
 from fuzz.runner import Campaign, Finding, Target, outcome, run, shrink
 from fuzz.targets import all_targets
-from tests.builders import every_wire_object, receipt
+from tests.builders import receipt
+from tests.examples import every_wire_object
 from veen.conformance.adapter import answer
 from veen.conformance.operations import OPERATIONS, TYPES
 from veen.core.receipt import Receipt

@@ -11,11 +11,13 @@ from veen.core.artifacts import CheckpointIndex, ChunkRange, ChunkSummary, Index
 from veen.core.captoken import Allow, CapToken, Rate
 from veen.core.checkpoint import Checkpoint
 from veen.core.consistency import ConsistencyProof
+from veen.core.control import RevocationRecord, Target, TrustRecord
 from veen.core.entry import Entry
 from veen.core.error_envelope import ErrorEnvelope
 from veen.core.identity import BoundCheckpoint, HubIdentity, HubKey
 from veen.core.msg import Msg
 from veen.core.payload import PayloadHeader
+from veen.core.pow import PowCookie
 from veen.core.profile import Profile
 from veen.core.proof import MmrProof, Step
 from veen.core.receipt import Receipt
@@ -212,6 +214,20 @@ WIRE: dict[type[Wire], Any] = {
     api.CheckpointResponse: st.builds(
         api.CheckpointResponse, checkpoint=checkpoints, server_version=maybe(texts)
     ),
+}
+
+WIRE |= {
+    TrustRecord: st.builds(TrustRecord, issuer_pk=b32, trusted=st.booleans(), note=maybe(texts)),
+    RevocationRecord: st.builds(
+        RevocationRecord,
+        target_kind=st.sampled_from([str(kind) for kind in Target]),
+        target=b32,
+        ts=uints,
+        ttl=maybe(uints),
+        reason=maybe(texts),
+        origin=maybe(b32),
+    ),
+    PowCookie: st.builds(PowCookie, challenge=st.binary(max_size=60), nonce=uints, difficulty=uints),
 }
 
 entries = st.builds(lambda message, receipt: Entry(message.encode(), receipt), msgs, receipts)

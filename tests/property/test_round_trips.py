@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import every_wire_object
+from tests.examples import every_wire_object
 from tests.property import strategies as some
 from veen.core import cbor
 from veen.core.artifacts import CheckpointIndex, PeakSnapshot
@@ -16,9 +16,16 @@ from veen.core.errors import ProtocolError
 from veen.core.identity import BoundCheckpoint, CheckpointBinding, HubIdentity, KeyMap
 from veen.core.mmr import Peaks
 from veen.core.receipt import Receipt
+from veen.core.shapes import NamedShape
 from veen.core.wire import Wire, decode_sequence, encode_sequence
 
 TYPES = [pytest.param(cls, strategy, id=cls.__name__) for cls, strategy in some.WIRE.items()]
+#: Those without names as keys, which stand in the order of the protocol's text and not sorted (C-03).
+NUMBERED = [
+    pytest.param(cls, strategy, id=cls.__name__)
+    for cls, strategy in some.WIRE.items()
+    if not isinstance(cls.SHAPE, NamedShape)
+]
 
 
 def test_every_type_has_a_strategy() -> None:
@@ -38,7 +45,7 @@ def test_bytes_and_json_give_the_object_back(cls: type[Wire], strategy: Any, dat
     assert cls.from_json(decoded.to_json()).encode() == encoded
 
 
-@pytest.mark.parametrize(("cls", "strategy"), TYPES)
+@pytest.mark.parametrize(("cls", "strategy"), NUMBERED)
 @settings(max_examples=15)
 @given(data=st.data())
 def test_the_encoding_is_the_canonical_one_of_another_implementation(

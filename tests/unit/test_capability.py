@@ -209,3 +209,30 @@ def test_equal_requests_in_one_second_are_interchangeable() -> None:
     allowed = rate(per_sec=1, burst=3)
     states = {run(allowed, [100, *order])[0] for order in permutations([100, 100, 100])}
     assert len(states) == 1
+
+
+# --- read back ----------------------------------------------------------------------------------------------
+
+rates = st.builds(rate, st.integers(0, 5), st.integers(0, 8))
+
+
+@given(rates, st.integers(0, 8), st.integers(100, 120), st.integers(0, 8))
+def test_spending_at_once_is_taking_one_by_one(allowed: Rate, tokens: int, hub_ts: int, count: int) -> None:
+    bucket = before = Bucket(tokens, 100)
+    taken = 0
+    for _ in range(count):
+        try:
+            bucket = bucket.take(allowed, hub_ts)
+        except ProtocolError:
+            break
+        taken += 1
+    if taken:
+        assert before.spend(allowed, hub_ts, taken) == bucket
+    if taken < count:  # a log that no hub of ours has written: nothing is left, and nothing is owed
+        assert before.spend(allowed, hub_ts, count) == Bucket(0, hub_ts)
+
+
+def test_spending_nothing_fills_up_to_the_burst() -> None:
+    assert Bucket(1, 100).spend(rate(2, 6), 102, 0) == Bucket(5, 102)
+    assert Bucket(1, 100).spend(rate(2, 6), 200, 0) == Bucket(6, 200)
+    assert Bucket(9, 100).spend(rate(2, 6), 100, 1) == Bucket(5, 100)  # a lower burst counts at once

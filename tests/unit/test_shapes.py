@@ -7,7 +7,6 @@ import pytest
 from tests import rawcbor as raw
 from tests.builders import (
     checkpoint,
-    every_wire_object,
     full_error_envelope,
     identity,
     msg,
@@ -15,12 +14,13 @@ from tests.builders import (
     receipt,
     stream_request,
 )
+from tests.examples import every_wire_object
 from tests.expect import check_can_travel, faulty, refused
 from veen.core import api
 from veen.core.errors import CborError, Code, Detail, Fault, ProtocolError
 from veen.core.kinds import UINT
 from veen.core.proof import STEP_SHAPE
-from veen.core.shapes import ArrayShape, Field, MapShape
+from veen.core.shapes import ArrayShape, Field, MapShape, NamedShape
 from veen.core.wire import Wire
 
 # --- the layouts, written out -------------------------------------------------------------------------------
@@ -58,7 +58,11 @@ MAPS = {
     "proof_response": "ver mmr_proof server_version?",
     "checkpoint_request": "ver label upto_seq",
     "checkpoint_response": "ver checkpoint server_version?",
+    "trust_record": "ver kind issuer_pk trusted note?",
+    "revocation_record": "ver kind target_kind target ts ttl? reason? origin?",
 }
+#: Maps by names, in this order.
+NAMED = {"pow_cookie": "challenge nonce difficulty"}
 
 
 def layout(shape: ArrayShape | MapShape) -> str:
@@ -68,7 +72,13 @@ def layout(shape: ArrayShape | MapShape) -> str:
 def test_every_object_has_the_layout_of_the_protocol() -> None:
     shapes = {item.SHAPE.name: item.SHAPE for item in every_wire_object()}
     assert {name: layout(shape) for name, shape in shapes.items() if isinstance(shape, ArrayShape)} == ARRAYS
-    maps = {name: shape for name, shape in shapes.items() if isinstance(shape, MapShape)}
+    named = {name: layout(shape) for name, shape in shapes.items() if isinstance(shape, NamedShape)}
+    assert named == NAMED
+    maps = {
+        name: shape
+        for name, shape in shapes.items()
+        if isinstance(shape, MapShape) and not isinstance(shape, NamedShape)
+    }
     maps[STEP_SHAPE.name] = STEP_SHAPE
     assert {name: layout(shape) for name, shape in maps.items()} == MAPS
     for shape in maps.values():
@@ -240,7 +250,11 @@ def test_an_array_has_its_number_of_elements(item: Wire) -> None:
         check_fault(item, raw.array([*parts, raw.NULL]), Fault.ARITY)
 
 
-@pytest.mark.parametrize("item", [item for item in EXAMPLES if isinstance(item.SHAPE, MapShape)])
+def is_numbered(item: Wire) -> bool:
+    return isinstance(item.SHAPE, MapShape) and not isinstance(item.SHAPE, NamedShape)
+
+
+@pytest.mark.parametrize("item", [item for item in EXAMPLES if is_numbered(item)])
 def test_a_map_has_its_keys_in_order_each_once_and_no_others(item: Wire) -> None:
     pairs = raw.pairs(item.encode())
     for unknown in (0, len(item.SHAPE.fields) + 1, 2**64 - 1):
@@ -258,6 +272,47 @@ def test_a_map_has_its_keys_in_order_each_once_and_no_others(item: Wire) -> None
             check_fault(item, raw.mapping(others), Fault.MISSING_KEY)
         else:
             type(item).decode(raw.mapping(others))
+
+
+@pytest.mark.parametrize("item", [item for item in EXAMPLES if isinstance(item.SHAPE, NamedShape)])
+def test_a_map_by_names_has_them_in_their_order_each_once_and_no_others(item: Wire) -> None:
+    pairs = raw.pairs(item.encode())
+    assert [key for key, _ in pairs] == [raw.tstr(field.name) for field in item.SHAPE.fields]
+    for place in range(len(pairs) + 1):
+        for unknown in ("", "Nonce", "zzz"):
+            added = [*pairs[:place], (raw.tstr(unknown), raw.uint(0)), *pairs[place:]]
+            check_fault(item, raw.mapping(added), Fault.UNKNOWN_KEY)
+    for index, (key, value) in enumerate(pairs):
+        others = [*pairs[:index], *pairs[index + 1 :]]
+        check_fault(item, raw.mapping(others), Fault.MISSING_KEY)
+        check_fault(item, raw.mapping([*pairs[:index], (key, value), *pairs[index:]]), Fault.DUPLICATE_KEY)
+        check_fault(item, raw.mapping([*others, (raw.uint(index), value)]), Fault.TYPE)
+        if index:
+            swapped = [*pairs[: index - 1], pairs[index], pairs[index - 1], *pairs[index + 1 :]]
+            check_fault(item, raw.mapping(swapped), Fault.KEY_ORDER)
+    assert json_keys(item) == [field.name for field in item.SHAPE.fields]
+
+
+def json_keys(item: Wire) -> list[str]:
+    form = item.to_json()
+    assert isinstance(form, dict)
+    for name in form:
+        with faulty(Fault.MISSING_KEY, field=name):
+            type(item).from_json({key: value for key, value in form.items() if key != name})
+    with faulty(Fault.UNKNOWN_KEY):
+        type(item).from_json({**form, "another": 1})
+    return list(form)
+
+
+def test_names_that_may_be_absent_are_left_out() -> None:
+    shape = NamedShape("named", Field("b", UINT), Field("a", UINT, optional=True), Field("c", UINT))
+    small = raw.mapping([(raw.tstr("b"), raw.uint(1)), (raw.tstr("c"), raw.uint(3))])
+    full = raw.mapping([(raw.tstr(name), raw.uint(nth)) for nth, name in enumerate("bac")])
+    for data, content in ((small, {"b": 1, "c": 3}), (full, {"b": 0, "a": 1, "c": 2})):
+        assert shape.read(data, 0) == (content, len(data))
+        assert shape.write(content) == data
+        assert shape.to_json(content) == content
+        assert shape.from_json(content) == content  # type: ignore[arg-type]
 
 
 def test_the_documents_older_forms_are_refused() -> None:

@@ -13,7 +13,6 @@ from tests.builders import (
     checkpoint_response,
     context,
     digest,
-    every_wire_object,
     inclusion_proof,
     msg,
     rate,
@@ -24,6 +23,7 @@ from tests.builders import (
     submit_request,
     unsigned,
 )
+from tests.examples import every_wire_object
 from tests.expect import faulty, refused
 from veen.core import api
 from veen.core.captoken import Allow, CapToken

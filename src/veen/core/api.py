@@ -48,14 +48,14 @@ class SubmitResponse(Wire):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Query(Wire):
+class Query(Wire):
     """A request other than submit: its faults are E.BAD_REQUEST (C-69)."""
 
     @classmethod
     def decode(cls, data: bytes, limits: Limits = DEFAULT_LIMITS) -> Self:
         """Decode a request."""
         try:
-            return super(_Query, cls).decode(data, limits)
+            return super(Query, cls).decode(data, limits)
         except ProtocolError as error:
             raise error.in_request() from None
 
@@ -63,13 +63,13 @@ class _Query(Wire):
     def from_json(cls, value: JsonValue, limits: Limits = DEFAULT_LIMITS) -> Self:
         """Parse the JSON form of a request."""
         try:
-            return super(_Query, cls).from_json(value, limits)
+            return super(Query, cls).from_json(value, limits)
         except ProtocolError as error:
             raise error.in_request() from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamRequest(_Query):
+class StreamRequest(Query):
     """Read a range of a label."""
 
     SHAPE: ClassVar = MapShape(
@@ -135,7 +135,7 @@ class StreamResponse(Wire):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiptRequest(_Query):
+class ReceiptRequest(Query):
     """Fetch the receipt of an entry."""
 
     SHAPE: ClassVar = MapShape(
@@ -151,7 +151,7 @@ ReceiptResponse = SubmitResponse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProofRequest(_Query):
+class ProofRequest(Query):
     """Fetch the inclusion proof of an entry, against the root of its own receipt."""
 
     SHAPE: ClassVar = MapShape(
@@ -178,7 +178,7 @@ class ProofResponse(Wire):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointRequest(_Query):
+class CheckpointRequest(Query):
     """Fetch, or have made, the checkpoint of a prefix."""
 
     SHAPE: ClassVar = MapShape(

@@ -216,6 +216,40 @@ def _read_value(buf: bytes, pos: int, depth: int) -> tuple[Value, int]:
     _refuse(buf, pos, "a value")
 
 
+def item_end(buf: bytes, pos: int) -> int:
+    """Return where the item at ``pos`` ends, without judging it: for cutting a sequence into items.
+
+    Any well-formed item of definite length will do, also one that no shape allows.
+    """
+    left = 1
+    while left:
+        if pos >= len(buf):
+            raise CborError(Fault.TRUNCATED, pos)
+        initial = buf[pos]
+        pos += 1
+        major, info = initial >> 5, initial & 31
+        if info < 24:
+            argument = info
+        elif info < 28:
+            width = 1 << (info - 24)
+            argument = int.from_bytes(buf[pos : pos + width], "big")
+            pos += width
+        else:
+            raise CborError(Fault.INDEFINITE if info == 31 else Fault.RESERVED, pos - 1)
+        left -= 1
+        if major in (MAJOR_BYTES, MAJOR_TEXT):
+            pos += argument
+        elif major == MAJOR_ARRAY:
+            left += argument
+        elif major == MAJOR_MAP:
+            left += 2 * argument
+        elif major == MAJOR_TAG:
+            left += 1
+        if pos > len(buf) or left > len(buf) - pos:  # every item has a byte at least
+            raise CborError(Fault.TRUNCATED, len(buf))
+    return pos
+
+
 def decode(data: bytes) -> Value:
     """Decode one free-form value; map keys must be unsigned or text, ascending by encoded bytes."""
     value, pos = _read_value(data, 0, MAX_DEPTH)

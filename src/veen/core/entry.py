@@ -17,7 +17,7 @@ any flag, so that no bit of an entry can change unseen.
 
 import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from veen.core.errors import CborError, Detail, Fault, ProtocolError
 from veen.core.hashing import h
@@ -78,19 +78,17 @@ class EntryHeader:
         return ENTRY_HEADER_BYTES + self.msg_len + self.receipt_len
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An entry: its two objects as the exact bytes that are stored."""
+class Frame(NamedTuple):
+    """An entry whose bytes are those that were written; nobody has looked into its two objects yet."""
 
+    label: Label
+    stream_seq: int
     msg_bytes: bytes
-    receipt: Receipt
+    receipt_bytes: bytes
 
     @classmethod
-    def decode(cls, data: bytes, offset: int = 0, limits: Limits = DEFAULT_LIMITS) -> tuple["Entry", int]:
-        """Decode the entry at ``offset``: the entry, and where the next one begins (FRM-004 to FRM-008).
-
-        The message stays as bytes: serving and scanning need not decode it; ``msg`` does.
-        """
+    def read(cls, data: bytes, offset: int = 0, limits: Limits = DEFAULT_LIMITS) -> tuple["Frame", int]:
+        """Read the frame at ``offset``, and return where the next one begins (FRM-004 to FRM-007)."""
         header = EntryHeader.decode(data, offset, limits)
         end = offset + header.entry_len
         if end > len(data):
@@ -107,15 +105,41 @@ class Entry:
             raise ProtocolError(
                 Detail.ENTRY_HASH, "entry_hash does not match the stored bytes", field="entry_hash"
             )
-        receipt = Receipt.decode(receipt_bytes, limits)
-        if (receipt.label, receipt.stream_seq) != (header.label, header.stream_seq):
+        return cls(header.label, header.stream_seq, msg_bytes, receipt_bytes), end
+
+    @property
+    def frame_len(self) -> int:
+        """The length of the framed bytes."""
+        return ENTRY_HEADER_BYTES + len(self.msg_bytes) + len(self.receipt_bytes)
+
+    def entry(self, limits: Limits = DEFAULT_LIMITS) -> "Entry":
+        """Decode the receipt, which must belong to the header (FRM-008)."""
+        receipt = Receipt.decode(self.receipt_bytes, limits)
+        if (receipt.label, receipt.stream_seq) != (self.label, self.stream_seq):
             raise ProtocolError(
                 Detail.ENTRY_RECEIPT,
                 "receipt is of another label or stream_seq than the entry header",
-                label=header.label,
-                stream_seq=header.stream_seq,
+                label=self.label,
+                stream_seq=self.stream_seq,
             )
-        return cls(msg_bytes, receipt), end
+        return Entry(self.msg_bytes, receipt)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry: its two objects as the exact bytes that are stored."""
+
+    msg_bytes: bytes
+    receipt: Receipt
+
+    @classmethod
+    def decode(cls, data: bytes, offset: int = 0, limits: Limits = DEFAULT_LIMITS) -> tuple["Entry", int]:
+        """Decode the entry at ``offset``: the entry, and where the next one begins (FRM-004 to FRM-008).
+
+        The message stays as bytes: serving and scanning need not decode it; ``msg`` does.
+        """
+        frame, end = Frame.read(data, offset, limits)
+        return frame.entry(limits), end
 
     @classmethod
     def decode_one(cls, data: bytes, limits: Limits = DEFAULT_LIMITS) -> "Entry":

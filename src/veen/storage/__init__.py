@@ -5,6 +5,7 @@ makes derived files anew; ``clone`` and ``fork`` take a log elsewhere. ``veen.st
 and shares no code with the rest. The files are described in docs/reference/data-directory.md.
 """
 
+from veen.storage.attachments import Attachments, coid_of
 from veen.storage.background import BackgroundFlush
 from veen.storage.batch import Batch
 from veen.storage.copying import Forked, clone, fork
@@ -30,6 +31,7 @@ from veen.storage.state import AuthRecord, ClientCursor, Head, StreamEpoch
 from veen.storage.writer import Options, Writer
 
 __all__ = [
+    "Attachments",
     "AuthRecord",
     "BackgroundFlush",
     "Batch",
@@ -57,6 +59,7 @@ __all__ = [
     "Writer",
     "change_registry",
     "clone",
+    "coid_of",
     "create_store",
     "fork",
     "open_store",

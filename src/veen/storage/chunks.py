@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from veen.core import layout
-from veen.core.entry import Entry
+from veen.core.entry import Entry, Frame
 from veen.core.errors import ProtocolError
 from veen.core.layout import Domain, Kind
 from veen.core.limits import ENTRY_HEADER_BYTES
@@ -27,7 +27,15 @@ class Place(NamedTuple):
 
     path: str
     offset: int | None
-    entry: Entry
+    frame: Frame
+
+    @property
+    def entry(self) -> Entry:
+        """The entry, its receipt decoded."""
+        try:
+            return self.frame.entry()
+        except ProtocolError as error:
+            raise DamagedError(self.path, self.offset, str(error)) from error
 
 
 def path_of(ref: LabelRef, row: ChunkRow) -> str:
@@ -47,7 +55,7 @@ def read(fs: Filesystem, ref: LabelRef, row: ChunkRow, *, seqs: range, offset: i
         for place in read_span(fs, path, ref.label, seqs=seqs, span=(offset, row.total_bytes)):
             yield place
             seqs = seqs[1:]
-            offset += place.entry.entry_len
+            offset += place.frame.frame_len
     except FileNotFoundError:
         if row.end_seq:
             raise  # compressed or pruned since: the index knows
@@ -80,12 +88,12 @@ def read_span(
             buffer, at = fresh, 0
             want = min(2 * want, _READ_BYTES)
         try:
-            entry, after = Entry.decode(buffer, at)
+            frame, after = Frame.read(buffer, at)
         except ProtocolError as error:
             raise DamagedError(path, offset, str(error)) from error
-        if (entry.receipt.label, entry.receipt.stream_seq) != (label, seq):
-            raise DamagedError(path, offset, f"entry {entry.receipt.stream_seq} stands in the place of {seq}")
-        yield Place(path, offset, entry)
+        if (frame.label, frame.stream_seq) != (label, seq):
+            raise DamagedError(path, offset, f"entry {frame.stream_seq} stands in the place of {seq}")
+        yield Place(path, offset, frame)
         offset += after - at
         at = after
 

@@ -159,6 +159,10 @@ class Snapshot:
         stored = self._get("labels", label)
         return None if stored is None else LabelRef.decode(label, stored)
 
+    def label_count(self) -> int:
+        """Return how many labels there are."""
+        return int(self.txn.stat(self._tables["labels"])["entries"])
+
     def refs(self) -> Iterator[LabelRef]:
         """Return what finding entries takes, of all labels, in byte order."""
         with self.txn.cursor(db=self._tables["labels"]) as cursor:

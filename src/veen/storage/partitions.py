@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from veen.core import layout
-from veen.core.entry import Entry
+from veen.core.entry import Frame
 from veen.core.errors import ProtocolError
 from veen.core.layout import Domain
 from veen.core.types import Label
@@ -148,7 +148,7 @@ def read_from(fs: Filesystem, partition: Partition) -> Iterator[Place]:
             for place in chunks.read_span(fs, path, partition.label, seqs=seqs, span=(offset, limit)):
                 yield place
                 seqs = seqs[1:]
-                offset += place.entry.entry_len
+                offset += place.frame.frame_len
         except FileNotFoundError:
             continue  # sealed or compressed since
         return
@@ -159,10 +159,10 @@ def _read_frames(partition: Partition, frames: bytes) -> Iterator[Place]:
     at = 0
     while at < len(frames):
         try:
-            entry, at = Entry.decode(frames, at)
+            frame, at = Frame.read(frames, at)
         except ProtocolError as error:
             raise DamagedError(partition.path, None, str(error)) from error
-        yield Place(partition.path, None, entry)
+        yield Place(partition.path, None, frame)
 
 
 def _renamed(fs: Filesystem, partition: Partition) -> str:

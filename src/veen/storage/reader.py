@@ -7,6 +7,7 @@ hash (C-90), and for proofs the root of a receipt. Each look-up is a bounded num
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Final, NamedTuple
 
 from veen.core import layout
@@ -19,6 +20,7 @@ from veen.core.errors import ProtocolError
 from veen.core.labels import authorize_label
 from veen.core.mmr import Peaks, ReadNode, leaf_position, read_peaks
 from veen.core.proof import MmrProof, prove_inclusion
+from veen.core.receipt import Receipt
 from veen.core.types import AuthRef, Label, LeafHash, NodeHash, VerifyKey
 from veen.storage import chunks
 from veen.storage.chunks import Place
@@ -41,6 +43,9 @@ _ATTEMPTS: Final = 5
 #: Proofs at an entry's own size never change, and clients ask for the newest ones: keep some.
 _KEPT_PROOFS: Final = 1024
 _KEPT_TOKENS: Final = 1024
+#: How a receipt begins; and enough bytes to hold a whole one at the end of a file of them.
+_RECEIPT_START: Final = bytes.fromhex("87015820")
+_LAST_RECEIPTS_BYTES: Final = 4096
 
 Tails = Callable[[], Sequence[Tail]]
 
@@ -133,6 +138,26 @@ class Reader:
         for tail in tails:
             found.update(dict.fromkeys(list(tail.labels)))
         return list(found)
+
+    def label_count(self) -> int:
+        """Return how many labels there are, without listing them."""
+        tails = self._tails()  # before the index: what leaves a tail is in the index by then
+        with self._index.view() as view:
+            fresh = {label for tail in tails for label in list(tail.labels) if view.ref(label) is None}
+            return view.label_count() + len(fresh)
+
+    def newest_label(self) -> Label | None:
+        """Return a label of the last messages that were moved into chunks, if there are any."""
+        size = self.fs.size(layout.RECEIPTS) or 0
+        start = max(0, size - _LAST_RECEIPTS_BYTES)
+        data = self.fs.read(layout.RECEIPTS, start) if size else b""
+        at = len(data)
+        while (at := data.rfind(_RECEIPT_START, 0, at)) >= 0:
+            try:
+                return Receipt.decode(data[at:]).label
+            except ProtocolError:
+                continue  # the same bytes inside a hash
+        return None
 
     def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
         """Return how far a client has come in a label."""
@@ -235,7 +260,7 @@ class Reader:
             label_tail = tail.labels.get(label)
             staged = label_tail.entry(seq) if label_tail else None
             if staged is not None:
-                return Place(layout.journal(tail.segment), None, staged.entry)
+                return Place(layout.journal(tail.segment), None, staged.stored)
         return None
 
     def _stored(self, label: Label, start: int, end: int) -> Iterator[Place]:
@@ -325,12 +350,19 @@ class Reader:
             return kept
         read = self._nodes(label, size)
         proof = prove_inclusion(read, stream_seq=seq, mmr_size=size)
-        leaf, root = self.leaf(label, seq), self.root(label, size)
+        leaf, root = self._leaf_and_root(label, seq, size)
         with self._blaming_nodes(label):
             proof.verify(root, leaf, stream_seq=seq, mmr_size=size)
         if own:
             self._proofs.put((label, seq), proof)
         return proof
+
+    def _leaf_and_root(self, label: Label, seq: int, size: int) -> tuple[LeafHash, NodeHash]:
+        """Return what a proof connects; at an entry's own size both are in its receipt."""
+        if seq == size and seq > self._pruned_upto(label):
+            receipt = self.entry(label, seq).receipt
+            return receipt.leaf_hash, receipt.mmr_root
+        return self.leaf(label, seq), self.root(label, size)
 
     def prove_consistency(self, label: Label, old_size: int, new_size: int) -> ConsistencyProof:
         """Prove that the first ``new_size`` entries continue the first ``old_size``."""
@@ -413,17 +445,18 @@ class Reader:
         best = max(best, row.upto_seq if row else 0)
         return self.checkpoint(label, best) if best else None
 
-    def checkpoints(self, label: Label, start: int, end: int) -> list[Checkpoint]:
-        """Return the checkpoints of entries ``start`` to ``end``, in order."""
+    def checkpoints(self, label: Label, start: int, end: int, most: int | None = None) -> list[Checkpoint]:
+        """Return the checkpoints of entries ``start`` to ``end``, in order; only the first ``most``, if given."""
         found = {seq for tail in self._tails() for seq in tail.checkpoints.get(label, {})}
         with self._index.view() as view:
             ref = view.ref(label)
             if ref is not None:
-                for row in view.checkpoints(ref.number, start):
+                for row in islice(view.checkpoints(ref.number, start), most):
                     if row.upto_seq > end:
                         break
                     found.add(row.upto_seq)
-        stored = (self.checkpoint(label, seq) for seq in sorted(found) if start <= seq <= end)
+        wanted = sorted(seq for seq in found if start <= seq <= end)[:most]
+        stored = (self.checkpoint(label, seq) for seq in wanted)
         return [item for item in stored if item is not None]
 
     def manifest(self, label: Label) -> Manifest:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from veen.core.capability import Bucket
 from veen.core.captoken import CapToken
 from veen.core.datadir import control_leaf
-from veen.core.entry import Entry
+from veen.core.entry import Entry, Frame
 from veen.core.errors import Detail, ProtocolError
 from veen.core.layout import Domain
 from veen.core.limits import Limits
@@ -72,9 +72,10 @@ class Staged(NamedTuple):
     head: Head
 
     @property
-    def entry(self) -> Entry:
+    def stored(self) -> Frame:
         """The entry as readers get it."""
-        return Entry(self.record.content, self.receipt)
+        receipt = self.receipt
+        return Frame(receipt.label, receipt.stream_seq, self.record.content, receipt.encode())
 
     @property
     def entry_hash(self) -> bytes:

@@ -67,11 +67,23 @@ class Authority:
             return
         if self._is_revoked(Target.CLIENT_ID, client_id, hub_ts):
             raise ProtocolError(Detail.REVOKED, "the client is revoked", field="client_id")
-        if token is None:
-            return
-        for kind, target in ((Target.AUTH_REF, token.auth_ref), (Target.CAP_TOKEN, h(token.encode()))):
-            if self._is_revoked(kind, target, hub_ts):
-                raise ProtocolError(Detail.REVOKED, "the token is revoked", code=Code.CAP, field="auth_ref")
+        if token is not None and self.revocation_of(token, hub_ts) is not None:
+            raise ProtocolError(Detail.REVOKED, "the token is revoked", code=Code.CAP, field="auth_ref")
+
+    def revocation_of(self, token: CapToken, hub_ts: int) -> RevocationRecord | None:
+        """Return what revokes a token or its subject at this time, if anything does."""
+        if not self.revoked:
+            return None
+        targets = (
+            (Target.AUTH_REF, token.auth_ref),
+            (Target.CAP_TOKEN, h(token.encode())),
+            (Target.CLIENT_ID, token.subject_pk),
+        )
+        for kind, target in targets:
+            for record in self.revoked.get((kind, target), ()):
+                if record.holds_at(hub_ts):
+                    return record
+        return None
 
     def _is_revoked(self, kind: Target, target: bytes, hub_ts: int) -> bool:
         return any(record.holds_at(hub_ts) for record in self.revoked.get((kind, target), ()))

@@ -1,0 +1,242 @@
+"""The hub's configuration: flags, then environment, then a TOML file, then defaults that work.
+
+Every mistake is reported at once, each with the name that it has in the file.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+
+from veen.core.errors import ProtocolError
+from veen.core.labels import stream_id
+from veen.core.limits import Limits, default_limits
+from veen.core.pow import MAX_DIFFICULTY
+from veen.core.types import RoutingKey, StreamId, VerifyKey
+
+PREFIX: Final = "VEEN_"
+#: Names of variables that are not fields.
+CONFIG_PATH: Final = "VEEN_CONFIG_PATH"
+DEFAULT_LISTEN: Final = "127.0.0.1:37411"
+_HEX32: Final = re.compile(r"[0-9a-fA-F]{64}")
+_LOOPBACK: Final = ("127.", "[::1]", "localhost")
+
+
+class ConfigError(Exception):
+    """The configuration can not be used; the text lists every mistake."""
+
+
+def _split(value: object) -> object:
+    """Let lists be written as comma-separated text, as environment and flags have them."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _address(value: str) -> str:
+    host, colon, port = value.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{value!r} is not an address; write HOST:PORT, for example {DEFAULT_LISTEN}")
+    return value
+
+
+def _key(value: str) -> str:
+    if not _HEX32.fullmatch(value):
+        raise ValueError(f"{value!r} is not a public key of 64 hex digits")
+    return value.lower()
+
+
+Address = Annotated[str, AfterValidator(_address)]
+Hex32 = Annotated[str, AfterValidator(_key)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Settings(BaseModel):
+    """Everything that can be set; a field's description is its documentation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    listen: Annotated[list[Address], BeforeValidator(_split)] = Field(
+        [DEFAULT_LISTEN],
+        min_length=1,
+        description="addresses to serve, HOST:PORT; port 0 lets the system choose",
+    )
+    tls_cert: Path | None = Field(
+        None, description="certificate chain (PEM); with tls_key, serves HTTPS only"
+    )
+    tls_key: Path | None = Field(None, description="private key of the certificate (PEM)")
+    role: Literal["primary", "replica"] = Field(
+        "primary", description="a replica refuses submits: E.AUTH/NOT_PRIMARY"
+    )
+    log_level: Literal["debug", "info", "warn", "error"] = Field(
+        "info", description="least level that is logged"
+    )
+    log_submits: bool = Field(default=True, description="one line a submit (level info)")
+    legacy_paths: bool = Field(
+        default=True, description="serve the bare paths of older releases too: /submit, /stream, ..."
+    )
+
+    require_cap: Literal["auto", "true", "false"] = Field(
+        "auto",
+        description="whether messages need a token; auto: unless all addresses are loopback. Kept",
+    )
+    trust_issuers: Annotated[list[Hex32], BeforeValidator(_split)] = Field(
+        [], description="issuers whose tokens count; more by 'veen hub trust add'"
+    )
+    trust_all_issuers: bool = Field(
+        default=False, description="every issuer's tokens count: for tests and closed networks"
+    )
+    streams: Annotated[list[str], BeforeValidator(_split)] = Field(
+        [], description="streams that may be written without a token, when labels rotate"
+    )
+    epoch_sec: Annotated[int, Field(ge=0)] = Field(
+        0, description="length of an epoch, after which labels change; 0: never. Kept from the first start on"
+    )
+    pad_blocks: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(_split)] = Field(
+        [256, 0, 1024],
+        min_length=1,
+        description="paddings of the profiles served; clients take the first one. Kept",
+    )
+    profile_id: Hex32 | None = Field(None, description="refuse to start unless this profile is served")
+    routing_key: Hex32 | None = Field(
+        None, description="salt of the labels, in place of the derived one. Kept"
+    )
+    pow_difficulty: Annotated[int, Field(ge=0, le=MAX_DIFFICULTY)] = Field(
+        0, description="bits of proof of work that a submit must show"
+    )
+    pow_ttl_sec: Count = Field(120, description="how long a challenge for proof of work is good")
+    max_client_id_lifetime_sec: Count | None = Field(
+        None, description="how long a client_id may write (KEX1+)"
+    )
+    max_msgs_per_client_id_per_label: Count | None = Field(
+        None, description="how many messages a client_id may write to a label (KEX1+)"
+    )
+    rotation_window_sec: Count = Field(
+        86_400, description="how long an old hub key stays valid after a rotation"
+    )
+
+    max_connections: Count = Field(1024, description="connections at once; more are answered 503 and closed")
+    max_queue: Count = Field(4096, description="messages on their way; more are answered 503")
+    max_queue_bytes: Count = Field(64 << 20, description="bytes of messages on their way")
+    max_bulk_bytes: Count = Field(8 << 20, description="body of one bulk submit")
+    max_page_items: Count = Field(1000, description="entries of one page of a stream")
+    max_page_bytes: Count = Field(4 << 20, description="bytes of one page; one entry is always returned")
+    max_wait_sec: Count = Field(30, description="how long a stream request may wait for new entries")
+    max_waiters: Count = Field(1024, description="stream requests that wait at once")
+    max_header_bytes: Count = Field(16 << 10, description="request line and headers")
+    header_timeout_sec: Count = Field(10, description="time for a request's headers to arrive")
+    body_timeout_sec: Count = Field(30, description="time for each megabyte of a body to arrive")
+    idle_timeout_sec: Count = Field(75, description="how long a connection may be idle")
+    drain_sec: Count = Field(10, description="how long a stop waits for answers to be sent")
+    verify_workers: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="processes that check messages; 0: none. Default: one less than there are cores"
+    )
+    attachments: bool = Field(default=True, description="keep attachments for clients")
+    max_attachment_store_bytes: Annotated[int, Field(ge=0)] = Field(
+        10 << 30, description="bytes of all attachments; more are refused"
+    )
+    backup_dir: Path | None = Field(
+        None, description="where /tooling/backup makes copies; unset: it does not"
+    )
+    limits: dict[str, int] = Field(
+        {}, description="the limit registry, by name; see docs/reference/limits.md. Kept"
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> "Settings":
+        mistakes = []
+        if (self.tls_cert is None) != (self.tls_key is None):
+            mistakes.append("tls_cert and tls_key go together")
+        if len(set(self.pad_blocks)) != len(self.pad_blocks):
+            mistakes.append("pad_blocks names a padding twice")
+        try:
+            self.registry()
+        except (ProtocolError, TypeError) as error:
+            mistakes.append(f"limits: {error.message if isinstance(error, ProtocolError) else error}")
+        if mistakes:
+            raise ValueError("; ".join(mistakes))
+        return self
+
+    def registry(self) -> Limits:
+        """Return the limits: the defaults for the profile, with those that were set."""
+        unknown = set(self.limits) - set(Limits.__dataclass_fields__)
+        if unknown:
+            raise TypeError(f"there is no limit {min(unknown)!r}")
+        default = default_limits(self.epoch_sec)
+        return Limits(
+            **{name: self.limits.get(name, getattr(default, name)) for name in Limits.__dataclass_fields__}
+        )
+
+    @property
+    def resolved_require_cap(self) -> bool:
+        """Whether tokens are required: of ``auto``, only when strangers can reach the hub (C-51)."""
+        if self.require_cap != "auto":
+            return self.require_cap == "true"
+        return not all(address.startswith(_LOOPBACK) for address in self.listen)
+
+    @property
+    def issuers(self) -> list[VerifyKey]:
+        """The issuers as keys."""
+        return [VerifyKey(bytes.fromhex(item)) for item in self.trust_issuers]
+
+    @property
+    def stream_ids(self) -> list[StreamId]:
+        """The streams as ids."""
+        return [stream_id(name) for name in self.streams]
+
+    @property
+    def routing(self) -> RoutingKey | None:
+        """The salt of labels, if it was chosen."""
+        return None if self.routing_key is None else RoutingKey(bytes.fromhex(self.routing_key))
+
+
+def load(
+    flags: Mapping[str, Any], environment: Mapping[str, str], config_file: Path | None = None
+) -> Settings:
+    """Put the configuration together; the first that sets a value wins."""
+    path = config_file or (Path(environment[CONFIG_PATH]) if environment.get(CONFIG_PATH) else None)
+    merged = {**_from_file(path), **_from_environment(environment)}
+    merged |= {name: value for name, value in flags.items() if value is not None}
+    try:
+        return Settings.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError(_all_mistakes(error, path)) from None
+
+
+def _from_file(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} can not be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    names = {PREFIX + name.upper(): name for name in Settings.model_fields if name != "limits"}
+    return {field: environment[name] for name, field in names.items() if environment.get(name)}
+
+
+def _all_mistakes(error: ValidationError, path: Path | None) -> str:
+    lines = []
+    for item in error.errors():
+        name = ".".join(str(part) for part in item["loc"])
+        text = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(name, Settings.model_fields, n=1)
+            text = "there is no such setting" + (f"; did you mean {near[0]}?" if near else "")
+        lines.append(f"  {name}: {text}" if name else f"  {text}")
+    source = f" (file {path})" if path else ""
+    return "\n".join([f"the configuration has {len(lines)} mistake{'s' * (len(lines) > 1)}{source}:", *lines])

@@ -1,0 +1,304 @@
+"""One connection: bytes in, requests out, answers back in order. Slow and greedy peers are cut off.
+
+A connection has at most one deadline at a time: for a request's headers, for its body, for being idle, or
+for taking its answer. A sweep, not a timer each, ends those that have passed.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import httptools
+
+from veen.core.error_envelope import ErrorEnvelope
+from veen.core.errors import HTTP_STATUS, Code
+from veen.hub.http.message import Request, Response, error_response
+from veen.hub.submission import unavailable
+
+#: Headers that some handler looks at; the rest are counted and forgotten.
+_USED: Final = frozenset(
+    {b"accept", b"content-length", b"content-type", b"expect", b"transfer-encoding", b"veen-pow"}
+)
+_MAX_HEADERS: Final = 100
+#: Requests of one connection that may wait for the one before: pipelining, within reason.
+_MAX_WAITING: Final = 16
+_MEGABYTE: Final = 1 << 20
+#: How long a client that was refused may go on sending before the connection is cut.
+_LINGER_SEC: Final = 2.0
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a client may take."""
+
+    max_header_bytes: int
+    header_sec: float
+    #: For each megabyte of a body, begun.
+    body_sec: float
+    idle_sec: float
+
+
+class Application(Protocol):
+    """What connections serve."""
+
+    def max_body(self, method: str, target: str, content_type: str) -> int:
+        """Return how many bytes a request may have; known from its headers alone."""
+
+    def oversize(self, request: Request, size: int, most: int) -> Response:
+        """Return the answer to a request with more."""
+
+    def handle(self, request: Request) -> None:
+        """Answer a request, now or later."""
+
+
+class Refusal(Exception):  # noqa: N818 - control flow out of the parser, not an error of ours
+    """The request can not be taken; the answer is the last one on this connection."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self.response = response
+
+
+def _bad_request(message: str) -> Response:
+    return error_response(ErrorEnvelope(code=Code.BAD_REQUEST.value, message=message), as_json=False)
+
+
+class Connection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(
+        self,
+        app: Application,
+        bounds: Bounds,
+        clock: Callable[[], float],
+        open_connections: "set[Connection]",
+        *,
+        local: bool = False,
+        full: bool = False,
+    ) -> None:
+        """``local``: from the operator's socket; ``full``: there are too many, so this one is sent away."""
+        self._app = app
+        self._full = full
+        self._bounds = bounds
+        self._clock = clock
+        self._open = open_connections
+        self._local = local
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpRequestParser(self)
+        self._waiting: deque[tuple[Request, bool]] = deque()
+        self._busy = False
+        self._closing = False
+        self._paused = False
+        self._draining = False
+        self.deadline = float("inf")
+        self._begin()
+
+    def _begin(self) -> None:
+        self._target = b""
+        self._headers: dict[str, str] = {}
+        self._count = self._head_bytes = 0
+        self._body: list[bytes] = []
+        self._size = 0
+        self._most = 0
+        self._reading = False
+
+    # --- the transport --------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._open.add(self)
+        self.deadline = self._clock() + self._bounds.header_sec
+        if self._full:
+            self._refuse(error_response(unavailable("too many connections; try again"), as_json=False))
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why makes no difference
+        """End; answers that are still made are thrown away."""
+        self._open.discard(self)
+        self._transport = None
+        self._waiting.clear()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse."""
+        if self._closing:
+            return
+        if not self._reading:
+            self._reading = True
+            self.deadline = self._clock() + self._bounds.header_sec
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._refuse(_bad_request("this hub speaks HTTP/1.1 only"))
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            if isinstance(cause, Refusal):
+                self._refuse(cause.response)
+            else:
+                self._refuse(_bad_request("this is not HTTP/1.1"))
+
+    def eof_received(self) -> bool:
+        """Answer what was asked, then close; a request cut in the middle is nobody's."""
+        if self._busy or self._waiting:
+            self._closing = True
+            return True
+        return False
+
+    def pause_writing(self) -> None:
+        """The client does not take its answers: it has some time to."""
+        self._draining = True
+        self.deadline = self._clock() + self._bounds.idle_sec
+
+    def resume_writing(self) -> None:
+        """It has taken them."""
+        self._draining = False
+        self._rest()
+
+    # --- the parser -----------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._begin()
+        self._reading = True
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the request line."""
+        self._target += url
+        self._add_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        self._add_head(len(name) + len(value) + 4)
+        self._count += 1
+        if self._count > _MAX_HEADERS:
+            raise Refusal(_bad_request(f"more than {_MAX_HEADERS} headers"))
+        name = name.lower()
+        if name in _USED:
+            self._headers[name.decode("latin-1")] = value.decode("latin-1")
+
+    def _add_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self._bounds.max_header_bytes:
+            raise Refusal(_bad_request(f"headers of more than {self._bounds.max_header_bytes} bytes"))
+
+    def on_headers_complete(self) -> None:
+        """Decide how much body there may be, before any of it is read."""
+        self._method = self._parser.get_method().decode("latin-1")
+        target = self._target.decode("latin-1")
+        self._most = self._app.max_body(self._method, target, self._headers.get("content-type", ""))
+        announced = self._headers.get("content-length", "0")
+        size = int(announced) if announced.isdecimal() else 0
+        if size > self._most:
+            raise Refusal(self._app.oversize(self._request(b""), size, self._most))
+        self.deadline = self._clock() + self._bounds.body_sec * (1 + size // _MEGABYTE)
+        if self._headers.get("expect", "").lower() == "100-continue" and self._transport is not None:
+            self._transport.write(_CONTINUE)
+
+    def on_body(self, data: bytes) -> None:
+        """Take a piece of the body."""
+        self._size += len(data)
+        if self._size > self._most:
+            raise Refusal(self._app.oversize(self._request(b""), self._size, self._most))
+        self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        """Hand the request on, or let it wait for the one before."""
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        keep = self._parser.should_keep_alive()
+        request = self._request(body)
+        self._reading = False
+        self._body = []
+        if self._busy:
+            self._waiting.append((request, keep))
+            if len(self._waiting) >= _MAX_WAITING and not self._paused and self._transport is not None:
+                self._paused = True
+                self._transport.pause_reading()
+        else:
+            self._handle(request, keep=keep)
+
+    # --- requests and answers -------------------------------------------------------------------------------
+
+    def _request(self, body: bytes) -> Request:
+        target = self._target.decode("latin-1")
+        return Request(self._method, target, self._headers, body, self._respond, local=self._local)
+
+    def _handle(self, request: Request, *, keep: bool) -> None:
+        self._busy = True
+        self._keep = keep
+        self.deadline = float("inf")  # now it is the hub that takes its time
+        self._app.handle(request)
+
+    def _respond(self, response: Response) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        keep = self._keep and not self._closing
+        transport.write(response.encode(keep_alive=keep or bool(self._waiting)))
+        self._busy = False
+        if self._waiting:
+            request, keep = self._waiting.popleft()
+            if self._paused and len(self._waiting) < _MAX_WAITING // 2:
+                self._paused = False
+                transport.resume_reading()
+            self._handle(request, keep=keep)
+        elif keep:
+            self._rest()
+        else:
+            self._closing = True
+            transport.close()
+
+    def _rest(self) -> None:
+        if self._busy:
+            self.deadline = float("inf")
+        elif not self._draining and not self._reading:
+            self.deadline = self._clock() + self._bounds.idle_sec
+
+    def _refuse(self, response: Response) -> None:
+        """Answer once more, behind what is being answered, and close."""
+        self._closing = True
+        if self._transport is None:
+            return
+        if self._busy:
+            return  # the answer on its way is the last one
+        self._transport.write(response.encode(keep_alive=False))
+        self._linger(self._transport)
+
+    def _linger(self, transport: asyncio.Transport) -> None:
+        """Close our side, and let the client's bytes run out: closing at once would destroy the answer."""
+        if transport.can_write_eof():
+            transport.write_eof()
+            self.deadline = self._clock() + _LINGER_SEC
+            self._reading = False
+        else:
+            transport.close()
+
+    def expire(self) -> None:
+        """Cut off a client whose time is over."""
+        if self._transport is None:
+            return
+        self._closing = True
+        if self._reading and not self._busy and not self._draining:
+            self._transport.write(_TIMEOUT)
+            self._linger(self._transport)
+        else:
+            self._transport.abort()
+
+    def abort(self) -> None:
+        """Cut the connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def shut(self) -> None:
+        """Close as soon as what was asked has been answered: the hub is stopping."""
+        self._closing = True
+        if not self._busy and self._transport is not None:
+            self._transport.close()
+
+
+_TIMEOUT: Final = Response(
+    HTTP_STATUS[Code.BAD_REQUEST],
+    ErrorEnvelope(code=Code.BAD_REQUEST.value, message="the request took too long to arrive").encode(),
+).encode(keep_alive=False)

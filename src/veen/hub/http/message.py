@@ -1,0 +1,101 @@
+"""Requests and responses as handlers see them."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import parse_qsl
+
+from veen.core.error_envelope import ErrorEnvelope
+from veen.core.errors import HTTP_STATUS, Code
+
+CBOR: Final = "application/cbor"
+CBOR_SEQ: Final = "application/cbor-seq"
+JSON: Final = "application/json"
+OCTETS: Final = "application/octet-stream"
+TEXT: Final = "text/plain; charset=utf-8"
+#: What can be fetched again and never changes; only a hub's newest state does.
+IMMUTABLE: Final = "public, max-age=31536000, immutable"
+
+_REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer; ``close`` ends the connection behind it."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = CBOR
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def encode(self, *, keep_alive: bool) -> bytes:
+        """Return the answer as it goes over the wire."""
+        lines = [
+            f"HTTP/1.1 {self.status} {_REASONS[self.status]}",
+            f"content-length: {len(self.body)}",
+            f"content-type: {self.content_type}",
+        ]
+        lines += [f"{name}: {value}" for name, value in self.headers.items()]
+        if not keep_alive:
+            lines.append("connection: close")
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + self.body
+
+
+class Request:
+    """A request whose body has arrived. ``respond`` is called once, on the loop."""
+
+    __slots__ = ("body", "headers", "last", "local", "method", "path", "query_string", "respond")
+
+    def __init__(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        respond: Callable[[Response], None],
+        *,
+        local: bool = False,
+    ) -> None:
+        self.method = method
+        self.path, _, self.query_string = target.partition("?")
+        self.headers = headers
+        self.body = body
+        self.respond = respond
+        #: Whether it came through the operator's socket in the data directory.
+        self.local = local
+        #: The last part of a path that has a variable one.
+        self.last = ""
+
+    @property
+    def content_type(self) -> str:
+        """The type of the body, without parameters; CBOR if it is not stated (C-75)."""
+        return self.headers.get("content-type", CBOR).partition(";")[0].strip().lower()
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The parameters of the URL; of one given twice, the last."""
+        return dict(parse_qsl(self.query_string, keep_blank_values=True))
+
+    def accepts(self, content_type: str) -> bool:
+        """Tell whether the client asks for this type by name."""
+        return content_type in self.headers.get("accept", "").lower()
+
+
+def error_response(error: ErrorEnvelope, *, as_json: bool) -> Response:
+    """Return an error in its one form, on every route; the status follows from the code alone (C-61)."""
+    status = HTTP_STATUS[Code(error.code)]
+    headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
+    return Response(status, *_body(error, as_json=as_json), headers)
+
+
+def _body(error: ErrorEnvelope, *, as_json: bool) -> tuple[bytes, str]:
+    if as_json:
+        return encode_json(error.to_json()), JSON
+    return error.encode(), CBOR
+
+
+def encode_json(value: object) -> bytes:
+    """Return JSON as it is sent."""
+    return json.dumps(value, separators=(",", ":")).encode()

@@ -1,0 +1,326 @@
+"""A hub at work: its parts put together, and the way of a message through them. Lives on one loop.
+
+    verifying (processes) -> sequencer (a thread) -> answers (the loop)
+
+It knows nothing of HTTP; ``veen.hub.endpoints`` does.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from time import perf_counter
+from typing import Any
+
+from veen.core import labels
+from veen.core.control import ControlRecord, TrustRecord, decode_control
+from veen.core.error_envelope import ErrorEnvelope
+from veen.core.types import Label, RandomBytes, VerifyKey
+from veen.hub import home as homes
+from veen.hub.admission.authority import Authority
+from veen.hub.admission.message import MessageRules
+from veen.hub.admission.prefilter import PowRules
+from veen.hub.admission.scope import Scopes
+from veen.hub.admission.sequence import Policy
+from veen.hub.config import Settings
+from veen.hub.home import Home
+from veen.hub.job import Job
+from veen.hub.keyring import CheckpointSigner, Clock
+from veen.hub.logs import Log
+from veen.hub.metrics import Failure, Metrics
+from veen.hub.readers import Readers
+from veen.hub.reading import PageBounds, Reads
+from veen.hub.sequencer import Sequencer, Work
+from veen.hub.submission import Submission
+from veen.hub.verifying import Verifying
+from veen.hub.waiting import Waiting
+from veen.storage import Attachments, BackgroundFlush, Filesystem, FullError, Reader, Record, Writer
+
+
+def read_authority(reader: Reader, settings: Settings) -> Authority:
+    """Work out from configuration and control log whom the hub trusts."""
+    control = labels.control_label(reader.store.hub_id)
+    last = reader.last_seq(control)
+    places = reader.entries(control, 1, last) if last else iter(())
+    before = Authority.of(settings.issuers, trust_all=settings.trust_all_issuers)
+    return before.after(decode_control(place.entry.msg_bytes) for place in places)
+
+
+def policy_of(home: Home, settings: Settings, reader: Reader) -> Policy:
+    """Return the rules of the stateful rows."""
+    identity = home.identity
+    limits = reader.store.registries[-1].limits
+    scopes = Scopes(
+        identity.routing_key,
+        rotates=bool(home.settings.epoch_sec),
+        streams=settings.stream_ids,
+        reserved=(labels.authorize_label(identity.hub_id), labels.control_label(identity.hub_id)),
+    )
+    return Policy(
+        limits=limits,
+        scopes=scopes,
+        epoch_sec=home.settings.epoch_sec,
+        require_cap=home.settings.require_cap,
+        is_primary=settings.role == "primary",
+        max_client_lifetime_sec=settings.max_client_id_lifetime_sec,
+        max_client_msgs=settings.max_msgs_per_client_id_per_label,
+    )
+
+
+class Hub:
+    """An open hub. All methods are for the loop, unless they say otherwise."""
+
+    def __init__(
+        self,
+        fs: Filesystem,
+        home: Home,
+        settings: Settings,
+        *,
+        clock: Clock,
+        random: RandomBytes,
+        owner: str,
+        log: Log,
+        workers: int,
+    ) -> None:
+        self.fs = fs
+        self.home = home
+        self.settings = settings
+        self.clock = clock
+        self.random = random
+        self.log = log
+        self.started = perf_counter()
+        self.metrics = Metrics(clock)
+        self.on_fatal: Callable[[str], None] = lambda _: None
+        self._loop = asyncio.get_running_loop()
+        self._signer = CheckpointSigner(
+            home.ring,
+            epoch_sec=home.settings.epoch_sec,
+            max_skew_sec=settings.registry().max_epoch_skew_sec,
+            clock=clock,
+        )
+        self.writer = Writer.open(fs, sign_checkpoint=self._signer, random=random, owner=owner)
+        self.reader = self.writer.reader
+        self._background = BackgroundFlush(self.writer)
+        self.limits = self.writer.limits
+        bounds = PageBounds(max_items=settings.max_page_items, max_bytes=settings.max_page_bytes)
+        self.reads = Reads(self.reader, home.identity, bounds)
+        self.policy = policy_of(home, settings, self.reader)
+        self.attachments = (
+            Attachments(fs, self.limits, settings.max_attachment_store_bytes)
+            if settings.attachments
+            else None
+        )
+        self.sequencer = Sequencer(
+            self.writer,
+            home.ring,
+            self.policy,
+            read_authority(self.reader, settings),
+            clock=clock,
+            deliver=lambda work: self.call(self._delivered, work),
+        )
+        self.sequencer.on_fatal = lambda error: self.call(self._fatal, error)
+        self.sequencer.on_bug = lambda error: self.call(self.bug, error)
+        self.sequencer.on_commit = self._committed
+        pads = {profile.profile_id: profile.pad_block for profile in home.settings.profiles}
+        self.rules = MessageRules(self.limits, pads)
+        self.verifying = Verifying(
+            self.rules,
+            self._verified,
+            workers=workers,
+            max_items=settings.max_queue,
+            max_bytes=settings.max_queue_bytes,
+        )
+        self.verifying.on_lost = self._worker_lost
+        self.pow = (
+            PowRules(settings.pow_difficulty, home.secrets.pow_key) if settings.pow_difficulty else None
+        )
+        self.readers = Readers(self.call)
+        self.waiting = Waiting(settings.max_waiters)
+        #: The label that was committed last, as far as this process or the log knows (C-76).
+        self.newest: Label | None = self.reader.newest_label()
+        self.stopping = False
+        self._add_gauges()
+        self.sequencer.start()
+        self.verifying.start()
+
+    def call(self, function: Callable[[Any], None], argument: object) -> None:
+        """Call a function on the loop, from any thread."""
+        with suppress(RuntimeError):  # the loop has ended: nobody is left to be told
+            self._loop.call_soon_threadsafe(function, argument)
+
+    def _add_gauges(self) -> None:
+        self.metrics.gauges = {
+            "veen_queue_depth": ("messages taken and not answered", lambda: self.verifying.depth),
+            "veen_queue_bytes": (
+                "bytes of messages taken and not answered",
+                lambda: self.verifying.depth_bytes,
+            ),
+            "veen_journal_bytes": ("bytes that are in the journal only", lambda: self.writer.journal_bytes),
+            "veen_stream_waiters": ("stream requests that wait for entries", lambda: self.waiting.count),
+            "veen_clock_behind_seconds": (
+                "how far the clock is behind the newest entry",
+                lambda: max(0, self.writer.floor_ts - self.clock()),
+            ),
+            "veen_uptime_seconds": ("time since the start", lambda: perf_counter() - self.started),
+            "veen_log_dropped": ("log lines that were dropped", lambda: self.log.writer.dropped),
+        }
+
+    # --- messages -------------------------------------------------------------------------------------------
+
+    def submit(self, items: Sequence[Submission]) -> None:
+        """Take messages that have passed the prefilter; there must be room."""
+        self.verifying.put(items)
+
+    def _verified(self, items: Sequence[Submission]) -> None:
+        good = [item for item in items if item.error is None]
+        if good:
+            self.sequencer.put(good)
+        if len(good) != len(items):
+            self._answer([item for item in items if item.error is not None])
+
+    def _delivered(self, work: Sequence[Work]) -> None:
+        messages = [item for item in work if isinstance(item, Submission)]
+        if messages:
+            self._answer(messages)
+            grown = {item.record.label for item in messages if item.record is not None and item.seq}
+            self.waiting.grown(grown)
+        for item in work:
+            if isinstance(item, Job):
+                item.on_done(item)
+
+    def refuse(self, item: Submission) -> None:
+        """Answer a message that was refused before it was taken."""
+        self._answer([item], queued=False)
+
+    def _answer(self, messages: Sequence[Submission], *, queued: bool = True) -> None:
+        metrics = self.metrics
+        ts = self.clock()
+        lines: list[str] = []
+        logged = self.settings.log_submits and self.log.is_on("info")
+        now = perf_counter()
+        for item in messages:
+            if queued:
+                self.verifying.answered(item)
+            metrics.verify_ms.observe(1000 * (item.verified - item.received))
+            metrics.commit_ms.observe(1000 * (now - item.verified))
+            metrics.end_to_end_ms.observe(1000 * (now - item.received))
+            if item.error is None:
+                metrics.ok += 1
+                assert item.record is not None
+                self.newest = item.record.label
+            else:
+                metrics.refused(_failure(item, ts))
+            if logged:
+                lines.append(_line(item, ts, now))
+            item.on_done(item)
+        if lines:
+            self.log.writer.write(lines)
+
+    def _committed(self, count: int, seconds: float) -> None:
+        """Measure; called by the sequencer's thread."""
+        del seconds
+        self.metrics.batch_size.observe(count)
+
+    # --- other work -----------------------------------------------------------------------------------------
+
+    def turn(self, run: Callable[[], Any], on_done: Callable[[Job], None]) -> None:
+        """Have something done by the sequencer, in turn."""
+        self.sequencer.put([Job(run, on_done)])
+
+    def read(self, run: Callable[[], Any], on_done: Callable[[Job], None]) -> None:
+        """Have something read by a reader's thread."""
+        self.readers.put(Job(run, on_done))
+
+    def control(self, record: ControlRecord) -> None:
+        """Record a decision of the operator; it counts from here on. For the sequencer's thread."""
+        label = labels.control_label(self.home.identity.hub_id)
+        self.sequencer.append(Record.of_control(label, record.encode()))
+        self.sequencer.authority = self.sequencer.authority.after([record])
+
+    def trust(self, issuer: VerifyKey, *, trusted: bool, note: str | None) -> None:
+        """Trust an issuer, or no longer. For the sequencer's thread."""
+        self.control(TrustRecord(issuer_pk=issuer, trusted=trusted, note=note))
+
+    def rotate(self, overlap_sec: int) -> None:
+        """Take a new signing key into use. For the sequencer's thread."""
+        at = self.sequencer.hub_ts()
+        self.home = homes.rotate(self.fs, self.home, self.random, at=at, overlap_sec=overlap_sec)
+        self.sequencer.ring = self._signer.ring = self.home.ring
+        self.reads.identity = self.home.identity
+
+    # --- trouble and the end --------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Look for trouble in the background; called now and then."""
+        error = self._background.error
+        if error is not None and not isinstance(error, FullError):
+            self._fatal(error)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk is full: what was acknowledged is safe, but no more can be taken."""
+        return isinstance(self._background.error, FullError)
+
+    def bug(self, error: Exception) -> None:
+        """Report a fault that was ours, without stopping."""
+        self.log.event("error", "fault", error=f"{type(error).__name__}: {error}", where=_where(error))
+
+    def _worker_lost(self) -> None:
+        self.metrics.lost_workers += 1
+        self.log.event("warn", "verifier-lost")
+
+    def _fatal(self, error: Exception) -> None:
+        self.log.event("error", "fatal", error=str(error), where=_where(error))
+        self.on_fatal(str(error))
+
+    async def stop(self, *, abandon: bool = False) -> None:
+        """Finish what was taken, move everything into chunk files, and let go of the directory."""
+        self.stopping = True
+        self.waiting.stop()
+        await self._loop.run_in_executor(None, self.sequencer.stop)
+        await self._loop.run_in_executor(None, self.readers.stop)
+        await self.verifying.stop()
+        await self._loop.run_in_executor(None, self._background.stop)
+        if abandon:
+            self.writer.abandon()
+        else:
+            await self._loop.run_in_executor(None, self.writer.close)
+
+
+def _failure(item: Submission, ts: int) -> Failure:
+    assert item.error is not None
+    record = item.record
+    label, client = (
+        ("", "") if record is None else (record.label.hex()[:8], (record.client_id or b"").hex()[:8])
+    )
+    return Failure(ts, item.error.code, _detail(item.error), label, client)
+
+
+def _detail(error: ErrorEnvelope) -> str:
+    return str((error.detail or {}).get("detail_enum", ""))
+
+
+def _line(item: Submission, ts: int, now: float) -> str:
+    """Return the log line of a message (OBS0-003). By hand: there is one for each."""
+    record, error = item.record, item.error
+    about = ""
+    if error is not None:
+        about = f'"code":"{error.code}","detail":"{_detail(error)}",'
+    if record is not None:
+        about += (
+            f'"label":"{record.label.hex()}","client_id_prefix":"{(record.client_id or b"").hex()[:8]}",'
+            f'"leaf_hash_prefix":"{record.leaf_hash.hex()[:8]}",'
+        )
+    return (
+        f'{{"ts":{ts},"level":"info","event":"submit",{about}"stream_seq":{item.seq},'
+        f'"bytes_in":{len(item.body)},"bytes_out":{len(item.receipt)},'
+        f'"verify_ms":{1000 * (item.verified - item.received):.3f},'
+        f'"commit_ms":{1000 * (now - item.verified):.3f}}}'
+    )
+
+
+def _where(error: BaseException) -> str:
+    """Return the innermost place of an error: files and lines, no values."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return "" if place is None else f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}"

@@ -1,0 +1,110 @@
+"""The hub's signing keys: which one signs what, and how a new one takes over (C-37, C-100)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from veen.core import checkpoint, labels
+from veen.core.checkpoint import Checkpoint
+from veen.core.ed25519 import SigningKey
+from veen.core.errors import Detail, ProtocolError
+from veen.core.identity import HubIdentity, HubKey
+from veen.core.types import Label, NodeHash, ReaderPublicKey, RoutingKey, VerifyKey
+from veen.storage import StreamEpoch
+
+Clock = Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """An identity with the secrets of its keys."""
+
+    identity: HubIdentity
+    keys: dict[VerifyKey, SigningKey]
+
+    @classmethod
+    def of(cls, identity: HubIdentity, seeds: tuple[bytes, ...]) -> "KeyRing":
+        """Match secrets to the keys of an identity; one that is named nowhere is of a rotation cut short."""
+        made = (SigningKey.from_seed(seed) for seed in seeds)
+        named = {key.hub_pk for key in identity.hub_keys}
+        return cls(identity, {key.public_key: key for key in made if key.public_key in named})
+
+    def active(self, unix_sec: int) -> SigningKey:
+        """Return the key that signs receipts of a time: of those that may, the newest."""
+        for key in reversed(self.identity.hub_keys):
+            if key.is_active_at(unix_sec) and key.hub_pk in self.keys:
+                return self.keys[key.hub_pk]
+        raise ProtocolError(Detail.KEY_INACTIVE, f"the hub has no key for the time {unix_sec}")
+
+    def rotated(self, seed: bytes, at: int, overlap_sec: int) -> "KeyRing":
+        """Return the ring with a new key from a time on; the old one stays valid for a while (KEX0-001)."""
+        fresh = SigningKey.from_seed(seed)
+        newest = self.identity.hub_keys[-1]
+        if at <= newest.valid_from:
+            at = newest.valid_from + 1  # keys ascend by valid_from
+        # A second at least: receipts of this second may have been signed already.
+        until = at + max(overlap_sec, 1)
+        ended = tuple(
+            key if key.valid_until is not None else replace(key, valid_until=until)
+            for key in self.identity.hub_keys
+        )
+        identity = replace(self.identity, hub_keys=(*ended, HubKey.of(fresh.public_key, at)))
+        return KeyRing(identity, {**self.keys, fresh.public_key: fresh})
+
+
+class CheckpointSigner:
+    """Signs checkpoints with the key that counts for their epoch (C-37)."""
+
+    def __init__(self, ring: KeyRing, *, epoch_sec: int, max_skew_sec: int, clock: Clock) -> None:
+        self.ring = ring
+        self._epoch_sec = epoch_sec
+        self._max_skew_sec = max_skew_sec
+        self._clock = clock
+
+    def __call__(self, label: Label, upto_seq: int, root: NodeHash, stream: StreamEpoch | None) -> Checkpoint:
+        """Sign; of a label whose stream is not known nothing can be said but that it follows itself."""
+        label_prev, epoch = label, 0
+        if stream is not None:
+            epoch = stream.epoch
+            routing = self.ring.identity.routing_key
+            label_prev, _ = checkpoint.label_pair(routing, stream.stream_id, epoch)
+        now = self._clock()
+        return Checkpoint.sign(
+            self._key(epoch, now),
+            label_prev=label_prev,
+            label_curr=label,
+            upto_seq=upto_seq,
+            mmr_root=root,
+            epoch=epoch,
+            witnesses=self._witnesses(now),
+        )
+
+    def _key(self, epoch: int, now: int) -> SigningKey:
+        if not self._epoch_sec:
+            return self.ring.active(now)
+        start = epoch * self._epoch_sec - self._max_skew_sec
+        end = (epoch + 1) * self._epoch_sec + self._max_skew_sec
+        for key in reversed(self.ring.identity.hub_keys):
+            if key.meets(start, end) and key.hub_pk in self.ring.keys:
+                return self.ring.keys[key.hub_pk]
+        raise ProtocolError(Detail.KEY_INACTIVE, f"the hub has no key for epoch {epoch}")
+
+    def _witnesses(self, now: int) -> tuple[SigningKey, ...]:
+        """While two keys are valid, both sign, old one first: who pins a key can demand it (C-100)."""
+        active = [
+            self.ring.keys[key.hub_pk]
+            for key in self.ring.identity.hub_keys
+            if key.is_active_at(now) and key.hub_pk in self.ring.keys
+        ]
+        return tuple(active) if len(active) > 1 else ()
+
+
+def new_identity(first: SigningKey, control_pk: ReaderPublicKey, routing: RoutingKey | None) -> HubIdentity:
+    """Return the identity of a new hub. Its first key counts from the beginning of time: clocks go back."""
+    hub = labels.hub_id(first.public_key)
+    return HubIdentity(
+        hub_id=hub,
+        hub_keys=(HubKey.of(first.public_key, 0),),
+        anchoring="none",
+        routing_key=routing or labels.routing_key(hub),
+        control_pk=control_pk,
+    )

@@ -1,0 +1,141 @@
+"""What the hub counts and measures (OBS0). Observing is a list increment; text is made when asked for."""
+
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+_MS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 5000.0)
+_SIZES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+_ENTRIES: Final = (1.0, 10.0, 100.0, 1000.0, 10_000.0, 65_536.0)
+#: The window of error rates, in slots of seconds.
+_SLOT_SEC: Final = 10
+_SLOTS: Final = 30
+_KEPT_FAILURES: Final = 1000
+
+
+class Histogram:
+    """Counts of observations by upper bound."""
+
+    def __init__(self, name: str, text: str, bounds: Sequence[float]) -> None:
+        self.name = name
+        self.text = text
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one observation."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def family(self) -> Metric:
+        """Return it in the form of the exposition library."""
+        total = 0
+        buckets = []
+        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
+            total += count
+            buckets.append(("+Inf" if bound == float("inf") else repr(bound), float(total)))
+        made = HistogramMetricFamily(self.name, self.text)
+        made.add_metric([], buckets=buckets, sum_value=self._sum)
+        return made
+
+
+class Failure(NamedTuple):
+    """A refused message, as far as an operator may see it."""
+
+    ts: int
+    code: str
+    detail: str
+    label_prefix: str
+    client_id_prefix: str
+
+
+class Metrics:
+    """Everything that is measured in one hub."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self.verify_ms = Histogram(
+            "veen_verify_latency_ms", "arrival of a message to the end of its own checks", _MS
+        )
+        self.commit_ms = Histogram("veen_commit_latency_ms", "own checks to durable or refused", _MS)
+        self.end_to_end_ms = Histogram(
+            "veen_end_to_end_latency_ms", "arrival of a message to its answer", _MS
+        )
+        self.fsync_ms = Histogram("veen_fsync_latency_ms", "one sync of the journal", _MS)
+        self.proof_ms = Histogram("veen_proof_time_ms", "making one proof", _MS)
+        self.batch_size = Histogram("veen_batch_size", "messages in one commit", _SIZES)
+        self.checkpoint_interval = Histogram(
+            "veen_checkpoint_interval", "entries between a checkpoint and the one before it", _ENTRIES
+        )
+        self.ok = 0
+        self.rate_limited = 0
+        self.overloaded = 0
+        self.anchor_fail = 0
+        self.lost_workers = 0
+        self.errors: Counter[str] = Counter()
+        self.failures: deque[Failure] = deque(maxlen=_KEPT_FAILURES)
+        #: Values that are read when they are asked for, by name and meaning.
+        self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        self._slots: deque[tuple[int, Counter[str]]] = deque(maxlen=_SLOTS)
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def refused(self, failure: Failure) -> None:
+        """Count a refusal, in the one place where all of them come by."""
+        self.errors[failure.code] += 1
+        self.rate_limited += failure.code == "E.RATE"
+        self.failures.append(failure)
+        slot = failure.ts // _SLOT_SEC
+        if not self._slots or self._slots[-1][0] != slot:
+            self._slots.append((slot, Counter()))
+        self._slots[-1][1][failure.code] += 1
+
+    def error_rates(self, codes: Iterable[str]) -> dict[str, int]:
+        """Return refusals per minute by code, over the last minutes, rounded."""
+        oldest = self._clock() // _SLOT_SEC - _SLOTS
+        recent: Counter[str] = Counter()
+        for slot, counts in self._slots:
+            if slot > oldest:
+                recent += counts
+        minutes = _SLOTS * _SLOT_SEC / 60
+        return {code: round(recent[code] / minutes) for code in codes}
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield everything; called by the exposition library."""
+        yield CounterMetricFamily("veen_submit_ok", "messages that are in the log", self.ok)
+        refused = CounterMetricFamily("veen_submit_err", "messages refused, by code", labels=["code"])
+        for code, count in sorted(self.errors.items()):
+            refused.add_metric([code], count)
+        yield refused
+        yield CounterMetricFamily(
+            "veen_rate_limited", "messages over the rate of their token", self.rate_limited
+        )
+        yield CounterMetricFamily("veen_overloaded", "requests answered 503 unread", self.overloaded)
+        yield CounterMetricFamily("veen_anchor_fail", "anchors that could not be made", self.anchor_fail)
+        yield CounterMetricFamily("veen_verifier_lost", "verifier processes that ended", self.lost_workers)
+        for histogram in (
+            self.verify_ms,
+            self.commit_ms,
+            self.end_to_end_ms,
+            self.fsync_ms,
+            self.proof_ms,
+            self.batch_size,
+            self.checkpoint_interval,
+        ):
+            yield histogram.family()
+        for name, (text, read) in self.gauges.items():
+            yield GaugeMetricFamily(name, text, read())
+
+    def text(self) -> bytes:
+        """Return the exposition text."""
+        return generate_latest(self._registry)

@@ -1,0 +1,122 @@
+"""What operators ask of a running hub: trust, keys, copies."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.tooling import BackupLabel, BackupRequest, BackupResponse
+from veen.core.types import JsonValue, VerifyKey
+from veen.hub.http.bodies import decode, describe, encode, parse_json
+from veen.hub.http.message import Request, Response
+from veen.hub.hub import Hub
+from veen.hub.job import Job
+from veen.storage import RealFilesystem, clone
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
+_HEX32: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class Operating:
+    """Takes orders; those that change the hub come through its own socket only."""
+
+    def __init__(self, hub: Hub, later: Callable[[Request, Job], None]) -> None:
+        self._hub = hub
+        self._later = later
+
+    def trusted(self, request: Request) -> Response:
+        """List the issuers whose tokens count."""
+        authority = self._hub.sequencer.authority
+        return describe(
+            request,
+            {
+                "trust_all": authority.trust_all,
+                "issuers": [
+                    {
+                        "issuer_pk": key,
+                        "from": "configuration" if key in authority.configured else "control log",
+                    }
+                    for key in sorted(authority.trusted)
+                ],
+            },
+        )
+
+    def trust(self, request: Request) -> None:
+        """Trust an issuer, or no longer: {"issuer_pk": HEX, "trusted": bool, "note": text?}."""
+        match parse_json(request.body):
+            case {"issuer_pk": str(issuer), "trusted": bool(trusted), **rest} if _HEX32.fullmatch(issuer):
+                note = rest.get("note")
+            case _:
+                raise _bad("issuer_pk", "send issuer_pk and trusted")
+        key, text = VerifyKey(bytes.fromhex(issuer)), note if isinstance(note, str) else None
+        self._turn(request, lambda: self._hub.trust(key, trusted=trusted, note=text))
+
+    def rotate(self, request: Request) -> None:
+        """Take a new signing key into use: {"overlap_sec": number?}."""
+        body: JsonValue = parse_json(request.body)
+        overlap = body.get("overlap_sec") if isinstance(body, dict) else None
+        seconds = overlap if isinstance(overlap, int) else self._hub.settings.rotation_window_sec
+        if seconds < 0:
+            raise _bad("overlap_sec", "overlap_sec is not negative")
+        self._turn(request, lambda: self._hub.rotate(seconds))
+
+    def _turn(self, request: Request, order: Callable[[], None]) -> None:
+        def run() -> Response:
+            order()
+            return describe(
+                request,
+                {"ok": True, "hub_pk": self._hub.home.ring.active(self._hub.sequencer.hub_ts()).public_key},
+            )
+
+        self._hub.turn(run, lambda job: self._later(request, job))
+
+    # --- copies ---------------------------------------------------------------------------------------------
+
+    def backup(self, request: Request) -> None:
+        """Copy the log beside the hub at work, into the directory that the operator has set aside for it."""
+        asked = decode(request, BackupRequest, self._hub.limits)
+        place = self._hub.settings.backup_dir
+        if place is None:
+            raise ProtocolError(
+                Detail.VALUE,
+                "this hub makes no copies: backup_dir is not set",
+                code=Code.FORBIDDEN,
+                field="name",
+            )
+        if not _NAME.fullmatch(asked.name):
+            raise _bad("name", "a name has up to 64 letters, digits, dots, dashes and underscores")
+        target = place / asked.name
+        self._hub.read(
+            lambda: encode(request, self._copy(asked.name, target)), lambda job: self._later(request, job)
+        )
+
+    def _copy(self, name: str, target: Path) -> BackupResponse:
+        hub = self._hub
+        if target.exists():
+            raise ProtocolError(
+                Detail.VALUE, "there is a copy of this name; choose another", code=Code.CONFLICT, field="name"
+            )
+        started = hub.clock()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        files = RealFilesystem(target)
+        try:
+            heads = [(label, hub.reader.head(label)) for label in sorted(hub.reader.labels())]
+            clone(hub.reader, files)
+        finally:
+            files.close()
+        return BackupResponse(
+            name=name,
+            profile_id=hub.home.settings.profiles[0].profile_id,
+            labels=tuple(
+                BackupLabel(label=label, last_stream_seq=head.seq, last_mmr_root=head.root)
+                for label, head in heads
+                if head is not None
+            ),
+            started_at=started,
+            finished_at=max(started, hub.clock()),
+        )
+
+
+def _bad(field: str, message: str) -> ProtocolError:
+    return ProtocolError(Detail.VALUE, message, code=Code.BAD_REQUEST, field=field)

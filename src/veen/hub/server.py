@@ -1,0 +1,309 @@
+"""The hub as a process: sockets, signals, files that say where it is; from the start to a clean end."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import time
+from typing import Final
+
+import uvloop
+
+from veen.hub.binding import write_binding
+from veen.hub.config import ConfigError, Settings
+from veen.hub.endpoints import Endpoints
+from veen.hub.files import HubSettings
+from veen.hub.home import Home, create_home, has_home, open_home, write_settings
+from veen.hub.http.connection import Bounds, Connection
+from veen.hub.hub import Hub
+from veen.hub.logs import Log
+from veen.hub.timed import TimedFilesystem
+from veen.hub.tls import server_context
+from veen.storage import StorageError
+
+PID: Final = "hub.pid"
+#: Where a running hub is, for programs that are given its data directory.
+RUNNING: Final = "state/hub.json"
+ADMIN_SOCKET: Final = "state/admin.sock"
+_BACKLOG: Final = 1024
+_SWEEP_SEC: Final = 1.0
+_DRAIN_STEP_SEC: Final = 0.02
+
+
+class StartError(Exception):
+    """The hub can not start; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A hub that serves."""
+
+    pid: int
+    urls: tuple[str, ...]
+    home: Home
+    first_start: bool
+
+
+def bind(addresses: list[str]) -> list[socket.socket]:
+    """Take the addresses, before anything else is touched."""
+    taken: list[socket.socket] = []
+    try:
+        for address in addresses:
+            taken.append(_bind_one(address))
+    except StartError:
+        for sock in taken:
+            sock.close()
+        raise
+    return taken
+
+
+def _bind_one(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, proto, _, place = found[0]
+        sock = socket.socket(family, kind, proto)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind(place)
+            sock.listen(_BACKLOG)
+        except OSError:
+            sock.close()
+            raise
+    except OSError as error:
+        raise StartError(
+            f"{address} can not be used: {error.strerror or error}; choose another with --listen, "
+            "or stop the program that uses it"
+        ) from None
+    return sock
+
+
+def prepare(fs: TimedFilesystem, settings: Settings, random: Callable[[int], bytes]) -> tuple[Home, bool]:
+    """Open the hub in a directory, or make it; tell whether it was made."""
+    if not has_home(fs):
+        chosen = HubSettings(
+            epoch_sec=settings.epoch_sec,
+            pad_blocks=tuple(settings.pad_blocks),
+            require_cap=settings.resolved_require_cap,
+        )
+        home = create_home(fs, chosen, settings.registry(), random, routing=settings.routing)
+        _require_profile(home, settings)
+        return home, True
+    home = open_home(fs)
+    _require_kept(home, settings)
+    _require_profile(home, settings)
+    if settings.require_cap != "auto" and settings.resolved_require_cap != home.settings.require_cap:
+        home = write_settings(fs, home, require_cap=settings.resolved_require_cap)
+    return home, False
+
+
+def _require_kept(home: Home, settings: Settings) -> None:
+    """Refuse to start with other values than those that the directory was made with."""
+    kept = home.settings
+    wrong = []
+    if "epoch_sec" in settings.model_fields_set and settings.epoch_sec != kept.epoch_sec:
+        wrong.append(f"epoch_sec is {kept.epoch_sec} here, not {settings.epoch_sec}")
+    if "pad_blocks" in settings.model_fields_set and tuple(settings.pad_blocks) != kept.pad_blocks:
+        wrong.append(f"pad_blocks is {list(kept.pad_blocks)} here, not {settings.pad_blocks}")
+    if settings.routing is not None and settings.routing != home.identity.routing_key:
+        wrong.append("routing_key is another one here")
+    if wrong:
+        raise ConfigError("the data directory was made with other settings, which stay: " + "; ".join(wrong))
+
+
+def _require_profile(home: Home, settings: Settings) -> None:
+    served = [profile.profile_id.hex() for profile in home.settings.profiles]
+    if settings.profile_id is not None and settings.profile_id not in served:
+        raise ConfigError(f"profile_id {settings.profile_id} is not served here, but {', '.join(served)}")
+
+
+class Server:
+    """Runs a hub until it is told to stop."""
+
+    def __init__(
+        self, data_dir: Path, settings: Settings, log: Log, on_ready: Callable[[Running], None]
+    ) -> None:
+        self._data_dir = data_dir
+        self._settings = settings
+        self._log = log
+        self._on_ready = on_ready
+        self._connections: set[Connection] = set()
+        self._stop: asyncio.Event | None = None
+        self._failed = False
+
+    def run(self) -> int:
+        """Serve; return the exit code of the process."""
+        tls = None
+        if self._settings.tls_cert is not None and self._settings.tls_key is not None:
+            tls = server_context(self._settings.tls_cert, self._settings.tls_key)
+        sockets = bind(self._settings.listen)
+        try:
+            return uvloop.run(self._serve(sockets, tls))
+        finally:
+            for sock in sockets:
+                sock.close()
+
+    async def _serve(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> int:
+        loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        fs = TimedFilesystem(self._data_dir)
+        try:
+            home, first = prepare(fs, self._settings, os.urandom)
+            hub = self._open(fs, home)
+        except StorageError as error:
+            raise StartError(str(error)) from error
+        hub.on_fatal = self._fatal
+        endpoints = Endpoints(hub)
+        bounds = Bounds(
+            max_header_bytes=self._settings.max_header_bytes,
+            header_sec=self._settings.header_timeout_sec,
+            body_sec=self._settings.body_timeout_sec,
+            idle_sec=self._settings.idle_timeout_sec,
+        )
+
+        def connect(*, local: bool = False) -> Connection:
+            full = len(self._connections) >= self._settings.max_connections
+            return Connection(
+                endpoints.app, bounds, loop.time, self._connections, local=local, full=full and not local
+            )
+
+        servers = [
+            await loop.create_server(connect, sock=sock, ssl=tls, backlog=_BACKLOG) for sock in sockets
+        ]
+        admin = _AdminSocket(self._data_dir)
+        servers.append(await loop.create_unix_server(lambda: connect(local=True), sock=admin.sock))
+        urls = tuple(_url(sock, secure=tls is not None) for sock in sockets)
+        self._announce(urls)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled)
+        hub.metrics.gauges["veen_connections"] = ("open connections", lambda: len(self._connections))
+        sweeper = loop.create_task(self._sweep(hub))
+        self._log.event("info", "started", urls=urls, hub_id=home.identity.hub_id.hex(), pid=os.getpid())
+        self._on_ready(Running(os.getpid(), urls, home, first))
+        try:
+            await self._stop.wait()
+        finally:
+            for server in servers:
+                server.close()
+            sweeper.cancel()
+            await self._finish(hub)
+            admin.close()
+            fs.close()
+        return 1 if self._failed else 0
+
+    def _open(self, fs: TimedFilesystem, home: Home) -> Hub:
+        workers = self._settings.verify_workers
+        if workers is None:
+            workers = max(1, len(os.sched_getaffinity(0)) - 1)
+        hub = Hub(
+            fs,
+            home,
+            self._settings,
+            clock=lambda: int(time()),
+            random=os.urandom,
+            owner=f"the hub (process {os.getpid()} on {socket.gethostname()})",
+            log=self._log,
+            workers=workers,
+        )
+        fs.on_sync = lambda seconds: hub.metrics.fsync_ms.observe(1000 * seconds)
+        recovered = hub.writer.recovered
+        if recovered.segments:
+            self._log.event("info", "recovered", entries=recovered.entries, torn_bytes=recovered.torn_bytes)
+        return hub
+
+    # --- stopping -------------------------------------------------------------------------------------------
+
+    def _signalled(self) -> None:
+        assert self._stop is not None
+        if self._stop.is_set():  # a second time: at once
+            os._exit(1)
+        self._stop.set()
+
+    def _fatal(self, why: str) -> None:
+        assert self._stop is not None
+        self._failed = True
+        self._log.event("error", "stopping", why=why)
+        self._stop.set()
+
+    async def _sweep(self, hub: Hub) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_SWEEP_SEC)
+            now = loop.time()
+            for connection in [item for item in self._connections if item.deadline < now]:
+                connection.expire()
+            hub.check()
+
+    async def _finish(self, hub: Hub) -> None:
+        """Answer what was asked, then make everything clean."""
+        hub.stopping = True
+        hub.waiting.stop()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._settings.drain_sec
+        for connection in list(self._connections):
+            connection.shut()
+        while (hub.verifying.depth or self._connections) and loop.time() < end:
+            await asyncio.sleep(_DRAIN_STEP_SEC)
+        for connection in list(self._connections):
+            connection.abort()
+        try:
+            await hub.stop(abandon=self._failed)
+            if not self._failed:
+                write_binding(hub.fs, hub.home, hub.limits.max_epoch_skew_sec)
+        except StorageError as error:
+            self._failed = True
+            self._log.event("error", "unclean", error=str(error))
+        with contextlib.suppress(OSError):
+            (self._data_dir / PID).unlink()
+            (self._data_dir / RUNNING).unlink()
+        self._log.event("info", "stopped", clean=not self._failed)
+
+    def _announce(self, urls: tuple[str, ...]) -> None:
+        running = json.dumps({"pid": os.getpid(), "urls": urls})
+        for name, text in ((RUNNING, running), (PID, str(os.getpid()))):
+            path = self._data_dir / name
+            beside = path.with_name(path.name + ".tmp")
+            beside.touch(mode=0o600)
+            beside.write_text(text + "\n", encoding="ascii")
+            beside.rename(path)
+
+
+class _AdminSocket:
+    """The operator's door: whoever may open it may write to the data directory anyway."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._path = data_dir / ADMIN_SOCKET
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()  # of a hub that was killed: the lock says that it is gone
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # Through a descriptor: names of sockets are short, paths of directories need not be.
+        fd = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        before = os.umask(0o177)
+        try:
+            self.sock.bind(f"/proc/self/fd/{fd}/{self._path.name}")
+        finally:
+            os.umask(before)
+            os.close(fd)
+        self.sock.listen(16)
+
+    def close(self) -> None:
+        self.sock.close()
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
+
+
+def _url(sock: socket.socket, *, secure: bool) -> str:
+    host, port = sock.getsockname()[:2]
+    if ":" in host:
+        host = f"[{host}]"
+    return f"{'https' if secure else 'http'}://{host}:{port}"

@@ -1,0 +1,53 @@
+"""A message on its way through the hub, and what has become of it."""
+
+from enum import Enum
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from veen.core.error_envelope import ErrorEnvelope
+from veen.core.errors import Code, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from veen.storage import Record
+
+#: What a client does that met a full queue or disk: try again after so many seconds.
+RETRY_AFTER_SEC = 1
+
+
+class Form(Enum):
+    """How the bytes of a submission hold the message."""
+
+    REQUEST = b"r"
+    MSG = b"m"
+
+
+class Submission:
+    """One message. ``on_done`` is called once, on the loop, when its fate is sealed: durable or refused."""
+
+    __slots__ = ("body", "error", "form", "on_done", "receipt", "received", "record", "seq", "verified")
+
+    def __init__(self, form: Form, body: bytes, on_done: "Callable[[Submission], None]") -> None:
+        self.form = form
+        self.body = body
+        self.on_done = on_done
+        self.received = self.verified = perf_counter()
+        self.record: Record | None = None
+        self.error: ErrorEnvelope | None = None
+        self.receipt = b""
+        self.seq = 0
+
+    def refuse(self, error: ProtocolError) -> None:
+        """Remember why the message was refused."""
+        self.error = envelope_of(error)
+
+
+def envelope_of(error: ProtocolError) -> ErrorEnvelope:
+    """Return an error as it travels; whoever was too fast is told when to come back (ERR-013)."""
+    return ErrorEnvelope.of(error, retry_after=RETRY_AFTER_SEC if error.code is Code.RATE else None)
+
+
+def unavailable(message: str, retry_after: int = RETRY_AFTER_SEC) -> ErrorEnvelope:
+    """Return the answer when the hub can not decide now; nothing was written (C-67)."""
+    return ErrorEnvelope(code=Code.UNAVAILABLE.value, message=message, retry_after=retry_after)

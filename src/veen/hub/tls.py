@@ -1,0 +1,25 @@
+"""TLS as the hub serves it: version 1.2 or newer, AEAD suites only, no compression (SH0-003)."""
+
+import ssl
+from pathlib import Path
+from typing import Final
+
+#: For TLS 1.2; all suites of TLS 1.3 are AEAD.
+_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+
+
+class TlsError(Exception):
+    """Certificate or key can not be used."""
+
+
+def server_context(cert: Path, key: Path) -> ssl.SSLContext:
+    """Return the context that the hub's sockets are wrapped with."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_CIPHERS)
+    context.options |= ssl.OP_NO_COMPRESSION
+    try:
+        context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise TlsError(f"the certificate {cert} and key {key} can not be used: {error}") from None
+    return context

@@ -1,0 +1,253 @@
+"""Messages checked side by side, and handed on in the order in which they came.
+
+A few messages at a time are checked here and now. When more are waiting, they go to worker processes in
+batches; what arrives meanwhile makes the next batch, so batches grow with the load by themselves.
+"""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Final
+
+from veen.core.errors import ProtocolError
+from veen.hub import verifier
+from veen.hub.admission.message import MessageRules
+from veen.hub.submission import Submission, unavailable
+from veen.hub.verifier import LENGTH
+
+#: So many messages are checked on the spot: asking another process would take longer.
+_ON_THE_SPOT: Final = 2
+#: The largest batch: small enough that two workers share a burst, large enough that frames cost little.
+_BATCH: Final = 64
+#: Batches at a worker: one that it checks and one that waits, so that it never does.
+_AHEAD: Final = 2
+#: A batch whose worker died is given to another so often; then it is the batch.
+_ATTEMPTS: Final = 2
+
+_Deliver = Callable[[Sequence[Submission]], None]
+
+
+class _Batch:
+    """Messages that are checked together."""
+
+    __slots__ = ("attempts", "done", "items")
+
+    def __init__(self, items: list[Submission]) -> None:
+        self.items = items
+        self.done = False
+        self.attempts = 0
+
+
+class _Worker(asyncio.SubprocessProtocol):
+    """A verifier process as the loop sees it."""
+
+    def __init__(self, pool: "Verifying") -> None:
+        self._pool = pool
+        self._buffer = b""
+        self.given: deque[_Batch] = deque()
+        self.transport: asyncio.SubprocessTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Tell the process its rules."""
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self.transport = transport
+        self._write(verifier.encode_rules(self._pool.rules))
+
+    def give(self, batch: _Batch) -> None:
+        """Hand over a batch."""
+        batch.attempts += 1
+        self.given.append(batch)
+        self._write(verifier.encode_batch(batch.items))
+
+    def _write(self, data: bytes) -> None:
+        assert self.transport is not None
+        pipe = self.transport.get_pipe_transport(0)
+        assert isinstance(pipe, asyncio.WriteTransport)
+        pipe.write(data)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Take verdicts."""
+        assert fd == 1, "a verifier says nothing else"
+        self._buffer += data
+        while len(self._buffer) >= LENGTH.size:
+            end = LENGTH.size + LENGTH.unpack_from(self._buffer)[0]
+            if len(self._buffer) < end:
+                return
+            verdicts, self._buffer = self._buffer[LENGTH.size : end], self._buffer[end:]
+            batch = self.given.popleft()
+            verifier.decode_verdicts(verdicts, batch.items)
+            self._pool.checked(batch)
+
+    def process_exited(self) -> None:
+        """Another worker takes over."""
+        self._pool.lost(self)
+
+
+class Verifying:
+    """The queue in front of the sequencer: bounded in messages and bytes."""
+
+    def __init__(
+        self, rules: MessageRules, deliver: _Deliver, *, workers: int, max_items: int, max_bytes: int
+    ) -> None:
+        self.rules = rules
+        self.on_lost: Callable[[], None] = lambda: None
+        self._deliver = deliver
+        self._size = workers
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._fresh: list[Submission] = []
+        self._waiting: deque[_Batch] = deque()
+        self._order: deque[_Batch] = deque()
+        self._workers: list[_Worker] = []
+        self._starting = False
+        self._scheduled = False
+        self._ended = False
+        #: Messages, and bytes of them, that were taken and not answered.
+        self.depth = 0
+        self.depth_bytes = 0
+
+    def has_room(self, items: int, size: int) -> bool:
+        """Tell whether so much more may be taken; one request of any size always may, if nothing waits."""
+        if not self.depth:
+            return True
+        return self.depth + items <= self._max_items and self.depth_bytes + size <= self._max_bytes
+
+    def put(self, items: Sequence[Submission]) -> None:
+        """Take messages, in their order; there must be room."""
+        self._fresh += items
+        self.depth += len(items)
+        self.depth_bytes += sum(len(item.body) for item in items)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._start)
+
+    def answered(self, item: Submission) -> None:
+        """Forget a message whose answer has been made."""
+        self.depth -= 1
+        self.depth_bytes -= len(item.body)
+
+    def _start(self) -> None:
+        """Begin with all that has come in this turn of the loop."""
+        self._scheduled = False
+        fresh, self._fresh = self._fresh, []
+        if not self._order and (len(fresh) <= _ON_THE_SPOT or not self._size):
+            for item in fresh:
+                self._check_here(item)
+            self._deliver(fresh)
+            return
+        for at in range(0, len(fresh), _BATCH):
+            batch = _Batch(fresh[at : at + _BATCH])
+            self._order.append(batch)
+            self._waiting.append(batch)
+        self._distribute()
+
+    def _check_here(self, item: Submission) -> None:
+        try:
+            item.record = verifier.verify(item.form, item.body, self.rules)
+        except ProtocolError as error:
+            item.refuse(error)
+        item.verified = perf_counter()
+
+    def _distribute(self) -> None:
+        self._merge()
+        if self._waiting and not self._workers:
+            self._ensure_workers()
+            asyncio.get_running_loop().call_soon(self._check_one_here)
+        for _ in range(_AHEAD):
+            for worker in self._workers:
+                if self._waiting and len(worker.given) < _AHEAD:
+                    worker.give(self._waiting.popleft())
+
+    def _check_one_here(self) -> None:
+        """Go on without workers, until one has started."""
+        if self._waiting and not self._workers:
+            batch = self._waiting.popleft()
+            for item in batch.items:
+                self._check_here(item)
+            self.checked(batch)
+
+    def _merge(self) -> None:
+        """Make small batches that still wait into large ones."""
+        while len(self._waiting) > 1 and not self._waiting[-1].attempts and not self._waiting[-2].attempts:
+            last, before = self._waiting[-1], self._waiting[-2]
+            if len(last.items) + len(before.items) > _BATCH or self._order[-1] is not last:
+                return
+            before.items += last.items
+            self._waiting.pop()
+            self._order.pop()
+
+    def checked(self, batch: _Batch) -> None:
+        """Hand on what is next in order."""
+        now = perf_counter()
+        for item in batch.items:
+            item.verified = now
+        batch.done = True
+        ready: list[Submission] = []
+        while self._order and self._order[0].done:
+            ready += self._order.popleft().items
+        if ready:
+            self._deliver(ready)
+        self._distribute()
+
+    # --- workers --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the worker processes, without waiting for them."""
+        if self._size:
+            self._ensure_workers()
+
+    def _ensure_workers(self) -> None:
+        if not self._starting and not self._ended:
+            self._starting = True
+            self._task = asyncio.get_running_loop().create_task(self._start_workers())
+
+    async def _start_workers(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while len(self._workers) < self._size and not self._ended:
+                _, worker = await loop.subprocess_exec(
+                    lambda: _Worker(self),
+                    sys.executable,
+                    "-m",
+                    "veen.hub.verifier",
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=None,
+                    env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+                    start_new_session=True,
+                )
+                self._workers.append(worker)
+                self._distribute()
+        finally:
+            self._starting = False
+
+    def lost(self, worker: _Worker) -> None:
+        """Give the work of a process that ended to others; one that ends every process is refused."""
+        if worker in self._workers:
+            self._workers.remove(worker)
+        if self._ended:
+            return
+        self.on_lost()
+        for batch in reversed(worker.given):
+            if batch.attempts < _ATTEMPTS:
+                self._waiting.appendleft(batch)
+                continue
+            for item in batch.items:
+                item.error = unavailable("the message could not be checked; see the log of the hub")
+            self.checked(batch)
+        worker.given.clear()
+        self._ensure_workers()
+
+    async def stop(self) -> None:
+        """End the processes; nothing may be on its way."""
+        self._ended = True
+        for worker in self._workers:
+            if worker.transport is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    worker.transport.close()
+        self._workers.clear()

@@ -1,0 +1,100 @@
+"""Attachments, kept for clients by the hash of their ciphertext; nobody here can read them (C-10)."""
+
+from threading import Lock
+from typing import Final
+
+from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.hashing import HASH_BYTES, h
+from veen.core.limits import AEAD_TAG_BYTES, Limits
+from veen.core.types import Coid
+from veen.storage.durable import read_file, replace_file
+from veen.storage.errors import FullError, not_found
+from veen.storage.fs import Filesystem
+
+_ROOT: Final = "attachments"
+
+
+class Attachments:
+    """Files named by their content, in 256 directories. Any thread may ask."""
+
+    def __init__(self, fs: Filesystem, limits: Limits, max_bytes: int) -> None:
+        self._fs = fs
+        #: The largest that is taken: ciphertext, so with a tag.
+        self.max_item_bytes = limits.max_attachment_bytes + AEAD_TAG_BYTES
+        self._max_bytes = max_bytes
+        self._lock = Lock()
+        fs.make_dir(_ROOT)
+        self._made: set[str] = set()
+        self._bytes = sum(self._size(f"{byte:02x}") for byte in range(256))
+
+    def _size(self, directory: str) -> int:
+        path = f"{_ROOT}/{directory}"
+        return sum(self._fs.size(f"{path}/{name}") or 0 for name in self._fs.names(path))
+
+    def put(self, coid: Coid, data: bytes) -> bool:
+        """Keep an attachment, durably; False if it was here."""
+        if len(data) > self.max_item_bytes:
+            raise ProtocolError(
+                Detail.FIELD_SIZE,
+                f"attachment of {len(data)} bytes exceeds {self.max_item_bytes}",
+                code=Code.LIMIT,
+                actual=len(data),
+                max_allowed=self.max_item_bytes,
+            )
+        if h(data) != coid:
+            raise ProtocolError(
+                Detail.VALUE,
+                "the bytes are not those that the name says",
+                code=Code.BAD_REQUEST,
+                field="coid",
+            )
+        with self._lock:
+            stored = self._read(coid)
+            if stored == data:
+                return False
+            if self._bytes + len(data) > self._max_bytes:
+                raise FullError("no room for more attachments; the operator has to raise the bound")
+            self._write(coid, data)
+            self._bytes += len(data)
+        return True
+
+    def get(self, coid: Coid) -> bytes:
+        """Return an attachment; one that was damaged on disk is as good as lost."""
+        data = self._read(coid)
+        if data is None:
+            raise not_found("coid", "there is no such attachment")
+        if h(data) != coid:
+            raise not_found("coid", "the attachment was damaged on disk; send it again")
+        return data
+
+    def _read(self, coid: Coid) -> bytes | None:
+        return read_file(self._fs, _path(coid))
+
+    def _write(self, coid: Coid, data: bytes) -> None:
+        path = _path(coid)
+        directory = path.rpartition("/")[0]
+        try:
+            if directory not in self._made:
+                self._fs.make_dir(directory)
+                self._made.add(directory)
+            replace_file(self._fs, path, data)
+        except OSError as error:
+            raise FullError(f"the attachment could not be stored: {error.strerror}") from error
+
+
+def _path(coid: Coid) -> str:
+    name = coid.hex()
+    return f"{_ROOT}/{name[:2]}/{name}"
+
+
+def coid_of(text: str) -> Coid:
+    """Read the name of an attachment."""
+    try:
+        coid = bytes.fromhex(text)
+    except ValueError:
+        coid = b""
+    if len(coid) != HASH_BYTES or coid.hex() != text:
+        raise ProtocolError(
+            Detail.VALUE, "an attachment is named by 64 hex digits", code=Code.BAD_REQUEST, field="coid"
+        )
+    return Coid(coid)
