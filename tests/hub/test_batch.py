@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 
 from tests import builders
-from tests.hub.histories import Accepted, Judge, Message, play, random_steps, real, rules
-from tests.hub.world import LIMITS, NOW, policy
+from tests.hub.histories import Accepted, Judge, Message, Verdict, play, random_steps, real, rules
+from tests.hub.world import LIMITS, NOW, epoch_at, label_of, policy
 from tests.storage import stores
+from veen.core.capability import Bucket
 from veen.core.captoken import CapToken
 from veen.core.errors import Code, Detail, Stage
 from veen.core.receipt import Receipt
 from veen.core.types import NodeHash
 from veen.hub.admission.stages import Admitted
-from veen.storage import Batch, Binding, RealFilesystem, Record, fork
+from veen.storage import Batch, Binding, RealFilesystem, Record, StreamEpoch, fork
 
 
 @pytest.fixture
@@ -98,6 +99,31 @@ def test_a_data_directory_gives_the_same_verdicts_as_the_log_in_memory(
     assert judge.verdicts == first.verdicts
     assert sum(isinstance(verdict, Accepted) for verdict in first.verdicts) > 100
     assert sum(isinstance(event, Message) for event in events) == len(first.verdicts)
+
+
+def test_a_message_sees_those_before_it_in_its_batch(fs: RealFilesystem) -> None:
+    token = builders.cap_token(rate=builders.rate(per_sec=0, burst=2))
+    stored = Stored(fs, batch_size=99)
+    stored.authorize(token, NOW)
+    judge = Judge(stored, lambda: policy(max_client_lifetime_sec=10))
+
+    def send(client_seq: int, prev_ack: int, hub_ts: int = NOW) -> Verdict:
+        context = builders.context(
+            label=label_of(), client_seq=client_seq, prev_ack=prev_ack, auth_ref=token.auth_ref
+        )
+        judge.take(Message(real(context, b"this"), hub_ts))
+        return judge.verdicts[-1]
+
+    stream = StreamEpoch(builders.stream(), epoch_at(NOW))
+    assert send(1, 0) == Accepted(1, NOW, stream, Bucket(1, NOW))
+    place = {"field": "client_seq", "expected": 2, "actual": 1, "stream_seq": 1}
+    assert send(1, 0) == (Code.SEQ, Stage.COMMIT, Detail.DUPLICATE, place)
+    assert send(2, 2)[2] == Detail.PREV_ACK
+    assert send(2, 1, NOW + 10) == Accepted(2, NOW + 10, None, Bucket(0, NOW + 10))
+    assert send(3, 1, NOW + 10)[2] == Detail.CAP_RATE
+    assert send(3, 1, NOW + 11)[2] == Detail.CLIENT_LIFETIME
+    assert len(stored.batch.frames) == 2, "nothing of this was committed yet"
+    stored.writer.close()
 
 
 def test_the_labels_of_a_fork_s_parent_are_out_of_scope(fs: RealFilesystem, tmp_path: Path) -> None:

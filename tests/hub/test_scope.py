@@ -125,6 +125,10 @@ def test_the_search_ends_at_epoch_0() -> None:
     auth_ref = cap_token(streams=("a",)).auth_ref
     admitted = hub.judge(record(labels.label(ROUTING, stream("a"), 0), auth_ref=auth_ref), 0)
     assert admitted.binding == StreamEpoch(stream("a"), 0)
+    with refused(Detail.EPOCH):
+        hub.judge(record(labels.label(ROUTING, stream("a"), REACH), auth_ref=auth_ref), 0)
+    with refused(Detail.AUTH_REF):
+        hub.judge(record(labels.label(ROUTING, stream("a"), REACH + 1), auth_ref=auth_ref), 0)
 
 
 def test_without_rotation_a_token_reaches_epoch_0_alone_at_any_time() -> None:
