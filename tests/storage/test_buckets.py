@@ -71,15 +71,19 @@ times = st.lists(st.integers(100, 130), max_size=60)
 stores = st.integers(100, 130).map(lambda change: store_record((0, TINY), (change, SLOW)))
 
 
-@given(times, stores, st.randoms())
-def test_a_repair_sees_messages_in_any_order(wanted: list[int], store: StoreRecord, random: Random) -> None:
+@given(times, stores, st.randoms(), st.sampled_from([2, 8, 4096]))
+def test_a_repair_sees_messages_in_any_order(
+    wanted: list[int], store: StoreRecord, random: Random, merge_at: int
+) -> None:
     taken, left = accepted(wanted, store)
     random.shuffle(taken)
     uses = Uses()
-    for nth, hub_ts in enumerate(taken):
-        uses.used(REF, hub_ts)
-        if nth == len(taken) // 2:
-            uses.authorized(REF, TOKEN, 100)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("veen.storage.buckets._FIRST_MERGE", merge_at)
+        for nth, hub_ts in enumerate(taken):
+            uses.used(REF, hub_ts)
+            if nth == len(taken) // 2:
+                uses.authorized(REF, TOKEN, 100)
     assert uses.buckets(store) == ({} if left is None else {REF: left})
 
 
@@ -128,6 +132,17 @@ def test_what_was_sent_before_a_token_was_there_is_not_counted() -> None:
     uses.authorized(REF, TOKEN, 100)
     uses.authorized(REF, TOKEN, 101)  # once more: the first time counts
     assert uses.buckets(store_record((0, TINY))) == {REF: Bucket(8, 101)}
+
+
+def test_messages_of_many_labels_take_the_room_of_their_seconds() -> None:
+    uses = Uses()
+    uses.authorized(REF, TOKEN, 0)
+    seconds = range(100, 3_100)
+    for _ in range(20):  # labels, one after the other
+        for hub_ts in seconds:
+            uses.used(REF, hub_ts)
+    assert len(uses._uses[REF]) <= 4 * len(seconds) + 2
+    assert uses.buckets(store_record((0, TINY))) == {REF: Bucket(0, 3_099)}
 
 
 def test_more_than_the_rate_allows_leaves_nothing() -> None:

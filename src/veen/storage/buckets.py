@@ -4,14 +4,19 @@ A hub works it out as it admits messages. Here it is done again, for those who r
 after a crash, a reader without a writer, a repair.
 """
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from veen.core.capability import Bucket, effective_rate
 from veen.core.captoken import CapToken
 from veen.core.datadir import StoreRecord
 from veen.core.types import AuthRef
 from veen.storage.shaping import limits_by_time
+
+#: So many numbers may stand there before they are first added up.
+_FIRST_MERGE: Final = 4096
 
 
 class Buckets:
@@ -49,12 +54,17 @@ class Buckets:
 
 
 class Uses:
-    """Counts how often tokens were used, second by second: what a repair sees label by label."""
+    """Counts how often tokens were used, second by second: what a repair sees label by label.
+
+    Labels follow each other, so nothing is complete before the last of them. A second in which a token was
+    used costs 16 bytes, in however many labels that was, and twice that before it is added up.
+    """
 
     def __init__(self) -> None:
         self._tokens: dict[AuthRef, CapToken] = {}
         self._since: dict[AuthRef, int] = {}
-        self._uses: dict[AuthRef, Counter[int]] = {}
+        self._uses: dict[AuthRef, array[int]] = {}
+        self._merge_at: dict[AuthRef, int] = {}
 
     def authorized(self, auth_ref: AuthRef, token: CapToken, hub_ts: int) -> None:
         """Note a token, and from when on it was there."""
@@ -63,7 +73,15 @@ class Uses:
 
     def used(self, auth_ref: AuthRef, hub_ts: int) -> None:
         """Note one accepted message."""
-        self._uses.setdefault(auth_ref, Counter())[hub_ts] += 1
+        uses = self._uses.setdefault(auth_ref, array("Q"))
+        if uses and uses[-2] == hub_ts:
+            uses[-1] += 1
+            return
+        if len(uses) >= self._merge_at.get(auth_ref, _FIRST_MERGE):
+            merged = (number for pair in _by_second(uses) for number in pair)
+            uses = self._uses[auth_ref] = array("Q", merged)
+            self._merge_at[auth_ref] = max(_FIRST_MERGE, 2 * len(uses))
+        uses.extend((hub_ts, 1))
 
     def buckets(self, store: StoreRecord) -> Mapping[AuthRef, Bucket]:
         """Return what is left of each token; inside one second the order makes no difference.
@@ -74,8 +92,16 @@ class Uses:
         left: dict[AuthRef, Bucket] = {}
         for auth_ref, uses in self._uses.items():
             since = self._since.get(auth_ref, 0)
-            for hub_ts, count in sorted(item for item in uses.items() if item[0] >= since):
-                bucket = folded.after(auth_ref, hub_ts, count)
+            for hub_ts, count in _by_second(uses):
+                bucket = folded.after(auth_ref, hub_ts, count) if hub_ts >= since else None
                 if bucket is not None:
                     left[auth_ref] = bucket
         return left
+
+
+def _by_second(uses: "array[int]") -> list[tuple[int, int]]:
+    """Return each second once, in order, with its number of messages."""
+    counts: Counter[int] = Counter()
+    for hub_ts, count in zip(uses[::2], uses[1::2], strict=True):
+        counts[hub_ts] += count
+    return sorted(counts.items())
