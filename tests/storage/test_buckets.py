@@ -325,6 +325,11 @@ def test_a_damaged_token_keeps_nobody_from_reading_messages(fs: RealFilesystem) 
         assert reader.last_seq(A) == 5
         with pytest.raises(DamagedError, match=path.name):
             reader.token(REF)
+    with writing(fs, clock=5_000) as again:
+        again.append(A)
+        assert again.writer.reader.last_seq(A) == 6
+        with pytest.raises(DamagedError, match=path.name):
+            again.writer.batch().token(REF)
     with pytest.raises(DamagedError, match=path.name):
         repair(fs, owner="a test")
 
