@@ -22,6 +22,7 @@ from veen.storage import flush, journal, writer
 from veen.storage.errors import DamagedError
 from veen.storage.flush import Flush, _Plan
 from veen.storage.fs import Filesystem, Write
+from veen.storage.index import Changes
 from veen.storage.journal import Kind, Segment
 from veen.storage.tail import Tail
 
@@ -167,6 +168,10 @@ def does_not_take_back(patch: Patch) -> None:
     patch.setattr(Flush, "_take_back", lambda _self, _plan: None)
 
 
+def forgets_when_clients_came(patch: Patch) -> None:
+    patch.setattr(Changes, "put_client_since", lambda _self, _client_id, _hub_ts: None)
+
+
 DEFECTS: Final[list[Defect]] = [
     acknowledges_before_the_sync,
     ignores_an_error_of_the_sync,
@@ -178,6 +183,7 @@ DEFECTS: Final[list[Defect]] = [
     believes_any_record,
     releases_the_journal_too_early,
     does_not_take_back,
+    forgets_when_clients_came,
 ]
 
 
