@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -17,6 +18,8 @@ from rich.text import Text
 import veen
 from veen.cli.demo import Demo, Step
 from veen.cli.fsck import fsck
+from veen.cli.hub import app as hub_app
+from veen.cli.hub.showing import hub_id
 from veen.cli.repair import repair_command
 from veen.conformance import adapter
 
@@ -77,6 +80,8 @@ def conformance() -> None:
     raise typer.Exit(adapter.main())
 
 
+app.add_typer(hub_app, name="hub")
+app.command("hub-id")(hub_id)
 app.command()(fsck)
 app.command("repair")(repair_command)
 
@@ -84,6 +89,16 @@ app.command("repair")(repair_command)
 def main() -> None:
     """Run the program."""
     app(prog_name="veen")
+
+
+def hub_main() -> None:
+    """Run ``veen-hub``, an older name: ``veen-hub``, ``veen-hub run`` and ``veen-hub start`` start a hub."""
+    given = sys.argv[1:]
+    if not given or given[0].startswith("-"):
+        given = ["start", *given]
+    if given[0] == "run":
+        given[0] = "start"
+    app(["hub", *given], prog_name="veen")
 
 
 if __name__ == "__main__":

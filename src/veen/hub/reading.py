@@ -111,7 +111,7 @@ class Reads:
         return cbor.head(cbor.MAJOR_MAP, len(fields)) + b"".join(fields)
 
     def sequence(self, label: Label, start: int, *, with_proof: bool) -> bytes:
-        """Return a page as older clients read it: a sequence of {1: receipt, 2: msg, 3: mmr_proof?} (C-70)."""
+        """Return a page for older clients: a sequence of {1: receipt, 2: msg, 3: mmr_proof?} (C-70)."""
         found = self._range(StreamRequest(label=label, from_seq=start))
         parts: list[bytes] = []
         size = 0

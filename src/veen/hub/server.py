@@ -52,15 +52,10 @@ class Running:
 
 def bind(addresses: list[str]) -> list[socket.socket]:
     """Take the addresses, before anything else is touched."""
-    taken: list[socket.socket] = []
-    try:
-        for address in addresses:
-            taken.append(_bind_one(address))
-    except StartError:
-        for sock in taken:
-            sock.close()
-        raise
-    return taken
+    with contextlib.ExitStack() as undo:
+        taken = [undo.enter_context(_bind_one(address)) for address in addresses]
+        undo.pop_all()
+        return taken
 
 
 def _bind_one(address: str) -> socket.socket:
@@ -252,7 +247,7 @@ class Server:
         end = loop.time() + self._settings.drain_sec
         for connection in list(self._connections):
             connection.shut()
-        while (hub.verifying.depth or self._connections) and loop.time() < end:
+        while (hub.verifying.depth or self._connections) and loop.time() < end:  # noqa: ASYNC110 - two sources
             await asyncio.sleep(_DRAIN_STEP_SEC)
         for connection in list(self._connections):
             connection.abort()

@@ -12,7 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Final
+from typing import Final, cast
 
 from veen.core.errors import ProtocolError
 from veen.hub import verifier
@@ -28,6 +28,10 @@ _BATCH: Final = 64
 _AHEAD: Final = 2
 #: A batch whose worker died is given to another so often; then it is the batch.
 _ATTEMPTS: Final = 2
+
+#: How long a process that ended is missed: doubled each time, until one has worked.
+_MIN_DELAY_SEC: Final = 0.1
+_MAX_DELAY_SEC: Final = 10.0
 
 _Deliver = Callable[[Sequence[Submission]], None]
 
@@ -54,8 +58,7 @@ class _Worker(asyncio.SubprocessProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Tell the process its rules."""
-        assert isinstance(transport, asyncio.SubprocessTransport)
-        self.transport = transport
+        self.transport = cast("asyncio.SubprocessTransport", transport)  # uvloop's have no common base
         self._write(verifier.encode_rules(self._pool.rules))
 
     def give(self, batch: _Batch) -> None:
@@ -66,9 +69,7 @@ class _Worker(asyncio.SubprocessProtocol):
 
     def _write(self, data: bytes) -> None:
         assert self.transport is not None
-        pipe = self.transport.get_pipe_transport(0)
-        assert isinstance(pipe, asyncio.WriteTransport)
-        pipe.write(data)
+        cast("asyncio.WriteTransport", self.transport.get_pipe_transport(0)).write(data)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Take verdicts."""
@@ -107,6 +108,7 @@ class Verifying:
         self._starting = False
         self._scheduled = False
         self._ended = False
+        self._delay = _MIN_DELAY_SEC
         #: Messages, and bytes of them, that were taken and not answered.
         self.depth = 0
         self.depth_bytes = 0
@@ -156,7 +158,6 @@ class Verifying:
     def _distribute(self) -> None:
         self._merge()
         if self._waiting and not self._workers:
-            self._ensure_workers()
             asyncio.get_running_loop().call_soon(self._check_one_here)
         for _ in range(_AHEAD):
             for worker in self._workers:
@@ -187,6 +188,7 @@ class Verifying:
         for item in batch.items:
             item.verified = now
         batch.done = True
+        self._delay = _MIN_DELAY_SEC
         ready: list[Submission] = []
         while self._order and self._order[0].done:
             ready += self._order.popleft().items
@@ -241,7 +243,10 @@ class Verifying:
                 item.error = unavailable("the message could not be checked; see the log of the hub")
             self.checked(batch)
         worker.given.clear()
-        self._ensure_workers()
+        # Not at once: a machine on which no process can live must not be kept busy by starting them.
+        asyncio.get_running_loop().call_later(self._delay, self._ensure_workers)
+        self._delay = min(2 * self._delay, _MAX_DELAY_SEC)
+        self._distribute()
 
     async def stop(self) -> None:
         """End the processes; nothing may be on its way."""

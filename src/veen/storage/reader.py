@@ -446,7 +446,7 @@ class Reader:
         return self.checkpoint(label, best) if best else None
 
     def checkpoints(self, label: Label, start: int, end: int, most: int | None = None) -> list[Checkpoint]:
-        """Return the checkpoints of entries ``start`` to ``end``, in order; only the first ``most``, if given."""
+        """Return the checkpoints of entries ``start`` to ``end``, in order: the first ``most`` of them."""
         found = {seq for tail in self._tails() for seq in tail.checkpoints.get(label, {})}
         with self._index.view() as view:
             ref = view.ref(label)

@@ -1,0 +1,111 @@
+"""Orders of the operator: whom to trust, and a new key. To the running hub, or to the directory of one."""
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from time import time
+from typing import Annotated, Any, Final
+
+import typer
+
+from veen.cli.asking import USAGE, CommandError, HubClient, directory_of
+from veen.cli.hub.extra import needing_hub
+from veen.cli.hub.issuers import issuer_of
+from veen.cli.hub.starting import DEFAULT_DATA_DIR, DataDir
+from veen.cli.printing import reporting, show
+from veen.storage import RealFilesystem
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")]
+_DAY_SEC: Final = 86_400
+
+trust_app = typer.Typer(help="Issuers whose capability tokens count.", no_args_is_help=True)
+
+
+def _change(data_dir: str, running: Callable[[HubClient], Any], stopped: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - what the two return
+    place = _place(data_dir)
+    client = HubClient.operator(place)
+    if client is not None:
+        return running(client)
+    fs = RealFilesystem(place)
+    try:
+        owner = f"veen (process {os.getpid()} on {socket.gethostname()})"
+        return stopped(
+            needing_hub("veen.hub.offline").Offline(
+                fs, clock=lambda: int(time()), random=os.urandom, owner=owner
+            )
+        )
+    finally:
+        fs.close()
+
+
+def _place(data_dir: str) -> Path:
+    place = directory_of(data_dir).expanduser()
+    if not place.is_dir():
+        raise CommandError(f"there is no directory {place}; give the data directory of a hub", USAGE)
+    return place
+
+
+@trust_app.command("add")
+@reporting
+def add(
+    issuer: Annotated[str, typer.Argument(help="Public key of the issuer: 64 hex digits or a file.")],
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    note: Annotated[str | None, typer.Option(help="Why, for the record.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Let tokens of an issuer count; at once, and recorded in the control log."""
+    _record(issuer, data_dir, note, trusted=True, as_json=as_json)
+
+
+@trust_app.command("remove")
+@reporting
+def remove(
+    issuer: Annotated[str, typer.Argument(help="Public key of the issuer: 64 hex digits or a file.")],
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    note: Annotated[str | None, typer.Option(help="Why, for the record.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Let tokens of an issuer no longer count; an issuer of the configuration has to be removed there."""
+    _record(issuer, data_dir, note, trusted=False, as_json=as_json)
+
+
+def _record(issuer: str, data_dir: str, note: str | None, *, trusted: bool, as_json: bool) -> None:
+    key = issuer_of(issuer)
+    _change(
+        data_dir,
+        lambda hub: hub.order("/admin/trust", {"issuer_pk": key.hex(), "trusted": trusted, "note": note}),
+        lambda home: home.trust(key, trusted=trusted, note=note),
+    )
+    show({"ok": True, "issuer_pk": key.hex(), "trusted": trusted}, as_json)
+
+
+@trust_app.command("list")
+@reporting
+def list_trusted(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) -> None:
+    """List the issuers whose tokens count."""
+    found = _change(data_dir, lambda hub: hub.get("/admin/trust"), lambda home: home.trusted())
+    if as_json:
+        show(found, as_json)
+        return
+    if found["trust_all"]:
+        typer.echo("every issuer is trusted (trust_all_issuers)")
+    for item in found["issuers"]:
+        typer.echo(f"{item['issuer_pk']}  {item['from']}")
+
+
+@reporting
+def rotate_key(
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    overlap_sec: Annotated[
+        int, typer.Option(min=0, help="How long the old key stays valid, and both witness checkpoints.")
+    ] = _DAY_SEC,
+    as_json: Json = False,
+) -> None:
+    """Give the hub a new signing key; receipts signed with the old one stay valid for ever."""
+    done = _change(
+        data_dir,
+        lambda hub: hub.order("/admin/rotate_key", {"overlap_sec": overlap_sec}),
+        lambda home: home.rotate(overlap_sec),
+    )
+    show(done, as_json)

@@ -1,0 +1,27 @@
+"""Public keys as operators write them: 64 hex digits, or a file that holds them."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from veen.cli.asking import USAGE, CommandError
+from veen.core.types import VerifyKey
+
+_HEX32: Final = re.compile(r"[0-9a-fA-F]{64}")
+_KEY_BYTES: Final = 32
+
+
+def issuer_of(text: str) -> VerifyKey:
+    """Read a public key."""
+    if _HEX32.fullmatch(text):
+        return VerifyKey(bytes.fromhex(text))
+    try:
+        data = Path(text).read_bytes()
+    except OSError:
+        raise CommandError(f"{text} is neither a key of 64 hex digits nor a file", USAGE) from None
+    if len(data) == _KEY_BYTES:
+        return VerifyKey(data)
+    words = data.decode("ascii", "replace").strip()
+    if not _HEX32.fullmatch(words):
+        raise CommandError(f"{text} holds no public key of 64 hex digits", USAGE)
+    return VerifyKey(bytes.fromhex(words))

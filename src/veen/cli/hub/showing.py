@@ -1,0 +1,293 @@
+"""Commands that show what a hub says about itself."""
+
+import json
+import socket
+import ssl
+from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
+
+import typer
+
+from veen.cli.asking import (
+    DEFAULT_TIMEOUT_MS,
+    MALFORMED,
+    NETWORK,
+    REFUSED,
+    USAGE,
+    CommandError,
+    HubClient,
+    directory_of,
+)
+from veen.cli.hub.issuers import issuer_of
+from veen.cli.printing import reporting, show
+from veen.core import labels
+from veen.core.api import CheckpointRequest, CheckpointResponse
+from veen.core.checkpoint import Checkpoint
+from veen.core.errors import ProtocolError
+from veen.core.hashing import h
+from veen.core.types import Label, RoutingKey
+
+HubOption = Annotated[
+    str,
+    typer.Option("--hub", envvar="VEEN_HUB", help="URL or data directory of the hub.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")]
+Timeout = Annotated[int, typer.Option("--timeout-ms", help="Time for one answer of the hub.")]
+#: What people are shown of a status, in this order; scripts get all.
+_STATUS: Final = (
+    "role",
+    "profile_id",
+    "peaks_count",
+    "last_stream_seq",
+    "last_mmr_root",
+    "labels",
+    "uptime_sec",
+    "hub_id",
+    "hub_pk",
+    "epoch",
+    "hub_ts",
+    "require_cap",
+    "pow_difficulty",
+    "listen",
+    "data_dir",
+    "version",
+)
+_LATENCIES: Final = ("verify", "commit", "end_to_end")
+
+
+@reporting
+def status(
+    hub: HubOption,
+    label: Annotated[str, typer.Option(help="Of one label: 64 hex digits.")] = "",
+    timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
+    as_json: Json = False,
+) -> None:
+    """Show role, profile, head of the log, uptime and settings."""
+    client = HubClient.of(hub, timeout_ms)
+    found = client.get(f"/tooling/status?label={label}" if label else "/tooling/status")
+    if not hub.startswith("http"):
+        found["data_dir"] = str(directory_of(hub).absolute())
+    if as_json:
+        show(found, as_json)
+        return
+    show({name: found[name] for name in _STATUS if name in found}, as_json)
+
+
+@reporting
+def key(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+    """Show the hub's public key and profile: what clients pin."""
+    found = HubClient.of(hub, timeout_ms).get("/tooling/identity")
+    both = bytes.fromhex(found["hub_pk"]) + bytes.fromhex(found["profile_id"])
+    show(
+        {
+            "hub_pk": found["hub_pk"],
+            "profile_id": found["profile_id"],
+            "fingerprint": h(both).hex(),
+            "hub_id": found["hub_id"],
+        },
+        as_json,
+    )
+
+
+@reporting
+def hub_id(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+    """Print the hub's id, 64 hex digits."""
+    found = HubClient.of(hub, timeout_ms).get("/tooling/identity")["hub_id"]
+    typer.echo(json.dumps({"hub_id": found}) if as_json else found)
+
+
+@reporting
+def health(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+    """Show whether the hub is well, as JSON; exits 4 if it is not."""
+    del as_json  # it always is
+    found = HubClient.of(hub, timeout_ms).get("/healthz")
+    names = ("ok", "profile_id", "peaks_count", "last_stream_seq", "last_mmr_root")
+    typer.echo(json.dumps({name: found.get(name) for name in names}))
+    if not found.get("ok"):
+        raise typer.Exit(REFUSED)
+
+
+@reporting
+def metrics(
+    hub: HubOption,
+    raw: Annotated[bool, typer.Option("--raw", help="The text as Prometheus reads it.")] = False,
+    timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
+    as_json: Json = False,
+) -> None:
+    """Show counts of messages and how long they took."""
+    text = HubClient.of(hub, timeout_ms).text("/metrics")
+    if raw and not as_json:
+        typer.echo(text, nl=False)
+        return
+    values = _samples(text)
+    found: dict[str, Any] = {
+        "submit_ok_total": int(values.get("veen_submit_ok_total", 0)),
+        "submit_err_total": {
+            name.partition('code="')[2].rstrip('"}'): int(value)
+            for name, value in values.items()
+            if name.startswith("veen_submit_err_total{")
+        },
+    }
+    for name in _LATENCIES:
+        count = values.get(f"veen_{name}_latency_ms_count", 0)
+        total = values.get(f"veen_{name}_latency_ms_sum", 0)
+        found[f"{name}_latency_ms"] = round(total / count, 3) if count else None
+    show(found, as_json)
+
+
+def _samples(text: str) -> dict[str, float]:
+    found = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            name, _, value = line.rpartition(" ")
+            found[name] = float(value)
+    return found
+
+
+@reporting
+def profile(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+    """Show the protocol version, profile and optional features."""
+    try:
+        found = HubClient.of(hub, timeout_ms).get("/tooling/profile")
+    except CommandError as error:
+        if error.code == "E.NOT_FOUND":
+            raise CommandError(
+                "E.PROFILE: the hub does not describe its features", REFUSED, "E.PROFILE"
+            ) from None
+        raise
+    show(found, as_json)
+
+
+@reporting
+def kex_policy(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+    """Show the bounds on client keys, tokens and the rotation of the hub's key."""
+    show(HubClient.of(hub, timeout_ms).get("/tooling/kex_policy"), as_json)
+
+
+@reporting
+def admission(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+    """Show the stages of admission, their queues, and how much is refused a minute."""
+    found = HubClient.of(hub, timeout_ms).get("/tooling/admission")
+    if as_json:
+        show(found, as_json)
+        return
+    for stage in found["stages"]:
+        typer.echo(
+            f"{stage['name']}: {stage['responsibilities']} "
+            f"(queue {stage['queue_depth']} of {stage['max_queue_depth']})"
+        )
+    show({"refused a minute": found["recent_err_rates"]}, as_json)
+
+
+@reporting
+def admission_log(
+    hub: HubOption,
+    limit: Annotated[int, typer.Option(help="How many of the newest.")] = 100,
+    codes: Annotated[str, typer.Option(help="Only these codes, separated by commas.")] = "",
+    timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
+    as_json: Json = False,
+) -> None:
+    """Show the newest messages that were refused, and why."""
+    found = HubClient.of(hub, timeout_ms).get(f"/tooling/admission_log?limit={limit}&codes={codes}")
+    if as_json:
+        show(found, as_json)
+        return
+    for item in found["failures"]:
+        typer.echo("  ".join(str(item[name]) for name in item))
+
+
+@reporting
+def role(
+    hub: HubOption,
+    realm: Annotated[str, typer.Option(help="Realm of the stream.")] = "",
+    stream: Annotated[str, typer.Option(help="Show who is the primary of a stream.")] = "",
+    timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
+    as_json: Json = False,
+) -> None:
+    """Show the hub's part in a federation."""
+    found = HubClient.of(hub, timeout_ms).get("/tooling/status")
+    if realm or stream:
+        raise CommandError(
+            "E.PROFILE: the hub has no records of authority over streams (AUTH1 is off)", REFUSED, "E.PROFILE"
+        )
+    show({"hub_id": found["hub_id"], "role": found["role"]}, as_json)
+
+
+@reporting
+def checkpoint(
+    hub: HubOption,
+    stream: Annotated[
+        str, typer.Option(help="Name or id of a stream: of its label in the current epoch.")
+    ] = "",
+    label: Annotated[str, typer.Option(help="A label: 64 hex digits.")] = "",
+    timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
+    as_json: Json = False,
+) -> None:
+    """Make a checkpoint of a label up to its newest entry; by default of the label used last."""
+    client = HubClient.of(hub, timeout_ms)
+    found = client.get("/tooling/status")
+    if stream:
+        routing = RoutingKey(bytes.fromhex(found["routing_key"]))
+        label = labels.label(routing, labels.stream_id(stream), found["epoch"]).hex()
+    if label:
+        found = client.get(f"/tooling/status?label={label}")
+    if not found["last_stream_seq"]:
+        raise CommandError("E.NOT_FOUND: there is no entry to make a checkpoint of", REFUSED, "E.NOT_FOUND")
+    asked = CheckpointRequest(label=Label(bytes.fromhex(found["label"])), upto_seq=found["last_stream_seq"])
+    made = client.post("/v1/checkpoint", asked, CheckpointResponse).checkpoint
+    values = made.to_json()
+    assert isinstance(values, dict)
+    show({**values, "checkpoint": made.encode().hex()}, as_json)
+
+
+@reporting
+def verify_rotation(
+    checkpoint_file: Annotated[Path, typer.Option("--checkpoint", help="A checkpoint of the overlap.")],
+    old_key: Annotated[str, typer.Option(help="The old hub key: 64 hex digits or a file.")],
+    new_key: Annotated[str, typer.Option(help="The new hub key: 64 hex digits or a file.")],
+    as_json: Json = False,
+) -> None:
+    """Check that both the old and the new key of a hub have witnessed a checkpoint; no hub is needed."""
+    try:
+        found = Checkpoint.decode(checkpoint_file.read_bytes())
+    except OSError as error:
+        raise CommandError(f"{checkpoint_file} can not be read: {error.strerror}", USAGE) from None
+    except ProtocolError as error:
+        raise CommandError(f"{checkpoint_file} is not a checkpoint: {error}", MALFORMED) from None
+    wanted = {"old_key": issuer_of(old_key), "new_key": issuer_of(new_key)}
+    signed = found.verify_witnesses(wanted.values())
+    result = {name: value in signed for name, value in wanted.items()}
+    show({"ok": all(result.values()), **result}, as_json)
+    if not all(result.values()):
+        raise typer.Exit(REFUSED)
+
+
+@reporting
+def tls_info(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+    """Show TLS version and cipher suite of a hub, and whether they are as they should be."""
+    url = HubClient.of(hub, timeout_ms).url
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.hostname:
+        raise CommandError(f"{url} does not use TLS", USAGE)
+    context = ssl.create_default_context()
+    context.check_hostname = False  # the suite is asked for, not the identity; that is for those who send
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        plain = socket.create_connection((parts.hostname, parts.port or 443), timeout=timeout_ms / 1000)
+        with plain, context.wrap_socket(plain, server_hostname=parts.hostname) as secure:
+            version, suite, compression = secure.version(), secure.cipher(), secure.compression()
+    except OSError as error:
+        raise CommandError(f"{url} can not be reached: {error}", NETWORK) from None
+    name = suite[0] if suite else ""
+    aead = any(part in name for part in ("GCM", "CHACHA20", "CCM"))
+    show(
+        {
+            "version": version,
+            "cipher": name,
+            "aead": aead,
+            "compression": compression,
+            "ok": aead and not compression,
+        },
+        as_json,
+    )
