@@ -38,7 +38,7 @@ ADMISSION = """
     12  auth        E.AUTH    AUTH_REF          403
     12a auth        E.AUTH    NOT_PRIMARY       403
     12b auth        E.AUTH    REVOKED           403
-    12c auth        E.AUTH    CLIENT_LIFETIME   403
+    12c auth        E.CAP     CLIENT_LIFETIME   403
     13  auth        E.TIME    CAP_TTL           400
     14  auth        E.RATE    CAP_RATE          429
     15  commit      E.SEQ     PREV_ACK          409
