@@ -15,6 +15,8 @@ from typing import Final
 
 import uvloop
 
+from veen.core import layout
+from veen.core.limits import Limits
 from veen.hub.binding import write_binding
 from veen.hub.config import ConfigError, Settings
 from veen.hub.endpoints import Endpoints
@@ -25,7 +27,8 @@ from veen.hub.hub import Hub
 from veen.hub.logs import Log
 from veen.hub.timed import TimedFilesystem
 from veen.hub.tls import server_context
-from veen.storage import StorageError
+from veen.storage import StorageError, open_store
+from veen.storage.directory import take_lock
 
 PID: Final = "hub.pid"
 #: Where a running hub is, for programs that are given its data directory.
@@ -83,26 +86,42 @@ def _bind_one(address: str) -> socket.socket:
     return sock
 
 
-def prepare(fs: TimedFilesystem, settings: Settings, random: Callable[[int], bytes]) -> tuple[Home, bool]:
-    """Open the hub in a directory, or make it; tell whether it was made."""
+def prepare(
+    fs: TimedFilesystem, settings: Settings, random: Callable[[int], bytes], owner: str
+) -> tuple[Home, bool]:
+    """Open the hub in a directory, or make it; tell whether it was made. One that is in use is left alone."""
     if not has_home(fs):
-        chosen = HubSettings(
-            epoch_sec=settings.epoch_sec,
-            pad_blocks=tuple(settings.pad_blocks),
-            require_cap=settings.resolved_require_cap,
-        )
-        home = create_home(fs, chosen, settings.registry(), random, routing=settings.routing)
-        _require_profile(home, settings)
-        return home, True
+        _require_profile(_chosen(settings), settings)  # before anything is made
+        fs.make_dir("")
+        fs.make_dir(layout.STATE_DIR)
+    held = take_lock(fs, owner)
+    try:
+        if has_home(fs):
+            return _open_kept(fs, settings), False
+        chosen = _chosen(settings)
+        return create_home(fs, chosen, settings.registry(), random, routing=settings.routing), True
+    finally:
+        held.release()
+
+
+def _chosen(settings: Settings) -> HubSettings:
+    return HubSettings(
+        epoch_sec=settings.epoch_sec,
+        pad_blocks=tuple(settings.pad_blocks),
+        require_cap=settings.resolved_require_cap,
+    )
+
+
+def _open_kept(fs: TimedFilesystem, settings: Settings) -> Home:
     home = open_home(fs)
-    _require_kept(home, settings)
-    _require_profile(home, settings)
+    _require_kept(home, open_store(fs).registries[-1].limits, settings)
+    _require_profile(home.settings, settings)
     if settings.require_cap != "auto" and settings.resolved_require_cap != home.settings.require_cap:
         home = write_settings(fs, home, require_cap=settings.resolved_require_cap)
-    return home, False
+    return home
 
 
-def _require_kept(home: Home, settings: Settings) -> None:
+def _require_kept(home: Home, limits: Limits, settings: Settings) -> None:
     """Refuse to start with other values than those that the directory was made with."""
     kept = home.settings
     wrong = []
@@ -112,12 +131,17 @@ def _require_kept(home: Home, settings: Settings) -> None:
         wrong.append(f"pad_blocks is {list(kept.pad_blocks)} here, not {settings.pad_blocks}")
     if settings.routing is not None and settings.routing != home.identity.routing_key:
         wrong.append("routing_key is another one here")
+    wrong += [
+        f"limits.{name} is {getattr(limits, name)} here, not {value}"
+        for name, value in settings.limits.items()
+        if value != getattr(limits, name)
+    ]
     if wrong:
         raise ConfigError("the data directory was made with other settings, which stay: " + "; ".join(wrong))
 
 
-def _require_profile(home: Home, settings: Settings) -> None:
-    served = [profile.profile_id.hex() for profile in home.settings.profiles]
+def _require_profile(kept: HubSettings, settings: Settings) -> None:
+    served = [profile.profile_id.hex() for profile in kept.profiles]
     if settings.profile_id is not None and settings.profile_id not in served:
         raise ConfigError(f"profile_id {settings.profile_id} is not served here, but {', '.join(served)}")
 
@@ -134,31 +158,41 @@ class Server:
         self._on_ready = on_ready
         self._connections: set[Connection] = set()
         self._stop: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._failed = False
+        self._owner = f"the hub (process {os.getpid()} on {socket.gethostname()})"
+        #: What is served, once it is.
+        self.endpoints: Endpoints | None = None
 
-    def run(self) -> int:
-        """Serve; return the exit code of the process."""
+    def run(self, *, signals: bool = True) -> int:
+        """Serve; return the exit code of the process. Signals can be taken by the main thread only."""
         tls = None
         if self._settings.tls_cert is not None and self._settings.tls_key is not None:
             tls = server_context(self._settings.tls_cert, self._settings.tls_key)
         sockets = bind(self._settings.listen)
         try:
-            return uvloop.run(self._serve(sockets, tls))
+            return uvloop.run(self._serve(sockets, tls, signals=signals))
         finally:
             for sock in sockets:
                 sock.close()
 
-    async def _serve(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> int:
-        loop = asyncio.get_running_loop()
+    def stop(self) -> None:
+        """Tell a hub that serves to end; from any thread."""
+        assert self._loop is not None
+        assert self._stop is not None
+        self._loop.call_soon_threadsafe(self._stop.set)
+
+    async def _serve(self, sockets: list[socket.socket], tls: ssl.SSLContext | None, *, signals: bool) -> int:
+        self._loop = loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         fs = TimedFilesystem(self._data_dir)
         try:
-            home, first = prepare(fs, self._settings, os.urandom)
+            home, first = prepare(fs, self._settings, os.urandom, self._owner)
             hub = self._open(fs, home)
         except StorageError as error:
             raise StartError(str(error)) from error
         hub.on_fatal = self._fatal
-        endpoints = Endpoints(hub)
+        self.endpoints = endpoints = Endpoints(hub)
         bounds = Bounds(
             max_header_bytes=self._settings.max_header_bytes,
             header_sec=self._settings.header_timeout_sec,
@@ -179,7 +213,7 @@ class Server:
         servers.append(await loop.create_unix_server(lambda: connect(local=True), sock=admin.sock))
         urls = tuple(_url(sock, secure=tls is not None) for sock in sockets)
         self._announce(urls)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
             loop.add_signal_handler(number, self._signalled)
         hub.metrics.gauges["veen_connections"] = ("open connections", lambda: len(self._connections))
         sweeper = loop.create_task(self._sweep(hub))
@@ -191,8 +225,7 @@ class Server:
             for server in servers:
                 server.close()
             sweeper.cancel()
-            await self._finish(hub)
-            admin.close()
+            await self._finish(hub, admin)
             fs.close()
         return 1 if self._failed else 0
 
@@ -206,7 +239,7 @@ class Server:
             self._settings,
             clock=lambda: int(time()),
             random=os.urandom,
-            owner=f"the hub (process {os.getpid()} on {socket.gethostname()})",
+            owner=self._owner,
             log=self._log,
             workers=workers,
         )
@@ -239,7 +272,7 @@ class Server:
                 connection.expire()
             hub.check()
 
-    async def _finish(self, hub: Hub) -> None:
+    async def _finish(self, hub: Hub, admin: "_AdminSocket") -> None:
         """Answer what was asked, then make everything clean."""
         hub.stopping = True
         hub.waiting.stop()
@@ -251,6 +284,7 @@ class Server:
             await asyncio.sleep(_DRAIN_STEP_SEC)
         for connection in list(self._connections):
             connection.abort()
+        admin.close()  # before the directory is let go of: the next hub has a socket of the same name
         try:
             await hub.stop(abandon=self._failed)
             if not self._failed:
@@ -258,10 +292,18 @@ class Server:
         except StorageError as error:
             self._failed = True
             self._log.event("error", "unclean", error=str(error))
-        with contextlib.suppress(OSError):
-            (self._data_dir / PID).unlink()
-            (self._data_dir / RUNNING).unlink()
+        self._withdraw()
         self._log.event("info", "stopped", clean=not self._failed)
+
+    def _withdraw(self) -> None:
+        """Remove what says that we run, unless the next hub has said so of itself meanwhile."""
+        mine = str(os.getpid())
+        with contextlib.suppress(OSError, ValueError):
+            if str(json.loads((self._data_dir / RUNNING).read_text(encoding="ascii"))["pid"]) == mine:
+                (self._data_dir / RUNNING).unlink()
+        with contextlib.suppress(OSError):
+            if (self._data_dir / PID).read_text(encoding="ascii").strip() == mine:
+                (self._data_dir / PID).unlink()
 
     def _announce(self, urls: tuple[str, ...]) -> None:
         running = json.dumps({"pid": os.getpid(), "urls": urls})

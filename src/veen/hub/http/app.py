@@ -40,7 +40,7 @@ class App:
     """Finds the handler of a request, and turns what it raises into an answer."""
 
     def __init__(self, routes: Routes, on_bug: Callable[[Exception], None]) -> None:
-        self._routes = routes
+        self.routes = routes
         self._on_bug = on_bug
 
     def max_body(self, method: str, target: str, content_type: str) -> int:
@@ -98,11 +98,11 @@ class App:
         return None if methods is None else methods.get(request.method)
 
     def _find(self, path: str) -> tuple[Mapping[str, Route] | None, str]:
-        found = self._routes.get(path)
+        found = self.routes.get(path)
         if found is not None and not path.endswith("/"):
             return found, ""
         before, _, last = path.rpartition("/")
-        return (self._routes.get(before + "/"), last) if last else (None, "")
+        return (self.routes.get(before + "/"), last) if last else (None, "")
 
     def _dispatch(self, request: Request) -> Response | None:
         methods, last = self._find(request.path)
