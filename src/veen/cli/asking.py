@@ -1,10 +1,12 @@
 """Asking a hub over HTTP, for commands: by its URL, or by the data directory that it runs in."""
 
+import contextlib
 import http.client
 import json
 import os
 import socket
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -52,6 +54,10 @@ class HubClient:
         """Find a hub by URL or data directory."""
         timeout = timeout_ms / 1000
         if hub.startswith(("http://", "https://")):
+            try:
+                urlsplit(hub).port  # noqa: B018 - read for the check
+            except ValueError as error:
+                raise CommandError(f"{hub} is not a URL: {error}", USAGE) from None
             return cls(hub.rstrip("/"), timeout)
         if "://" in hub and not hub.startswith("file://"):
             raise CommandError(f"{hub} is neither an http(s) URL nor a data directory", USAGE)
@@ -74,7 +80,10 @@ class HubClient:
 
     def text(self, path: str) -> str:
         """Return a text."""
-        return self.raw("GET", path).decode()
+        try:
+            return self.raw("GET", path).decode()
+        except UnicodeDecodeError:
+            raise self.malformed() from None
 
     def order(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Send an operator's order in JSON."""
@@ -123,11 +132,23 @@ class HubClient:
     def _json(self, data: bytes) -> dict[str, Any]:
         try:
             value = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
-            raise CommandError(f"{self.url} answered something else than a hub does", MALFORMED)
+            raise self.malformed()
         return value
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Take an answer apart: what is missing or of another type is the fault of whoever sent it."""
+        try:
+            yield
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise self.malformed() from None
+
+    def malformed(self) -> CommandError:
+        """Return the error for an answer that no hub gives."""
+        return CommandError(f"{self.url} answered something else than a hub does", MALFORMED)
 
     def _connect(self) -> http.client.HTTPConnection:
         if self.admin is not None:
@@ -173,7 +194,7 @@ def _running_url(data_dir: Path) -> str:
         )
     try:
         urls = json.loads((data_dir / RUNNING).read_text(encoding="ascii"))["urls"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         raise CommandError(
             f"no hub runs in {data_dir}; start it with: veen hub start --data-dir {data_dir}", NETWORK
         ) from None

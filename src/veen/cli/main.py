@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 import veen
+from veen.cli.asking import USAGE
 from veen.cli.demo import Demo, Step
 from veen.cli.fsck import fsck
 from veen.cli.hub import app as hub_app
@@ -88,7 +89,14 @@ app.command("repair")(repair_command)
 
 def main() -> None:
     """Run the program."""
-    app(prog_name="veen")
+    _run(sys.argv[1:])
+
+
+def _run(arguments: list[str]) -> None:
+    """Run a command. A mistake in its arguments exits 1: 2 is for a hub that can not be reached (CLI-010)."""
+    usage = typer.BadParameter.__base__  # of click, which typer may have a copy of
+    setattr(usage, "exit_code", USAGE)  # noqa: B010 - no name is public
+    app(arguments, prog_name="veen")
 
 
 def hub_main() -> None:
@@ -98,7 +106,7 @@ def hub_main() -> None:
         given = ["start", *given]
     if given[0] == "run":
         given[0] = "start"
-    app(["hub", *given], prog_name="veen")
+    _run(["hub", *given])
 
 
 if __name__ == "__main__":

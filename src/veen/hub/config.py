@@ -169,9 +169,12 @@ class Settings(BaseModel):
 
     def registry(self) -> Limits:
         """Return the limits: the defaults for the profile, with those that were set."""
-        unknown = set(self.limits) - set(Limits.__dataclass_fields__)
+        known = list(Limits.__dataclass_fields__)
+        unknown = set(self.limits) - set(known)
         if unknown:
-            raise TypeError(f"there is no limit {min(unknown)!r}")
+            raise TypeError(
+                "; ".join(f"there is no limit {name}{_near(name, known)}" for name in sorted(unknown))
+            )
         default = default_limits(self.epoch_sec)
         return Limits(
             **{name: self.limits.get(name, getattr(default, name)) for name in Limits.__dataclass_fields__}
@@ -229,14 +232,18 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     return {field: environment[name] for name, field in names.items() if environment.get(name)}
 
 
+def _near(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def _all_mistakes(error: ValidationError, path: Path | None) -> str:
     lines = []
     for item in error.errors():
         name = ".".join(str(part) for part in item["loc"])
         text = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(name, Settings.model_fields, n=1)
-            text = "there is no such setting" + (f"; did you mean {near[0]}?" if near else "")
+            text = "there is no such setting" + _near(name, list(Settings.model_fields))
         lines.append(f"  {name}: {text}" if name else f"  {text}")
     source = f" (file {path})" if path else ""
     return "\n".join([f"the configuration has {len(lines)} mistake{'s' * (len(lines) > 1)}{source}:", *lines])

@@ -66,7 +66,7 @@ def status(hub: Hub, label: Label | None) -> dict[str, Described]:
         "pow_difficulty": hub.settings.pow_difficulty,
         "limits": limits,
         "labels": hub.reader.label_count(),
-        "listen": list(hub.settings.listen),
+        "listen": list(hub.urls),
         "full": hub.is_full,
     }
 

@@ -124,6 +124,14 @@ def _read_identity(fs: Filesystem) -> HubIdentity | None:
     try:
         identity.verify_signature(identity.hub_keys[0].hub_pk, sig)
     except ProtocolError as error:
+        if pending is not None:
+            raise DamagedError(
+                files.PENDING,
+                0,
+                f"a change of keys was cut short, and its signature is wrong: {error}",
+                f"restore {files.IDENTITY}, {files.IDENTITY_SIG} and {files.SECRETS} from a backup and "
+                "remove this file",
+            ) from error
         raise DamagedError(files.IDENTITY_SIG, 0, str(error), "restore both files from a backup") from error
     if pending is not None:
         _publish(fs, identity, sig)

@@ -33,7 +33,16 @@ from veen.hub.sequencer import Sequencer, Work
 from veen.hub.submission import Submission
 from veen.hub.verifying import Verifying
 from veen.hub.waiting import Waiting
-from veen.storage import Attachments, BackgroundFlush, Filesystem, FullError, Reader, Record, Writer
+from veen.storage import (
+    Attachments,
+    BackgroundFlush,
+    Filesystem,
+    FullError,
+    Reader,
+    Record,
+    Writer,
+    open_store,
+)
 
 
 def read_authority(reader: Reader, settings: Settings) -> Authority:
@@ -94,7 +103,7 @@ class Hub:
         self._signer = CheckpointSigner(
             home.ring,
             epoch_sec=home.settings.epoch_sec,
-            max_skew_sec=settings.registry().max_epoch_skew_sec,
+            max_skew_sec=open_store(fs).registries[-1].limits.max_epoch_skew_sec,
             clock=clock,
         )
         self.writer = Writer.open(fs, sign_checkpoint=self._signer, random=random, owner=owner)
@@ -138,6 +147,8 @@ class Hub:
         #: The label that was committed last, as far as this process or the log knows (C-76).
         self.newest: Label | None = self.reader.newest_label()
         self.stopping = False
+        #: Where it is served, once it is.
+        self.urls: tuple[str, ...] = ()
         self._add_gauges()
         self.sequencer.start()
         self.verifying.start()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from veen.core import checkpoint, labels
 from veen.core.checkpoint import Checkpoint
@@ -12,6 +13,8 @@ from veen.core.types import Label, NodeHash, ReaderPublicKey, RoutingKey, Verify
 from veen.storage import StreamEpoch
 
 Clock = Callable[[], int]
+#: How long an old key may stay valid: a hundred years.
+MAX_OVERLAP_SEC: Final = 100 * 365 * 86_400
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from veen.hub.http.bodies import decode, describe, encode, parse_json
 from veen.hub.http.message import Request, Response
 from veen.hub.hub import Hub
 from veen.hub.job import Job
+from veen.hub.keyring import MAX_OVERLAP_SEC
+from veen.hub.offline import describe_keys
 from veen.storage import RealFilesystem, clone
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
@@ -50,6 +52,13 @@ class Operating:
             case _:
                 raise _bad("issuer_pk", "send issuer_pk and trusted")
         key, text = VerifyKey(bytes.fromhex(issuer)), note if isinstance(note, str) else None
+        if not trusted and key in self._hub.sequencer.authority.configured:
+            raise ProtocolError(
+                Detail.VALUE,
+                "the issuer is trusted by the configuration; remove it there (trust_issuers) and restart",
+                code=Code.CONFLICT,
+                field="issuer_pk",
+            )
         self._turn(request, lambda: self._hub.trust(key, trusted=trusted, note=text))
 
     def rotate(self, request: Request) -> None:
@@ -57,17 +66,14 @@ class Operating:
         body: JsonValue = parse_json(request.body)
         overlap = body.get("overlap_sec") if isinstance(body, dict) else None
         seconds = overlap if isinstance(overlap, int) else self._hub.settings.rotation_window_sec
-        if seconds < 0:
-            raise _bad("overlap_sec", "overlap_sec is not negative")
+        if not 0 <= seconds <= MAX_OVERLAP_SEC:
+            raise _bad("overlap_sec", f"overlap_sec is from 0 to {MAX_OVERLAP_SEC}")
         self._turn(request, lambda: self._hub.rotate(seconds))
 
     def _turn(self, request: Request, order: Callable[[], None]) -> None:
         def run() -> Response:
             order()
-            return describe(
-                request,
-                {"ok": True, "hub_pk": self._hub.home.ring.active(self._hub.sequencer.hub_ts()).public_key},
-            )
+            return describe(request, describe_keys(self._hub.home, self._hub.sequencer.hub_ts()))
 
         self._hub.turn(run, lambda job: self._later(request, job))
 

@@ -191,6 +191,10 @@ class Server:
             hub = self._open(fs, home)
         except StorageError as error:
             raise StartError(str(error)) from error
+        except OSError as error:
+            raise StartError(
+                f"{self._data_dir} can not be used: {error.strerror or error}; choose another --data-dir"
+            ) from error
         hub.on_fatal = self._fatal
         self.endpoints = endpoints = Endpoints(hub)
         bounds = Bounds(
@@ -213,6 +217,7 @@ class Server:
         servers.append(await loop.create_unix_server(lambda: connect(local=True), sock=admin.sock))
         urls = tuple(_url(sock, secure=tls is not None) for sock in sockets)
         self._announce(urls)
+        hub.urls = urls
         for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
             loop.add_signal_handler(number, self._signalled)
         hub.metrics.gauges["veen_connections"] = ("open connections", lambda: len(self._connections))

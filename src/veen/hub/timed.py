@@ -29,4 +29,7 @@ class TimedFilesystem(RealFilesystem):
 
     def open_append(self, path: str) -> AppendFile:
         """Open an existing file for appending."""
-        return _TimedAppend(super().open_append(path), self.on_sync)
+        return _TimedAppend(super().open_append(path), self._synced)
+
+    def _synced(self, seconds: float) -> None:
+        self.on_sync(seconds)  # asked each time: the journal is opened before anybody listens

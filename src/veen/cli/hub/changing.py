@@ -98,7 +98,12 @@ def list_trusted(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) ->
 def rotate_key(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     overlap_sec: Annotated[
-        int, typer.Option(min=0, help="How long the old key stays valid, and both witness checkpoints.")
+        int,
+        typer.Option(
+            min=0,
+            max=100 * 365 * _DAY_SEC,
+            help="How long the old key stays valid, and both witness checkpoints.",
+        ),
     ] = _DAY_SEC,
     as_json: Json = False,
 ) -> None:

@@ -1,5 +1,7 @@
 """The hub in this very process: ``veen hub start --foreground``."""
 
+import contextlib
+import gc
 import json
 import os
 import socket
@@ -35,6 +37,10 @@ def serve(place: Path, flags: dict[str, Any], config: Path | None, *, as_json: b
         _make(place)
         writer = LogWriter(to_stderr())
         log = Log(writer, settings.log_level, lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
+        # What is alive now stays: the collector need not look at it again. Messages make no cycles, so it may
+        # look less often than for a program that does (measured: a tenth of the time under load).
+        gc.freeze()
+        gc.set_threshold(50_000, 50, 100)
         try:
             code = Server(place, settings, log, ready).run()
         finally:
@@ -77,5 +83,6 @@ def _notify_service() -> None:
     """Tell systemd that the hub serves, if it asked to be told."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        # Nobody listens: the hub serves all the same.
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.sendto(b"READY=1", "\0" + address[1:] if address.startswith("@") else address)

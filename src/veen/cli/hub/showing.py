@@ -5,7 +5,7 @@ import socket
 import ssl
 from pathlib import Path
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import typer
 
@@ -33,7 +33,7 @@ HubOption = Annotated[
     typer.Option("--hub", envvar="VEEN_HUB", help="URL or data directory of the hub.", show_default=False),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")]
-Timeout = Annotated[int, typer.Option("--timeout-ms", help="Time for one answer of the hub.")]
+Timeout = Annotated[int, typer.Option("--timeout-ms", min=1, help="Time for one answer of the hub.")]
 #: What people are shown of a status, in this order; scripts get all.
 _STATUS: Final = (
     "role",
@@ -65,8 +65,8 @@ def status(
 ) -> None:
     """Show role, profile, head of the log, uptime and settings."""
     client = HubClient.of(hub, timeout_ms)
-    found = client.get(f"/tooling/status?label={label}" if label else "/tooling/status")
-    if not hub.startswith("http"):
+    found = client.get(f"/tooling/status?label={quote(label)}" if label else "/tooling/status")
+    if not hub.startswith(("http://", "https://")):
         found["data_dir"] = str(directory_of(hub).absolute())
     if as_json:
         show(found, as_json)
@@ -77,34 +77,40 @@ def status(
 @reporting
 def key(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
     """Show the hub's public key and profile: what clients pin."""
-    found = HubClient.of(hub, timeout_ms).get("/tooling/identity")
-    both = bytes.fromhex(found["hub_pk"]) + bytes.fromhex(found["profile_id"])
-    show(
-        {
+    client = HubClient.of(hub, timeout_ms)
+    found = client.get("/tooling/identity")
+    with client.reading():
+        both = bytes.fromhex(found["hub_pk"]) + bytes.fromhex(found["profile_id"])
+        values = {
             "hub_pk": found["hub_pk"],
             "profile_id": found["profile_id"],
             "fingerprint": h(both).hex(),
             "hub_id": found["hub_id"],
-        },
-        as_json,
-    )
+        }
+    show(values, as_json)
 
 
 @reporting
 def hub_id(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
     """Print the hub's id, 64 hex digits."""
-    found = HubClient.of(hub, timeout_ms).get("/tooling/identity")["hub_id"]
-    typer.echo(json.dumps({"hub_id": found}) if as_json else found)
+    client = HubClient.of(hub, timeout_ms)
+    found = client.get("/tooling/identity")
+    with client.reading():
+        made = bytes.fromhex(found["hub_id"]).hex()
+    typer.echo(json.dumps({"hub_id": made}) if as_json else made)
 
 
 @reporting
 def health(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
     """Show whether the hub is well, as JSON; exits 4 if it is not."""
     del as_json  # it always is
-    found = HubClient.of(hub, timeout_ms).get("/healthz")
+    client = HubClient.of(hub, timeout_ms)
+    found = client.get("/healthz")
+    if not isinstance(found.get("ok"), bool):
+        raise client.malformed()
     names = ("ok", "profile_id", "peaks_count", "last_stream_seq", "last_mmr_root")
     typer.echo(json.dumps({name: found.get(name) for name in names}))
-    if not found.get("ok"):
+    if not found["ok"]:
         raise typer.Exit(REFUSED)
 
 
@@ -116,11 +122,13 @@ def metrics(
     as_json: Json = False,
 ) -> None:
     """Show counts of messages and how long they took."""
-    text = HubClient.of(hub, timeout_ms).text("/metrics")
+    client = HubClient.of(hub, timeout_ms)
+    text = client.text("/metrics")
     if raw and not as_json:
         typer.echo(text, nl=False)
         return
-    values = _samples(text)
+    with client.reading():
+        values = _samples(text)
     found: dict[str, Any] = {
         "submit_ok_total": int(values.get("veen_submit_ok_total", 0)),
         "submit_err_total": {
@@ -168,16 +176,21 @@ def kex_policy(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json
 @reporting
 def admission(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
     """Show the stages of admission, their queues, and how much is refused a minute."""
-    found = HubClient.of(hub, timeout_ms).get("/tooling/admission")
+    client = HubClient.of(hub, timeout_ms)
+    found = client.get("/tooling/admission")
+    with client.reading():
+        lines = [
+            f"{stage['name']}: {stage['responsibilities']} "
+            f"(queue {stage['queue_depth']} of {stage['max_queue_depth']})"
+            for stage in found["stages"]
+        ]
+        rates = found["recent_err_rates"]
     if as_json:
         show(found, as_json)
         return
-    for stage in found["stages"]:
-        typer.echo(
-            f"{stage['name']}: {stage['responsibilities']} "
-            f"(queue {stage['queue_depth']} of {stage['max_queue_depth']})"
-        )
-    show({"refused a minute": found["recent_err_rates"]}, as_json)
+    for line in lines:
+        typer.echo(line)
+    show({"refused a minute": rates}, as_json)
 
 
 @reporting
@@ -189,12 +202,15 @@ def admission_log(
     as_json: Json = False,
 ) -> None:
     """Show the newest messages that were refused, and why."""
-    found = HubClient.of(hub, timeout_ms).get(f"/tooling/admission_log?limit={limit}&codes={codes}")
+    client = HubClient.of(hub, timeout_ms)
+    found = client.get(f"/tooling/admission_log?limit={limit}&codes={quote(codes)}")
+    with client.reading():
+        lines = ["  ".join(str(value) for value in item.values()) for item in found["failures"]]
     if as_json:
         show(found, as_json)
         return
-    for item in found["failures"]:
-        typer.echo("  ".join(str(item[name]) for name in item))
+    for line in lines:
+        typer.echo(line)
 
 
 @reporting
@@ -206,12 +222,15 @@ def role(
     as_json: Json = False,
 ) -> None:
     """Show the hub's part in a federation."""
-    found = HubClient.of(hub, timeout_ms).get("/tooling/status")
+    client = HubClient.of(hub, timeout_ms)
+    found = client.get("/tooling/status")
     if realm or stream:
         raise CommandError(
             "E.PROFILE: the hub has no records of authority over streams (AUTH1 is off)", REFUSED, "E.PROFILE"
         )
-    show({"hub_id": found["hub_id"], "role": found["role"]}, as_json)
+    with client.reading():
+        values = {name: found[name] for name in ("hub_id", "role")}
+    show(values, as_json)
 
 
 @reporting
@@ -228,13 +247,18 @@ def checkpoint(
     client = HubClient.of(hub, timeout_ms)
     found = client.get("/tooling/status")
     if stream:
-        routing = RoutingKey(bytes.fromhex(found["routing_key"]))
-        label = labels.label(routing, labels.stream_id(stream), found["epoch"]).hex()
+        with client.reading():
+            routing = RoutingKey(bytes.fromhex(found["routing_key"]))
+            label = labels.label(routing, labels.stream_id(stream), found["epoch"]).hex()
     if label:
-        found = client.get(f"/tooling/status?label={label}")
-    if not found["last_stream_seq"]:
-        raise CommandError("E.NOT_FOUND: there is no entry to make a checkpoint of", REFUSED, "E.NOT_FOUND")
-    asked = CheckpointRequest(label=Label(bytes.fromhex(found["label"])), upto_seq=found["last_stream_seq"])
+        found = client.get(f"/tooling/status?label={quote(label)}")
+    with client.reading():
+        last = int(found["last_stream_seq"])
+        if not last:
+            raise CommandError(
+                "E.NOT_FOUND: there is no entry to make a checkpoint of", REFUSED, "E.NOT_FOUND"
+            )
+        asked = CheckpointRequest(label=Label(bytes.fromhex(found["label"])), upto_seq=last)
     made = client.post("/v1/checkpoint", asked, CheckpointResponse).checkpoint
     values = made.to_json()
     assert isinstance(values, dict)

@@ -30,6 +30,10 @@ def stop(
     if not place.is_dir():
         raise CommandError(f"there is no directory {place}", USAGE)
     pid = _pid(place)
+    if pid is None and _is_locked(place):
+        raise CommandError(
+            f"{place} is in use by {_holder(place)}, which has not said that it serves; try again", NETWORK
+        )
     if pid is None or not _is_locked(place):
         for name in (_PID, RUNNING):
             with contextlib.suppress(FileNotFoundError):
@@ -60,8 +64,12 @@ def _end(process: int, pid: int, timeout_sec: int) -> None:
 def _pid(place: Path) -> int | None:
     try:
         return int(json.loads((place / RUNNING).read_text(encoding="ascii"))["pid"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _holder(place: Path) -> str:
+    return (place / layout.LOCK).read_text(encoding="utf-8", errors="replace").strip() or "another process"
 
 
 def _is_locked(place: Path) -> bool:
@@ -70,6 +78,8 @@ def _is_locked(place: Path) -> bool:
         fd = os.open(place / layout.LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
+    except PermissionError:
+        raise CommandError(f"{place} belongs to another user; run as the hub's user", USAGE) from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
