@@ -19,7 +19,15 @@ from veen.hub.submission import unavailable
 
 #: Headers that some handler looks at; the rest are counted and forgotten.
 _USED: Final = frozenset(
-    {b"accept", b"content-length", b"content-type", b"expect", b"transfer-encoding", b"veen-pow"}
+    {
+        b"accept",
+        b"connection",
+        b"content-length",
+        b"content-type",
+        b"expect",
+        b"transfer-encoding",
+        b"veen-pow",
+    }
 )
 _MAX_HEADERS: Final = 100
 #: Requests of one connection that may wait for the one before: pipelining, within reason.
@@ -93,6 +101,7 @@ class Connection(asyncio.Protocol):
         self._closing = False
         self._paused = False
         self._draining = False
+        self._going_on = False
         self.deadline = float("inf")
         self._begin()
 
@@ -104,6 +113,9 @@ class Connection(asyncio.Protocol):
         self._size = 0
         self._most = 0
         self._reading = False
+        self._unparsed = 0
+        #: Whether the parser gathers a header, or a trailer, that it has not shown yet.
+        self._gathering = self._newly = False
 
     # --- the transport --------------------------------------------------------------------------------------
 
@@ -127,17 +139,37 @@ class Connection(asyncio.Protocol):
             return
         if not self._reading:
             self._reading = True
-            self.deadline = self._clock() + self._bounds.header_sec
+            self._allow(self._bounds.header_sec)
+        self._newly = False
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._refuse(_bad_request("this hub speaks HTTP/1.1 only"))
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             cause = error.__context__
             if isinstance(cause, Refusal):
                 self._refuse(cause.response)
             else:
                 self._refuse(_bad_request("this is not HTTP/1.1"))
+        else:
+            self._bound_header(len(data))
+
+    def _bound_header(self, size: int) -> None:
+        """Refuse a header without end: the parser shows none before it is whole, and keeps it meanwhile."""
+        if self._gathering and not self._newly:
+            self._unparsed += size
+            if self._unparsed > self._bounds.max_header_bytes:
+                self._refuse(_bad_request(f"headers of more than {self._bounds.max_header_bytes} bytes"))
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Go on in HTTP/1.1, as a server may. The parser would not: it gets the request without the wish."""
+        if self._method == "CONNECT":
+            self._refuse(_bad_request("this hub is no proxy"))
+            return
+        lines = [f"{self._method} {self._target.decode('latin-1')} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in self._headers.items()]
+        self._parser = httptools.HttpRequestParser(self)
+        self.data_received(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + rest)
 
     def eof_received(self) -> bool:
         """Answer what was asked, then close; a request cut in the middle is nobody's."""
@@ -149,19 +181,24 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client does not take its answers: it has some time to."""
         self._draining = True
-        self.deadline = self._clock() + self._bounds.idle_sec
+        self._rest()
 
     def resume_writing(self) -> None:
         """It has taken them."""
         self._draining = False
         self._rest()
+        self._go_on()
 
     # --- the parser -----------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         """A request begins."""
         self._begin()
-        self._reading = True
+        self._reading = self._gathering = self._newly = True
+
+    def on_chunk_header(self) -> None:
+        """A chunk begins; behind the last one there may be trailers."""
+        self._gathering = self._newly = True
 
     def on_url(self, url: bytes) -> None:
         """Take a piece of the request line."""
@@ -185,19 +222,24 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """Decide how much body there may be, before any of it is read."""
+        self._gathering = False
+        self._unparsed = 0
         self._method = self._parser.get_method().decode("latin-1")
+        if self._parser.should_upgrade():
+            return
         target = self._target.decode("latin-1")
         self._most = self._app.max_body(self._method, target, self._headers.get("content-type", ""))
         announced = self._headers.get("content-length", "0")
         size = int(announced) if announced.isdecimal() else 0
         if size > self._most:
             raise Refusal(self._app.oversize(self._request(b""), size, self._most))
-        self.deadline = self._clock() + self._bounds.body_sec * (1 + size // _MEGABYTE)
+        self._allow(self._bounds.body_sec * (1 + size // _MEGABYTE))
         if self._headers.get("expect", "").lower() == "100-continue" and self._transport is not None:
             self._transport.write(_CONTINUE)
 
     def on_body(self, data: bytes) -> None:
         """Take a piece of the body."""
+        self._gathering = False
         self._size += len(data)
         if self._size > self._most:
             raise Refusal(self._app.oversize(self._request(b""), self._size, self._most))
@@ -205,12 +247,14 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Hand the request on, or let it wait for the one before."""
+        if self._parser.should_upgrade():
+            return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         keep = self._parser.should_keep_alive()
         request = self._request(body)
-        self._reading = False
+        self._reading = self._gathering = False
         self._body = []
-        if self._busy:
+        if self._busy or self._draining or self._waiting:
             self._waiting.append((request, keep))
             if len(self._waiting) >= _MAX_WAITING and not self._paused and self._transport is not None:
                 self._paused = True
@@ -221,12 +265,17 @@ class Connection(asyncio.Protocol):
     # --- requests and answers -------------------------------------------------------------------------------
 
     def _request(self, body: bytes) -> Request:
+        # HEAD is GET whose answer is told and not sent.
+        method = "GET" if self._method == "HEAD" else self._method
         target = self._target.decode("latin-1")
-        return Request(self._method, target, self._headers, body, self._respond, local=self._local)
+        request = Request(method, target, self._headers, body, self._respond, local=self._local)
+        request.head_only = self._method == "HEAD"
+        return request
 
     def _handle(self, request: Request, *, keep: bool) -> None:
         self._busy = True
         self._keep = keep
+        self._head_only = request.head_only
         self.deadline = float("inf")  # now it is the hub that takes its time
         self._app.handle(request)
 
@@ -235,24 +284,40 @@ class Connection(asyncio.Protocol):
         if transport is None:
             return
         keep = self._keep and not self._closing
-        transport.write(response.encode(keep_alive=keep or bool(self._waiting)))
         self._busy = False
+        transport.write(response.encode(keep_alive=keep or bool(self._waiting), head_only=self._head_only))
         if self._waiting:
-            request, keep = self._waiting.popleft()
-            if self._paused and len(self._waiting) < _MAX_WAITING // 2:
-                self._paused = False
-                transport.resume_reading()
-            self._handle(request, keep=keep)
-        elif keep:
-            self._rest()
-        else:
+            self._go_on()
+            return
+        self._rest()
+        if not keep:
             self._closing = True
             transport.close()
 
+    def _go_on(self) -> None:
+        """Turn to those that wait, unless the client does not take its answers: they would pile up here."""
+        if self._going_on:
+            return  # answered at once, by the loop below
+        self._going_on = True
+        while self._waiting and not self._busy and not self._draining:
+            request, keep = self._waiting.popleft()
+            if self._paused and len(self._waiting) < _MAX_WAITING // 2 and self._transport is not None:
+                self._paused = False
+                self._transport.resume_reading()
+            self._handle(request, keep=keep)
+        self._going_on = False
+
+    def _allow(self, seconds: float) -> None:
+        """Give the client time to send; while it waits for us, it has all the time it wants."""
+        if not self._busy and not self._draining:
+            self.deadline = self._clock() + seconds
+
     def _rest(self) -> None:
-        if self._busy:
+        if self._busy and not self._draining:
             self.deadline = float("inf")
-        elif not self._draining and not self._reading:
+        elif self._reading and not self._draining:
+            self.deadline = self._clock() + self._bounds.body_sec
+        else:
             self.deadline = self._clock() + self._bounds.idle_sec
 
     def _refuse(self, response: Response) -> None:
@@ -260,8 +325,8 @@ class Connection(asyncio.Protocol):
         self._closing = True
         if self._transport is None:
             return
-        if self._busy:
-            return  # the answer on its way is the last one
+        if self._busy or self._waiting:
+            return  # the answers on their way are the last ones
         self._transport.write(response.encode(keep_alive=False))
         self._linger(self._transport)
 
@@ -293,7 +358,7 @@ class Connection(asyncio.Protocol):
     def shut(self) -> None:
         """Close as soon as what was asked has been answered: the hub is stopping."""
         self._closing = True
-        if not self._busy and self._transport is not None:
+        if not self._busy and not self._waiting and self._transport is not None:
             self._transport.close()
 
 

@@ -18,6 +18,8 @@ TEXT: Final = "text/plain; charset=utf-8"
 #: What can be fetched again and never changes; only a hub's newest state does.
 IMMUTABLE: Final = "public, max-age=31536000, immutable"
 
+#: How most answers begin.
+_USUAL: Final = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\ncontent-type: application/cbor\r\n\r\n"
 _REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
 
 
@@ -30,8 +32,11 @@ class Response:
     content_type: str = CBOR
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def encode(self, *, keep_alive: bool) -> bytes:
-        """Return the answer as it goes over the wire."""
+    def encode(self, *, keep_alive: bool, head_only: bool = False) -> bytes:
+        """Return the answer as it goes over the wire; only its head, if that was asked for."""
+        usual = keep_alive and not head_only and not self.headers
+        if usual and self.status == 200 and self.content_type is CBOR:
+            return _USUAL % len(self.body) + self.body
         lines = [
             f"HTTP/1.1 {self.status} {_REASONS[self.status]}",
             f"content-length: {len(self.body)}",
@@ -40,13 +45,13 @@ class Response:
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
         if not keep_alive:
             lines.append("connection: close")
-        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + self.body
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + (b"" if head_only else self.body)
 
 
 class Request:
     """A request whose body has arrived. ``respond`` is called once, on the loop."""
 
-    __slots__ = ("body", "headers", "last", "local", "method", "path", "query_string", "respond")
+    __slots__ = ("body", "head_only", "headers", "last", "local", "method", "path", "query_string", "respond")
 
     def __init__(
         self,
@@ -65,6 +70,7 @@ class Request:
         self.respond = respond
         #: Whether it came through the operator's socket in the data directory.
         self.local = local
+        self.head_only = False
         #: The last part of a path that has a variable one.
         self.last = ""
 
