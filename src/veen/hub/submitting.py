@@ -9,6 +9,7 @@ from veen.core.api import SubmitRequest, SubmitResponse
 from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import SUBMIT_ENVELOPE_BYTES
+from veen.core.msg import msg_end
 from veen.hub.admission.prefilter import check_size, prefilter
 from veen.hub.http.bodies import parse_json, wants_json
 from veen.hub.http.message import CBOR, CBOR_SEQ, JSON, Request, Response, encode_json, error_response
@@ -145,7 +146,7 @@ def _split(body: bytes) -> tuple[Sequence[bytes], ErrorEnvelope | None]:
     at = 0
     while at < len(body):
         try:
-            end = cbor.item_end(body, at)
+            end = msg_end(body, at)
         except ProtocolError as error:
             return found, ErrorEnvelope.of(error)
         found.append(body[at:end])

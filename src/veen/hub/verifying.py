@@ -26,8 +26,9 @@ _ON_THE_SPOT: Final = 2
 _BATCH: Final = 64
 #: Batches at a worker: one that it checks and one that waits, so that it never does.
 _AHEAD: Final = 2
-#: A batch whose worker died is given to another so often; then it is the batch.
-_ATTEMPTS: Final = 2
+#: A batch whose worker died is given to another so often; then it is the batch. Others may have died by
+#: themselves, all at once and not noticed yet.
+_ATTEMPTS: Final = 5
 
 #: How long a process that ended is missed: doubled each time, until one has worked.
 _MIN_DELAY_SEC: Final = 0.1
@@ -71,9 +72,17 @@ class _Worker(asyncio.SubprocessProtocol):
         assert self.transport is not None
         cast("asyncio.WriteTransport", self.transport.get_pipe_transport(0)).write(data)
 
+    def close(self) -> None:
+        """Let go of the process."""
+        if self.transport is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.transport.close()
+
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Take verdicts."""
         assert fd == 1, "a verifier says nothing else"
+        if self not in self._pool.workers:
+            return  # it has ended, and what it was given is with others
         self._buffer += data
         while len(self._buffer) >= LENGTH.size:
             end = LENGTH.size + LENGTH.unpack_from(self._buffer)[0]
@@ -104,7 +113,7 @@ class Verifying:
         self._fresh: list[Submission] = []
         self._waiting: deque[_Batch] = deque()
         self._order: deque[_Batch] = deque()
-        self._workers: list[_Worker] = []
+        self.workers: list[_Worker] = []
         self._starting = False
         self._scheduled = False
         self._ended = False
@@ -157,16 +166,16 @@ class Verifying:
 
     def _distribute(self) -> None:
         self._merge()
-        if self._waiting and not self._workers:
+        if self._waiting and not self.workers:
             asyncio.get_running_loop().call_soon(self._check_one_here)
         for _ in range(_AHEAD):
-            for worker in self._workers:
+            for worker in self.workers:
                 if self._waiting and len(worker.given) < _AHEAD:
                     worker.give(self._waiting.popleft())
 
     def _check_one_here(self) -> None:
         """Go on without workers, until one has started."""
-        if self._waiting and not self._workers:
+        if self._waiting and not self.workers:
             batch = self._waiting.popleft()
             for item in batch.items:
                 self._check_here(item)
@@ -211,7 +220,7 @@ class Verifying:
     async def _start_workers(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            while len(self._workers) < self._size and not self._ended:
+            while len(self.workers) < self._size and not self._ended:
                 _, worker = await loop.subprocess_exec(
                     lambda: _Worker(self),
                     sys.executable,
@@ -223,15 +232,15 @@ class Verifying:
                     env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
                     start_new_session=True,
                 )
-                self._workers.append(worker)
+                self.workers.append(worker)
                 self._distribute()
         finally:
             self._starting = False
 
     def lost(self, worker: _Worker) -> None:
         """Give the work of a process that ended to others; one that ends every process is refused."""
-        if worker in self._workers:
-            self._workers.remove(worker)
+        if worker in self.workers:
+            self.workers.remove(worker)
         if self._ended:
             return
         self.on_lost()
@@ -243,16 +252,16 @@ class Verifying:
                 item.error = unavailable("the message could not be checked; see the log of the hub")
             self.checked(batch)
         worker.given.clear()
+        worker.close()
         # Not at once: a machine on which no process can live must not be kept busy by starting them.
         asyncio.get_running_loop().call_later(self._delay, self._ensure_workers)
         self._delay = min(2 * self._delay, _MAX_DELAY_SEC)
-        self._distribute()
+        # In the next turn: if others ended at the same time, that is known by then.
+        asyncio.get_running_loop().call_soon(self._distribute)
 
     async def stop(self) -> None:
         """End the processes; nothing may be on its way."""
         self._ended = True
-        for worker in self._workers:
-            if worker.transport is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    worker.transport.close()
-        self._workers.clear()
+        for worker in self.workers:
+            worker.close()
+        self.workers.clear()

@@ -47,6 +47,7 @@ class Batch:
         self._authorize = authorize_label(self._log.store.hub_id)
         self.frames: list[bytes] = []
         self.bindings: list[Binding] = []
+        self._bindings: dict[Label, StreamEpoch | None] = {}
         self.added = Tail(segment=0)
         #: The lowest hub_ts that the next entry may have (C-15).
         self.floor_ts = behind.floor_ts
@@ -91,7 +92,12 @@ class Batch:
 
     def binding(self, label: Label) -> StreamEpoch | None:
         """Return the stream and epoch of a label, if the hub has found out."""
-        return self.added.bindings.get(label) or self._log.binding(label)
+        added = self.added.bindings.get(label)
+        if added is not None:
+            return added
+        if label not in self._bindings:  # asked for every message, and few labels share a batch
+            self._bindings[label] = self._log.binding(label)
+        return self._bindings[label]
 
     def find(self, leaf_hash: LeafHash) -> tuple[Label, int] | None:
         """Return where a message is, by its id."""

@@ -33,7 +33,16 @@ from veen.core.types import AuthRef, Label, LeafHash, VerifyKey
 from veen.storage.errors import BusyError, FullError, StaleIndexError
 from veen.storage.fs import Filesystem
 from veen.storage.rows import Block, CheckpointRow, ChunkRow, Span, place, placed
-from veen.storage.state import AuthRecord, ClientCursor, LabelRef, LabelState, StreamEpoch, checked, protect
+from veen.storage.state import (
+    AuthRecord,
+    ClientCursor,
+    LabelRef,
+    LabelState,
+    StreamEpoch,
+    checked,
+    decode_binding,
+    protect,
+)
 
 if TYPE_CHECKING:
     from lmdb import _Database
@@ -153,6 +162,11 @@ class Snapshot:
         """Return what is known of a label."""
         stored = self._get("labels", label)
         return None if stored is None else LabelState.decode(label, stored)
+
+    def binding(self, label: Label) -> StreamEpoch | None:
+        """Return the stream and epoch of a label."""
+        stored = self._get("labels", label)
+        return None if stored is None else decode_binding(label, stored)
 
     def ref(self, label: Label) -> LabelRef | None:
         """Return what finding an entry of a label takes."""

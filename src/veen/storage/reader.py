@@ -209,8 +209,7 @@ class Reader:
             if label in tail.bindings:
                 return tail.bindings[label]
         with self._index.view() as view:
-            state = view.label(label)
-            return None if state is None else state.binding
+            return view.binding(label)
 
     def is_frozen(self, label: Label) -> bool:
         """Tell whether a label is part of what a fork copied, so that no entry may follow."""

@@ -129,6 +129,16 @@ class LabelRef(NamedTuple):
         return cls(number, _DOMAINS[domain], label, seq, pruned_upto)
 
 
+def decode_binding(label: Label, stored: bytes) -> StreamEpoch | None:
+    """Read only the stream and epoch from the row of a label."""
+    value = checked(label, stored)
+    flags = _STATE.unpack_from(value)[2]
+    if not flags & _BOUND:
+        return None
+    stream_id, epoch = _BINDING.unpack_from(value, _STATE.size)
+    return StreamEpoch(StreamId(stream_id), epoch)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelState:
     """A label as its files are: the head of what is in chunks, and the chunk that still grows."""
@@ -203,12 +213,8 @@ class LabelState:
         value = checked(label, stored)
         number, domain, flags, seq, hub_ts, leaf, *chunk, checkpoint, pruned = _STATE.unpack_from(value)
         start, size, first_ts = chunk
-        at = _STATE.size
-        binding = None
-        if flags & _BOUND:
-            stream_id, epoch = _BINDING.unpack_from(value, at)
-            binding = StreamEpoch(StreamId(stream_id), epoch)
-            at += _BINDING.size
+        binding = decode_binding(label, stored)
+        at = _STATE.size + (_BINDING.size if binding is not None else 0)
         hashes = tuple(NodeHash(value[i : i + _HASH]) for i in range(at, len(value), _HASH))
         split = seq.bit_count()
         return cls(

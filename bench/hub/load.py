@@ -1,0 +1,132 @@
+"""Load generators: bounded, on loopback, and as cheap as they can be, since they share the machine."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import uvloop
+
+_HEAD_END = b"\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What came of a load."""
+
+    count: int
+    seconds: float
+    #: Of single answers, in seconds, sorted.
+    latencies: Sequence[float]
+    bytes_in: int = 0
+
+    @property
+    def rate(self) -> float:
+        """How many a second."""
+        return self.count / self.seconds
+
+    def percentile(self, part: float) -> float:
+        """Return the latency that this part of the answers did not exceed."""
+        return self.latencies[min(int(len(self.latencies) * part), len(self.latencies) - 1)]
+
+
+#: Tells how many bytes at the front of a buffer are one whole answer; 0 if it is not whole yet.
+Whole = Callable[[bytes], int]
+
+
+def http_answer(buffer: bytes) -> int:
+    """Return the length of an HTTP answer with a content-length."""
+    head = buffer.find(_HEAD_END)
+    if head < 0:
+        return 0
+    at = buffer.find(b"content-length: ") + 16
+    size = int(buffer[at : buffer.find(b"\r", at)])
+    end = head + 4 + size
+    return end if len(buffer) >= end else 0
+
+
+class _Client(asyncio.Protocol):
+    """Sends requests one after the other on a connection; ``ahead`` may be on their way."""
+
+    def __init__(
+        self, requests: Iterator[bytes], whole: Whole, done: Callable[[float, bytes], None], ahead: int
+    ) -> None:
+        self._requests = requests
+        self._whole = whole
+        self._done = done
+        self._ahead = ahead
+        self._sent: list[float] = []
+        self._buffer = b""
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+
+    def begin(self) -> None:
+        for _ in range(self._ahead):
+            self._send()
+
+    def _send(self) -> None:
+        request = next(self._requests, None)
+        if request is not None:
+            self._sent.append(perf_counter())
+            self._transport.write(request)
+        elif not self._sent and not self.ended.done():
+            self._transport.close()
+            self.ended.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer = self._buffer + data if self._buffer else data
+        while size := self._whole(self._buffer):
+            answer, self._buffer = self._buffer[:size], self._buffer[size:]
+            self._done(perf_counter() - self._sent.pop(0), answer)
+            self._send()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(exc or ConnectionError("the server closed the connection"))
+
+
+def run_load(
+    port: int,
+    per_connection: Sequence[Sequence[bytes]],
+    *,
+    whole: Whole = http_answer,
+    check: Callable[[bytes], None] = lambda _: None,
+    ahead: int = 1,
+    hello: bytes = b"",
+) -> Load:
+    """Send all requests, those of one connection in order; every answer is looked at."""
+
+    async def work() -> Load:
+        loop = asyncio.get_running_loop()
+        latencies: list[float] = []
+        size = 0
+
+        def done(seconds: float, answer: bytes) -> None:
+            nonlocal size
+            latencies.append(seconds)
+            size += len(answer)
+            check(answer)
+
+        clients = []
+        for requests in per_connection:
+            transport, client = await loop.create_connection(
+                lambda requests=requests: _Client(iter(requests), whole, done, ahead), "127.0.0.1", port
+            )
+            if hello:
+                transport.write(hello)
+            clients.append(client)
+        started = perf_counter()
+        for client in clients:
+            client.begin()
+        await asyncio.gather(*(client.ended for client in clients))
+        return Load(len(latencies), perf_counter() - started, sorted(latencies), size)
+
+    return uvloop.run(work())
+
+
+def post(path: str, body: bytes, content_type: str = "application/cbor") -> bytes:
+    """Return a request as it goes over the wire."""
+    head = f"POST {path} HTTP/1.1\r\nhost: hub\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
+    return head.encode() + body
