@@ -84,6 +84,7 @@ def test_thousands_of_pipelined_requests_wait_for_the_one_in_front(hub: Service,
         assert raw.answer("GET").status == 404
 
 
+@pytest.mark.slow
 def test_requests_behind_a_long_poll_have_no_deadline(hub: Service, raw: Raw) -> None:
     """They wait for us: whoever has sent everything in time is not cut off."""
     sender = Sender(hub, "behind", "behind")
@@ -95,6 +96,7 @@ def test_requests_behind_a_long_poll_have_no_deadline(hub: Service, raw: Raw) ->
     assert raw.answer("GET").status == 200
 
 
+@pytest.mark.slow
 def test_a_client_that_takes_no_answers_is_cut_off(hub: Service) -> None:
     """And what it asks for meanwhile is not made: it would pile up in memory."""
     sender = Sender(hub, "greedy", "greedy")
@@ -279,18 +281,21 @@ def test_a_trailer_without_end_is_cut_off_as_well(hub: Service) -> None:
     hub.check_healthy()
 
 
+@pytest.mark.slow
 def test_a_slow_header_is_cut_off(raw: Raw) -> None:
     raw.send("GET /healthz HTT")
     assert "took too long" in raw.answer().error().message
     assert raw.ended()
 
 
+@pytest.mark.slow
 def test_a_slow_body_is_cut_off(raw: Raw) -> None:
     raw.send("POST /v1/submit HTTP/1.1\r\ncontent-length: 100\r\n\r\nx")
     assert "took too long" in raw.answer().error().message
     assert raw.ended()
 
 
+@pytest.mark.slow
 def test_half_a_request_behind_a_whole_one_is_cut_off(raw: Raw) -> None:
     raw.send("GET /healthz HTTP/1.1\r\n\r\nGET /hea")
     assert raw.answer("GET").status == 200
@@ -298,12 +303,14 @@ def test_half_a_request_behind_a_whole_one_is_cut_off(raw: Raw) -> None:
     assert raw.ended()
 
 
+@pytest.mark.slow
 def test_an_idle_connection_is_closed(raw: Raw) -> None:
     raw.ask("GET", "/healthz")
     assert raw.answer("GET").status == 200
     assert raw.ended()
 
 
+@pytest.mark.slow
 def test_a_connection_on_which_nothing_comes_is_closed(raw: Raw) -> None:
     assert raw.ended()
 
