@@ -128,7 +128,7 @@ class App:
 
 
 def _unknown(path: str) -> ProtocolError:
-    if _VERSION.match(path) and not path.startswith("/v1/"):
+    if _VERSION.match(path) and not (path + "/").startswith("/v1/"):
         return ProtocolError(
             Detail.VERSION, "this hub speaks version 1 of the protocol: /v1/", code=Code.VERSION, expected=1
         )

@@ -1,7 +1,6 @@
 """Bodies in their two forms: CBOR, and JSON for people (C-75)."""
 
 import json
-from typing import Final
 
 from veen.core import cbor
 from veen.core.errors import CborError, Code, Detail, Fault, ProtocolError
@@ -12,8 +11,6 @@ from veen.hub.http.message import CBOR, JSON, Request, Response, encode_json
 
 #: What a description for people is made of; byte strings become hex in JSON.
 Described = None | bool | int | str | bytes | list["Described"] | dict[str, "Described"]
-
-_MAX_DEPTH: Final = 64
 
 
 def wants_json(request: Request, *, default: bool = False) -> bool:
@@ -41,9 +38,9 @@ def parse_json(body: bytes) -> JsonValue:
     """Parse JSON as strictly as CBOR: no name twice, no numbers but integers."""
     try:
         value: JsonValue = json.loads(
-            body, object_pairs_hook=_once, parse_float=_no_number, parse_constant=_no_number
+            body.decode(), object_pairs_hook=_once, parse_float=_no_number, parse_constant=_no_number
         )
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except ValueError as error:  # not UTF-8, not JSON, or a number of thousands of digits
         raise CborError(Fault.TYPE, 0, f"the body is not JSON: {error}") from None
     except RecursionError:
         raise CborError(Fault.DEPTH, 0) from None
