@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 from bench.core import Subjects
 from bench.growth import measure_storage
+from bench.hub.suite import measure_hub
 from bench.measure import Result, best_us, ratio, time_all
 
 
@@ -70,6 +71,8 @@ def measure_core(rounds: int, batch_sec: float) -> list[Result]:
 def _measure(args: argparse.Namespace) -> Iterator[Result]:
     if args.suite in ("all", "core"):
         yield from measure_core(args.rounds, args.batch_ms / 1000)
+    if args.suite in ("all", "hub"):
+        yield from measure_hub(args.hub_rounds)
     if args.suite in ("all", "storage"):
         yield from measure_storage(args.entries, args.labels, args.rounds)
 
@@ -88,11 +91,14 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object a row")
     parser.add_argument("--rounds", type=int, default=25, help="rounds of turns (default %(default)s)")
     parser.add_argument("--batch-ms", type=float, default=15, help="time per turn (default %(default)s)")
-    parser.add_argument("--suite", choices=("all", "core", "storage"), default="all", help="what to measure")
+    parser.add_argument(
+        "--suite", choices=("all", "core", "hub", "storage"), default="all", help="what to measure"
+    )
     parser.add_argument(
         "--entries", type=int, default=250_000, help="of the large log (default %(default)s, full: 5000000)"
     )
     parser.add_argument("--labels", type=int, default=20_000, help="held by one writer (full: 100000)")
+    parser.add_argument("--hub-rounds", type=int, default=7, help="rounds of the hub (default %(default)s)")
     parser.add_argument("--strict", action="store_true", help="exit 1 if a target is missed")
     args = parser.parse_args()
     results = []

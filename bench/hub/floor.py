@@ -4,18 +4,17 @@ import hashlib
 import multiprocessing
 import os
 from time import perf_counter
+from typing import Any
 
 from nacl.bindings import crypto_sign, crypto_sign_open, crypto_sign_seed_keypair
 
 
-def _work(
-    size: int, count: int, results: "multiprocessing.Queue[float]", start: "multiprocessing.Barrier"
-) -> None:  # type: ignore[valid-type]
+def _work(size: int, count: int, results: Any, start: Any) -> None:  # noqa: ANN401 - of multiprocessing
     public, secret = crypto_sign_seed_keypair(os.urandom(32))
     digest, body = os.urandom(32), os.urandom(size)
     signed = crypto_sign(digest, secret)
     sha = hashlib.sha256
-    start.wait()  # type: ignore[attr-defined]
+    start.wait()
     began = perf_counter()
     for _ in range(count):
         crypto_sign_open(signed, public)
@@ -35,7 +34,7 @@ def floor_rate(size: int, count: int) -> float:
     workers = [context.Process(target=_work, args=(size, count, results, start)) for _ in range(cores)]
     for worker in workers:
         worker.start()
-    times = [results.get() for _ in workers]
+    times: list[float] = [results.get() for _ in workers]
     for worker in workers:
         worker.join()
     return sum(count / seconds for seconds in times)

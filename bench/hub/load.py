@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 
 import uvloop
@@ -87,6 +88,10 @@ class _Client(asyncio.Protocol):
             self.ended.set_exception(exc or ConnectionError("the server closed the connection"))
 
 
+def _same(client: _Client) -> _Client:
+    return client
+
+
 def run_load(
     port: int,
     per_connection: Sequence[Sequence[bytes]],
@@ -94,7 +99,7 @@ def run_load(
     whole: Whole = http_answer,
     check: Callable[[bytes], None] = lambda _: None,
     ahead: int = 1,
-    hello: bytes = b"",
+    hello: Callable[[int], bytes] = lambda _: b"",
 ) -> Load:
     """Send all requests, those of one connection in order; every answer is looked at."""
 
@@ -109,13 +114,11 @@ def run_load(
             size += len(answer)
             check(answer)
 
-        clients = []
-        for requests in per_connection:
-            transport, client = await loop.create_connection(
-                lambda requests=requests: _Client(iter(requests), whole, done, ahead), "127.0.0.1", port
-            )
-            if hello:
-                transport.write(hello)
+        clients: list[_Client] = []
+        for nth, requests in enumerate(per_connection):
+            client = _Client(iter(requests), whole, done, ahead)
+            transport, _ = await loop.create_connection(partial(_same, client), "127.0.0.1", port)
+            transport.write(hello(nth))
             clients.append(client)
         started = perf_counter()
         for client in clients:
@@ -128,5 +131,10 @@ def run_load(
 
 def post(path: str, body: bytes, content_type: str = "application/cbor") -> bytes:
     """Return a request as it goes over the wire."""
-    head = f"POST {path} HTTP/1.1\r\nhost: hub\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
-    return head.encode() + body
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "host: hub",
+        f"content-type: {content_type}",
+        f"content-length: {len(body)}",
+    ]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode() + body

@@ -68,11 +68,7 @@ def create_home(
 
 def open_home(fs: Filesystem) -> Home:
     """Open the hub that lives here."""
-    store = open_store(fs)
-    identity = _read_identity(fs)
-    settings = _read(fs, files.SETTINGS, HubSettings)
-    if identity is None or identity.hub_id != store.hub_id or settings is None:
-        raise NotAStoreError("the log is here, but not the identity and settings of its hub")
+    identity, settings = read_public(fs)
     secrets = _read(fs, files.SECRETS, HubSecrets)
     if secrets is None:
         raise NotAStoreError(
@@ -85,6 +81,16 @@ def open_home(fs: Filesystem) -> Home:
     if missing:
         raise DamagedError(files.SECRETS, None, "it has not the hub's current key", "bring the right file")
     return Home(ring, secrets, settings)
+
+
+def read_public(fs: Filesystem) -> tuple[HubIdentity, HubSettings]:
+    """Read what is not secret: who the hub is, and what was decided at its first start."""
+    store = open_store(fs)
+    identity = _read_identity(fs)
+    settings = _read(fs, files.SETTINGS, HubSettings)
+    if identity is None or identity.hub_id != store.hub_id or settings is None:
+        raise NotAStoreError("the log is here, but not the identity and settings of its hub")
+    return identity, settings
 
 
 def write_identity(fs: Filesystem, ring: KeyRing) -> None:

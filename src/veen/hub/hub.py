@@ -14,6 +14,7 @@ from typing import Any
 from veen.core import labels
 from veen.core.control import ControlRecord, TrustRecord, decode_control
 from veen.core.error_envelope import ErrorEnvelope
+from veen.core.identity import HubIdentity
 from veen.core.types import Label, RandomBytes, VerifyKey
 from veen.hub import home as homes
 from veen.hub.admission.authority import Authority
@@ -22,6 +23,7 @@ from veen.hub.admission.prefilter import PowRules
 from veen.hub.admission.scope import Scopes
 from veen.hub.admission.sequence import Policy
 from veen.hub.config import Settings
+from veen.hub.files import HubSettings
 from veen.hub.home import Home
 from veen.hub.job import Job
 from veen.hub.keyring import CheckpointSigner, Clock
@@ -38,9 +40,11 @@ from veen.storage import (
     BackgroundFlush,
     Filesystem,
     FullError,
+    Kept,
     Reader,
     Record,
     Writer,
+    newest_label,
     open_store,
 )
 
@@ -54,21 +58,20 @@ def read_authority(reader: Reader, settings: Settings) -> Authority:
     return before.after(decode_control(place.entry.msg_bytes) for place in places)
 
 
-def policy_of(home: Home, settings: Settings, reader: Reader) -> Policy:
+def policy_of(identity: HubIdentity, kept: HubSettings, settings: Settings, reader: Reader) -> Policy:
     """Return the rules of the stateful rows."""
-    identity = home.identity
     limits = reader.store.registries[-1].limits
     scopes = Scopes(
         identity.routing_key,
-        rotates=bool(home.settings.epoch_sec),
+        rotates=bool(kept.epoch_sec),
         streams=settings.stream_ids,
         reserved=(labels.authorize_label(identity.hub_id), labels.control_label(identity.hub_id)),
     )
     return Policy(
         limits=limits,
         scopes=scopes,
-        epoch_sec=home.settings.epoch_sec,
-        require_cap=home.settings.require_cap,
+        epoch_sec=kept.epoch_sec,
+        require_cap=kept.require_cap,
         is_primary=settings.role == "primary",
         max_client_lifetime_sec=settings.max_client_id_lifetime_sec,
         max_client_msgs=settings.max_msgs_per_client_id_per_label,
@@ -112,23 +115,13 @@ class Hub:
         self.limits = self.writer.limits
         bounds = PageBounds(max_items=settings.max_page_items, max_bytes=settings.max_page_bytes)
         self.reads = Reads(self.reader, home.identity, bounds)
-        self.policy = policy_of(home, settings, self.reader)
+        self.policy = policy_of(home.identity, home.settings, settings, self.reader)
         self.attachments = (
             Attachments(fs, self.limits, settings.max_attachment_store_bytes)
             if settings.attachments
             else None
         )
-        self.sequencer = Sequencer(
-            self.writer,
-            home.ring,
-            self.policy,
-            read_authority(self.reader, settings),
-            clock=clock,
-            deliver=lambda work: self.call(self._delivered, work),
-        )
-        self.sequencer.on_fatal = lambda error: self.call(self._fatal, error)
-        self.sequencer.on_bug = lambda error: self.call(self.bug, error)
-        self.sequencer.on_commit = self._committed
+        self.sequencer = self._make_sequencer()
         pads = {profile.profile_id: profile.pad_block for profile in home.settings.profiles}
         self.rules = MessageRules(self.limits, pads)
         self.verifying = Verifying(
@@ -145,13 +138,30 @@ class Hub:
         self.readers = Readers(self.call)
         self.waiting = Waiting(settings.max_waiters)
         #: The label that was committed last, as far as this process or the log knows (C-76).
-        self.newest: Label | None = self.reader.newest_label()
+        self.newest: Label | None = newest_label(fs)
         self.stopping = False
         #: Where it is served, once it is.
         self.urls: tuple[str, ...] = ()
+        #: Of labels, the last checkpoint made by this process.
+        self._checkpoints: Kept[Label, int] = Kept(1024)
         self._add_gauges()
         self.sequencer.start()
         self.verifying.start()
+
+    def _make_sequencer(self) -> Sequencer:
+        made = Sequencer(
+            self.writer,
+            self.home.ring,
+            self.policy,
+            read_authority(self.reader, self.settings),
+            clock=self.clock,
+            deliver=lambda work: self.call(self._delivered, work),
+        )
+        made.on_fatal = lambda error: self.call(self._fatal, error)
+        made.on_bug = lambda error: self.call(self.bug, error)
+        made.on_commit = self.metrics.batch_size.observe
+        self._signer.on_signed = self._checkpointed
+        return made
 
     def call(self, function: Callable[[Any], None], argument: object) -> None:
         """Call a function on the loop, from any thread."""
@@ -226,10 +236,12 @@ class Hub:
         if lines:
             self.log.writer.write(lines)
 
-    def _committed(self, count: int, seconds: float) -> None:
-        """Measure; called by the sequencer's thread."""
-        del seconds
-        self.metrics.batch_size.observe(count)
+    def _checkpointed(self, label: Label, upto_seq: int) -> None:
+        """Measure; called by whatever thread makes a checkpoint."""
+        before = self._checkpoints.get(label)
+        self._checkpoints.put(label, upto_seq)
+        if before is not None:
+            self.metrics.checkpoint_interval.observe(max(0, upto_seq - before))
 
     # --- other work -----------------------------------------------------------------------------------------
 

@@ -62,6 +62,8 @@ class CheckpointSigner:
         self._epoch_sec = epoch_sec
         self._max_skew_sec = max_skew_sec
         self._clock = clock
+        #: Called with label and size of each checkpoint.
+        self.on_signed: Callable[[Label, int], None] = lambda _label, _size: None
 
     def __call__(self, label: Label, upto_seq: int, root: NodeHash, stream: StreamEpoch | None) -> Checkpoint:
         """Sign; of a label whose stream is not known nothing can be said but that it follows itself."""
@@ -71,7 +73,7 @@ class CheckpointSigner:
             routing = self.ring.identity.routing_key
             label_prev, _ = checkpoint.label_pair(routing, stream.stream_id, epoch)
         now = self._clock()
-        return Checkpoint.sign(
+        made = Checkpoint.sign(
             self._key(epoch, now),
             label_prev=label_prev,
             label_curr=label,
@@ -80,6 +82,8 @@ class CheckpointSigner:
             epoch=epoch,
             witnesses=self._witnesses(now),
         )
+        self.on_signed(label, upto_seq)
+        return made
 
     def _key(self, epoch: int, now: int) -> SigningKey:
         if not self._epoch_sec:

@@ -8,7 +8,6 @@ checkpoints, keys) takes its turn here too.
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
-from time import perf_counter
 from typing import Final
 
 from veen.core.ed25519 import SigningKey
@@ -53,8 +52,8 @@ class Sequencer:
         self.on_fatal: Callable[[Exception], None] = lambda _: None
         #: Called with a fault of ours in the decision on one message; the message is answered 503.
         self.on_bug: Callable[[Exception], None] = lambda _: None
-        #: Called after each commit: messages in it, seconds that it took.
-        self.on_commit: Callable[[int, float], None] = lambda _count, _seconds: None
+        #: Called after each commit, with the number of messages in it.
+        self.on_commit: Callable[[int], None] = lambda _: None
         self._deliver = deliver
         self._queue: SimpleQueue[Sequence[Work] | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="veen-sequencer", daemon=True)
@@ -129,7 +128,6 @@ class Sequencer:
 
     def _commit(self, jobs: list[Work]) -> None:
         messages = [job for job in jobs if isinstance(job, Submission)]
-        started = perf_counter()
         try:
             batch = self.writer.batch()
             placed = self._place(batch, messages)
@@ -141,7 +139,7 @@ class Sequencer:
             self.on_fatal(error)
         else:
             if placed:
-                self.on_commit(placed, perf_counter() - started)
+                self.on_commit(placed)
         self._deliver(messages)
 
     def _place(self, batch: Batch, messages: Sequence[Submission]) -> int:

@@ -26,6 +26,7 @@ from veen.storage.migration import change_registry
 from veen.storage.partitions import Partition, plan, read_partition
 from veen.storage.reader import Manifest, Reader
 from veen.storage.repair import Repaired, repair
+from veen.storage.sidecars import newest_label
 from veen.storage.staging import Record
 from veen.storage.state import AuthRecord, ClientCursor, Head, StreamEpoch
 from veen.storage.writer import Options, Writer
@@ -62,6 +63,7 @@ __all__ = [
     "coid_of",
     "create_store",
     "fork",
+    "newest_label",
     "open_store",
     "plan",
     "read_partition",

@@ -87,6 +87,18 @@ def _path(coid: Coid) -> str:
     return f"{_ROOT}/{name[:2]}/{name}"
 
 
+def copy_attachments(source: Filesystem, target: Filesystem) -> None:
+    """Copy all attachments; one that is damaged is copied as it is, and found out by whoever reads it."""
+    for byte in range(256):
+        directory = f"{_ROOT}/{byte:02x}"
+        names = [name for name in source.names(directory) if not name.endswith(".tmp")]
+        if names:
+            target.make_dir(_ROOT)
+            target.make_dir(directory)
+        for name in names:
+            replace_file(target, f"{directory}/{name}", source.read(f"{directory}/{name}"))
+
+
 def coid_of(text: str) -> Coid:
     """Read the name of an attachment."""
     try:

@@ -20,6 +20,7 @@ from veen.core.layout import Domain
 from veen.core.mmr import node_count
 from veen.core.types import HubId, Label
 from veen.storage import chunks, journal
+from veen.storage.attachments import copy_attachments
 from veen.storage.durable import replace_file
 from veen.storage.errors import DamagedError, NotAStoreError, not_found
 from veen.storage.fs import Filesystem, Write
@@ -35,6 +36,7 @@ IDENTITY_FILES: Final = (
     "hub-identity.json",
     "hub-identity.sig",
     "hub-key-map.cbor",
+    "hub-settings.cbor",
     "checkpoint-binding.cbor",
 )
 ARCHIVE_DIR: Final = "archive"
@@ -50,6 +52,7 @@ def clone(source: Reader, target: Filesystem) -> Repaired:
     for path in (*IDENTITY_FILES, layout.FORK):
         _copy_file(source.fs, path, target, path)
     _copy_directory(source.fs, layout.ANCHORS_DIR, target, layout.ANCHORS_DIR)
+    copy_attachments(source.fs, target)
     _copy_archive(source.fs, ARCHIVE_DIR, target, ARCHIVE_DIR)
     segments = _read_journal(source.fs)
     released, labels = _take(source)

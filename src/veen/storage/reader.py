@@ -20,7 +20,6 @@ from veen.core.errors import ProtocolError
 from veen.core.labels import authorize_label
 from veen.core.mmr import Peaks, ReadNode, leaf_position, read_peaks
 from veen.core.proof import MmrProof, prove_inclusion
-from veen.core.receipt import Receipt
 from veen.core.types import AuthRef, Label, LeafHash, NodeHash, VerifyKey
 from veen.storage import chunks
 from veen.storage.chunks import Place
@@ -43,9 +42,6 @@ _ATTEMPTS: Final = 5
 #: Proofs at an entry's own size never change, and clients ask for the newest ones: keep some.
 _KEPT_PROOFS: Final = 1024
 _KEPT_TOKENS: Final = 1024
-#: How a receipt begins; and enough bytes to hold a whole one at the end of a file of them.
-_RECEIPT_START: Final = bytes.fromhex("87015820")
-_LAST_RECEIPTS_BYTES: Final = 4096
 
 Tails = Callable[[], Sequence[Tail]]
 
@@ -146,18 +142,14 @@ class Reader:
             fresh = {label for tail in tails for label in list(tail.labels) if view.ref(label) is None}
             return view.label_count() + len(fresh)
 
-    def newest_label(self) -> Label | None:
-        """Return a label of the last messages that were moved into chunks, if there are any."""
-        size = self.fs.size(layout.RECEIPTS) or 0
-        start = max(0, size - _LAST_RECEIPTS_BYTES)
-        data = self.fs.read(layout.RECEIPTS, start) if size else b""
-        at = len(data)
-        while (at := data.rfind(_RECEIPT_START, 0, at)) >= 0:
-            try:
-                return Receipt.decode(data[at:]).label
-            except ProtocolError:
-                continue  # the same bytes inside a hash
-        return None
+    @property
+    def floor_ts(self) -> int:
+        """The lowest hub_ts that the next entry may have (C-15)."""
+        newest = max((tail.last_ts for tail in self._tails()), default=0)
+        if not newest:
+            with self._index.view() as view:
+                newest = view.meta().last_ts
+        return max(newest, self.store.registries[-1].effective_from)
 
     def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
         """Return how far a client has come in a label."""

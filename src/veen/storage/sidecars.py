@@ -1,11 +1,20 @@
-"""Checkpoint indexes: derived files for those who hold the directory but not the database (C-83)."""
+"""Derived files for those who hold the directory but not the database (C-83, C-88)."""
+
+from typing import Final
 
 from veen.core import layout
 from veen.core.artifacts import CheckpointIndex, ChunkRange, IndexedCheckpoint
+from veen.core.errors import ProtocolError
+from veen.core.receipt import Receipt
+from veen.core.types import Label
 from veen.storage.durable import replace_files
 from veen.storage.fs import Filesystem
 from veen.storage.index import Index, Snapshot
 from veen.storage.state import LabelState
+
+#: How a receipt begins; and enough bytes to hold a whole one at the end of a file of them.
+_RECEIPT_START: Final = bytes.fromhex("87015820")
+_LAST_BYTES: Final = 4096
 
 
 def checkpoint_index(view: Snapshot, state: LabelState) -> CheckpointIndex:
@@ -37,3 +46,16 @@ def write_checkpoint_indexes(fs: Filesystem, index: Index) -> None:
             changes.clear_stale(label)
         for domain in sorted(domains):
             fs.sync_dir(domain)
+
+
+def newest_label(fs: Filesystem) -> Label | None:
+    """Return a label of the last messages that were moved into chunks, by the copy of their receipts."""
+    size = fs.size(layout.RECEIPTS) or 0
+    data = fs.read(layout.RECEIPTS, max(0, size - _LAST_BYTES)) if size else b""
+    at = len(data)
+    while (at := data.rfind(_RECEIPT_START, 0, at)) >= 0:
+        try:
+            return Receipt.decode(data[at:]).label
+        except ProtocolError:
+            continue  # the same bytes inside a hash
+    return None

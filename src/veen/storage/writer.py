@@ -231,11 +231,7 @@ class Writer:
     @property
     def floor_ts(self) -> int:
         """The lowest hub_ts that the next entry may have (C-15)."""
-        newest = max(tail.last_ts for tail in self._tails)
-        if not newest:
-            with self._index.view() as view:
-                newest = view.meta().last_ts
-        return max(newest, self.store.registries[-1].effective_from)
+        return self.reader.floor_ts
 
     def head(self, label: Label) -> Head:
         """Return the head of a label; its files are checked when it is first touched."""

@@ -3,6 +3,7 @@
 import typer
 
 from veen.cli.hub import changing, showing
+from veen.cli.hub.explaining import explain
 from veen.cli.hub.starting import start
 from veen.cli.hub.stopping import stop
 
@@ -10,6 +11,7 @@ app = typer.Typer(help="Run a hub, ask it how it is, and give it orders.", no_ar
 
 app.command()(start)
 app.command()(stop)
+app.command()(explain)
 app.command()(showing.status)
 app.command()(showing.key)
 app.command()(showing.health)
