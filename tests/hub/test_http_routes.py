@@ -20,6 +20,7 @@ from veen.core.api import (
     ReceiptRequest,
     StreamRequest,
 )
+from veen.core.types import JsonValue
 from veen.core.wire import Wire
 
 LABEL = builders.some_label()
@@ -91,7 +92,7 @@ def encoded(path: str) -> bytes:
     return body.encode()
 
 
-def as_json(path: str) -> dict[str, object]:
+def as_json(path: str) -> dict[str, JsonValue]:
     body = REQUESTS[path]
     assert isinstance(body, Wire)
     made = body.to_json()
@@ -271,7 +272,7 @@ def test_hex_is_lowercase(hub: Service, path: str) -> None:
         MALFORMED.check(path, hub.post(path, upper.encode(), JSON))
 
 
-def _upper(value: object) -> object:
+def _upper(value: JsonValue) -> JsonValue:
     match value:
         case str():
             return value.upper()

@@ -10,7 +10,7 @@ from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import SUBMIT_ENVELOPE_BYTES
 from veen.core.msg import msg_end
-from veen.hub.admission.prefilter import check_size, prefilter
+from veen.hub.admission.prefilter import check_size, check_work
 from veen.hub.http.bodies import parse_json, wants_json
 from veen.hub.http.message import CBOR, CBOR_SEQ, JSON, Request, Response, encode_json, error_response
 from veen.hub.hub import Hub
@@ -85,7 +85,7 @@ class Submitting:
         if request.content_type == CBOR:
             check_size(len(request.body), hub.limits)
         if hub.pow is not None:
-            prefilter(request.body, hub.limits, hub.pow, request.headers.get("veen-pow"), hub.clock())
+            check_work(request.body, hub.pow, request.headers.get("veen-pow"), hub.clock())
 
     def _overloaded(self, request: Request) -> Response:
         self._hub.metrics.overloaded += 1
@@ -96,11 +96,16 @@ class Submitting:
 
     def _take_many(self, request: Request) -> Response | None:
         hub = self._hub
-        bodies, broken = _split(request.body)
+        try:
+            self._prefilter(request)
+            bodies, broken = _split(request.body, hub.settings.max_queue)
+        except ProtocolError as error:
+            whole = Submission(Form.MSG, request.body, lambda item: request.respond(_answer_cbor(item)))
+            whole.refuse(error)
+            hub.refuse(whole)
+            return None
         if hub.stopping or not hub.verifying.has_room(len(bodies), len(request.body)):
             return self._overloaded(request)
-        if hub.pow is not None:
-            self._prefilter(request)
         answers = _Answers(request, len(bodies), broken)
         if not answers.left:
             return answers.response()
@@ -140,7 +145,7 @@ class _Answers:
         return Response(200, b"".join(self._parts) + self._last, CBOR_SEQ)
 
 
-def _split(body: bytes) -> tuple[Sequence[bytes], ErrorEnvelope | None]:
+def _split(body: bytes, most: int) -> tuple[Sequence[bytes], ErrorEnvelope | None]:
     """Cut a sequence into its items; where it is broken, nobody knows what would come behind."""
     found: list[bytes] = []
     at = 0
@@ -150,6 +155,10 @@ def _split(body: bytes) -> tuple[Sequence[bytes], ErrorEnvelope | None]:
         except ProtocolError as error:
             return found, ErrorEnvelope.of(error)
         found.append(body[at:end])
+        if len(found) > most:  # an item may have one byte, and what is kept for each is far more
+            raise ProtocolError(
+                Detail.SIZE_PREFILTER, f"more than {most} messages in one request", max_allowed=most
+            )
         at = end
     return found, None
 

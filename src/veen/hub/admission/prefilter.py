@@ -32,11 +32,12 @@ def prefilter(body: bytes, limits: Limits, rules: PowRules | None, cookie: str |
     check_size(len(body), limits)
     # 2 PREFILTER_REJECT
     if rules is not None:
-        _check_work(body, rules, cookie, now)
+        check_work(body, rules, cookie, now)
     return Sized(body)
 
 
-def _check_work(body: bytes, rules: PowRules, cookie: str | None, now: int) -> None:
+def check_work(body: bytes, rules: PowRules, cookie: str | None, now: int) -> None:
+    """Check the proof of work of a request, of whatever size it may be."""
     if cookie is None:
         raise ProtocolError(
             Detail.PREFILTER_REJECT,
