@@ -71,12 +71,13 @@ class HubProcess:
         config: str = "",
         wrapper: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        listen: bool = True,
     ) -> None:
         """``config`` is the text of its TOML file, ``wrapper`` a command that starts it."""
         self.place = place
         self.log = place.with_name(place.name + ".log")
         command = [*wrapper, *VEEN, "hub", "start", "--foreground", "--json", "--data-dir", str(place)]
-        if "--listen" not in flags:
+        if listen and "--listen" not in flags:
             command += ["--listen", "127.0.0.1:0"]
         if config:
             file = place.with_name(place.name + ".toml")
@@ -198,6 +199,7 @@ class Api:
     def __init__(self, url: str) -> None:
         host, port = url.partition("://")[2].rsplit(":", 1)
         self._connection = http.client.HTTPConnection(host, int(port), timeout=TIMEOUT)
+        self.headers: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -211,10 +213,11 @@ class Api:
         self, method: str, path: str, body: bytes | None = None, content_type: str = CBOR
     ) -> tuple[int, dict[str, str], bytes]:
         """Return status, headers and body."""
-        self._connection.request(method, path, body, {"content-type": content_type} if body else {})
+        headers = self.headers if body is None else {**self.headers, "content-type": content_type}
+        self._connection.request(method, path, body, headers)
         response = self._connection.getresponse()
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        return response.status, headers, response.read()
+        got = {name.lower(): value for name, value in response.headers.items()}
+        return response.status, got, response.read()
 
     def post(self, path: str, body: Wire, answer: type[W]) -> W:
         """Send a request, and read the answer."""
