@@ -33,7 +33,8 @@ DEFAULT_DATA_DIR: Final = "~/.local/share/veen/hub"
 def start(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     listen: Annotated[
-        list[str] | None, typer.Option(help="Address to serve, HOST:PORT; may be repeated. [127.0.0.1:37411]")
+        list[str] | None,
+        typer.Option(help="Address to serve, HOST:PORT; may be repeated. By default 127.0.0.1:37411."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML file; flags and VEEN_* variables win over it.")
@@ -44,20 +45,22 @@ def start(
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay here, log to standard error.")
     ] = False,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warn or error. [info]")] = None,
-    role: Annotated[str | None, typer.Option(help="primary or replica. [primary]")] = None,
+    log_level: Annotated[
+        str | None, typer.Option(help="debug, info, warn or error; by default info.")
+    ] = None,
+    role: Annotated[str | None, typer.Option(help="primary or replica; by default primary.")] = None,
     require_cap: Annotated[
-        str | None, typer.Option(help="Whether messages need a token: auto, true or false. [auto]")
+        str | None, typer.Option(help="Whether messages need a token: auto (default), true or false.")
     ] = None,
     trust_issuer: Annotated[
         list[str] | None,
         typer.Option(help="Issuer whose tokens count: 64 hex digits or a file; may be repeated."),
     ] = None,
     epoch_sec: Annotated[
-        int | None, typer.Option(help="Seconds after which labels change; 0: never. [0]")
+        int | None, typer.Option(help="Seconds after which labels change; 0 (default): never.")
     ] = None,
     pow_difficulty: Annotated[
-        int | None, typer.Option(help="Bits of proof of work for a submit. [0]")
+        int | None, typer.Option(help="Bits of proof of work for a submit; by default 0.")
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM): serve HTTPS.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Private key of the certificate (PEM).")] = None,
