@@ -5,7 +5,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPResponse
 from pathlib import Path
@@ -315,8 +315,9 @@ def serving(data_dir: Path, **settings: Any) -> Iterator[Service]:
         service = Service(data_dir, chosen, server, ready.result(PATIENCE_SEC), lines)
         yield service
     finally:
-        if service is not None:
-            server.stop()
+        with suppress(RuntimeError):  # the test has stopped it
+            if service is not None and thread.is_alive():
+                server.stop()
         thread.join(PATIENCE_SEC)
         writer.close()
     assert ended.result(0) == 0

@@ -78,6 +78,7 @@ class Reads:
 
     def waits(self, request: StreamRequest) -> bool:
         """Tell whether a request asks for entries that do not exist yet."""
+        self._check(request)
         start = max(request.from_seq if request.cursor is None else request.cursor, 1)
         bound = request.to_seq is not None and request.to_seq < start
         return not bound and start > self._reader.last_seq(request.label)
@@ -135,21 +136,26 @@ class Reads:
             yield seq, place.frame.msg_bytes, place.frame.receipt_bytes
             seq += 1
 
-    def _range(self, request: StreamRequest) -> _Range:
-        """Work out which entries are meant (C-72)."""
-        label = request.label
-        if label in self._reserved:
+    def _check(self, request: StreamRequest) -> None:
+        """Refuse what is wrong whatever the log holds (C-72)."""
+        if request.label in self._reserved:
             raise ProtocolError(
                 Detail.VALUE, "the label is of the hub's own log", code=Code.FORBIDDEN, field="label"
             )
         if request.max_items == 0:
             raise _bad("max_items", "max_items must be at least 1")
-        start = max(request.from_seq, 1)
-        if request.cursor is not None:
-            start = max(request.cursor, 1)
-        elif request.to_seq is not None and start > request.to_seq:
+        if (
+            request.cursor is None
+            and request.to_seq is not None
+            and max(request.from_seq, 1) > request.to_seq
+        ):
             raise _bad("to_seq", "from_seq is beyond to_seq")
-        head = self._head(label)
+
+    def _range(self, request: StreamRequest) -> _Range:
+        """Work out which entries are meant (C-72)."""
+        self._check(request)
+        start = max(request.from_seq if request.cursor is None else request.cursor, 1)
+        head = self._head(request.label)
         most = min(request.max_items or self._bounds.max_items, self._bounds.max_items)
         end = min(head, start + most - 1)
         if request.to_seq is not None:
