@@ -145,7 +145,6 @@ class Hub:
         #: Of labels, the last checkpoint made by this process.
         self._checkpoints: Kept[Label, int] = Kept(1024)
         self._add_gauges()
-        self.sequencer.start()
         self.verifying.start()
 
     def _make_sequencer(self) -> Sequencer:
@@ -155,10 +154,10 @@ class Hub:
             self.policy,
             read_authority(self.reader, self.settings),
             clock=self.clock,
-            deliver=lambda work: self.call(self._delivered, work),
+            deliver=self._delivered,
         )
-        made.on_fatal = lambda error: self.call(self._fatal, error)
-        made.on_bug = lambda error: self.call(self.bug, error)
+        made.on_fatal = self._fatal
+        made.on_bug = self.bug
         made.on_commit = self.metrics.batch_size.observe
         self._signer.on_signed = self._checkpointed
         return made
@@ -299,7 +298,7 @@ class Hub:
         """Finish what was taken, move everything into chunk files, and let go of the directory."""
         self.stopping = True
         self.waiting.stop()
-        await self._loop.run_in_executor(None, self.sequencer.stop)
+        await self.sequencer.stop()
         await self._loop.run_in_executor(None, self.readers.stop)
         await self.verifying.stop()
         await self._loop.run_in_executor(None, self._background.stop)

@@ -1,12 +1,17 @@
 """The one place where the log grows: messages are decided, placed, signed and made durable, in order (C-15).
 
-A thread takes what has come, decides on each message in the light of those before it, and commits them
-with one sync. Only then are they answered. Whatever else changes the log (tokens, control records,
-checkpoints, keys) takes its turn here too.
+What has come is decided message by message, each in the light of those before it, and signed, on the loop;
+a thread makes it durable, and only then is it answered. What comes meanwhile makes the next batch. Whatever
+else changes the log (tokens, control records, checkpoints, keys) takes its turn in that thread.
+
+Not all of it in a thread: between two threads that both run Python, every signature hands the interpreter
+over and waits to get it back, which costs more than the signature (docs/adr/0008).
 """
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread
 from typing import Final
 
@@ -31,7 +36,7 @@ Work = Submission | Job
 
 
 class Sequencer:
-    """Owns the writer. Everything in here but ``put`` and ``stop`` happens in its thread."""
+    """Owns the writer. One batch or one job is under way at a time; everything else waits for it."""
 
     def __init__(
         self,
@@ -43,6 +48,7 @@ class Sequencer:
         clock: Clock,
         deliver: Callable[[Sequence[Work]], None],
     ) -> None:
+        """``deliver`` is called on the loop, with what has been done."""
         self.writer = writer
         self.ring = ring
         self.policy = policy
@@ -55,21 +61,26 @@ class Sequencer:
         #: Called after each commit, with the number of messages in it.
         self.on_commit: Callable[[int], None] = lambda _: None
         self._deliver = deliver
-        self._queue: SimpleQueue[Sequence[Work] | None] = SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Work] = deque()
+        self._under_way = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._disk: SimpleQueue[Callable[[], Callable[[], None]] | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="veen-sequencer", daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
-    def put(self, jobs: Sequence[Work]) -> None:
-        """Add jobs; they are done in the order in which they came."""
-        self._queue.put(jobs)
+    def put(self, work: Sequence[Work]) -> None:
+        """Add messages and jobs; they are done in the order in which they came."""
+        self._waiting += work
+        self._idle.clear()
+        self._go_on()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Finish what was put before, and end."""
-        self._queue.put(None)
-        self._thread.join()
+        await self._idle.wait()
+        self._disk.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
 
     def hub_ts(self) -> int:
         """Return the time that the next entry gets: the clock's, but never before an earlier entry's."""
@@ -83,64 +94,86 @@ class Sequencer:
         self.writer.commit(batch)
         return receipt
 
-    # --- the thread -----------------------------------------------------------------------------------------
+    # --- on the loop ----------------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Begin what is next, unless something is under way."""
+        while self._waiting and not self._under_way:
+            if isinstance(self._waiting[0], Job):
+                self._begin(self._turn(self._waiting.popleft()))
+            else:
+                self._begin_batch(self._leading())
+        if not self._under_way:
+            self._idle.set()
+
+    def _leading(self) -> list[Submission]:
+        """Take the messages in front: they are committed together."""
+        taken: list[Submission] = []
+        while self._waiting and len(taken) < MAX_BATCH:
+            front = self._waiting[0]
+            if isinstance(front, Job):
+                break
+            taken.append(front)
+            self._waiting.popleft()
+        return taken
+
+    def _begin_batch(self, messages: list[Submission]) -> None:
+        try:
+            batch = self.writer.batch()
+            placed = self._place(batch, messages)
+        except Exception as error:  # noqa: BLE001 - nothing was written, and nobody can be answered
+            self._give_up(messages, error)
+            return
+        if placed:
+            self._begin(lambda: self._commit(batch, messages, placed))
+        else:
+            self._deliver(messages)
+
+    def _begin(self, work: Callable[[], Callable[[], None]]) -> None:
+        self._under_way = True
+        self._disk.put(work)
+
+    def _finish(self, finish: Callable[[], None]) -> None:
+        self._under_way = False
+        finish()
+        self._go_on()
+
+    def _give_up(self, messages: Sequence[Submission], error: Exception) -> None:
+        _undo(messages, "the hub has stopped; its operator has to look at it")
+        self.on_fatal(error)
+        self._deliver(messages)
+
+    # --- in the thread: each returns what is to be done on the loop -----------------------------------------
 
     def _run(self) -> None:
-        more = True
-        while more:
-            jobs, more = self._take()
-            while jobs:
-                count = self._leading(jobs)
-                if count:
-                    self._commit(jobs[:count])
-                else:
-                    count = 1
-                    self._turn(jobs[0])
-                jobs = jobs[count:]
+        while (work := self._disk.get()) is not None:
+            self._loop.call_soon_threadsafe(self._finish, work())
 
-    def _take(self) -> tuple[list[Work], bool]:
-        """Wait for jobs, and take as many as have come; no more than fill a batch are waited for."""
-        taken: list[Work] = []
-        more = self._queue.get()
-        while more is not None:
-            taken += more
-            if len(taken) >= MAX_BATCH:
-                return taken, True
-            try:
-                more = self._queue.get_nowait()
-            except Empty:
-                return taken, True
-        return taken, False
-
-    def _leading(self, jobs: list[Work]) -> int:
-        """Return how many messages are in front: they are committed together."""
-        for nth, job in enumerate(jobs[:MAX_BATCH]):
-            if isinstance(job, Job):
-                return nth
-        return min(len(jobs), MAX_BATCH)
-
-    def _turn(self, job: Work) -> None:
+    def _turn(self, job: Work) -> Callable[[], Callable[[], None]]:
         assert isinstance(job, Job)
-        job.do()
+
+        def run() -> Callable[[], None]:
+            job.do()
+            return lambda: self._done(job)
+
+        return run
+
+    def _done(self, job: Job) -> None:
         if isinstance(job.error, StoppedError):
             self.on_fatal(job.error)
         self._deliver([job])
 
-    def _commit(self, jobs: list[Work]) -> None:
-        messages = [job for job in jobs if isinstance(job, Submission)]
+    def _commit(self, batch: Batch, messages: list[Submission], placed: int) -> Callable[[], None]:
         try:
-            batch = self.writer.batch()
-            placed = self._place(batch, messages)
             self.writer.commit(batch)
         except FullError as error:
             _undo(messages, str(error), _FULL_RETRY_SEC)
         except Exception as error:  # noqa: BLE001 - nothing may be answered that is not known to be durable
-            _undo(messages, "the hub has stopped; its operator has to look at it")
-            self.on_fatal(error)
+            failed = error  # the name of the handler ends with it
+            return lambda: self._give_up(messages, failed)
         else:
-            if placed:
-                self.on_commit(placed)
-        self._deliver(messages)
+            self.on_commit(placed)
+        return lambda: self._deliver(messages)
 
     def _place(self, batch: Batch, messages: Sequence[Submission]) -> int:
         hub_ts = max(self.clock(), batch.floor_ts)

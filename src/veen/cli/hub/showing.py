@@ -129,8 +129,9 @@ def metrics(
         return
     with client.reading():
         values = _samples(text)
+        accepted = int(values["veen_submit_ok_total"])
     found: dict[str, Any] = {
-        "submit_ok_total": int(values.get("veen_submit_ok_total", 0)),
+        "submit_ok_total": accepted,
         "submit_err_total": {
             name.partition('code="')[2].rstrip('"}'): int(value)
             for name, value in values.items()
@@ -260,9 +261,17 @@ def checkpoint(
             )
         asked = CheckpointRequest(label=Label(bytes.fromhex(found["label"])), upto_seq=last)
     made = client.post("/v1/checkpoint", asked, CheckpointResponse).checkpoint
-    values = made.to_json()
-    assert isinstance(values, dict)
-    show({**values, "checkpoint": made.encode().hex()}, as_json)
+    values = {
+        "label_prev": made.label_prev.hex(),
+        "label_curr": made.label_curr.hex(),
+        "upto_seq": made.upto_seq,
+        "mmr_root": made.mmr_root.hex(),
+        "epoch": made.epoch,
+        "hub_sig": made.hub_sig.hex(),
+        "witness_sigs": [sig.hex() for sig in made.witness_sigs or ()],
+        "checkpoint": made.encode().hex(),
+    }
+    show(values, as_json)
 
 
 @reporting
