@@ -168,23 +168,28 @@ class Reads:
             raise not_found("label", "there is no such label")
         return head
 
+    def _check_entry(self, label: Label, seq: int) -> None:
+        """Refuse what is not there; entries are numbered from 1 (C-72)."""
+        if not 1 <= seq <= self._head(label):
+            raise not_found("stream_seq", f"there is no entry {seq}")
+
     # --- receipts and proofs --------------------------------------------------------------------------------
 
     def receipt(self, request: ReceiptRequest) -> SubmitResponse:
         """Return the receipt of an entry."""
-        self._head(request.label)
+        self._check_entry(request.label, request.stream_seq)
         receipt = self._reader.entry(request.label, request.stream_seq).receipt
         return SubmitResponse(receipt=receipt, server_version=SERVER_VERSION)
 
     def proof(self, request: ProofRequest) -> ProofResponse:
         """Return the proof of an entry at its own size; it never changes (C-24)."""
-        self._head(request.label)
+        self._check_entry(request.label, request.stream_seq)
         proof = self._reader.prove(request.label, request.stream_seq)
         return ProofResponse(mmr_proof=proof, server_version=SERVER_VERSION)
 
     def proof_at(self, request: ProofAtRequest) -> ProofResponse:
         """Return the proof of an entry at a later size."""
-        self._head(request.label)
+        self._check_entry(request.label, request.stream_seq)
         if request.stream_seq > request.upto_seq:
             raise _bad("upto_seq", "an entry is proved at its own size or a later one")
         proof = self._reader.prove(request.label, request.stream_seq, request.upto_seq)

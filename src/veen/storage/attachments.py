@@ -52,10 +52,11 @@ class Attachments:
             stored = self._read(coid)
             if stored == data:
                 return False
-            if self._bytes + len(data) > self._max_bytes:
+            added = len(data) - len(stored or b"")  # a damaged one is replaced
+            if self._bytes + added > self._max_bytes:
                 raise FullError("no room for more attachments; the operator has to raise the bound")
             self._write(coid, data)
-            self._bytes += len(data)
+            self._bytes += added
         return True
 
     def get(self, coid: Coid) -> bytes:
