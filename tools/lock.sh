@@ -1,5 +1,5 @@
 #!/bin/sh
-# Write both lock files from pyproject.toml: names, versions and hashes for Linux on x86_64 and aarch64 and every
+# Write the lock files from pyproject.toml: names, versions and hashes for Linux on x86_64 and aarch64 and every
 # Python from 3.11 on, without the name of any host. Versions already locked are kept where they still fit;
 #
 #   make lock ARGS=--upgrade
@@ -22,4 +22,6 @@ compile() {
 # The build tools come first; packages that are in both locks must have one version.
 compile --group build --output-file requirements-build.lock "$@"
 compile pyproject.toml --all-extras --constraint requirements-build.lock --output-file requirements.lock "$@"
-grep -c '==' requirements-build.lock requirements.lock
+# What a hub needs and no more, for its image; the versions are those of the large lock.
+compile pyproject.toml --extra hub --constraint requirements.lock --output-file requirements-hub.lock "$@"
+grep -c '==' requirements-build.lock requirements.lock requirements-hub.lock

@@ -218,7 +218,11 @@ def test_no_file_names_a_registry_or_a_machine() -> None:
 
 def test_locks_hold_only_pins_with_hashes() -> None:
     locks = [(path, text) for path, text in texts() if path.endswith(".lock")]
-    assert [path for path, _ in locks] == ["requirements-build.lock", "requirements.lock"]
+    assert [path for path, _ in locks] == [
+        "requirements-build.lock",
+        "requirements-hub.lock",
+        "requirements.lock",
+    ]
     assert_none([complaint for path, text in locks for complaint in lock_lines(path, text)])
 
 
