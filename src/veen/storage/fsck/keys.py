@@ -7,6 +7,7 @@ from typing import Final
 from veen.core import ed25519, labels, layout
 from veen.core.checkpoint import Checkpoint
 from veen.core.datadir import ForkRecord
+from veen.core.ed25519 import SIGNATURE_BYTES
 from veen.core.errors import Detail, ProtocolError
 from veen.core.identity import ForkParent, HubIdentity
 from veen.core.receipt import Receipt
@@ -17,6 +18,8 @@ from veen.storage.fsck.source import Source
 
 IDENTITY: Final = "hub-identity.cbor"
 IDENTITY_SIG: Final = "hub-identity.sig"
+#: Signature and identity in one, of a change that was cut short: it counts, and the next start finishes it.
+PENDING: Final = "hub-identity.next"
 #: Where a fork keeps the identity of its parent.
 ARCHIVE: Final = "archive/"
 
@@ -182,23 +185,30 @@ def _identity(
     """Read an identity and check that one of its own keys, or a given one, has signed it."""
     path, sig_path = where + IDENTITY, where + IDENTITY_SIG
     try:
-        identity = _read(source, path, HubIdentity)
+        pending = source.read_if_there(where + PENDING)
+        if pending is None:
+            identity, sig = _read(source, path, HubIdentity), source.read_if_there(sig_path)
+        else:
+            path = sig_path = where + PENDING
+            identity, sig = _decode(path, pending[SIGNATURE_BYTES:]), pending[:SIGNATURE_BYTES]
+        if identity is not None and level == Level.FULL:
+            _verify_identity(sig_path, identity, sig, [key.hub_pk for key in identity.hub_keys] + list(given))
     except FoundError as error:
         found.add(error.finding)
         return None
-    if identity is not None and level == Level.FULL:
-        try:
-            _verify_identity(
-                source, sig_path, identity, [key.hub_pk for key in identity.hub_keys] + list(given)
-            )
-        except FoundError as error:
-            found.add(error.finding)
-            return None
     return identity
 
 
-def _verify_identity(source: Source, path: str, identity: HubIdentity, signers: Sequence[VerifyKey]) -> None:
-    sig = source.read_if_there(path)
+def _decode(path: str, data: bytes) -> HubIdentity:
+    try:
+        return HubIdentity.decode(data)
+    except ProtocolError as error:
+        raise refused(path, 0, error) from error
+
+
+def _verify_identity(
+    path: str, identity: HubIdentity, sig: bytes | None, signers: Sequence[VerifyKey]
+) -> None:
     if sig is None:
         raise wrong(path, None, Reason.MISSING, "the identity has no signature")
     refusal: ProtocolError | None = None
