@@ -231,6 +231,15 @@ def test_each_message_stands_for_itself(hub: Service, sender: Sender) -> None:
     assert (got[5].detail or {})["stream_seq"] == 2
 
 
+def test_refusals_of_different_stages_are_answered_once_each(hub: Service, sender: Sender) -> None:
+    late, early = sender.make(9).encode(), b"\x40"
+    for parts in ([late, early], [early, late], [late, early, late], [early, early, late]):
+        got = answers(hub.post("/v1/submit", b"".join(parts), CBOR_SEQ))
+        wanted = ["CLIENT_SEQ" if part == late else "CBOR_INVALID" for part in parts]
+        assert [seq_of(item) for item in got] == wanted
+    assert hub.get("/tooling/admission").json()["stages"][1]["queue_depth"] == 0
+
+
 def test_what_is_no_message_is_refused_in_its_place(hub: Service, sender: Sender) -> None:
     one, two = sender.next().encode(), sender.next().encode()
     strange = b"\x01" + b"\xf6" + b"\xa0" + b"\x80" + rawcbor.tstr("text") + b"\xf9\x3c\x00" + b"\xc1\x01"

@@ -192,10 +192,12 @@ class Hub:
 
     def _verified(self, items: Sequence[Submission]) -> None:
         good = [item for item in items if item.error is None]
+        # Sorted out before: the sequencer may refuse some of the others at once, and answer them itself.
+        bad = [item for item in items if item.error is not None]
         if good:
             self.sequencer.put(good)
-        if len(good) != len(items):
-            self._answer([item for item in items if item.error is not None])
+        if bad:
+            self._answer(bad)
 
     def _delivered(self, work: Sequence[Work]) -> None:
         messages = [item for item in work if isinstance(item, Submission)]
