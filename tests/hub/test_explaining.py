@@ -1,0 +1,140 @@
+"""Verdicts computed again from files: those of the hub, row by row, without the hub and its secrets."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from tests.hub.inside import inside
+from tests.hub.process import veen
+from tests.hub.test_determinism import NOW, SETTINGS, TOKEN, message, story
+from veen.core import labels
+from veen.core.control import RevocationRecord, Target
+from veen.core.error_envelope import ErrorEnvelope
+from veen.core.msg import Msg
+from veen.core.receipt import Receipt
+from veen.hub.explaining import Explained, Explainer
+from veen.hub.files import SECRETS
+from veen.hub.home import read_public
+from veen.storage import Reader, RealFilesystem
+
+
+def explain_all(
+    place: Path, refused: list[Msg], at: int
+) -> tuple[dict[int, list[Explained]], list[Explained]]:
+    """Explain every entry of every label, and messages that are sent at a time."""
+    fs = RealFilesystem(place)
+    reader = Reader.open(fs)
+    try:
+        explainer = Explainer(reader, *read_public(fs), SETTINGS)
+        reserved = {labels.authorize_label(reader.store.hub_id), labels.control_label(reader.store.hub_id)}
+        entries = {
+            nth: [explainer.entry(label, seq) for seq in range(1, reader.last_seq(label) + 1)]
+            for nth, label in enumerate(sorted(set(reader.labels()) - reserved))
+        }
+        return entries, [explainer.message(item.encode(), at) for item in refused]
+    finally:
+        reader.close()
+        fs.close()
+
+
+def test_what_the_hub_decided_is_decided_again(tmp_path: Path) -> None:
+    place = tmp_path / "hub"
+    last = NOW + 30
+
+    async def run() -> tuple[list[Msg], list[ErrorEnvelope]]:
+        async with inside(place, SETTINGS, NOW) as hub:
+            await hub.authorize(TOKEN)
+            messages = story(hub.hub.home.identity.hub_id)
+            for at in range(0, 40, 5):
+                hub.now[0] = NOW + at // 10
+                await hub.submit(messages[at : at + 5])
+            hub.now[0] = last
+            again = await hub.submit(messages)  # now all of them are refused: used, or out of turn
+            errors = [outcome for outcome in again if isinstance(outcome, ErrorEnvelope)]
+            assert len(errors) == len(messages)
+            return messages, errors
+
+    messages, errors = asyncio.run(run())
+    (place / SECRETS).unlink()
+    entries, explained = explain_all(place, messages, last)
+    assert sum(map(len, entries.values())) > 10
+    assert all(item.accepted for items in entries.values() for item in items)
+    for found, error in zip(explained, errors, strict=True):
+        assert found.error is not None
+        assert ErrorEnvelope.of(found.error, retry_after=error.retry_after) == error
+
+
+def test_trust_and_revocation_count_from_their_time_on(tmp_path: Path) -> None:
+    place = tmp_path / "hub"
+
+    async def run() -> Msg:
+        async with inside(place, SETTINGS, NOW) as hub:
+            await hub.authorize(TOKEN)
+            label = labels.label(hub.hub.home.identity.routing_key, labels.stream_id("stream 0"), 0)
+            sent = [
+                message(client="client 0", label=label, client_seq=seq, auth_ref=TOKEN.auth_ref)
+                for seq in (1, 2)
+            ]
+            assert isinstance((await hub.submit(sent[:1]))[0], Receipt)
+            await hub.revoke(
+                RevocationRecord(target_kind=Target.AUTH_REF.value, target=TOKEN.auth_ref, ts=NOW + 5)
+            )
+            hub.now[0] = NOW + 5
+            refused = (await hub.submit(sent[1:]))[0]
+            assert isinstance(refused, ErrorEnvelope)
+            assert (refused.detail or {})["detail_enum"] == "REVOKED"
+            return sent[1]
+
+    late = asyncio.run(run())
+    entries, explained = explain_all(place, [late], NOW + 5)
+    assert entries[0][0].accepted, "it came before the revocation"
+    assert explained[0].error is not None
+    assert explained[0].error.detail.value == "REVOKED"
+
+
+def test_rows_before_the_failing_one_have_passed_and_those_behind_it_were_not_reached(tmp_path: Path) -> None:
+    place = tmp_path / "hub"
+
+    async def run() -> Msg:
+        async with inside(place, SETTINGS, NOW) as hub:
+            messages = story(hub.hub.home.identity.hub_id)
+            await hub.submit(messages[1:2])
+            return messages[1]
+
+    again = asyncio.run(run())
+    _, explained = explain_all(place, [again], NOW)
+    results = {row.detail.value: result for row, result in explained[0].rows}
+    assert results["SIG_INVALID"] == results["PREV_ACK"] == "passed"
+    assert results["DUPLICATE"].startswith("failed: the message is in the log already, as entry 1")
+    assert results["CLIENT_SEQ"] == results["EPOCH"] == "not reached"
+    assert results["CAP_TTL"] == "no token"
+
+
+def test_the_command(tmp_path: Path) -> None:
+    place = tmp_path / "hub"
+
+    async def run() -> bytes:
+        async with inside(place, SETTINGS, NOW) as hub:
+            messages = story(hub.hub.home.identity.hub_id)
+            await hub.submit(messages[1:2])
+            return messages[1].encode()
+
+    data = asyncio.run(run())
+    (place / SECRETS).unlink()
+    entry = veen("hub", "explain", "1", "--data-dir", place, "--json")
+    assert entry.returncode == 0, entry.stderr
+    found = json.loads(entry.stdout)
+    assert found["accepted"]
+    assert [row["row"] for row in found["rows"]][:3] == ["1", "2", "3"]
+    file = tmp_path / "message.cbor"
+    file.write_bytes(data)
+    again = veen("hub", "explain", file, "--data-dir", place, "--at", str(NOW))
+    assert again.returncode == 4
+    assert "DUPLICATE         failed: " in again.stdout
+    file.write_bytes(b"\xff")
+    assert veen("hub", "explain", file, "--data-dir", place).returncode == 4
+    missing = veen("hub", "explain", tmp_path / "nothing", "--data-dir", place)
+    assert missing.returncode == 1
+    assert "can not be read" in missing.stderr
+    assert veen("hub", "explain", "7", "--data-dir", place).returncode == 4
+    assert veen("hub", "explain", "7", "--data-dir", tmp_path / "nowhere").returncode == 1
