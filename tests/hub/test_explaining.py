@@ -48,6 +48,9 @@ def test_what_the_hub_decided_is_decided_again(tmp_path: Path) -> None:
             for at in range(0, 40, 5):
                 hub.now[0] = NOW + at // 10
                 await hub.submit(messages[at : at + 5])
+            for later in (10, 15, 20, 25):  # what was too early or too fast gets in
+                hub.now[0] = NOW + later
+                await hub.submit(messages)
             hub.now[0] = last
             again = await hub.submit(messages)  # now all of them are refused: used, or out of turn
             errors = [outcome for outcome in again if isinstance(outcome, ErrorEnvelope)]

@@ -32,6 +32,10 @@ _USED: Final = frozenset(
 _MAX_HEADERS: Final = 100
 #: Requests of one connection that may wait for the one before: pipelining, within reason.
 _MAX_WAITING: Final = 16
+#: Requests of one connection that are handled before the others have their turn.
+_PER_TURN: Final = 4
+#: Bytes that are parsed at once: how many requests there can be in them is what a flood costs.
+_SLICE: Final = 16 << 10
 _MEGABYTE: Final = 1 << 20
 #: How long a client that was refused may go on sending before the connection is cut.
 _LINGER_SEC: Final = 2.0
@@ -102,6 +106,10 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._draining = False
         self._going_on = False
+        #: Bytes that came and were not parsed: reading pauses while there are any.
+        self._unread = b""
+        self._left = _PER_TURN
+        self._scheduled = self._ended = False
         self.deadline = float("inf")
         self._begin()
 
@@ -132,11 +140,58 @@ class Connection(asyncio.Protocol):
         self._open.discard(self)
         self._transport = None
         self._waiting.clear()
+        self._unread = b""
 
     def data_received(self, data: bytes) -> None:
-        """Parse."""
+        """Parse, and handle a few requests."""
         if self._closing:
             return
+        self._left = _PER_TURN
+        if self._unread or len(data) > _SLICE:
+            self._unread += data
+            self._feed()
+        else:
+            self._parse(data)
+        if self._waiting:
+            self._schedule()
+
+    def _feed(self) -> None:
+        """Parse what was left, as far as requests may wait."""
+        while self._unread and len(self._waiting) < _MAX_WAITING and not self._closing:
+            piece, self._unread = self._unread[:_SLICE], self._unread[_SLICE:]
+            self._parse(piece)
+        if self._closing:
+            self._unread = b""
+        if self._unread:
+            self._pause()
+        elif self._ended:
+            self._closing = True
+
+    def _take_more(self) -> None:
+        self._feed()
+        wants = not self._closing and not self._unread and len(self._waiting) < _MAX_WAITING
+        if wants and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _pause(self) -> None:
+        if not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _schedule(self) -> None:
+        """Go on when the other connections have had their turn."""
+        if not self._scheduled and not self._busy and not self._draining:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._scheduled = False
+        if self._transport is not None:
+            self._left = _PER_TURN
+            self._go_on()
+
+    def _parse(self, data: bytes) -> None:
         if not self._reading:
             self._reading = True
             self._allow(self._bounds.header_sec)
@@ -169,12 +224,13 @@ class Connection(asyncio.Protocol):
         lines = [f"{self._method} {self._target.decode('latin-1')} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in self._headers.items()]
         self._parser = httptools.HttpRequestParser(self)
-        self.data_received(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + rest)
+        self._parse(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + rest)
 
     def eof_received(self) -> bool:
         """Answer what was asked, then close; a request cut in the middle is nobody's."""
+        self._ended = True
         if self._busy or self._waiting:
-            self._closing = True
+            self._closing = not self._unread
             return True
         return False
 
@@ -254,11 +310,10 @@ class Connection(asyncio.Protocol):
         request = self._request(body)
         self._reading = self._gathering = False
         self._body = []
-        if self._busy or self._draining or self._waiting:
+        if self._busy or self._draining or self._waiting or not self._left:
             self._waiting.append((request, keep))
-            if len(self._waiting) >= _MAX_WAITING and not self._paused and self._transport is not None:
-                self._paused = True
-                self._transport.pause_reading()
+            if len(self._waiting) >= _MAX_WAITING:
+                self._pause()
         else:
             self._handle(request, keep=keep)
 
@@ -274,6 +329,7 @@ class Connection(asyncio.Protocol):
 
     def _handle(self, request: Request, *, keep: bool) -> None:
         self._busy = True
+        self._left -= 1
         self._keep = keep
         self._head_only = request.head_only
         self.deadline = float("inf")  # now it is the hub that takes its time
@@ -299,13 +355,14 @@ class Connection(asyncio.Protocol):
         if self._going_on:
             return  # answered at once, by the loop below
         self._going_on = True
-        while self._waiting and not self._busy and not self._draining:
+        while self._waiting and not self._busy and not self._draining and self._left > 0:
             request, keep = self._waiting.popleft()
-            if self._paused and len(self._waiting) < _MAX_WAITING // 2 and self._transport is not None:
-                self._paused = False
-                self._transport.resume_reading()
             self._handle(request, keep=keep)
+            if self._paused and len(self._waiting) < _MAX_WAITING // 2:
+                self._take_more()
         self._going_on = False
+        if self._waiting:
+            self._schedule()
 
     def _allow(self, seconds: float) -> None:
         """Give the client time to send; while it waits for us, it has all the time it wants."""
