@@ -1,5 +1,6 @@
 """POST /v1/stream: pages, cursors, proofs, waiting; and that a page does not depend on where entries lie."""
 
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -330,6 +331,22 @@ def test_there_is_a_bound_on_who_waits(alone: Service) -> None:
     finally:
         for raw in crowd:
             raw.__exit__()
+
+
+def test_who_leaves_waits_no_more(tmp_path: Path) -> None:
+    """Otherwise clients that come and go would take all places."""
+    with serving(tmp_path / "data", max_wait_sec=600, max_waiters=1) as hub:
+        sender = Sender(hub)
+        sender.send()
+        for _ in range(5):
+            with begin(sender, 600, from_seq=2):
+                eventually(lambda: waiters(hub) == 1)
+            eventually(lambda: waiters(hub) == 0)
+        # It may have closed one side only: then it is answered, and at once.
+        with begin(sender, 600, from_seq=2) as raw:
+            raw.sock.shutdown(socket.SHUT_WR)
+            assert seqs(raw.answer().decode(StreamResponse)) == []
+            assert raw.ended()
 
 
 def test_who_waits_is_answered_when_the_hub_stops(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -166,8 +166,9 @@ class Endpoints:
         asked = decode(request, StreamRequest, self._hub.limits)
         wait = _wait(request, self._hub.settings.max_wait_sec)
         if wait and self._hub.reads.waits(asked) and not self._hub.stopping:
-            waits = self._hub.waiting.add(asked.label, wait, lambda: self._page(request, asked))
-            if waits:
+            wake = partial(self._page, request, asked)
+            if self._hub.waiting.add(asked.label, wait, wake):
+                request.hurry = lambda: self._hub.waiting.hurry(asked.label, wake)
                 return None
             self._hub.metrics.overloaded += 1
             return error_response(

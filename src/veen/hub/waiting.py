@@ -35,6 +35,13 @@ class Waiting:
                 self.count -= 1
                 wake()
 
+    def hurry(self, label: Label, wake: _Wake) -> None:
+        """Wake one of those who wait; nothing, if it does not wait any more."""
+        timer = self._waiting.get(label, {}).get(wake)
+        if timer is not None:
+            timer.cancel()
+            self._expire(label, wake)
+
     def stop(self) -> None:
         """Wake everybody: there will be no more entries."""
         self.grown(list(self._waiting))

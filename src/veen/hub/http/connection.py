@@ -101,6 +101,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[tuple[Request, bool]] = deque()
+        #: The request that is being answered.
+        self._current: Request | None = None
         self._busy = False
         self._closing = False
         self._paused = False
@@ -141,6 +143,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._waiting.clear()
         self._unread = b""
+        self._hurry()
 
     def data_received(self, data: bytes) -> None:
         """Parse, and handle a few requests."""
@@ -231,8 +234,13 @@ class Connection(asyncio.Protocol):
         self._ended = True
         if self._busy or self._waiting:
             self._closing = not self._unread
+            self._hurry()
             return True
         return False
+
+    def _hurry(self) -> None:
+        if self._busy and self._current is not None and self._current.hurry is not None:
+            self._current.hurry()
 
     def pause_writing(self) -> None:
         """The client does not take its answers: it has some time to."""
@@ -331,7 +339,7 @@ class Connection(asyncio.Protocol):
         self._busy = True
         self._left -= 1
         self._keep = keep
-        self._head_only = request.head_only
+        self._current = request
         self.deadline = float("inf")  # now it is the hub that takes its time
         self._app.handle(request)
 
@@ -341,7 +349,9 @@ class Connection(asyncio.Protocol):
             return
         keep = self._keep and not self._closing
         self._busy = False
-        transport.write(response.encode(keep_alive=keep or bool(self._waiting), head_only=self._head_only))
+        head_only = self._current is not None and self._current.head_only
+        self._current = None
+        transport.write(response.encode(keep_alive=keep or bool(self._waiting), head_only=head_only))
         if self._waiting:
             self._go_on()
             return

@@ -51,7 +51,18 @@ class Response:
 class Request:
     """A request whose body has arrived. ``respond`` is called once, on the loop."""
 
-    __slots__ = ("body", "head_only", "headers", "last", "local", "method", "path", "query_string", "respond")
+    __slots__ = (
+        "body",
+        "head_only",
+        "headers",
+        "hurry",
+        "last",
+        "local",
+        "method",
+        "path",
+        "query_string",
+        "respond",
+    )
 
     def __init__(
         self,
@@ -71,6 +82,8 @@ class Request:
         #: Whether it came through the operator's socket in the data directory.
         self.local = local
         self.head_only = False
+        #: Called when the client has closed its side: it will hardly wait for long.
+        self.hurry: Callable[[], None] | None = None
         #: The last part of a path that has a variable one.
         self.last = ""
 
