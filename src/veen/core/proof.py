@@ -32,6 +32,8 @@ STEP_SHAPE: Final = MapShape("step", Field("dir", UINT, key=1), Field("sib", B32
 _STEP_HEAD: Final = b"\xa2\x01"
 _SIB_HEAD: Final = b"\x02\x58\x20"
 _STEP_BYTES: Final = 38
+#: What stands before the sibling of a step to either side.
+_STEP_HEADS: Final = (_STEP_HEAD + b"\x00" + _SIB_HEAD, _STEP_HEAD + b"\x01" + _SIB_HEAD)
 
 
 class _StepKind:
@@ -72,10 +74,14 @@ class _StepKind:
         """Return the step, if it is one."""
         if not isinstance(value, Step):
             raise TypeError(f"expected Step, not {type(value).__name__}")
+        if type(value.dir) is int and type(value.sib) is bytes and value.dir in (LEFT, RIGHT):
+            return value
         return self.lift(Step(**STEP_SHAPE.lower(value._asdict())))
 
     def write(self, raw: Step) -> bytes:
         """Encode the step."""
+        if raw.dir in (LEFT, RIGHT) and len(raw.sib) == HASH_BYTES:
+            return _STEP_HEADS[raw.dir] + raw.sib
         return STEP_SHAPE.write(raw._asdict())
 
     def to_json(self, raw: Step) -> JsonValue:
