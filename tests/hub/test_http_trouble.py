@@ -1,0 +1,102 @@
+"""A hub in trouble says so: too much to do, damage on its disk, and the end."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+from tests.hub.serving import JSON, Sender, Service, answers, eventually, serving
+from veen.core.api import ProofRequest, ReceiptRequest, StreamRequest, SubmitRequest, SubmitResponse
+from veen.hub.job import Job
+from veen.hub.readers import MAX_WAITING, THREADS
+
+
+@contextmanager
+def held(hub: Service) -> Iterator[None]:
+    """Hold the hub's loop, so that what is sent meanwhile comes to it all at once."""
+    holding, release = Event(), Event()
+
+    def hold() -> None:
+        holding.set()
+        release.wait(30)
+
+    loop = hub.server._loop
+    assert loop is not None
+    loop.call_soon_threadsafe(hold)
+    assert holding.wait(30)
+    try:
+        yield
+    finally:
+        release.set()
+
+
+def test_a_full_queue_refuses_and_writes_nothing(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", max_queue=10) as hub, hub.connect() as many, hub.connect() as one:
+        first, second = Sender(hub, "first", "first"), Sender(hub, "second", "second")
+        bulk = b"".join(first.next().encode() for _ in range(10))
+        message = second.next()
+        with held(hub):
+            many.ask("POST", "/v1/submit", bulk, {"content-type": "application/cbor-seq"})
+            one.ask("POST", "/v1/submit", SubmitRequest(msg=message).encode())
+        # Whichever is read first fills the queue; the other one is told to come back.
+        got_many, got_one = many.answer(), one.answer()
+        assert sorted((got_many.status, got_one.status)) == [200, 503]
+        refused = got_many if got_many.status == 503 else got_one
+        error = refused.error()
+        assert (error.code, error.retry_after) == ("E.UNAVAILABLE", 1)
+        if got_one.status == 503:
+            assert all(isinstance(item, SubmitResponse) for item in answers(got_many))
+            assert hub.accept(message).stream_seq == 1
+        else:
+            many.ask("POST", "/v1/submit", bulk, {"content-type": "application/cbor-seq"})
+            assert all(isinstance(item, SubmitResponse) for item in answers(many.answer()))
+        assert b"veen_overloaded_total 1.0" in hub.get("/metrics").body
+        as_json = json.loads(hub.get("/tooling/admission").body)
+        assert as_json["stages"][1]["queue_depth"] == 0
+
+
+def test_too_many_reads_are_refused_and_the_rest_goes_on(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as hub:
+        sender = Sender(hub)
+        sender.send()
+        release = Event()
+        for _ in range(THREADS + MAX_WAITING):
+            hub.hub.readers.put(Job(lambda: release.wait(30), lambda _: None))
+        try:
+            eventually(lambda: not hub.hub.readers.has_room)
+            request = StreamRequest(label=sender.label, from_seq=1)
+            for kind in (None, JSON):
+                error = hub.post("/v1/stream", request, kind).error()
+                assert (error.code, error.retry_after) == ("E.UNAVAILABLE", 1)
+            receipt = ReceiptRequest(label=sender.label, stream_seq=1)
+            assert hub.post("/v1/receipt", receipt).error().code == "E.UNAVAILABLE"
+            hub.check_healthy()
+            sender.send()
+        finally:
+            release.set()
+        eventually(lambda: hub.post("/v1/stream", request).status == 200)
+
+
+def test_a_damaged_label_is_reported_and_others_are_served(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as hub:
+        bad, good = Sender(hub, "bad", "bad"), Sender(hub, "good", "good")
+        bad.send(20)
+        good.send(20)
+    chunks = [path for path in (tmp_path / "data").rglob("*") if bad.label.hex() in str(path)]
+    largest = max((path for path in chunks if path.is_file()), key=lambda path: path.stat().st_size)
+    data = bytearray(largest.read_bytes())
+    data[len(data) // 2] ^= 1
+    largest.chmod(0o600)
+    largest.write_bytes(data)
+    with serving(tmp_path / "data") as hub:
+        hub.expect_faults = True
+        request = StreamRequest(label=bad.label, from_seq=1)
+        for kind in (None, JSON):
+            error = hub.post("/v1/stream", request, kind).error()
+            assert (error.code, error.retry_after) == ("E.UNAVAILABLE", 60)
+        hub.check_healthy()
+        assert hub.post("/v1/stream", StreamRequest(label=good.label, from_seq=1)).status == 200
+        assert hub.post("/v1/proof", ProofRequest(label=good.label, stream_seq=7)).status == 200
+        Sender(hub, "good", "good", client_seq=20).send()
+        assert [line["event"] for line in hub.log].count("fault") == 2
