@@ -3,6 +3,7 @@
 import io
 import json
 import socket
+import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -97,9 +98,15 @@ def describe_body(body: bytes | Wire | JsonValue, content_type: str | None) -> t
 class Raw:
     """One connection, and what is sent through it."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None = None) -> None:
         self.sock = socket.create_connection(address, timeout=PATIENCE_SEC)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            try:
+                self.sock = tls.wrap_socket(self.sock, server_hostname=address[0])
+            except OSError:
+                self.sock.close()
+                raise
         self._incoming = self.sock.makefile("rb")
 
     def __enter__(self) -> Self:
@@ -182,10 +189,12 @@ class Service:
     running: Running
     lines: _Lines
     expect_faults: bool = field(default=False)
+    #: How clients connect to a hub that serves HTTPS.
+    tls: ssl.SSLContext | None = None
 
     @property
     def address(self) -> tuple[str, int]:
-        host, _, port = self.running.urls[0].removeprefix("http://").rpartition(":")
+        host, _, port = self.running.urls[0].partition("://")[2].rpartition(":")
         return host, int(port)
 
     @property
@@ -211,7 +220,7 @@ class Service:
         return [json.loads(line) for line in self.lines.getvalue().splitlines()]
 
     def connect(self) -> Raw:
-        return Raw(self.address)
+        return Raw(self.address, self.tls)
 
     def call(
         self,

@@ -210,8 +210,13 @@ class Server:
                 endpoints.app, bounds, loop.time, self._connections, local=local, full=full and not local
             )
 
+        # Before it has shaken hands a client is no connection yet, and the sweep does not see it.
+        handshake = None if tls is None else float(self._settings.header_timeout_sec)
         servers = [
-            await loop.create_server(connect, sock=sock, ssl=tls, backlog=_BACKLOG) for sock in sockets
+            await loop.create_server(
+                connect, sock=sock, ssl=tls, ssl_handshake_timeout=handshake, backlog=_BACKLOG
+            )
+            for sock in sockets
         ]
         admin = _AdminSocket(self._data_dir)
         servers.append(await loop.create_unix_server(lambda: connect(local=True), sock=admin.sock))

@@ -1,0 +1,119 @@
+"""HTTPS: the same hub behind TLS, with none but strong ciphers (SH0-003)."""
+
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
+
+from tests.hub.serving import Raw, Sender, Service, serving
+from veen.core.api import StreamRequest, StreamResponse
+
+
+def make_certificate(directory: Path) -> tuple[Path, Path]:
+    """Write a certificate for this machine, and its key."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hub")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    cert_path, key_path = directory / "cert.pem", directory / "key.pem"
+    cert_path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key_path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return cert_path, key_path
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    base = tmp_path_factory.mktemp("hub")
+    cert, key = make_certificate(base)
+    with serving(base / "data", tls_cert=cert, tls_key=key, header_timeout_sec=1) as service:
+        service.tls = ssl.create_default_context(cafile=cert)
+        yield service
+        service.check_healthy()
+
+
+def test_it_is_the_same_hub(hub: Service) -> None:
+    assert hub.running.urls[0].startswith("https://")
+    sender = Sender(hub)
+    sender.send(200)
+    found = hub.post("/v1/stream", StreamRequest(label=sender.label, from_seq=1)).decode(StreamResponse)
+    assert len(found.items) == 200
+    with hub.connect() as raw:
+        for _ in range(3):
+            raw.ask("GET", "/healthz")
+            assert raw.answer("GET").status == 200
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_ciphers_are_authenticated_and_nothing_is_compressed(hub: Service, version: ssl.TLSVersion) -> None:
+    assert hub.settings.tls_cert is not None
+    context = ssl.create_default_context(cafile=hub.settings.tls_cert)
+    context.minimum_version = context.maximum_version = version
+    with Raw(hub.address, context) as raw:
+        sock = raw.sock
+        assert isinstance(sock, ssl.SSLSocket)
+        cipher = sock.cipher()
+        assert cipher is not None
+        assert "GCM" in cipher[0] or "CHACHA20" in cipher[0]
+        assert sock.compression() is None
+        raw.ask("GET", "/healthz")
+        assert raw.answer("GET").status == 200
+
+
+@pytest.mark.parametrize("ciphers", ["ECDHE-RSA-AES128-SHA", "ECDHE-RSA-AES256-SHA384", "AES128-GCM-SHA256"])
+def test_other_ciphers_are_refused(hub: Service, ciphers: str) -> None:
+    assert hub.settings.tls_cert is not None
+    context = ssl.create_default_context(cafile=hub.settings.tls_cert)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(ciphers)
+    with pytest.raises(ssl.SSLError):
+        Raw(hub.address, context)
+
+
+def test_plain_http_is_not_spoken(hub: Service) -> None:
+    with Raw(hub.address) as raw:
+        raw.ask("GET", "/healthz")
+        assert raw.ended()
+
+
+def test_a_refusal_comes_also_to_a_client_that_goes_on_sending(hub: Service) -> None:
+    with hub.connect() as raw:
+        raw.send(f"POST /v1/receipt HTTP/1.1\r\ncontent-length: {1 << 40}\r\n\r\n")
+        answer = raw.answer()
+        assert answer.refusal() == ("E.LIMIT", "FIELD_SIZE")
+    with hub.connect() as raw:
+        raw.send(b"POST /v1/receipt HTTP/1.1\r\ncontent-length: 10000000\r\n\r\n" + bytes(200_000))
+        assert raw.answer().refusal() == ("E.LIMIT", "FIELD_SIZE")
+
+
+def test_a_slow_client_is_cut_off(hub: Service) -> None:
+    with hub.connect() as raw:
+        raw.send("GET /healthz HTT")
+        assert "took too long" in raw.answer().error().message
+
+
+def test_a_client_that_never_shakes_hands_is_cut_off(hub: Service) -> None:
+    with Raw(hub.address) as raw:
+        assert raw.ended()
