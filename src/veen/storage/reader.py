@@ -19,7 +19,7 @@ from veen.core.entry import Entry
 from veen.core.errors import ProtocolError
 from veen.core.labels import authorize_label
 from veen.core.mmr import Peaks, ReadNode, leaf_position, read_peaks
-from veen.core.proof import MmrProof, prove_inclusion
+from veen.core.proof import MmrProof, check_seq, prove_inclusion
 from veen.core.types import AuthRef, Label, LeafHash, NodeHash, VerifyKey
 from veen.storage import chunks
 from veen.storage.chunks import Place
@@ -339,9 +339,11 @@ class Reader:
         kept = self._proofs.get((label, seq)) if own else None
         if kept is not None:
             return kept
-        read = self._nodes(label, size)
-        proof = prove_inclusion(read, stream_seq=seq, mmr_size=size)
+        if not own:
+            self._nodes(label, size)  # refuses a size that the log has not
+            check_seq(seq, size)
         leaf, root = self._leaf_and_root(label, seq, size)
+        proof = prove_inclusion(self._node_reader(label), stream_seq=seq, mmr_size=size)
         with self._blaming_nodes(label):
             proof.verify(root, leaf, stream_seq=seq, mmr_size=size)
         if own:
@@ -350,9 +352,14 @@ class Reader:
 
     def _leaf_and_root(self, label: Label, seq: int, size: int) -> tuple[LeafHash, NodeHash]:
         """Return what a proof connects; at an entry's own size both are in its receipt."""
-        if seq == size and seq > self._pruned_upto(label):
-            receipt = self.entry(label, seq).receipt
-            return receipt.leaf_hash, receipt.mmr_root
+        if seq == size:
+            try:
+                receipt = self.entry(label, seq).receipt
+            except ProtocolError as error:
+                if error.fields.get("field") != "pruned":
+                    raise
+            else:
+                return receipt.leaf_hash, receipt.mmr_root
         return self.leaf(label, seq), self.root(label, size)
 
     def prove_consistency(self, label: Label, old_size: int, new_size: int) -> ConsistencyProof:
@@ -383,6 +390,9 @@ class Reader:
     def _nodes(self, label: Label, size: int) -> ReadNode:
         if not 1 <= size <= self.last_seq(label):
             raise not_found("stream_seq", f"there is no entry {size}")
+        return self._node_reader(label)
+
+    def _node_reader(self, label: Label) -> ReadNode:
         tails = [tail.labels[label] for tail in self._tails() if label in tail.labels]
         stored = node_reader(self.fs, self.domain_of(label), label)
 
