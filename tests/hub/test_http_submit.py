@@ -80,6 +80,15 @@ def test_json_says_the_same(hub: Service, sender: Sender) -> None:
     assert stored.decode(SubmitResponse).receipt == receipt
 
 
+@pytest.mark.parametrize(("sent", "wanted"), [(CBOR, JSON), (JSON, CBOR)])
+def test_the_form_of_the_answer_can_be_chosen(hub: Service, sender: Sender, sent: str, wanted: str) -> None:
+    request = SubmitRequest(msg=sender.next())
+    taken = hub.call("POST", "/v1/submit", request, content_type=sent, accept=wanted)
+    assert (taken.status, taken.content_type) == (200, wanted)
+    refused = hub.call("POST", "/v1/submit", request, content_type=sent, accept=wanted)
+    assert (refused.refusal(), refused.content_type) == (("E.SEQ", "DUPLICATE"), wanted)
+
+
 def test_the_path_of_older_releases_takes_a_message_and_returns_a_receipt(
     hub: Service, sender: Sender
 ) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests import builders
 from tests.hub.serving import CBOR, JSON, Answer, Sender, Service, eventually, serving
 from veen.core.api import ReceiptRequest, SubmitResponse
 from veen.core.captoken import CapToken
+from veen.core.control import RevocationRecord, Target
 from veen.core.error_envelope import ErrorEnvelope
 from veen.core.labels import authorize_label
 from veen.core.tooling import AuthorizeRequest, AuthorizeResponse, CapStatusRequest, CapStatusResponse
@@ -41,7 +43,6 @@ def authorize(hub: Service, token: CapToken) -> AuthorizeResponse:
 def status(hub: Service, token: CapToken) -> CapStatusResponse:
     asked = CapStatusRequest(auth_ref=token.auth_ref)
     found = hub.post("/tooling/cap_status", asked).decode(CapStatusResponse)
-    assert hub.post("/tooling/cap_status", asked, JSON).from_json(CapStatusResponse) == found
     assert found.auth_ref == token.auth_ref
     return found
 
@@ -73,6 +74,8 @@ def test_a_token_opens_its_stream(hub: Service) -> None:
     after = status(hub, token)
     assert (after.hub_known, after.hub_currently_valid, after.reason) == (True, True, None)
     assert (after.issued_at, after.expires_at) == (made.record.hub_ts, made.expires_at)
+    asked = CapStatusRequest(auth_ref=token.auth_ref)
+    assert hub.post("/tooling/cap_status", asked, JSON).from_json(CapStatusResponse) == after
     sender.send(3)
     place = ReceiptRequest(label=made.record.label, stream_seq=made.record.stream_seq)
     assert hub.post("/v1/receipt", place).decode(SubmitResponse).receipt == made.record
@@ -198,6 +201,34 @@ def test_a_rate_that_is_kept_is_no_hindrance(hub: Service) -> None:
     sender.send()
     message = sender.next()
     eventually(lambda: hub.submit(message).status == 200)
+
+
+def control(hub: Service, record: RevocationRecord) -> None:
+    """Record a decision of the operator, as the hub does it: in turn."""
+    done = Event()
+    loop = hub.server._loop
+    assert loop is not None
+    loop.call_soon_threadsafe(hub.hub.turn, lambda: hub.hub.control(record), lambda _: done.set())
+    assert done.wait(30)
+
+
+def test_what_is_revoked_counts_no_more(hub: Service) -> None:
+    client, kept = token_for("revoked client"), token_for("revoked token")
+    for token, name in ((client, "revoked client"), (kept, "revoked token")):
+        authorize(hub, token)
+        holder(hub, token, name).send()
+    by_client = RevocationRecord(
+        target_kind=Target.CLIENT_ID.value, target=client.subject_pk, ts=1, reason="its key was lost"
+    )
+    control(hub, by_client)
+    control(hub, RevocationRecord(target_kind=Target.AUTH_REF.value, target=kept.auth_ref, ts=1))
+    assert hub.submit(holder(hub, client, "revoked client").make(2)).refusal() == ("E.AUTH", "REVOKED")
+    assert hub.submit(holder(hub, kept, "revoked token").make(2)).refusal() == ("E.CAP", "REVOKED")
+    found = status(hub, client)
+    assert (found.hub_known, found.hub_currently_valid, found.revoked) == (True, False, True)
+    assert (found.revocation_kind, found.revocation_ts) == (Target.CLIENT_ID, 1)
+    assert found.reason == "its key was lost"
+    assert status(hub, kept).revocation_kind == Target.AUTH_REF
 
 
 # --- who asks for tokens ------------------------------------------------------------------------------------

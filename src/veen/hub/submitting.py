@@ -41,13 +41,14 @@ class Submitting:
 
     def submit(self, request: Request) -> Response | None:
         """Take {1: ver, 2: msg}, or a sequence of messages."""
+        answer = _answer_json if wants_json(request) else _answer_cbor
         match request.content_type:
             case "application/cbor":
-                return self._take_one(request, Form.REQUEST, request.body, _answer_cbor)
+                return self._take_one(request, Form.REQUEST, request.body, answer)
             case "application/cbor-seq":
                 return self._take_many(request)
             case "application/json":
-                return self._take_one(request, Form.MSG, None, _answer_json)
+                return self._take_one(request, Form.MSG, None, answer)
         raise ProtocolError(
             Detail.CBOR_INVALID,
             f"send {CBOR}, {JSON} or {CBOR_SEQ}, not {request.content_type[:80]!r}",
