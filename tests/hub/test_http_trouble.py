@@ -8,6 +8,7 @@ from threading import Event
 
 from tests.hub.serving import JSON, Sender, Service, answers, eventually, serving
 from veen.core.api import ProofRequest, ReceiptRequest, StreamRequest, SubmitRequest, SubmitResponse
+from veen.core.tooling import BackupRequest
 from veen.hub.job import Job
 from veen.hub.readers import MAX_WAITING, THREADS
 
@@ -76,6 +77,23 @@ def test_too_many_reads_are_refused_and_the_rest_goes_on(tmp_path: Path) -> None
         finally:
             release.set()
         eventually(lambda: hub.post("/v1/stream", request).status == 200)
+
+
+def test_one_copy_is_made_at_a_time(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path / "data", backup_dir=tmp_path / "copies") as hub,
+        hub.connect() as first,
+        hub.connect() as second,
+    ):
+        Sender(hub).send(5)
+        with held(hub):
+            for raw, name in ((first, "one"), (second, "two")):
+                raw.ask("POST", "/tooling/backup", BackupRequest(name=name).encode())
+        got = [first.answer(), second.answer()]
+        assert sorted(answer.status for answer in got) == [200, 503]
+        (error,) = [answer.error() for answer in got if answer.status != 200]
+        assert (error.code, error.retry_after) == ("E.UNAVAILABLE", 5)
+        assert hub.post("/tooling/backup", BackupRequest(name="three")).status == 200
 
 
 def test_a_damaged_label_is_reported_and_others_are_served(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from typing import Final
 from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.tooling import BackupLabel, BackupRequest, BackupResponse
 from veen.core.types import JsonValue, VerifyKey
-from veen.hub.http.bodies import decode, describe, encode, parse_json
-from veen.hub.http.message import Request, Response
+from veen.hub.http.bodies import decode, describe, encode, parse_json, wants_json
+from veen.hub.http.message import Request, Response, error_response
 from veen.hub.hub import Hub
 from veen.hub.job import Job
 from veen.hub.keyring import MAX_OVERLAP_SEC
 from veen.hub.offline import describe_keys
+from veen.hub.submission import unavailable
 from veen.storage import RealFilesystem, clone
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
@@ -26,6 +27,7 @@ class Operating:
     def __init__(self, hub: Hub, later: Callable[[Request, Job], None]) -> None:
         self._hub = hub
         self._later = later
+        self._copying = False
 
     def trusted(self, request: Request) -> Response:
         """List the issuers whose tokens count."""
@@ -79,7 +81,7 @@ class Operating:
 
     # --- copies ---------------------------------------------------------------------------------------------
 
-    def backup(self, request: Request) -> None:
+    def backup(self, request: Request) -> Response | None:
         """Copy the log beside the hub at work, into the directory that the operator has set aside for it."""
         asked = decode(request, BackupRequest, self._hub.limits)
         place = self._hub.settings.backup_dir
@@ -92,10 +94,19 @@ class Operating:
             )
         if not _NAME.fullmatch(asked.name):
             raise _bad("name", "a name has up to 64 letters, digits, dots, dashes and underscores")
+        if self._copying:  # a copy reads everything: one at a time, or nobody else would get to read
+            return error_response(
+                unavailable("a copy is being made; try again", retry_after=5), as_json=wants_json(request)
+            )
         target = place / asked.name
-        self._hub.read(
-            lambda: encode(request, self._copy(asked.name, target)), lambda job: self._later(request, job)
-        )
+
+        def done(job: Job) -> None:
+            self._copying = False
+            self._later(request, job)
+
+        self._copying = True
+        self._hub.read(lambda: encode(request, self._copy(asked.name, target)), done)
+        return None
 
     def _copy(self, name: str, target: Path) -> BackupResponse:
         hub = self._hub
