@@ -72,10 +72,11 @@ class HubProcess:
         wrapper: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         listen: bool = True,
+        log: Path | None = None,
     ) -> None:
         """``config`` is the text of its TOML file, ``wrapper`` a command that starts it."""
         self.place = place
-        self.log = place.with_name(place.name + ".log")
+        self.log = log or place.with_name(place.name + ".log")
         command = [*wrapper, *VEEN, "hub", "start", "--foreground", "--json", "--data-dir", str(place)]
         if listen and "--listen" not in flags:
             command += ["--listen", "127.0.0.1:0"]
@@ -83,12 +84,12 @@ class HubProcess:
             file = place.with_name(place.name + ".toml")
             file.write_text(config)
             command += ["--config", str(file)]
-        with self.log.open("ab") as log:
+        with self.log.open("ab") as sink:
             self.process = subprocess.Popen(
                 [*command, *flags],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=log,
+                stderr=sink,
                 env=environment(**(env or {})),
             )
         self.banner: dict[str, Any] = {}

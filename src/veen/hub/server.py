@@ -195,6 +195,13 @@ class Server:
             raise StartError(
                 f"{self._data_dir} can not be used: {error.strerror or error}; choose another --data-dir"
             ) from error
+        urls = tuple(_url(sock, secure=tls is not None) for sock in sockets)
+        try:
+            admin = _AdminSocket(self._data_dir)
+            self._announce(urls)
+        except OSError as error:
+            await hub.stop(abandon=True)
+            raise StartError(f"{self._data_dir} can not be written: {error.strerror or error}") from error
         hub.on_fatal = self._fatal
         self.endpoints = endpoints = Endpoints(hub)
         bounds = Bounds(
@@ -218,10 +225,7 @@ class Server:
             )
             for sock in sockets
         ]
-        admin = _AdminSocket(self._data_dir)
         servers.append(await loop.create_unix_server(lambda: connect(local=True), sock=admin.sock))
-        urls = tuple(_url(sock, secure=tls is not None) for sock in sockets)
-        self._announce(urls)
         hub.urls = urls
         for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
             loop.add_signal_handler(number, self._signalled)
@@ -299,7 +303,7 @@ class Server:
             await hub.stop(abandon=self._failed)
             if not self._failed:
                 write_binding(hub.fs, hub.home, hub.limits.max_epoch_skew_sec)
-        except StorageError as error:
+        except (StorageError, OSError) as error:
             self._failed = True
             self._log.event("error", "unclean", error=str(error))
         self._withdraw()
