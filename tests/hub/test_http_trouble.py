@@ -1,7 +1,10 @@
 """A hub in trouble says so: too much to do, damage on its disk, and the end."""
 
 import json
+import socket
+import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -77,6 +80,27 @@ def test_too_many_reads_are_refused_and_the_rest_goes_on(tmp_path: Path) -> None
         finally:
             release.set()
         eventually(lambda: hub.post("/v1/stream", request).status == 200)
+
+
+def test_clients_that_break_off_leave_nothing_behind(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", verify_workers=1) as hub:
+        reset = struct.pack("ii", 1, 0)  # close at once, without a word to the other side
+
+        def send(number: int) -> None:
+            sender = Sender(hub, f"client {number}", f"stream {number % 2}")
+            for nth in range(20):
+                with hub.connect() as raw:
+                    raw.ask("POST", "/v1/submit", SubmitRequest(msg=sender.next()).encode())
+                    if (nth + number) % 3:
+                        raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+                    else:
+                        assert raw.answer().status in {200, 409}  # 409: the one before was lost
+
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(send, range(6)))
+        eventually(lambda: not hub.server._connections)
+        eventually(lambda: (hub.hub.verifying.depth, hub.hub.verifying.depth_bytes) == (0, 0))
+        Sender(hub, "another").send()
 
 
 def test_one_copy_is_made_at_a_time(tmp_path: Path) -> None:
