@@ -7,6 +7,7 @@ The routes come from the hub's own table, so that a new one can not be forgotten
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -320,6 +321,15 @@ def test_other_versions_of_the_protocol_are_named(hub: Service, path: str) -> No
 def test_there_is_nothing_at_other_paths(hub: Service, path: str) -> None:
     for method in ("GET", "POST", "PUT", "OPTIONS"):
         assert hub.call(method, path).error().code == "E.NOT_FOUND"
+
+
+def test_the_paths_of_older_releases_can_be_left_out(tmp_path: Path) -> None:
+    legacy = [path for path in REQUESTS if path.count("/") == 1]
+    with serving(tmp_path / "data", legacy_paths=False) as hub:
+        for path in legacy:
+            root = path in {"/healthz", "/readyz", "/metrics"}
+            for method in ("GET", "POST"):
+                assert (hub.call(method, path).status == 404) is not root
 
 
 def test_orders_are_taken_in_the_data_directory_only(hub: Service) -> None:
