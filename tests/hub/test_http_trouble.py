@@ -142,3 +142,32 @@ def test_a_damaged_label_is_reported_and_others_are_served(tmp_path: Path) -> No
         assert hub.post("/v1/proof", ProofRequest(label=good.label, stream_seq=7)).status == 200
         Sender(hub, "good", "good", client_seq=20).send()
         assert [line["event"] for line in hub.log].count("fault") == 2
+
+
+def test_what_clients_make_the_hub_hold_is_bounded(tmp_path: Path) -> None:
+    def gauge(hub: Service) -> float:
+        lines = hub.get("/metrics").body.decode().splitlines()
+        return float(next(line for line in lines if line.startswith("veen_held_bytes ")).split()[1])
+
+    half = b"POST /v1/submit HTTP/1.1\r\ncontent-length: 60000\r\n\r\n" + bytes(50_000)
+    with serving(tmp_path / "data", max_held_bytes=150_000) as hub:
+        with hub.connect() as first, hub.connect() as second, hub.connect() as third, hub.connect() as late:
+            for client in (first, second, third):
+                client.sock.sendall(half)
+            eventually(lambda: gauge(hub) >= 150_000)
+            late.ask("POST", "/v1/submit", bytes(100))
+            refused = late.answer().error()
+            assert (refused.code, refused.retry_after) == ("E.UNAVAILABLE", 1)
+            assert hub.get("/healthz").status == 200, "who sends no body is served"
+        eventually(lambda: gauge(hub) == 0)
+        hub.accept(Sender(hub, "client", "stream").next())
+        assert gauge(hub) == 0
+
+
+def test_a_target_may_be_a_whole_url(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as hub, hub.connect() as client:
+        for target in ("http://hub/healthz", "https://hub:1/healthz?x=1"):
+            client.ask("GET", target)
+            assert client.answer().status == 200
+        client.ask("GET", "http://hub")
+        assert client.answer().error().code == "E.NOT_FOUND"

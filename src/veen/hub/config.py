@@ -126,6 +126,10 @@ class Settings(BaseModel):
     )
 
     max_connections: Count = Field(1024, description="connections at once; more are answered 503 and closed")
+    max_held_bytes: Count = Field(
+        256 << 20,
+        description="requests and answers in memory, of all clients; more are answered 503",
+    )
     max_queue: Count = Field(4096, description="messages on their way; more are answered 503")
     max_queue_bytes: Count = Field(64 << 20, description="bytes of messages on their way")
     max_bulk_bytes: Count = Field(8 << 20, description="body of one bulk submit")

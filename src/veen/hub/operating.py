@@ -18,6 +18,8 @@ from veen.hub.submission import unavailable
 from veen.storage import RealFilesystem, clone
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
+#: Copies beside each other: whoever may ask for one must not be able to fill the disk.
+_MAX_COPIES: Final = 16
 _HEX32: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -113,6 +115,13 @@ class Operating:
         if target.exists():
             raise ProtocolError(
                 Detail.VALUE, "there is a copy of this name; choose another", code=Code.CONFLICT, field="name"
+            )
+        if target.parent.is_dir() and len(list(target.parent.iterdir())) >= _MAX_COPIES:
+            raise ProtocolError(
+                Detail.VALUE,
+                f"there are {_MAX_COPIES} copies already; the operator has to move some away",
+                code=Code.LIMIT,
+                max_allowed=_MAX_COPIES,
             )
         started = hub.clock()
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -23,6 +23,7 @@ from veen.hub.endpoints import Endpoints
 from veen.hub.files import HubSettings
 from veen.hub.home import Home, create_home, has_home, open_home, write_settings
 from veen.hub.http.connection import Bounds, Connection
+from veen.hub.http.memory import Memory
 from veen.hub.hub import Hub
 from veen.hub.logs import Log
 from veen.hub.timed import TimedFilesystem
@@ -211,10 +212,18 @@ class Server:
             idle_sec=self._settings.idle_timeout_sec,
         )
 
+        memory = Memory(self._settings.max_held_bytes)
+
         def connect(*, local: bool = False) -> Connection:
             full = len(self._connections) >= self._settings.max_connections
             return Connection(
-                endpoints.app, bounds, loop.time, self._connections, local=local, full=full and not local
+                endpoints.app,
+                bounds,
+                loop.time,
+                self._connections,
+                memory,
+                local=local,
+                full=full and not local,
             )
 
         # Before it has shaken hands a client is no connection yet, and the sweep does not see it.
@@ -229,6 +238,7 @@ class Server:
         hub.urls = urls
         for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
             loop.add_signal_handler(number, self._signalled)
+        hub.metrics.gauges["veen_held_bytes"] = ("bytes held for clients", lambda: memory.used)
         hub.metrics.gauges["veen_connections"] = ("open connections", lambda: len(self._connections))
         sweeper = loop.create_task(self._sweep(hub))
         self._log.event("info", "started", urls=urls, hub_id=home.identity.hub_id.hex(), pid=os.getpid())

@@ -14,7 +14,8 @@ import httptools
 
 from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import HTTP_STATUS, Code
-from veen.hub.http.message import Request, Response, error_response
+from veen.hub.http.memory import Memory
+from veen.hub.http.message import Request, Response, error_response, origin_form
 from veen.hub.submission import unavailable
 
 #: Headers that some handler looks at; the rest are counted and forgotten.
@@ -87,6 +88,7 @@ class Connection(asyncio.Protocol):
         bounds: Bounds,
         clock: Callable[[], float],
         open_connections: "set[Connection]",
+        memory: Memory,
         *,
         local: bool = False,
         full: bool = False,
@@ -97,6 +99,9 @@ class Connection(asyncio.Protocol):
         self._bounds = bounds
         self._clock = clock
         self._open = open_connections
+        self._memory = memory
+        #: Bytes of answers that the client does not take.
+        self._untaken = 0
         self._local = local
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
@@ -120,7 +125,7 @@ class Connection(asyncio.Protocol):
         self._headers: dict[str, str] = {}
         self._count = self._head_bytes = 0
         self._body: list[bytes] = []
-        self._size = 0
+        self._size = 0  # of what is counted in memory
         self._most = 0
         self._reading = False
         self._unparsed = 0
@@ -141,9 +146,17 @@ class Connection(asyncio.Protocol):
         """End; answers that are still made are thrown away."""
         self._open.discard(self)
         self._transport = None
+        self._memory.give(self._untaken + sum(len(request.body) for request, _ in self._waiting))
+        self._untaken = 0
+        self._drop_body()
         self._waiting.clear()
         self._unread = b""
         self._hurry()
+
+    def _drop_body(self) -> None:
+        """Forget what has come of a request that will not be handled."""
+        self._memory.give(self._size)
+        self._body, self._size = [], 0
 
     def data_received(self, data: bytes) -> None:
         """Parse, and handle a few requests."""
@@ -245,11 +258,16 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client does not take its answers: it has some time to."""
         self._draining = True
+        if self._transport is not None:
+            self._untaken = self._transport.get_write_buffer_size()
+            self._memory.take(self._untaken)
         self._rest()
 
     def resume_writing(self) -> None:
         """It has taken them."""
         self._draining = False
+        self._memory.give(self._untaken)
+        self._untaken = 0
         self._rest()
         self._go_on()
 
@@ -291,7 +309,7 @@ class Connection(asyncio.Protocol):
         self._method = self._parser.get_method().decode("latin-1")
         if self._parser.should_upgrade():
             return
-        target = self._target.decode("latin-1")
+        target = origin_form(self._target.decode("latin-1"))
         self._most = self._app.max_body(self._method, target, self._headers.get("content-type", ""))
         announced = self._headers.get("content-length", "0")
         size = int(announced) if announced.isdecimal() else 0
@@ -304,7 +322,10 @@ class Connection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         """Take a piece of the body."""
         self._gathering = False
+        if self._memory.is_full and not self._local:
+            raise Refusal(error_response(unavailable("the hub holds too much; try again"), as_json=False))
         self._size += len(data)
+        self._memory.take(len(data))
         if self._size > self._most:
             raise Refusal(self._app.oversize(self._request(b""), self._size, self._most))
         self._body.append(data)
@@ -317,7 +338,7 @@ class Connection(asyncio.Protocol):
         keep = self._parser.should_keep_alive()
         request = self._request(body)
         self._reading = self._gathering = False
-        self._body = []
+        self._body, self._size = [], 0  # it is the request's now
         if self._busy or self._draining or self._waiting or not self._left:
             self._waiting.append((request, keep))
             if len(self._waiting) >= _MAX_WAITING:
@@ -330,7 +351,7 @@ class Connection(asyncio.Protocol):
     def _request(self, body: bytes) -> Request:
         # HEAD is GET whose answer is told and not sent.
         method = "GET" if self._method == "HEAD" else self._method
-        target = self._target.decode("latin-1")
+        target = origin_form(self._target.decode("latin-1"))
         request = Request(method, target, self._headers, body, self._respond, local=self._local)
         request.head_only = self._method == "HEAD"
         return request
@@ -344,13 +365,14 @@ class Connection(asyncio.Protocol):
         self._app.handle(request)
 
     def _respond(self, response: Response) -> None:
+        assert self._current is not None, "a request is answered once"
+        self._memory.give(len(self._current.body))
+        head_only, self._current = self._current.head_only, None
+        self._busy = False
         transport = self._transport
         if transport is None:
             return
         keep = self._keep and not self._closing
-        self._busy = False
-        head_only = self._current is not None and self._current.head_only
-        self._current = None
         transport.write(response.encode(keep_alive=keep or bool(self._waiting), head_only=head_only))
         if self._waiting:
             self._go_on()
@@ -390,6 +412,7 @@ class Connection(asyncio.Protocol):
     def _refuse(self, response: Response) -> None:
         """Answer once more, behind what is being answered, and close."""
         self._closing = True
+        self._drop_body()
         if self._transport is None:
             return
         if self._busy or self._waiting:

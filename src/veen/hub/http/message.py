@@ -102,6 +102,13 @@ class Request:
         return content_type in self.headers.get("accept", "").lower()
 
 
+def origin_form(target: str) -> str:
+    """Return the path of a target, which may be a whole URL, as it is to a proxy."""
+    if not target.startswith(("http://", "https://")):
+        return target
+    return "/" + target.split("/", 3)[-1] if target.count("/") > 2 else "/"
+
+
 def error_response(error: ErrorEnvelope, *, as_json: bool) -> Response:
     """Return an error in its one form, on every route; the status follows from the code alone (C-61)."""
     status = HTTP_STATUS[Code(error.code)]

@@ -1,0 +1,23 @@
+"""How much all clients together may make the hub hold: requests on their way in, answers not taken."""
+
+
+class Memory:
+    """A count of bytes with a bound."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.used = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more should be taken on."""
+        return self.used >= self._most
+
+    def take(self, size: int) -> None:
+        """Count bytes that are held."""
+        self.used += size
+
+    def give(self, size: int) -> None:
+        """Count bytes that are held no longer."""
+        self.used -= size
+        assert self.used >= 0, "what is given was taken"
