@@ -325,6 +325,7 @@ def test_no_name_of_a_hub(place: str) -> None:
         assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_mistake_in_the_arguments_is_not_taken_for_the_network() -> None:
     for words in (
         ("hub", "nonsense"),

@@ -66,6 +66,7 @@ def check_refused(act: Callable[[], object]) -> None:
 # --- trust --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_trust_counts_at_once_and_after_a_restart(tmp_path: Path) -> None:
     place = tmp_path / "data"
     with HubProcess(place, "--require-cap", "true") as hub, hub.api() as api:
@@ -89,6 +90,7 @@ def test_trust_counts_at_once_and_after_a_restart(tmp_path: Path) -> None:
     assert list((place / "control").iterdir()), "it is on record"
 
 
+@pytest.mark.slow
 def test_trust_while_the_hub_is_stopped(tmp_path: Path) -> None:
     place = tmp_path / "data"
     with HubProcess(place, "--require-cap", "true") as hub:
@@ -109,6 +111,7 @@ def test_trust_while_the_hub_is_stopped(tmp_path: Path) -> None:
     check_sound(place)
 
 
+@pytest.mark.slow
 def test_a_copy_trusts_the_same(tmp_path: Path) -> None:
     place, copies = tmp_path / "data", tmp_path / "copies"
     with HubProcess(place, "--require-cap", "true", config=f'backup_dir = "{copies}"\n') as hub:
@@ -241,6 +244,7 @@ def test_a_checkpoint_without_an_overlap_is_no_rotation(tmp_path: Path) -> None:
     assert (code, said) == (4, "ok: no\nold_key: no\nnew_key: no\n")
 
 
+@pytest.mark.slow
 def test_many_new_keys(tmp_path: Path) -> None:
     """One after the other, running and stopped, within a second: each receipt verifies with the identity."""
     place = tmp_path / "data"
@@ -344,6 +348,7 @@ def test_a_hub_starts_behind_a_rotation_cut_short(tmp_path: Path) -> None:
     check_sound(place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 70])
 def test_a_damaged_rotation_is_refused_by_name(tmp_path: Path, at: int) -> None:
     place, _, after = a_half_rotated(tmp_path)

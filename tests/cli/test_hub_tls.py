@@ -56,6 +56,7 @@ def certificate_of(hub: HubProcess) -> str:
     return str(hub.place.parent / "cert.pem")
 
 
+@pytest.mark.slow
 def test_the_suite_is_shown(hub: HubProcess) -> None:
     for place in (hub.url, str(hub.place)):
         done = veen("hub", "tls-info", "--hub", place, "--json")
@@ -76,6 +77,7 @@ def test_a_certificate_is_verified_where_it_matters(hub: HubProcess) -> None:
     assert json.loads(done.stdout)["listen"] == [hub.url]
 
 
+@pytest.mark.slow
 def test_a_plain_hub_has_no_suite(tmp_path: Path) -> None:
     with HubProcess(tmp_path / "data") as plain:
         done = veen("hub", "tls-info", "--hub", plain.url)

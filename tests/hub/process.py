@@ -293,11 +293,13 @@ class Client:
     def message(self, client_seq: int | None = None) -> Msg:
         """Make the next message."""
         due = len(self.receipts) + len(self.pending) + 1
+        # All that wait for an answer have the same: an older one could not be sent again behind a newer one.
+        known = self.receipts[-1].stream_seq if self.receipts else 0
         ctx = builders.context(
             label=self.label,
             client=self.name,
             client_seq=due if client_seq is None else client_seq,
-            prev_ack=self.receipts[-1].stream_seq if self.receipts else 0,
+            prev_ack=self.pending[0].prev_ack if self.pending else known,
             auth_ref=self.auth_ref,
         )
         return Msg.sign(builders.signing_key(self.name), ctx, CIPHERTEXT)

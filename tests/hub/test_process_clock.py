@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from time import time
 
+import pytest
+
 from tests import builders
 from tests.builders import some_label, verify_key
 from tests.hub.process import Client, HubProcess, check_sound
@@ -25,6 +27,7 @@ from veen.storage import RealFilesystem, Record, Writer
 _AHEAD = 5000
 
 
+@pytest.mark.slow
 def test_a_hub_whose_clock_went_back(tmp_path: Path) -> None:
     """Its newest entry is from a time that is not yet."""
     place, client = tmp_path / "data", Client(some_label())

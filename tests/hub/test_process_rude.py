@@ -219,6 +219,7 @@ def test_a_bulk_of_garbage(tmp_path: Path) -> None:
         check_well(hub)
 
 
+@pytest.mark.slow
 def test_half_open_connections_are_closed(tmp_path: Path) -> None:
     """Requests that come drop by drop, or not at all, hold nobody up and nothing for long."""
     pieces = (
@@ -284,6 +285,7 @@ def test_clients_that_never_read_are_cut_off(tmp_path: Path, path: str) -> None:
         check_well(hub)
 
 
+@pytest.mark.slow
 def test_pipelined_messages_are_answered_in_order(tmp_path: Path) -> None:
     client = Client(some_label())
     number = 400

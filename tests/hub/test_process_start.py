@@ -57,6 +57,7 @@ def tree(place: Path) -> dict[str, tuple[int, bytes]]:
 # --- in the background --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_start_returns_when_the_hub_serves_and_a_stop_when_it_has_ended(tmp_path: Path) -> None:
     place = tmp_path / "data"
     with detached(place) as done:
@@ -83,6 +84,7 @@ def test_a_start_returns_when_the_hub_serves_and_a_stop_when_it_has_ended(tmp_pa
     check_no_secrets(place, done.stdout, stopped.stdout)
 
 
+@pytest.mark.slow
 def test_a_stop_of_no_hub_is_no_error_and_tidies_up(tmp_path: Path) -> None:
     place = tmp_path / "data"
     with HubProcess(place) as hub:
@@ -124,6 +126,7 @@ def test_a_number_that_is_of_another_process_by_now_is_left_alone(tmp_path: Path
 # --- a second one -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_second_hub_on_a_directory_touches_nothing(tmp_path: Path) -> None:
     place = tmp_path / "data"
     with HubProcess(place) as hub:
@@ -155,6 +158,7 @@ def test_a_taken_port_is_said_and_nothing_is_made(tmp_path: Path) -> None:
     assert tree(tmp_path / "data") == {}
 
 
+@pytest.mark.slow
 def test_a_restart_takes_the_same_port_at_once(tmp_path: Path) -> None:
     address = "127.0.0.1:0"
     client = Client(some_label())
@@ -201,6 +205,7 @@ def test_a_signal_lets_requests_be_answered_first(tmp_path: Path) -> None:
             assert half.recv(100) == b""
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     with HubProcess(tmp_path / "data") as hub, hub.connect_deaf() as greedy:
         # Answers that nobody takes keep the hub from ending by itself, until its patience is over.
@@ -278,6 +283,7 @@ def test_a_directory_may_be_a_uri_with_any_characters(tmp_path: Path) -> None:
         hub.stop()
 
 
+@pytest.mark.slow
 def test_a_very_long_path(tmp_path: Path) -> None:
     """Names of sockets have 108 bytes at most; the operator's socket is in the directory all the same."""
     place = tmp_path / ("d" * 120) / ("e" * 200)
@@ -289,6 +295,7 @@ def test_a_very_long_path(tmp_path: Path) -> None:
     assert len(json.loads((place / "hub-identity.json").read_text())["hub_keys"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("--foreground",)])
 def test_a_directory_that_can_not_be_written(tmp_path: Path, flags: tuple[str, ...]) -> None:
     (tmp_path / "theirs").mkdir(mode=0o500)
@@ -311,6 +318,7 @@ def test_a_directory_that_can_not_be_written(tmp_path: Path, flags: tuple[str, .
     assert list((tmp_path / "theirs").iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("--foreground",)])
 def test_a_file_where_the_directory_should_be(tmp_path: Path, flags: tuple[str, ...]) -> None:
     (tmp_path / "file").write_text("mine")
