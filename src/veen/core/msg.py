@@ -1,14 +1,14 @@
 """MSG: what a client submits (001 sections 4.1 and 4.2)."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, Self
+from typing import ClassVar, Final, NamedTuple, Self
 
 from veen.core import cbor, ed25519
 from veen.core.context import MsgContext
-from veen.core.errors import Detail, ProtocolError
+from veen.core.errors import CborError, Detail, ProtocolError
 from veen.core.hashing import h, tag_prefix, u64be
-from veen.core.kinds import B32, B32_OR_NULL, B64, CIPHERTEXT, UINT, VER
-from veen.core.limits import Limits
+from veen.core.kinds import B32, B32_OR_NULL, B64, CIPHERTEXT, UINT, VER, check_envelope
+from veen.core.limits import DEFAULT_LIMITS, Limits
 from veen.core.shapes import ENCODED, ArrayShape, Field
 from veen.core.types import AuthRef, Label, LeafHash, ProfileId, Signature, VerifyKey
 from veen.core.wire import Wire
@@ -58,6 +58,36 @@ class Msg(Wire):
     def max_bytes(cls, limits: Limits) -> int:
         """Return the limit on a message, padding included (MSG-010)."""
         return limits.max_msg_bytes
+
+    @classmethod
+    def decode(cls, data: bytes, limits: Limits = DEFAULT_LIMITS) -> Self:
+        """Decode a message. What is as it should be is taken apart by its layout, in half the time.
+
+        Whatever is not goes the way of all objects, which finds out what is wrong with it.
+        """
+        spans = _layout(data, 0) if len(data) <= limits.max_msg_bytes else None
+        if spans is None or spans.end != len(data):
+            return super(Msg, cls).decode(data, limits)
+        ciphertext = data[spans.ciphertext : spans.sig - 2]
+        try:
+            check_envelope(ciphertext, limits)
+        except ProtocolError:
+            return super(Msg, cls).decode(data, limits)
+        auth, hashed = spans.auth_ref, spans.ct_hash
+        return cls._lift(
+            {
+                "profile_id": data[4:36],
+                "label": data[38:70],
+                "client_id": data[72:104],
+                "client_seq": spans.client_seq,
+                "prev_ack": spans.prev_ack,
+                "auth_ref": None if auth is None else data[auth : auth + 32],
+                "ct_hash": data[hashed : hashed + 32],
+                "ciphertext": ciphertext,
+                "sig": data[spans.sig :],
+                ENCODED: data,
+            }
+        )
 
     @classmethod
     def sign(cls, key: ed25519.SigningKey, context: MsgContext, ciphertext: bytes) -> Self:
@@ -144,26 +174,42 @@ def msg_end(buf: bytes, pos: int) -> int:
 
     An item with the layout of a message is measured by that, in a third of the time that any other takes.
     """
-    return _layout_end(buf, pos) or cbor.item_end(buf, pos)
+    spans = _layout(buf, pos)
+    return cbor.item_end(buf, pos) if spans is None else spans.end
 
 
-def _layout_end(buf: bytes, pos: int) -> int | None:
-    """Return the end of an item that has all the heads of a message in their places; else None."""
+class _Spans(NamedTuple):
+    """Where the fields of variable place are in the bytes of a message."""
+
+    client_seq: int
+    prev_ack: int
+    auth_ref: int | None
+    ct_hash: int
+    ciphertext: int
+    sig: int
+    end: int
+
+
+def _layout(buf: bytes, pos: int) -> _Spans | None:
+    """Return the places of the fields, if all heads of a message are where they should be; else None."""
     heads = buf[pos : pos + 4], buf[pos + 36 : pos + 38], buf[pos + 70 : pos + 72]
     if heads != (_ARRAY_10 + _VER_1 + _HEAD_32, _HEAD_32, _HEAD_32):
         return None
     try:
-        _, at = cbor.read_uint(buf, pos + 104)
-        _, at = cbor.read_uint(buf, at)
+        client_seq, at = cbor.read_uint(buf, pos + 104)
+        prev_ack, at = cbor.read_uint(buf, at)
+        auth_ref = None
         if buf[at] == _NULL:
             at += 1
         elif buf[at : at + 2] == _HEAD_32:
+            auth_ref = at + 2
             at += 34
         else:
             return None
         size, body = cbor.read_bytes_head(buf, at + 34)
-    except (IndexError, ProtocolError):
+    except (IndexError, CborError):
         return None
-    end = body + size + _SIG_BYTES
-    whole = end <= len(buf) and buf[body + size : body + size + 2] == _SIG_HEAD
-    return end if whole and buf[at : at + 2] == _HEAD_32 else None
+    sig = body + size + 2
+    if buf[at : at + 2] != _HEAD_32 or buf[sig - 2 : sig] != _SIG_HEAD or sig + 64 > len(buf):
+        return None
+    return _Spans(client_seq, prev_ack, auth_ref, at + 2, body, sig, sig + 64)

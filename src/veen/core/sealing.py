@@ -61,16 +61,26 @@ class Envelope:
     def verify_padding(self, pad_block: int) -> None:
         """Check that what follows the body is zeros up to a multiple of ``pad_block`` (row 6a, C-11)."""
         size = ENVELOPE_HEAD_BYTES + len(self.hdr) + len(self.body) + len(self.padding)
-        if self.padding.count(0) != len(self.padding):
-            raise ProtocolError(Detail.CT_PADDING, "padding has a non-zero byte", field="ciphertext")
-        if pad_block > 0 and size % pad_block:
-            raise ProtocolError(
-                Detail.CT_PADDING,
-                f"ciphertext of {size} bytes is not a multiple of {pad_block}",
-                field="ciphertext",
-                expected=pad_block,
-                actual=size,
-            )
+        _check_padding(self.padding, size, pad_block)
+
+
+def verify_padding(ciphertext: bytes, pad_block: int) -> None:
+    """Check the padding of a ciphertext whose lengths were checked when its message was decoded (row 6a)."""
+    hdr_len, body_len = int.from_bytes(ciphertext[32:36], "big"), int.from_bytes(ciphertext[36:40], "big")
+    _check_padding(ciphertext[ENVELOPE_HEAD_BYTES + hdr_len + body_len :], len(ciphertext), pad_block)
+
+
+def _check_padding(padding: bytes, size: int, pad_block: int) -> None:
+    if padding.count(0) != len(padding):
+        raise ProtocolError(Detail.CT_PADDING, "padding has a non-zero byte", field="ciphertext")
+    if pad_block > 0 and size % pad_block:
+        raise ProtocolError(
+            Detail.CT_PADDING,
+            f"ciphertext of {size} bytes is not a multiple of {pad_block}",
+            field="ciphertext",
+            expected=pad_block,
+            actual=size,
+        )
 
 
 class Sealed(NamedTuple):

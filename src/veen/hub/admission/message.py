@@ -7,7 +7,7 @@ from veen.core.api import SubmitRequest
 from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import Limits
 from veen.core.msg import Msg
-from veen.core.sealing import Envelope
+from veen.core.sealing import verify_padding
 from veen.core.types import ProfileId
 from veen.hub.admission.stages import Authentic, Sized, WellFormed
 from veen.storage import Record
@@ -44,7 +44,7 @@ def _well_formed(msg: Msg, rules: MessageRules) -> WellFormed:
             actual=msg.profile_id,
         )
     # 6a CT_PADDING
-    Envelope.parse(msg.ciphertext, rules.limits).verify_padding(pad_block)
+    verify_padding(msg.ciphertext, pad_block)
     # 7 CT_HASH
     msg.verify_ct_hash()
     # 8 ATT_ROOT is for those who hold the plaintext (C-10).

@@ -60,6 +60,8 @@ class Scopes:
         return found
 
     def _search(self, label: Label, streams: tuple[StreamId, ...], window: range) -> StreamEpoch | None:
+        if not streams:
+            return None
         found = self._candidates(self._inside, streams, window).get(label)
         if found is None and self._rotates:
             around = range(max(0, window.start - EPOCH_PROBE), window.stop + EPOCH_PROBE)

@@ -75,7 +75,8 @@ def admit(authentic: Authentic, view: View, policy: Policy, authority: Authority
         authority.verify_issuer(token)
         # 12 AUTH_REF: subject, then scope
         verify_subject(token, record.client_id)
-    stream = policy.scopes.resolve(record.label, token, known, policy.epoch_window(hub_ts))
+    window = policy.epoch_window(hub_ts)
+    stream = policy.scopes.resolve(record.label, token, known, window)
     head = _head(record.label, view)
     # 12a NOT_PRIMARY
     if not policy.is_primary:
@@ -99,7 +100,7 @@ def admit(authentic: Authentic, view: View, policy: Policy, authority: Authority
     # 16 DUPLICATE, 17 CLIENT_SEQ
     _check_client_seq(record, cursor, view)
     # 18 EPOCH
-    _check_epoch(stream, policy, hub_ts)
+    _check_epoch(stream, window, policy, hub_ts)
     return Admitted(record, hub_ts, stream if known is None else None, bucket)
 
 
@@ -212,10 +213,10 @@ def _check_client_seq(record: Record, cursor: ClientCursor, view: View) -> None:
     )
 
 
-def _check_epoch(stream: StreamEpoch | None, policy: Policy, hub_ts: int) -> None:
+def _check_epoch(stream: StreamEpoch | None, window: range, policy: Policy, hub_ts: int) -> None:
     if stream is None and not policy.epoch_sec:
         return  # no rotation, no token: any label is welcome (C-31)
-    if stream is not None and stream.epoch in policy.epoch_window(hub_ts):
+    if stream is not None and stream.epoch in window:
         return
     now = labels.epoch_at(hub_ts, policy.epoch_sec)
     if stream is None:
