@@ -1,5 +1,6 @@
 """A real hub process, and clients that keep every receipt they were given."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -8,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -61,6 +62,19 @@ def veen(*args: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@contextlib.contextmanager
+def ending(place: Path) -> Iterator[None]:
+    """Let no hub that was started in the background in a directory outlive the test."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            fd = os.pidfd_open(json.loads((place / "state/hub.json").read_text())["pid"])
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+            select.select([fd], [], [], TIMEOUT)
+            os.close(fd)
+
+
 class HubProcess:
     """``veen hub start --foreground`` on a port that the system has chosen."""
 
@@ -106,6 +120,12 @@ class HubProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end()
+
+    def interrupt(self, seconds: float) -> None:
+        """Kill it so long after it was started, or as soon as it serves."""
+        assert self.process.stdout is not None
+        select.select([self.process.stdout], [], [], seconds)
         self._end()
 
     def _end(self) -> None:

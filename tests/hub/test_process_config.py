@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.builders import profile, some_label, verify_key
-from tests.hub.process import Api, Client, HubProcess, Refused, check_no_secrets, secrets_of, veen
+from tests.hub.process import Api, Client, HubProcess, Refused, check_no_secrets, ending, secrets_of, veen
 from veen.hub.config import ConfigError, Settings, load
 
 _LOOPBACK = ("--listen", "127.0.0.1:0")
@@ -134,12 +134,12 @@ def started(place: Path, **config: Any) -> str:
             lines += [f"[{name}]", *(f"{key} = {value}" for key, value in values.items())]
     file = write(place.with_name("veen.toml"), "\n".join(lines))
     flags = () if "listen" in config else _LOOPBACK
-    done = veen("hub", "start", "--data-dir", place, *flags, "--config", file)
-    if done.returncode == 0:
-        assert veen("hub", "stop", "--data-dir", place).returncode == 0
-    else:
-        assert done.returncode == 1
-        assert "Traceback" not in done.stderr
+    with ending(place):
+        done = veen("hub", "start", "--data-dir", place, *flags, "--config", file)
+        if done.returncode == 0:
+            assert veen("hub", "stop", "--data-dir", place).returncode == 0
+    assert done.returncode in (0, 1)
+    assert "Traceback" not in done.stderr
     return done.stderr
 
 

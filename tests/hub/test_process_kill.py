@@ -122,6 +122,8 @@ def test_no_receipt_is_lost_by_kills(tmp_path: Path) -> None:
     place, load = tmp_path / "data", a_load()
     known: set[Receipt] = set()
     for _ in range(_ROUNDS):
+        if chance.random() < 0.4:
+            HubProcess(place).interrupt(chance.uniform(0.2, 0.9))  # also while it starts and recovers
         with HubProcess(place, config="verify_workers = 1\n") as hub:
             receipts = load.receipts
             sample = chance.sample(receipts, min(_SAMPLE, len(receipts)))
@@ -145,6 +147,23 @@ def test_no_receipt_is_lost_by_kills(tmp_path: Path) -> None:
     assert len(places) == len(load.receipts)
     check_sound(place)
     check_no_secrets(place, hub.log.read_bytes())
+
+
+@pytest.mark.slow
+def test_a_stop_under_load_loses_nothing(tmp_path: Path) -> None:
+    place, load = tmp_path / "data", a_load()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with HubProcess(place) as hub, load.on(hub):
+            load.wait_for(150)
+            assert hub.terminate(number) == 0
+        assert '"clean": true' in hub.log.read_text().splitlines()[-1]
+    with HubProcess(place) as hub:
+        check(hub, load.receipts, load.receipts[::3])
+        for client in load.clients:
+            with hub.api() as api:
+                client.send(api)
+        hub.stop()
+    check_sound(place)
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -23,6 +22,7 @@ from tests.hub.process import (
     HubProcess,
     check_no_secrets,
     check_sound,
+    ending,
     environment,
     veen,
 )
@@ -33,16 +33,8 @@ _LOOPBACK = ("--listen", "127.0.0.1:0")
 @contextlib.contextmanager
 def detached(place: Path, *flags: str, **env: str) -> Iterator[subprocess.CompletedProcess[str]]:
     """Start a hub in the background; it does not outlive the test."""
-    done = veen("hub", "start", "--data-dir", place, *_LOOPBACK, *flags, **env)
-    try:
-        yield done
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            pid = json.loads((place / "state/hub.json").read_text())["pid"]
-            fd = os.pidfd_open(pid)
-            signal.pidfd_send_signal(fd, signal.SIGKILL)
-            select.select([fd], [], [], TIMEOUT)
-            os.close(fd)
+    with ending(place):
+        yield veen("hub", "start", "--data-dir", place, *_LOOPBACK, *flags, **env)
 
 
 def tree(place: Path) -> dict[str, tuple[int, bytes]]:
@@ -143,6 +135,29 @@ def test_a_second_hub_on_a_directory_touches_nothing(tmp_path: Path) -> None:
         assert hub.get("/tooling/status")["require_cap"] is False
         with hub.api() as api:
             Client(some_label("another")).send(api)
+        hub.stop()
+    check_sound(place)
+
+
+@pytest.mark.slow
+def test_of_two_first_starts_at_once_one_is_the_hub(tmp_path: Path) -> None:
+    place = tmp_path / "data"
+    command = [*VEEN, "hub", "start", "--data-dir", str(place), *_LOOPBACK, "--json"]
+    with ending(place), contextlib.ExitStack() as stack:
+        starts = [
+            stack.enter_context(
+                subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment())
+            )
+            for _ in range(3)
+        ]
+        said = [json.loads(process.communicate(timeout=TIMEOUT)[0]) for process in starts]
+        won = [item for item in said if item["ok"]]
+        assert len(won) == 1, said
+        assert all("in use by the hub" in item["detail"] for item in said if not item["ok"])
+        assert veen("hub-id", "--hub", place).stdout.strip() == won[0]["hub_id"]
+        assert veen("hub", "stop", "--data-dir", place).returncode == 0
+    with HubProcess(place) as hub:
+        assert hub.banner["hub_id"] == won[0]["hub_id"]
         hub.stop()
     check_sound(place)
 
