@@ -247,16 +247,16 @@ def configuration_page() -> str:
     table = _table(("setting", "default", "meaning"), rows)
     return f"""# Hub configuration
 {NOTE}
-A setting comes from, in this order: a flag of `veen hub start` (`--name-with-dashes`, where there is one), the
-environment (`VEEN_NAME_IN_CAPITALS`; lists are separated by commas), a TOML file (`--config FILE` or
+A setting comes from, in this order: a flag of `veen hub start` (`--name-with-dashes`, where there is one),
+the environment (`VEEN_NAME_IN_CAPITALS`; lists are separated by commas), a TOML file (`--config FILE` or
 `VEEN_CONFIG_PATH`), the default. All mistakes are reported at once, and an unknown name is one of them.
 
-Settings marked *Kept* are decided at the first start and stay with the data directory. A start that sets another
-value is refused; `require_cap` is the exception: an explicit `true` or `false` replaces what was kept.
+Settings marked *Kept* are decided at the first start and stay with the data directory. A start that sets
+another value is refused, except for `require_cap`: an explicit `true` or `false` replaces what was kept.
 
 {table}
-The table `[limits]` of a TOML file sets [limits](limits.md) by name. `VEEN_DATA_DIR` is the data directory, and
-`VEEN_HUB` the hub that commands ask.
+The table `[limits]` of a TOML file sets [limits](limits.md) by name. `VEEN_DATA_DIR` is the data directory,
+and `VEEN_HUB` the hub that commands ask.
 
 ```toml
 listen = ["0.0.0.0:37411"]

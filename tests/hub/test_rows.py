@@ -27,7 +27,12 @@ def check(*defects: Defect) -> None:
     body, cookie = case.request()
     with refused(first.detail) as caught:
         case.hub().submit(body, cookie)
-    assert refusal(caught.value) == first.expected(case)
+    found = caught.value
+    if first.name == "15 went back" and any(defect.name == "16 used" for defect in defects):
+        assert found.fields.pop("stream_seq"), (
+            "what is in the log already is named, whatever is refused (C-63)"
+        )
+    assert refusal(found) == first.expected(case)
 
 
 def test_the_baseline_is_admitted() -> None:

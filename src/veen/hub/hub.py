@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 from veen.core import labels
 from veen.core.control import ControlRecord, TrustRecord, decode_control
@@ -22,6 +22,7 @@ from veen.hub.admission.message import MessageRules
 from veen.hub.admission.prefilter import PowRules
 from veen.hub.admission.scope import Scopes
 from veen.hub.admission.sequence import Policy
+from veen.hub.binding import write_binding
 from veen.hub.config import Settings
 from veen.hub.files import HubSettings
 from veen.hub.home import Home
@@ -47,6 +48,9 @@ from veen.storage import (
     newest_label,
     open_store,
 )
+
+#: A disk that was full is called so for this long, then it is tried again.
+_FULL_SEC: Final = 10.0
 
 
 def read_authority(reader: Reader, settings: Settings) -> Authority:
@@ -281,8 +285,9 @@ class Hub:
 
     @property
     def is_full(self) -> bool:
-        """Whether the disk is full: what was acknowledged is safe, but no more can be taken."""
-        return isinstance(self._background.error, FullError)
+        """Whether the disk is full, or was just now: what was acknowledged is safe, but no more is taken."""
+        met = perf_counter() - self.sequencer.full_at < _FULL_SEC
+        return met or isinstance(self._background.error, FullError)
 
     def bug(self, error: Exception) -> None:
         """Report a fault that was ours, without stopping."""
@@ -307,7 +312,13 @@ class Hub:
         if abandon:
             self.writer.abandon()
         else:
-            await self._loop.run_in_executor(None, self.writer.close)
+            await self._loop.run_in_executor(None, self._close)
+
+    def _close(self) -> None:
+        self.writer.flush()
+        # Of all checkpoints, and while nobody else can have the directory.
+        write_binding(self.fs, self.home, self.limits.max_epoch_skew_sec)
+        self.writer.close()
 
 
 def _failure(item: Submission, ts: int) -> Failure:

@@ -37,6 +37,8 @@ class Offline:
         )
         writer = Writer.open(self._fs, sign_checkpoint=signer, random=self._random, owner=self._owner)
         try:
+            self._home = open_home(self._fs)  # again: before the lock, a hub may have changed its keys
+            signer.ring = self._home.ring
             yield writer
         finally:
             writer.close()

@@ -1,6 +1,7 @@
 """What operators ask of a running hub: trust, keys, copies."""
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -8,6 +9,7 @@ from typing import Final
 from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.tooling import BackupLabel, BackupRequest, BackupResponse
 from veen.core.types import JsonValue, VerifyKey
+from veen.hub.home import read_public
 from veen.hub.http.bodies import decode, describe, encode, parse_json, wants_json
 from veen.hub.http.message import Request, Response, error_response
 from veen.hub.hub import Hub
@@ -15,7 +17,7 @@ from veen.hub.job import Job
 from veen.hub.keyring import MAX_OVERLAP_SEC
 from veen.hub.offline import describe_keys
 from veen.hub.submission import unavailable
-from veen.storage import RealFilesystem, clone
+from veen.storage import DamagedError, FullError, RealFilesystem, clone
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
 #: Copies beside each other: whoever may ask for one must not be able to fill the disk.
@@ -129,6 +131,10 @@ class Operating:
         try:
             heads = [(label, hub.reader.head(label)) for label in sorted(hub.reader.labels())]
             clone(hub.reader, files)
+            read_public(files)  # a key that was changed meanwhile may have been copied in part
+        except DamagedError as error:
+            shutil.rmtree(target)
+            raise FullError("the hub's keys changed while it was copied; try again") from error
         finally:
             files.close()
         return BackupResponse(

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
+from time import perf_counter
 from typing import Final
 
 from veen.core.ed25519 import SigningKey
@@ -60,6 +61,8 @@ class Sequencer:
         self.on_bug: Callable[[Exception], None] = lambda _: None
         #: Called after each commit, with the number of messages in it.
         self.on_commit: Callable[[int], None] = lambda _: None
+        #: When a commit last met a full disk.
+        self.full_at = float("-inf")
         self._deliver = deliver
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Work] = deque()
@@ -167,6 +170,7 @@ class Sequencer:
         try:
             self.writer.commit(batch)
         except FullError as error:
+            self.full_at = perf_counter()
             _undo(messages, str(error), _FULL_RETRY_SEC)
         except Exception as error:  # noqa: BLE001 - nothing may be answered that is not known to be durable
             failed = error  # the name of the handler ends with it

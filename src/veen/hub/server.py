@@ -17,7 +17,6 @@ import uvloop
 
 from veen.core import layout
 from veen.core.limits import Limits
-from veen.hub.binding import write_binding
 from veen.hub.config import ConfigError, Settings
 from veen.hub.endpoints import Endpoints
 from veen.hub.files import HubSettings
@@ -311,8 +310,6 @@ class Server:
         admin.close()  # before the directory is let go of: the next hub has a socket of the same name
         try:
             await hub.stop(abandon=self._failed)
-            if not self._failed:
-                write_binding(hub.fs, hub.home, hub.limits.max_epoch_skew_sec)
         except (StorageError, OSError) as error:
             self._failed = True
             self._log.event("error", "unclean", error=str(error))

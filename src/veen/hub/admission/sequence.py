@@ -96,7 +96,7 @@ def admit(authentic: Authentic, view: View, policy: Policy, authority: Authority
         # 14 CAP_RATE
         bucket = _take(token, seen, policy.limits, hub_ts)
     # 15 PREV_ACK
-    _check_prev_ack(record, cursor, head)
+    _check_prev_ack(record, cursor, head, view)
     # 16 DUPLICATE, 17 CLIENT_SEQ
     _check_client_seq(record, cursor, view)
     # 18 EPOCH
@@ -162,7 +162,7 @@ def _take(token: CapToken, seen: AuthRecord | None, limits: Limits, hub_ts: int)
     return (bucket or Bucket.full(rate, hub_ts)).take(rate, hub_ts)
 
 
-def _check_prev_ack(record: Record, cursor: ClientCursor, head: int) -> None:
+def _check_prev_ack(record: Record, cursor: ClientCursor, head: int, view: View) -> None:
     if record.prev_ack > head:
         raise ProtocolError(
             Detail.PREV_ACK,
@@ -172,13 +172,21 @@ def _check_prev_ack(record: Record, cursor: ClientCursor, head: int) -> None:
             max_allowed=head,
         )
     if record.prev_ack < cursor.prev_ack:
-        raise ProtocolError(
+        error = ProtocolError(
             Detail.PREV_ACK,
             f"prev_ack went back from {cursor.prev_ack} to {record.prev_ack}",
             field="prev_ack",
             actual=record.prev_ack,
             expected=cursor.prev_ack,
         )
+        error.fields.update(_place(record, view))
+        raise error
+
+
+def _place(record: Record, view: View) -> dict[str, int]:
+    """Return where a refused message is, if it is in the log: a retry then knows that it succeeded (C-63)."""
+    found = view.find(record.leaf_hash)
+    return {"stream_seq": found[1]} if found is not None and found[0] == record.label else {}
 
 
 def _check_client_seq(record: Record, cursor: ClientCursor, view: View) -> None:
@@ -186,24 +194,18 @@ def _check_client_seq(record: Record, cursor: ClientCursor, view: View) -> None:
     if record.client_seq == due:
         return
     if 1 <= record.client_seq < due:
-        # Numbers are used without gaps, so this one was. A retry learns where its message is (C-63).
-        place = view.find(record.leaf_hash)
-        if place is not None and place[0] == record.label:
-            raise ProtocolError(
-                Detail.DUPLICATE,
-                f"the message is in the log already, as entry {place[1]}",
-                field="client_seq",
-                expected=due,
-                actual=record.client_seq,
-                stream_seq=place[1],
-            )
-        raise ProtocolError(
+        # Numbers are used without gaps, so this one was.
+        place = _place(record, view)
+        used = f"client_seq {record.client_seq} was used for another message"
+        error = ProtocolError(
             Detail.DUPLICATE,
-            f"client_seq {record.client_seq} was used for another message",
+            f"the message is in the log already, as entry {place['stream_seq']}" if place else used,
             field="client_seq",
             expected=due,
             actual=record.client_seq,
         )
+        error.fields.update(place)
+        raise error
     raise ProtocolError(
         Detail.CLIENT_SEQ,
         f"client_seq {record.client_seq} is not the next one, {due}",
