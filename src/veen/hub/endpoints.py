@@ -1,6 +1,5 @@
 """What the hub serves, path by path (001 section 10; C-70, C-73)."""
 
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
@@ -14,7 +13,6 @@ from veen.core.api import (
     StreamRequest,
     StreamResponse,
 )
-from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.pow import issue_challenge
 from veen.core.tooling import (
     CapStatusRequest,
@@ -47,11 +45,10 @@ from veen.hub.hub import Hub
 from veen.hub.job import Job
 from veen.hub.operating import Operating
 from veen.hub.reading import SERVER_VERSION
-from veen.hub.submission import unavailable
+from veen.hub.refusing import bad_request, hex32, unavailable
 from veen.hub.submitting import Submitting
 from veen.storage import Attachments, coid_of
 
-_HEX32: Final = re.compile(r"[0-9a-f]{64}")
 _MAX_LISTED: Final = 1000
 
 T = TypeVar("T")
@@ -203,7 +200,7 @@ class Endpoints:
     def _status(self, request: Request) -> Response:
         text = request.query.get("label")
         return describe(
-            request, describing.status(self._hub, None if text is None else Label(_hex32(text, "label")))
+            request, describing.status(self._hub, None if text is None else Label(hex32(text, "label")))
         )
 
     def _health(self, request: Request) -> Response:
@@ -250,7 +247,7 @@ class Endpoints:
 
     def _legacy_stream(self, request: Request) -> Response | None:
         query = request.query
-        label = Label(_hex32(query.get("label", ""), "label"))
+        label = Label(hex32(query.get("label", ""), "label"))
         start = _number(query.get("from", "1"), "from")
         with_proof = query.get("with_proof", "0") == "1"
         return self._read(
@@ -260,7 +257,7 @@ class Endpoints:
         )
 
     def _legacy_latest(self, request: Request) -> Response | None:
-        label = Label(_hex32(request.query.get("label", ""), "label"))
+        label = Label(hex32(request.query.get("label", ""), "label"))
         return self._read(
             request,
             lambda: self._hub.reads.checkpoint_latest(CheckpointLatestRequest(label=label)).checkpoint,
@@ -270,7 +267,7 @@ class Endpoints:
     def _legacy_range(self, request: Request) -> Response | None:
         query = request.query
         asked = CheckpointRangeRequest(
-            stream_id=StreamId(_hex32(query.get("stream_id", ""), "stream_id")),
+            stream_id=StreamId(hex32(query.get("stream_id", ""), "stream_id")),
             epoch_min=_number(query.get("epoch_min", "0"), "epoch_min"),
             epoch_max=_number(query.get("epoch_max", "0"), "epoch_max"),
         )
@@ -281,19 +278,9 @@ class Endpoints:
         )
 
 
-def _bad(field: str, message: str) -> ProtocolError:
-    return ProtocolError(Detail.VALUE, message, code=Code.BAD_REQUEST, field=field)
-
-
-def _hex32(text: str, name: str) -> bytes:
-    if not _HEX32.fullmatch(text):
-        raise _bad(name, f"{name} is 64 lowercase hex digits")
-    return bytes.fromhex(text)
-
-
 def _number(text: str, name: str) -> int:
     if not text.isdecimal() or len(text) > 19:
-        raise _bad(name, f"{name} is a number")
+        raise bad_request(name, f"{name} is a number")
     return int(text)
 
 

@@ -9,8 +9,9 @@ from veen.core.checkpoint import Checkpoint
 from veen.core.ed25519 import SigningKey
 from veen.core.errors import Detail, ProtocolError
 from veen.core.identity import HubIdentity, HubKey
+from veen.core.receipt import Receipt
 from veen.core.types import Label, NodeHash, ReaderPublicKey, RoutingKey, VerifyKey
-from veen.storage import StreamEpoch
+from veen.storage import Record, StreamEpoch
 
 Clock = Callable[[], int]
 #: How long an old key may stay valid: a hundred years.
@@ -115,3 +116,19 @@ def new_identity(first: SigningKey, control_pk: ReaderPublicKey, routing: Routin
         routing_key=routing or labels.routing_key(hub),
         control_pk=control_pk,
     )
+
+
+def signing(key: SigningKey, record: Record, hub_ts: int) -> Callable[[int, NodeHash], Receipt]:
+    """Return what makes the receipt of a record, once its place and the root after it are known."""
+
+    def sign(seq: int, root: NodeHash) -> Receipt:
+        return Receipt.sign(
+            key,
+            label=record.label,
+            stream_seq=seq,
+            leaf_hash=record.leaf_hash,
+            mmr_root=root,
+            hub_ts=hub_ts,
+        )
+
+    return sign

@@ -12,7 +12,7 @@ from veen.hub import home as homes
 from veen.hub.config import Settings
 from veen.hub.home import Home, open_home
 from veen.hub.hub import read_authority
-from veen.hub.keyring import CheckpointSigner, Clock
+from veen.hub.keyring import CheckpointSigner, Clock, signing
 from veen.storage import Filesystem, Reader, Record, Writer
 
 
@@ -51,17 +51,7 @@ class Offline:
             record = Record.of_control(control_label(self._home.identity.hub_id), made.encode())
             hub_ts = max(self._clock(), batch.floor_ts)
             key = self._home.ring.active(hub_ts)
-            receipt = batch.append(
-                record,
-                lambda seq, root: Receipt.sign(
-                    key,
-                    label=record.label,
-                    stream_seq=seq,
-                    leaf_hash=record.leaf_hash,
-                    mmr_root=root,
-                    hub_ts=hub_ts,
-                ),
-            )
+            receipt = batch.append(record, signing(key, record, hub_ts))
             writer.commit(batch)
             return receipt
 

@@ -16,13 +16,12 @@ from veen.hub.hub import Hub
 from veen.hub.job import Job
 from veen.hub.keyring import MAX_OVERLAP_SEC
 from veen.hub.offline import describe_keys
-from veen.hub.submission import unavailable
+from veen.hub.refusing import bad_request, hex32, unavailable
 from veen.storage import DamagedError, FullError, RealFilesystem, clone
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
 #: Copies beside each other: whoever may ask for one must not be able to fill the disk.
 _MAX_COPIES: Final = 16
-_HEX32: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class Operating:
@@ -53,11 +52,11 @@ class Operating:
     def trust(self, request: Request) -> None:
         """Trust an issuer, or no longer: {"issuer_pk": HEX, "trusted": bool, "note": text?}."""
         match parse_json(request.body):
-            case {"issuer_pk": str(issuer), "trusted": bool(trusted), **rest} if _HEX32.fullmatch(issuer):
+            case {"issuer_pk": str(issuer), "trusted": bool(trusted), **rest}:
                 note = rest.get("note")
             case _:
-                raise _bad("issuer_pk", "send issuer_pk and trusted")
-        key, text = VerifyKey(bytes.fromhex(issuer)), note if isinstance(note, str) else None
+                raise bad_request("issuer_pk", "send issuer_pk and trusted")
+        key, text = VerifyKey(hex32(issuer, "issuer_pk")), note if isinstance(note, str) else None
         if not trusted and key in self._hub.sequencer.authority.configured:
             raise ProtocolError(
                 Detail.VALUE,
@@ -73,7 +72,7 @@ class Operating:
         overlap = body.get("overlap_sec") if isinstance(body, dict) else None
         seconds = overlap if isinstance(overlap, int) else self._hub.settings.rotation_window_sec
         if not 0 <= seconds <= MAX_OVERLAP_SEC:
-            raise _bad("overlap_sec", f"overlap_sec is from 0 to {MAX_OVERLAP_SEC}")
+            raise bad_request("overlap_sec", f"overlap_sec is from 0 to {MAX_OVERLAP_SEC}")
         self._turn(request, lambda: self._hub.rotate(seconds))
 
     def _turn(self, request: Request, order: Callable[[], None]) -> None:
@@ -97,7 +96,7 @@ class Operating:
                 field="name",
             )
         if not _NAME.fullmatch(asked.name):
-            raise _bad("name", "a name has up to 64 letters, digits, dots, dashes and underscores")
+            raise bad_request("name", "a name has up to 64 letters, digits, dots, dashes and underscores")
         if self._copying:  # a copy reads everything: one at a time, or nobody else would get to read
             return error_response(
                 unavailable("a copy is being made; try again", retry_after=5), as_json=wants_json(request)
@@ -148,7 +147,3 @@ class Operating:
             started_at=started,
             finished_at=max(started, hub.clock()),
         )
-
-
-def _bad(field: str, message: str) -> ProtocolError:
-    return ProtocolError(Detail.VALUE, message, code=Code.BAD_REQUEST, field=field)

@@ -32,6 +32,7 @@ from veen.core.tooling import (
     ProofAtRequest,
 )
 from veen.core.types import Label
+from veen.hub.refusing import bad_request
 from veen.storage import Reader
 from veen.storage.errors import not_found
 
@@ -144,13 +145,13 @@ class Reads:
                 Detail.VALUE, "the label is of the hub's own log", code=Code.FORBIDDEN, field="label"
             )
         if request.max_items == 0:
-            raise _bad("max_items", "max_items must be at least 1")
+            raise bad_request("max_items", "max_items must be at least 1")
         if (
             request.cursor is None
             and request.to_seq is not None
             and max(request.from_seq, 1) > request.to_seq
         ):
-            raise _bad("to_seq", "from_seq is beyond to_seq")
+            raise bad_request("to_seq", "from_seq is beyond to_seq")
 
     def _range(self, request: StreamRequest) -> _Range:
         """Work out which entries are meant (C-72)."""
@@ -202,7 +203,7 @@ class Reads:
         """Return the proof of an entry at a later size."""
         self._check_entry(request.label, request.stream_seq)
         if request.stream_seq > request.upto_seq:
-            raise _bad("upto_seq", "an entry is proved at its own size or a later one")
+            raise bad_request("upto_seq", "an entry is proved at its own size or a later one")
         proof = self._reader.prove(request.label, request.stream_seq, request.upto_seq)
         return ProofResponse(mmr_proof=proof, server_version=SERVER_VERSION)
 
@@ -210,7 +211,7 @@ class Reads:
         """Return the proof that a log has only grown."""
         self._head(request.label)
         if not 1 <= request.old_size <= request.new_size:
-            raise _bad("old_size", "old_size is from 1 to new_size")
+            raise bad_request("old_size", "old_size is from 1 to new_size")
         return ConsistencyResponse(
             proof=self._reader.prove_consistency(request.label, request.old_size, request.new_size)
         )
@@ -245,7 +246,7 @@ class Reads:
     def checkpoint_range(self, request: CheckpointRangeRequest) -> CheckpointRangeResponse:
         """Return the checkpoints of a stream; epoch after epoch, as far as one answer goes."""
         if request.epoch_min > request.epoch_max:
-            raise _bad("epoch_max", "epoch_min is beyond epoch_max")
+            raise bad_request("epoch_max", "epoch_min is beyond epoch_max")
         found: list[Checkpoint] = []
         last = min(request.epoch_max, request.epoch_min + _MAX_EPOCHS - 1)
         start = request.from_seq or 1
@@ -262,7 +263,3 @@ class Reads:
             start = 1
         more = last + 1 if last < request.epoch_max else None
         return CheckpointRangeResponse(checkpoints=tuple(found), next_epoch=more)
-
-
-def _bad(field: str, message: str) -> ProtocolError:
-    return ProtocolError(Detail.VALUE, message, code=Code.BAD_REQUEST, field=field)

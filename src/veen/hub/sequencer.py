@@ -19,13 +19,13 @@ from typing import Final
 from veen.core.ed25519 import SigningKey
 from veen.core.errors import ProtocolError
 from veen.core.receipt import Receipt
-from veen.core.types import NodeHash
 from veen.hub.admission.authority import Authority
 from veen.hub.admission.sequence import Policy, admit
 from veen.hub.admission.stages import Admitted, Authentic
 from veen.hub.job import Job
-from veen.hub.keyring import Clock, KeyRing
-from veen.hub.submission import Submission, unavailable
+from veen.hub.keyring import Clock, KeyRing, signing
+from veen.hub.refusing import unavailable
+from veen.hub.submission import Submission
 from veen.storage import Batch, Binding, DamagedError, FullError, Record, StoppedError, StorageError, Writer
 
 #: Messages in one commit at most: its sync is shared by them, and nobody waits for more than these.
@@ -93,7 +93,7 @@ class Sequencer:
         """Append one record of the hub's own logs, durably."""
         batch = self.writer.batch()
         hub_ts = max(self.clock(), batch.floor_ts)
-        receipt = batch.append(record, _signing(self.ring.active(hub_ts), record, hub_ts))
+        receipt = batch.append(record, signing(self.ring.active(hub_ts), record, hub_ts))
         self.writer.commit(batch)
         return receipt
 
@@ -210,25 +210,11 @@ def _append(batch: Batch, admitted: Admitted, key: SigningKey) -> Receipt:
     record = admitted.record
     if admitted.bucket is not None:
         record = record._replace(bucket=admitted.bucket)
-    receipt = batch.append(record, _signing(key, record, admitted.hub_ts))
+    receipt = batch.append(record, signing(key, record, admitted.hub_ts))
     if admitted.binding is not None:
         stream = admitted.binding
         batch.bind(Binding(stream.stream_id, stream.epoch, record.label))
     return receipt
-
-
-def _signing(key: SigningKey, record: Record, hub_ts: int) -> Callable[[int, NodeHash], Receipt]:
-    def sign(seq: int, root: NodeHash) -> Receipt:
-        return Receipt.sign(
-            key,
-            label=record.label,
-            stream_seq=seq,
-            leaf_hash=record.leaf_hash,
-            mmr_root=root,
-            hub_ts=hub_ts,
-        )
-
-    return sign
 
 
 def _undo(messages: Sequence[Submission], why: str, retry_after: int = 1) -> None:

@@ -4,16 +4,14 @@ from enum import Enum
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from veen.core.error_envelope import ErrorEnvelope
-from veen.core.errors import Code, ProtocolError
+from veen.core.errors import ProtocolError
+from veen.hub.refusing import envelope_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from veen.core.error_envelope import ErrorEnvelope
     from veen.storage import Record
-
-#: What a client does that met a full queue or disk: try again after so many seconds.
-RETRY_AFTER_SEC = 1
 
 
 class Form(Enum):
@@ -41,13 +39,3 @@ class Submission:
     def refuse(self, error: ProtocolError) -> None:
         """Remember why the message was refused."""
         self.error = envelope_of(error)
-
-
-def envelope_of(error: ProtocolError) -> ErrorEnvelope:
-    """Return an error as it travels; whoever was too fast is told when to come back (ERR-013)."""
-    return ErrorEnvelope.of(error, retry_after=RETRY_AFTER_SEC if error.code is Code.RATE else None)
-
-
-def unavailable(message: str, retry_after: int = RETRY_AFTER_SEC) -> ErrorEnvelope:
-    """Return the answer when the hub can not decide now; nothing was written (C-67)."""
-    return ErrorEnvelope(code=Code.UNAVAILABLE.value, message=message, retry_after=retry_after)

@@ -19,7 +19,8 @@ from veen.core.limits import SUBMIT_ENVELOPE_BYTES, Limits
 from veen.core.types import AuthRef, Label, LeafHash, ProfileId, VerifyKey
 from veen.hub.admission.message import MessageRules, authenticate, read_msg, read_request
 from veen.hub.admission.stages import Sized
-from veen.hub.submission import Form, Submission, envelope_of
+from veen.hub.refusing import envelope_of
+from veen.hub.submission import Form, Submission
 from veen.storage import Record
 
 LENGTH: Final = struct.Struct(">I")

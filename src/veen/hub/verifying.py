@@ -17,7 +17,8 @@ from typing import Final, cast
 from veen.core.errors import ProtocolError
 from veen.hub import verifier
 from veen.hub.admission.message import MessageRules
-from veen.hub.submission import Submission, unavailable
+from veen.hub.refusing import unavailable
+from veen.hub.submission import Submission
 from veen.hub.verifier import LENGTH
 
 #: So many messages are checked on the spot: asking another process would take longer.

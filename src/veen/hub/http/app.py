@@ -9,7 +9,7 @@ from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import Code, Detail, ProtocolError
 from veen.hub.http.bodies import in_family, wants_json
 from veen.hub.http.message import Request, Response, error_response
-from veen.hub.submission import envelope_of, unavailable
+from veen.hub.refusing import envelope_of, unavailable
 from veen.storage import DamagedError, FullError, StorageError
 
 _VERSION: Final = re.compile(r"/v[0-9]+(/|$)")

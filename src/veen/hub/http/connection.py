@@ -16,7 +16,7 @@ from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import HTTP_STATUS, Code
 from veen.hub.http.memory import Memory
 from veen.hub.http.message import Request, Response, error_response, origin_form
-from veen.hub.submission import unavailable
+from veen.hub.refusing import unavailable
 
 #: Headers that some handler looks at; the rest are counted and forgotten.
 _USED: Final = frozenset(
