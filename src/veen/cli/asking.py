@@ -61,7 +61,10 @@ class HubClient:
             return cls(hub.rstrip("/"), timeout)
         if "://" in hub and not hub.startswith("file://"):
             raise CommandError(f"{hub} is neither an http(s) URL nor a data directory", USAGE)
-        return cls(_running_url(directory_of(hub)), timeout)
+        place = directory_of(hub)
+        # Through its own socket, if we may: its certificate is for others.
+        door = place / ADMIN_SOCKET
+        return cls(_running_url(place), timeout, door if os.access(door, os.W_OK) else None)
 
     @classmethod
     def operator(cls, data_dir: Path) -> "HubClient | None":

@@ -12,7 +12,7 @@ from veen.hub.http.bodies import decode, encode
 from veen.hub.http.message import JSON, Request
 from veen.hub.hub import Hub
 from veen.hub.job import Job
-from veen.storage import Record
+from veen.storage import FullError, Record
 
 if TYPE_CHECKING:
     from veen.core.receipt import Receipt
@@ -50,6 +50,10 @@ class Authorizing:
 
         def checked(job: Job) -> None:
             if job.error is not None:
+                self._later(request, job)
+            elif not self._hub.has_turn:
+                self._hub.metrics.overloaded += 1
+                job.error = FullError("too many tokens are being taken; try again")
                 self._later(request, job)
             else:
                 self._hub.turn(

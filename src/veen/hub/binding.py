@@ -18,7 +18,7 @@ def write_binding(fs: Filesystem, home: Home, max_skew_sec: int) -> None:
     """Add the checkpoints that were made since the last time."""
     known = {item.place: item for item in _read(fs)}
     changed = False
-    for checkpoint in decode_sequence(read_file(fs, layout.CHECKPOINTS) or b"", Checkpoint):
+    for checkpoint in _made(fs):
         place = checkpoint.label_curr, checkpoint.epoch, checkpoint.upto_seq
         if place in known:
             continue
@@ -39,6 +39,13 @@ def write_binding(fs: Filesystem, home: Home, max_skew_sec: int) -> None:
         changed = True
     if changed or fs.size(files.BINDING) is None:
         replace_file(fs, files.BINDING, CheckpointBinding.of(known.values()).encode())
+
+
+def _made(fs: Filesystem) -> list[Checkpoint]:
+    try:
+        return decode_sequence(read_file(fs, layout.CHECKPOINTS) or b"", Checkpoint)
+    except ProtocolError:
+        return []  # damaged: a repair makes it anew, and the next stop goes on
 
 
 def _read(fs: Filesystem) -> tuple[BoundCheckpoint, ...]:

@@ -7,6 +7,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -31,7 +32,6 @@ PREFIX: Final = "VEEN_"
 CONFIG_PATH: Final = "VEEN_CONFIG_PATH"
 DEFAULT_LISTEN: Final = "127.0.0.1:37411"
 _HEX32: Final = re.compile(r"[0-9a-fA-F]{64}")
-_LOOPBACK: Final = ("127.", "[::1]", "localhost")
 
 
 class ConfigError(Exception):
@@ -48,6 +48,15 @@ def _address(value: str) -> str:
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{value!r} is not an address; write HOST:PORT, for example {DEFAULT_LISTEN}")
     return value
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False  # a name, which may mean anything
 
 
 def _key(value: str) -> str:
@@ -189,7 +198,7 @@ class Settings(BaseModel):
         """Whether tokens are required: of ``auto``, only when strangers can reach the hub (C-51)."""
         if self.require_cap != "auto":
             return self.require_cap == "true"
-        return not all(address.startswith(_LOOPBACK) for address in self.listen)
+        return not all(_is_loopback(address.rpartition(":")[0]) for address in self.listen)
 
     @property
     def issuers(self) -> list[VerifyKey]:

@@ -28,7 +28,7 @@ def identity(hub: Hub) -> dict[str, Described]:
     who = home.identity
     return {
         "hub_id": who.hub_id,
-        "hub_pk": home.ring.active(hub.clock()).public_key,
+        "hub_pk": home.ring.active(hub.sequencer.hub_ts()).public_key,
         "hub_keys": [
             {
                 "key_id": key.key_id,

@@ -13,6 +13,7 @@ from veen.core.api import (
     StreamRequest,
     StreamResponse,
 )
+from veen.core.checkpoint import Checkpoint
 from veen.core.pow import issue_challenge
 from veen.core.tooling import (
     CapStatusRequest,
@@ -47,7 +48,7 @@ from veen.hub.operating import Operating
 from veen.hub.reading import SERVER_VERSION
 from veen.hub.refusing import bad_request, hex32, unavailable
 from veen.hub.submitting import Submitting
-from veen.storage import Attachments, coid_of
+from veen.storage import Attachments, FullError, coid_of
 
 _MAX_LISTED: Final = 1000
 
@@ -136,10 +137,19 @@ class Endpoints:
     ) -> Response | None:
         """Have something read, and answer with it; there is a bound on how much may wait."""
         if not self._hub.readers.has_room:
-            self._hub.metrics.overloaded += 1
-            return error_response(unavailable("too many reads; try again"), as_json=wants_json(request))
-        self._hub.read(lambda: answer(run()), lambda job: self._later(request, job))
+            return self._overloaded(request, "too many reads")
+
+        def work() -> Response:
+            if self._hub.memory.is_full and not request.local:
+                raise FullError("clients do not take their answers; try again")
+            return answer(run())
+
+        self._hub.read(work, lambda job: self._later(request, job))
         return None
+
+    def _overloaded(self, request: Request, why: str) -> Response:
+        self._hub.metrics.overloaded += 1
+        return error_response(unavailable(f"{why}; try again"), as_json=wants_json(request))
 
     def _later(self, request: Request, job: Job) -> None:
         """Answer with what a thread has made."""
@@ -167,10 +177,7 @@ class Endpoints:
             if self._hub.waiting.add(asked.label, wait, wake):
                 request.hurry = lambda: self._hub.waiting.hurry(asked.label, wake)
                 return None
-            self._hub.metrics.overloaded += 1
-            return error_response(
-                unavailable("too many wait already; try again"), as_json=wants_json(request)
-            )
+            return self._overloaded(request, "too many wait already")
         self._page(request, asked)
         return None
 
@@ -189,10 +196,26 @@ class Endpoints:
         hub = self._hub
 
         def make() -> Response:
-            made = hub.writer.checkpoint(asked.label, asked.upto_seq)
-            return encode(request, CheckpointResponse(checkpoint=made, server_version=SERVER_VERSION))
+            return answer(hub.writer.checkpoint(asked.label, asked.upto_seq))
 
-        hub.turn(make, lambda job: self._later(request, job))
+        def answer(found: Checkpoint) -> Response:
+            return encode(request, CheckpointResponse(checkpoint=found, server_version=SERVER_VERSION))
+
+        def looked(job: Job) -> None:
+            if job.error is not None or job.result is not None:
+                self._later(request, job)
+            elif not hub.has_turn:
+                request.respond(self._overloaded(request, "too many checkpoints are being made"))
+            else:
+                hub.turn(make, lambda job: self._later(request, job))
+
+        def look() -> Response | None:
+            found = hub.reader.checkpoint(asked.label, asked.upto_seq)
+            return None if found is None else answer(found)
+
+        if not hub.readers.has_room:
+            return self._overloaded(request, "too many reads")
+        hub.read(look, looked)
         return None
 
     # --- descriptions ---------------------------------------------------------------------------------------
@@ -227,11 +250,16 @@ class Endpoints:
     def _attachment(self, store: Attachments) -> Mapping[str, Route]:
         def put(request: Request) -> Response | None:
             coid, body = coid_of(request.last), request.body
-            return self._read(
-                request,
-                lambda: store.put(coid, body),
-                lambda fresh: Response(201 if fresh else 200, b"", OCTETS),
-            )
+            if not self._hub.putters.has_room:
+                return self._overloaded(request, "too many attachments are being stored")
+            if not self._hub.has_space(len(body)):
+                raise FullError("there is no space left for attachments")
+
+            def work() -> Response:
+                return Response(201 if store.put(coid, body) else 200, b"", OCTETS)
+
+            self._hub.putters.put(Job(work, lambda job: self._later(request, job)))
+            return None
 
         def get(request: Request) -> Response | None:
             coid = coid_of(request.last)

@@ -7,6 +7,7 @@ verdicts can be computed again by anybody who has the files.
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from veen.core import labels
 from veen.core.api import SubmitRequest
@@ -15,6 +16,7 @@ from veen.core.captoken import CapToken
 from veen.core.control import decode_control
 from veen.core.errors import ADMISSION_TABLE, Detail, ErrorRow, ProtocolError
 from veen.core.identity import HubIdentity
+from veen.core.limits import SUBMIT_ENVELOPE_BYTES
 from veen.core.msg import Msg
 from veen.core.types import AuthRef, Label, LeafHash, VerifyKey
 from veen.hub.admission.authority import Authority
@@ -27,6 +29,7 @@ from veen.hub.files import HubSettings
 from veen.hub.hub import policy_of
 from veen.storage import AuthRecord, ClientCursor, Reader, Record, StreamEpoch
 from veen.storage.buckets import Buckets
+from veen.storage.writer import frozen
 
 _BLOCK = 512
 #: Rows that are not about what is in the files.
@@ -123,15 +126,34 @@ class PastView:
         return None if place is None or place == (self._label, self._seq) else place
 
 
+class PresentView:
+    """The log as it is: what a message that is sent now would meet."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.client = reader.client
+        self.client_since = reader.client_since
+        self.auth = reader.auth
+        self.token = reader.token
+        self.binding = reader.binding
+        self.find = reader.find
+        self._reader = reader
+
+    def last_seq(self, label: Label) -> int:
+        """Return the newest entry; refuse a label that belongs to the parent of a fork, as a writer does."""
+        if self._reader.is_frozen(label):
+            raise frozen()
+        return self._reader.last_seq(label)
+
+
 class Explainer:
     """Decides again, in a directory that need not have a running hub."""
 
     def __init__(self, reader: Reader, identity: HubIdentity, kept: HubSettings, settings: Settings) -> None:
         self._reader = reader
         self._settings = settings
-        self._policy: Policy = policy_of(identity, kept, settings, reader)
+        self._policy_at = partial(policy_of, identity, kept, settings, reader)
         pads = {profile.profile_id: profile.pad_block for profile in kept.profiles}
-        self._rules = MessageRules(self._policy.limits, pads)
+        self._pads = pads
 
     def entry(self, label: Label, seq: int) -> Explained:
         """Explain an entry of the log, at its place and time."""
@@ -147,8 +169,8 @@ class Explainer:
     def message(self, data: bytes, hub_ts: int) -> Explained:
         """Explain what would become of a message that is sent now: a MSG, or a request to submit one."""
         with suppress(ProtocolError):  # else it is the message itself, or what is wrong with it
-            data = SubmitRequest.decode(data, self._policy.limits).msg.encode()
-        return self._decide(data, self._reader, hub_ts, self._authority(hub_ts))
+            data = SubmitRequest.decode(data, self._policy_at(hub_ts).limits).msg.encode()
+        return self._decide(data, PresentView(self._reader), hub_ts, self._authority(hub_ts))
 
     def _authority(self, hub_ts: int) -> Authority:
         control = labels.control_label(self._reader.store.hub_id)
@@ -163,41 +185,43 @@ class Explainer:
     def _decide(self, data: bytes, view: View, hub_ts: int, authority: Authority) -> Explained:
         record: Record | None = None
         error: ProtocolError | None = None
+        policy = self._policy_at(hub_ts)
         try:
-            check_size(len(data), self._policy.limits)
-            authentic = authenticate(read_msg(Sized(data), self._rules))
+            check_size(len(data) + SUBMIT_ENVELOPE_BYTES, policy.limits)
+            authentic = authenticate(read_msg(Sized(data), MessageRules(policy.limits, self._pads)))
             record = authentic.record
-            admit(authentic, view, self._policy, authority, hub_ts)
+            admit(authentic, view, policy, authority, hub_ts)
         except ProtocolError as found:
             error = found
-        facts = {} if record is None else self._facts(record, view)
+        facts = {} if record is None else _facts(record, view, policy)
         return Explained(error is None, hub_ts, tuple(_rows(error, record)), facts, error)
 
-    def _facts(self, record: Record, view: View) -> dict[str, str | int]:
-        assert record.client_id is not None
-        cursor = view.client(record.label, record.client_id)
-        found: dict[str, str | int] = {
-            "label": record.label.hex(),
-            "msg_id": record.leaf_hash.hex(),
-            "client_id": record.client_id.hex(),
-            "client_seq": record.client_seq,
-            "client_seq before": cursor.client_seq,
-            "head before": view.last_seq(record.label),
-            "require_cap": "yes" if self._policy.require_cap else "no",
-        }
-        stream = view.binding(record.label)
-        if stream is not None:
-            found |= {"stream_id": stream.stream_id.hex(), "epoch": stream.epoch}
-        if record.auth_ref is not None:
-            found["auth_ref"] = record.auth_ref.hex()
-            token, known = view.token(record.auth_ref), view.auth(record.auth_ref)
-            if token is not None and known is not None:
-                found |= {
-                    "issuer_pk": token.issuer_pk.hex(),
-                    "expires_at": expires_at(token, known.issued_at),
-                }
-                found["rate left"] = "all" if known.bucket is None else known.bucket.tokens
-        return found
+
+def _facts(record: Record, view: View, policy: Policy) -> dict[str, str | int]:
+    assert record.client_id is not None
+    cursor = view.client(record.label, record.client_id)
+    found: dict[str, str | int] = {
+        "label": record.label.hex(),
+        "msg_id": record.leaf_hash.hex(),
+        "client_id": record.client_id.hex(),
+        "client_seq": record.client_seq,
+        "client_seq before": cursor.client_seq,
+        "head before": view.last_seq(record.label),
+        "require_cap": "yes" if policy.require_cap else "no",
+    }
+    stream = view.binding(record.label)
+    if stream is not None:
+        found |= {"stream_id": stream.stream_id.hex(), "epoch": stream.epoch}
+    if record.auth_ref is not None:
+        found["auth_ref"] = record.auth_ref.hex()
+        token, known = view.token(record.auth_ref), view.auth(record.auth_ref)
+        if token is not None and known is not None:
+            found |= {
+                "issuer_pk": token.issuer_pk.hex(),
+                "expires_at": expires_at(token, known.issued_at),
+            }
+            found["rate left"] = "all" if known.bucket is None else known.bucket.tokens
+    return found
 
 
 def _rows(error: ProtocolError | None, record: Record | None) -> Iterator[tuple[ErrorRow, str]]:

@@ -11,9 +11,9 @@ from veen.core.limits import Limits
 from veen.core.types import RandomBytes, ReaderSecretKey, RoutingKey
 from veen.core.wire import W
 from veen.hub import files
-from veen.hub.files import HubSecrets, HubSettings
+from veen.hub.files import EarlierRule, HubSecrets, HubSettings
 from veen.hub.keyring import KeyRing, new_identity
-from veen.storage import DamagedError, Filesystem, NotAStoreError, create_store, open_store
+from veen.storage import DamagedError, Filesystem, NotAStoreError, StoppedError, create_store, open_store
 from veen.storage.durable import read_file, replace_file
 
 
@@ -66,9 +66,12 @@ def create_home(
     return Home(ring, secrets, settings)
 
 
-def open_home(fs: Filesystem) -> Home:
-    """Open the hub that lives here."""
+def open_home(fs: Filesystem, *, locked: bool = True) -> Home:
+    """Open the hub that lives here. Whoever holds its lock finishes a change of keys that was cut short."""
     identity, settings = read_public(fs)
+    pending = read_file(fs, files.PENDING) if locked else None
+    if pending is not None:
+        _publish(fs, identity, pending[:SIGNATURE_BYTES])
     secrets = _read(fs, files.SECRETS, HubSecrets)
     if secrets is None:
         raise NotAStoreError(
@@ -115,7 +118,7 @@ def _publish(fs: Filesystem, identity: HubIdentity, sig: bytes) -> None:
 
 
 def _read_identity(fs: Filesystem) -> HubIdentity | None:
-    """Read the identity and check that the key which hub_id names has signed it."""
+    """Read the identity, as it will be if a change is under way; the key that hub_id names has signed it."""
     pending = read_file(fs, files.PENDING)
     if pending is not None:
         identity, sig = (
@@ -139,26 +142,32 @@ def _read_identity(fs: Filesystem) -> HubIdentity | None:
                 "remove this file",
             ) from error
         raise DamagedError(files.IDENTITY_SIG, 0, str(error), "restore both files from a backup") from error
-    if pending is not None:
-        _publish(fs, identity, sig)
     return identity
 
 
 def rotate(fs: Filesystem, home: Home, random: RandomBytes, *, at: int, overlap_sec: int) -> Home:
-    """Give the hub a new signing key. The secret is on disk before anybody is told of the key."""
+    """Give the hub a new signing key. The secret is on disk before anybody is told of the key.
+
+    Once it is, an error leaves open whether the key has changed: the hub must stop, and the next start finds
+    out. A seed of an attempt that failed is kept, since nobody can be sure that it is not in use.
+    """
+    stored = _read(fs, files.SECRETS, HubSecrets) or home.secrets
     seed = random(SEED_BYTES)
-    secrets = HubSecrets(
-        seeds=(*home.secrets.seeds, seed), control_sk=home.secrets.control_sk, pow_key=home.secrets.pow_key
-    )
+    secrets = replace(stored, seeds=(*stored.seeds, seed))
     replace_file(fs, files.SECRETS, secrets.encode())
     ring = home.ring.rotated(seed, at, overlap_sec)
-    write_identity(fs, ring)
+    try:
+        write_identity(fs, ring)
+    except OSError as error:
+        raise StoppedError(f"the new key could not be published: {error}; start the hub again") from error
     return Home(ring, secrets, home.settings)
 
 
-def write_settings(fs: Filesystem, home: Home, *, require_cap: bool) -> Home:
-    """Change what an operator may change, because it was asked for by name."""
-    settings = replace(home.settings, require_cap=require_cap)
+def write_settings(fs: Filesystem, home: Home, *, require_cap: bool, now: int) -> Home:
+    """Change what an operator may change, because it was asked for by name; what held before is kept."""
+    before = EarlierRule(until=now, require_cap=home.settings.require_cap)
+    earlier = (*(home.settings.earlier or ()), before)
+    settings = replace(home.settings, require_cap=require_cap, earlier=earlier)
     replace_file(fs, files.SETTINGS, settings.encode())
     return Home(home.ring, home.secrets, settings)
 

@@ -1,11 +1,12 @@
 """A hub at work: its parts put together, and the way of a message through them. Lives on one loop.
 
-    verifying (processes) -> sequencer (a thread) -> answers (the loop)
+    verifying (processes) -> sequencer (the loop) -> the disk (a thread) -> answers (the loop)
 
 It knows nothing of HTTP; ``veen.hub.endpoints`` does.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import perf_counter
@@ -26,6 +27,7 @@ from veen.hub.binding import write_binding
 from veen.hub.config import Settings
 from veen.hub.files import HubSettings
 from veen.hub.home import Home
+from veen.hub.http.memory import Memory
 from veen.hub.job import Job
 from veen.hub.keyring import CheckpointSigner, Clock
 from veen.hub.logs import Log
@@ -39,16 +41,22 @@ from veen.hub.waiting import Waiting
 from veen.storage import (
     Attachments,
     BackgroundFlush,
-    Filesystem,
     FullError,
     Kept,
     Reader,
+    RealFilesystem,
     Record,
     Writer,
     newest_label,
     open_store,
 )
 
+#: Attachments that wait to be written.
+_MAX_PUTS: Final = 16
+#: Jobs of strangers that wait for their turn: each costs a sync, and messages wait for it.
+_MAX_JOBS: Final = 16
+#: What is left on the disk for the journal when attachments and copies have to stop.
+_SPACE_BYTES: Final = 256 << 20
 #: A disk that was full is called so for this long, then it is tried again.
 _FULL_SEC: Final = 10.0
 
@@ -62,9 +70,12 @@ def read_authority(reader: Reader, settings: Settings) -> Authority:
     return before.after(decode_control(place.entry.msg_bytes) for place in places)
 
 
-def policy_of(identity: HubIdentity, kept: HubSettings, settings: Settings, reader: Reader) -> Policy:
-    """Return the rules of the stateful rows."""
-    limits = reader.store.registries[-1].limits
+def policy_of(
+    identity: HubIdentity, kept: HubSettings, settings: Settings, reader: Reader, at: int | None = None
+) -> Policy:
+    """Return the rules of the stateful rows: those of now, or of a time."""
+    registries = reader.store.registries
+    limits = (registries[-1] if at is None else reader.store.registry_at(at)).limits
     scopes = Scopes(
         identity.routing_key,
         rotates=bool(kept.epoch_sec),
@@ -75,7 +86,7 @@ def policy_of(identity: HubIdentity, kept: HubSettings, settings: Settings, read
         limits=limits,
         scopes=scopes,
         epoch_sec=kept.epoch_sec,
-        require_cap=kept.require_cap,
+        require_cap=kept.require_cap if at is None else kept.require_cap_at(at),
         is_primary=settings.role == "primary",
         max_client_lifetime_sec=settings.max_client_id_lifetime_sec,
         max_client_msgs=settings.max_msgs_per_client_id_per_label,
@@ -87,7 +98,7 @@ class Hub:
 
     def __init__(
         self,
-        fs: Filesystem,
+        fs: RealFilesystem,
         home: Home,
         settings: Settings,
         *,
@@ -136,14 +147,19 @@ class Hub:
             max_bytes=settings.max_queue_bytes,
         )
         self.verifying.on_lost = self._worker_lost
+        self.verifying.on_bug = self.bug
         self.pow = (
             PowRules(settings.pow_difficulty, home.secrets.pow_key) if settings.pow_difficulty else None
         )
         self.readers = Readers(self.call)
+        #: Attachments are written apart, so that those who read do not wait for their syncs.
+        self.putters = Readers(self.call, threads=1, most=_MAX_PUTS)
         self.waiting = Waiting(settings.max_waiters)
+        self.memory = Memory(settings.max_held_bytes)
         #: The label that was committed last, as far as this process or the log knows (C-76).
         self.newest: Label | None = newest_label(fs)
         self.stopping = False
+        self._jobs = 0
         #: Where it is served, once it is.
         self.urls: tuple[str, ...] = ()
         #: Of labels, the last checkpoint made by this process.
@@ -164,6 +180,7 @@ class Hub:
         made.on_bug = self.bug
         made.on_commit = self.metrics.batch_size.observe
         self._signer.on_signed = self._checkpointed
+        self._signer.hub_ts_of = lambda label, seq: self.reader.entry(label, seq).receipt.hub_ts
         return made
 
     def call(self, function: Callable[[Any], None], argument: object) -> None:
@@ -178,6 +195,7 @@ class Hub:
                 "bytes of messages taken and not answered",
                 lambda: self.verifying.depth_bytes,
             ),
+            "veen_held_bytes": ("bytes held for clients", lambda: self.memory.used),
             "veen_journal_bytes": ("bytes that are in the journal only", lambda: self.writer.journal_bytes),
             "veen_stream_waiters": ("stream requests that wait for entries", lambda: self.waiting.count),
             "veen_clock_behind_seconds": (
@@ -250,9 +268,20 @@ class Hub:
 
     # --- other work -----------------------------------------------------------------------------------------
 
+    @property
+    def has_turn(self) -> bool:
+        """Whether one more job may wait for its turn."""
+        return self._jobs < _MAX_JOBS
+
     def turn(self, run: Callable[[], Any], on_done: Callable[[Job], None]) -> None:
-        """Have something done by the sequencer, in turn."""
-        self.sequencer.put([Job(run, on_done)])
+        """Have something done in the sequencer's thread, between batches."""
+
+        def done(job: Job) -> None:
+            self._jobs -= 1
+            on_done(job)
+
+        self._jobs += 1
+        self.sequencer.put([Job(run, done)])
 
     def read(self, run: Callable[[], Any], on_done: Callable[[Job], None]) -> None:
         """Have something read by a reader's thread."""
@@ -289,6 +318,11 @@ class Hub:
         met = perf_counter() - self.sequencer.full_at < _FULL_SEC
         return met or isinstance(self._background.error, FullError)
 
+    def has_space(self, size: int) -> bool:
+        """Tell whether so much may be stored that is not the log: the journal always keeps some space."""
+        found = os.statvfs(self.fs.root)
+        return found.f_bavail * found.f_frsize >= size + _SPACE_BYTES
+
     def bug(self, error: Exception) -> None:
         """Report a fault that was ours, without stopping."""
         self.log.event("error", "fault", error=f"{type(error).__name__}: {error}", where=_where(error))
@@ -307,6 +341,7 @@ class Hub:
         self.waiting.stop()
         await self.sequencer.stop()
         await self._loop.run_in_executor(None, self.readers.stop)
+        await self._loop.run_in_executor(None, self.putters.stop)
         await self.verifying.stop()
         await self._loop.run_in_executor(None, self._background.stop)
         if abandon:

@@ -7,7 +7,7 @@ from typing import Final
 from veen.core import checkpoint, labels
 from veen.core.checkpoint import Checkpoint
 from veen.core.ed25519 import SigningKey
-from veen.core.errors import Detail, ProtocolError
+from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.identity import HubIdentity, HubKey
 from veen.core.receipt import Receipt
 from veen.core.types import Label, NodeHash, ReaderPublicKey, RoutingKey, VerifyKey
@@ -63,6 +63,8 @@ class CheckpointSigner:
         self._epoch_sec = epoch_sec
         self._max_skew_sec = max_skew_sec
         self._clock = clock
+        #: Tells when an entry was taken; None until the log is open.
+        self.hub_ts_of: Callable[[Label, int], int] | None = None
         #: Called with label and size of each checkpoint.
         self.on_signed: Callable[[Label, int], None] = lambda _label, _size: None
 
@@ -75,7 +77,7 @@ class CheckpointSigner:
             label_prev, _ = checkpoint.label_pair(routing, stream.stream_id, epoch)
         now = self._clock()
         made = Checkpoint.sign(
-            self._key(epoch, now),
+            self._key(epoch, self._hub_ts(label, upto_seq, now)),
             label_prev=label_prev,
             label_curr=label,
             upto_seq=upto_seq,
@@ -86,15 +88,31 @@ class CheckpointSigner:
         self.on_signed(label, upto_seq)
         return made
 
-    def _key(self, epoch: int, now: int) -> SigningKey:
+    def _hub_ts(self, label: Label, upto_seq: int, now: int) -> int:
+        """Return the time of the last entry; of one that is pruned, or read back at a start, it is now."""
+        if self.hub_ts_of is None:
+            return now
+        try:
+            return self.hub_ts_of(label, upto_seq)
+        except ProtocolError:
+            return now
+
+    def _key(self, epoch: int, hub_ts: int) -> SigningKey:
+        """Return the key active at the last entry, if it counts for the epoch; else the newest that does."""
         if not self._epoch_sec:
-            return self.ring.active(now)
+            return self.ring.active(hub_ts)
         start = epoch * self._epoch_sec - self._max_skew_sec
         end = (epoch + 1) * self._epoch_sec + self._max_skew_sec
-        for key in reversed(self.ring.identity.hub_keys):
-            if key.meets(start, end) and key.hub_pk in self.ring.keys:
-                return self.ring.keys[key.hub_pk]
-        raise ProtocolError(Detail.KEY_INACTIVE, f"the hub has no key for epoch {epoch}")
+        counting = [
+            key
+            for key in reversed(self.ring.identity.hub_keys)
+            if key.meets(start, end) and key.hub_pk in self.ring.keys
+        ]
+        for key in sorted(counting, key=lambda key: not key.is_active_at(hub_ts)):
+            return self.ring.keys[key.hub_pk]
+        raise ProtocolError(
+            Detail.KEY_INACTIVE, f"the hub has no key for epoch {epoch}", code=Code.UNAVAILABLE
+        )
 
     def _witnesses(self, now: int) -> tuple[SigningKey, ...]:
         """While two keys are valid, both sign, old one first: who pins a key can demand it (C-100)."""

@@ -7,14 +7,14 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import BinaryIO, Final
 
 import structlog
 
 LEVELS: Final = ("debug", "info", "warn", "error")
-#: Lines that wait to be written; more are dropped, and counted.
-_MAX_WAITING: Final = 20_000
+#: Bytes of lines that wait to be written; more are dropped, and counted.
+_MAX_WAITING_BYTES: Final = 8 << 20
 
 
 class LogWriter:
@@ -23,17 +23,22 @@ class LogWriter:
     def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
+        self._lock = Lock()
+        self._waiting = 0
         self.dropped = 0
         self._thread = Thread(target=self._run, name="veen-log", daemon=True)
         self._thread.start()
 
     def write(self, lines: Iterable[str]) -> None:
         """Add lines; they are dropped if too many wait."""
-        text = "".join(f"{line}\n" for line in lines)
-        if self._queue.qsize() > _MAX_WAITING:
-            self.dropped += text.count("\n")
+        data = "".join(f"{line}\n" for line in lines).encode()
+        with self._lock:
+            fits = self._waiting + len(data) <= _MAX_WAITING_BYTES
+            self._waiting += len(data) if fits else 0
+        if fits:
+            self._queue.put(data)
         else:
-            self._queue.put(text.encode())
+            self.dropped += data.count(b"\n")
 
     def msg(self, line: str) -> None:
         """Add one line: what structlog calls."""
@@ -54,6 +59,8 @@ class LogWriter:
                     self._sink.flush()
             except (OSError, ValueError):
                 self.dropped += data.count(b"\n")  # nobody reads it, or there is no space
+            with self._lock:
+                self._waiting -= len(data)
         self._flush()
 
     def _flush(self) -> None:

@@ -13,7 +13,7 @@ from veen.hub.config import Settings
 from veen.hub.home import Home, open_home
 from veen.hub.hub import read_authority
 from veen.hub.keyring import CheckpointSigner, Clock, signing
-from veen.storage import Filesystem, Reader, Record, Writer
+from veen.storage import Filesystem, Reader, Record, Writer, open_store
 
 
 class Offline:
@@ -24,7 +24,7 @@ class Offline:
         self._clock = clock
         self._random = random
         self._owner = owner
-        self._home = open_home(fs)
+        self._home = open_home(fs, locked=False)
 
     @contextmanager
     def _writer(self) -> Iterator[Writer]:
@@ -32,7 +32,7 @@ class Offline:
         signer = CheckpointSigner(
             home.ring,
             epoch_sec=home.settings.epoch_sec,
-            max_skew_sec=0,
+            max_skew_sec=open_store(self._fs).registries[-1].limits.max_epoch_skew_sec,
             clock=self._clock,
         )
         writer = Writer.open(self._fs, sign_checkpoint=signer, random=self._random, owner=self._owner)

@@ -17,7 +17,7 @@ from veen.hub.job import Job
 from veen.hub.keyring import MAX_OVERLAP_SEC
 from veen.hub.offline import describe_keys
 from veen.hub.refusing import bad_request, hex32, unavailable
-from veen.storage import DamagedError, FullError, RealFilesystem, clone
+from veen.storage import FullError, RealFilesystem, clone
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
 #: Copies beside each other: whoever may ask for one must not be able to fill the disk.
@@ -124,6 +124,8 @@ class Operating:
                 code=Code.LIMIT,
                 max_allowed=_MAX_COPIES,
             )
+        if not hub.has_space(0):
+            raise FullError("there is no space left for copies")
         started = hub.clock()
         target.parent.mkdir(parents=True, exist_ok=True)
         files = RealFilesystem(target)
@@ -131,9 +133,9 @@ class Operating:
             heads = [(label, hub.reader.head(label)) for label in sorted(hub.reader.labels())]
             clone(hub.reader, files)
             read_public(files)  # a key that was changed meanwhile may have been copied in part
-        except DamagedError as error:
-            shutil.rmtree(target)
-            raise FullError("the hub's keys changed while it was copied; try again") from error
+        except BaseException:
+            shutil.rmtree(target, ignore_errors=True)  # what was copied would keep the disk full
+            raise
         finally:
             files.close()
         return BackupResponse(

@@ -1,4 +1,4 @@
-"""Threads that read for clients: the loop never waits for a disk."""
+"""Threads that read for clients, so that others do not wait for a page to be put together."""
 
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -15,12 +15,15 @@ MAX_WAITING: Final = 1024
 class Readers:
     """A few threads, and the reads that wait for them."""
 
-    def __init__(self, on_loop: Callable[..., None]) -> None:
+    def __init__(
+        self, on_loop: Callable[..., None], *, threads: int = THREADS, most: int = MAX_WAITING
+    ) -> None:
         """``on_loop`` calls a function with its argument on the loop, from any thread."""
         self._on_loop = on_loop
+        self._most = most
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._threads = [
-            Thread(target=self._run, name=f"veen-reader-{number}", daemon=True) for number in range(THREADS)
+            Thread(target=self._run, name=f"veen-reader-{number}", daemon=True) for number in range(threads)
         ]
         for thread in self._threads:
             thread.start()
@@ -28,7 +31,7 @@ class Readers:
     @property
     def has_room(self) -> bool:
         """Whether one more may wait."""
-        return self._queue.qsize() < MAX_WAITING
+        return self._queue.qsize() < self._most
 
     def put(self, read: Job) -> None:
         """Add a read."""

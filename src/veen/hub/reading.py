@@ -4,7 +4,6 @@ Everything is found through the index; nothing here waits for the sequencer.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -163,16 +162,6 @@ class Reads:
         if request.to_seq is not None:
             end = min(end, request.to_seq)
         return _Range(start, end, head)
-
-    @contextmanager
-    def _naming(self, label: Label) -> Iterator[None]:
-        """Say that there is no such label, if that is why an entry was not found."""
-        try:
-            yield
-        except ProtocolError as error:
-            if error.code is Code.NOT_FOUND:
-                self._head(label)
-            raise
 
     def _head(self, label: Label) -> int:
         head = self._reader.last_seq(label)

@@ -16,13 +16,14 @@ from typing import Final
 import uvloop
 
 from veen.core import layout
+from veen.core.errors import ProtocolError
 from veen.core.limits import Limits
 from veen.hub.config import ConfigError, Settings
+from veen.hub.descriptors import connections_within
 from veen.hub.endpoints import Endpoints
 from veen.hub.files import HubSettings
 from veen.hub.home import Home, create_home, has_home, open_home, write_settings
 from veen.hub.http.connection import Bounds, Connection
-from veen.hub.http.memory import Memory
 from veen.hub.hub import Hub
 from veen.hub.logs import Log
 from veen.hub.timed import TimedFilesystem
@@ -117,7 +118,7 @@ def _open_kept(fs: TimedFilesystem, settings: Settings) -> Home:
     _require_kept(home, open_store(fs).registries[-1].limits, settings)
     _require_profile(home.settings, settings)
     if settings.require_cap != "auto" and settings.resolved_require_cap != home.settings.require_cap:
-        home = write_settings(fs, home, require_cap=settings.resolved_require_cap)
+        home = write_settings(fs, home, require_cap=settings.resolved_require_cap, now=int(time()))
     return home
 
 
@@ -189,7 +190,7 @@ class Server:
         try:
             home, first = prepare(fs, self._settings, os.urandom, self._owner)
             hub = self._open(fs, home)
-        except StorageError as error:
+        except (StorageError, ProtocolError) as error:
             raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(
@@ -204,23 +205,23 @@ class Server:
             raise StartError(f"{self._data_dir} can not be written: {error.strerror or error}") from error
         hub.on_fatal = self._fatal
         self.endpoints = endpoints = Endpoints(hub)
+        most = self._bound_connections()
         bounds = Bounds(
+            max_connections=most,
             max_header_bytes=self._settings.max_header_bytes,
             header_sec=self._settings.header_timeout_sec,
             body_sec=self._settings.body_timeout_sec,
             idle_sec=self._settings.idle_timeout_sec,
         )
 
-        memory = Memory(self._settings.max_held_bytes)
-
         def connect(*, local: bool = False) -> Connection:
-            full = len(self._connections) >= self._settings.max_connections
+            full = len(self._connections) >= most
             return Connection(
                 endpoints.app,
                 bounds,
                 loop.time,
                 self._connections,
-                memory,
+                hub.memory,
                 local=local,
                 full=full and not local,
             )
@@ -237,9 +238,9 @@ class Server:
         hub.urls = urls
         for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
             loop.add_signal_handler(number, self._signalled)
-        hub.metrics.gauges["veen_held_bytes"] = ("bytes held for clients", lambda: memory.used)
         hub.metrics.gauges["veen_connections"] = ("open connections", lambda: len(self._connections))
         sweeper = loop.create_task(self._sweep(hub))
+        self._warn(home, hub)
         self._log.event("info", "started", urls=urls, hub_id=home.identity.hub_id.hex(), pid=os.getpid())
         self._on_ready(Running(os.getpid(), urls, home, first))
         try:
@@ -251,6 +252,21 @@ class Server:
             await self._finish(hub, admin)
             fs.close()
         return 1 if self._failed else 0
+
+    def _warn(self, home: Home, hub: Hub) -> None:
+        """Say what is allowed and probably not meant."""
+        epoch_sec, skew = home.settings.epoch_sec, hub.limits.max_epoch_skew_sec
+        if epoch_sec and skew < epoch_sec:  # C-33
+            self._log.event("warn", "no-skew", epoch_sec=epoch_sec, max_epoch_skew_sec=skew)
+        if self._settings.trust_all_issuers:
+            self._log.event("warn", "every-issuer-trusted")
+
+    def _bound_connections(self) -> int:
+        wanted = self._settings.max_connections
+        most = connections_within(wanted)
+        if most < wanted:
+            self._log.event("warn", "few-descriptors", max_connections=most, wanted=wanted)
+        return most
 
     def _open(self, fs: TimedFilesystem, home: Home) -> Hub:
         workers = self._settings.verify_workers

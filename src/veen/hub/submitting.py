@@ -10,7 +10,7 @@ from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import SUBMIT_ENVELOPE_BYTES
 from veen.core.msg import msg_end
-from veen.hub.admission.prefilter import check_size, check_work
+from veen.hub.admission.prefilter import check_size, check_work, prefilter
 from veen.hub.http.bodies import parse_json, wants_json
 from veen.hub.http.message import CBOR, CBOR_SEQ, JSON, Request, Response, encode_json, error_response
 from veen.hub.hub import Hub
@@ -72,9 +72,12 @@ class Submitting:
             return self._overloaded(request)
         item = Submission(form, request.body, lambda item: request.respond(answer(item)))
         try:
-            self._prefilter(request)
-            if body is None:
+            if body is None:  # in JSON its size shows when it is parsed
+                self._check_work(request)
                 item.body = SubmitRequest.from_json(parse_json(request.body), hub.limits).msg.encode()
+            else:
+                cookie, bare = request.headers.get("veen-pow"), form is Form.MSG
+                item.body = prefilter(body, hub.limits, hub.pow, cookie, hub.clock(), bare=bare).body
         except ProtocolError as error:
             item.refuse(error)
             hub.refuse(item)
@@ -82,10 +85,8 @@ class Submitting:
             hub.submit((item,))
         return None
 
-    def _prefilter(self, request: Request) -> None:
+    def _check_work(self, request: Request) -> None:
         hub = self._hub
-        if request.content_type == CBOR:
-            check_size(len(request.body), hub.limits)
         if hub.pow is not None:
             check_work(request.body, hub.pow, request.headers.get("veen-pow"), hub.clock())
 
@@ -99,7 +100,7 @@ class Submitting:
     def _take_many(self, request: Request) -> Response | None:
         hub = self._hub
         try:
-            self._prefilter(request)
+            self._check_work(request)
             bodies, broken = _split(request.body, hub.settings.max_queue)
         except ProtocolError as error:
             whole = Submission(Form.MSG, request.body, lambda item: request.respond(_answer_cbor(item)))

@@ -110,6 +110,7 @@ class Verifying:
     ) -> None:
         self.rules = rules
         self.on_lost: Callable[[], None] = lambda: None
+        self.on_bug: Callable[[Exception], None] = lambda _: None
         self._deliver = deliver
         self._size = workers
         self._max_items = max_items
@@ -166,6 +167,9 @@ class Verifying:
             item.record = verifier.verify(item.form, item.body, self.rules)
         except ProtocolError as error:
             item.refuse(error)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not stop other messages
+            item.error = unavailable("the message met a fault of the hub; see its log")
+            self.on_bug(error)
         item.verified = perf_counter()
 
     def _distribute(self) -> None:
@@ -228,6 +232,7 @@ class Verifying:
                 _, worker = await loop.subprocess_exec(
                     lambda: _Worker(self),
                     sys.executable,
+                    "-P",  # whatever is in the current directory is none of ours
                     "-m",
                     "veen.hub.verifier",
                     stdin=subprocess.PIPE,

@@ -1,5 +1,6 @@
 """Attachments, kept for clients by the hash of their ciphertext; nobody here can read them (C-10)."""
 
+from contextlib import suppress
 from threading import Lock
 from typing import Final
 
@@ -7,7 +8,7 @@ from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.hashing import HASH_BYTES, h
 from veen.core.limits import AEAD_TAG_BYTES, Limits
 from veen.core.types import Coid
-from veen.storage.durable import read_file, replace_file
+from veen.storage.durable import TMP, read_file, replace_file
 from veen.storage.errors import FullError, not_found
 from veen.storage.fs import Filesystem
 
@@ -80,6 +81,8 @@ class Attachments:
                 self._made.add(directory)
             replace_file(self._fs, path, data)
         except OSError as error:
+            with suppress(OSError):  # what was written of it would keep the disk full
+                self._fs.unlink(path + TMP)
             raise FullError(f"the attachment could not be stored: {error.strerror}") from error
 
 

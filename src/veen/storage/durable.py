@@ -4,17 +4,18 @@ from collections.abc import Mapping
 
 from veen.storage.fs import Filesystem, Write
 
-_TMP = ".tmp"
+#: What a file is called until it is whole.
+TMP = ".tmp"
 
 
 def replace_files(fs: Filesystem, files: Mapping[str, bytes]) -> None:
     """Give files their content, each at once; their names are durable after ``sync_dir``."""
     for path in files:
-        if fs.size(path + _TMP) is not None:  # of a writer that did not get further
-            fs.unlink(path + _TMP)
-    fs.write_all([Write(path + _TMP, 0, data) for path, data in files.items()])
+        if fs.size(path + TMP) is not None:  # of a writer that did not get further
+            fs.unlink(path + TMP)
+    fs.write_all([Write(path + TMP, 0, data) for path, data in files.items()])
     for path in files:
-        fs.rename(path + _TMP, path)
+        fs.rename(path + TMP, path)
 
 
 def replace_file(fs: Filesystem, path: str, data: bytes) -> None:

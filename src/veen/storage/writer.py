@@ -48,6 +48,8 @@ from veen.storage.sidecars import write_checkpoint_indexes
 from veen.storage.state import Head
 from veen.storage.tail import Tail
 
+#: Nothing is wrong with the disk then, and nothing was changed: it can be tried again.
+_NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 #: Heads kept in memory of labels that are not in a tail. Any number of labels uses no more.
 _KEPT_HEADS: Final = 8192
 
@@ -251,7 +253,7 @@ class Writer:
         if state is None:
             return Head.empty()
         if state.frozen:
-            raise _frozen()
+            raise frozen()
         return state.head
 
     # --- committing -----------------------------------------------------------------------------------------
@@ -282,7 +284,7 @@ class Writer:
         if head is None or not 1 <= upto_seq <= head.seq:
             raise not_found("upto_seq", f"there is no entry {upto_seq} to make a checkpoint of")
         if self.reader.is_frozen(label):
-            raise _frozen()
+            raise frozen()
         root = self.reader.root(label, upto_seq)
         made = self._sign(label, upto_seq, root, self.reader.binding(label))
         with self._commit_lock, self._disk():
@@ -319,6 +321,8 @@ class Writer:
             except lmdb.DiskError as error:
                 raise FullError("no space left for the index; make space") from error
             except OSError as error:
+                if error.errno in _NO_DESCRIPTORS:
+                    raise FullError("too many files are open to move the journal into chunks") from error
                 if error.errno != errno.ENOSPC:
                     raise
                 raise FullError("no space left to move the journal into chunks; make space") from error
@@ -387,7 +391,12 @@ class Writer:
             if self._active.is_empty:
                 return False
             old = self._writable()
-            following = Segment.create(self.fs, old.number + 1, self._random)
+            try:
+                following = Segment.create(self.fs, old.number + 1, self._random)
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTORS:
+                    raise
+                raise FullError("too many files are open to begin a journal segment") from error
             try:
                 old.end()
             except FullError:
@@ -398,7 +407,8 @@ class Writer:
             return True
 
 
-def _frozen() -> ProtocolError:
+def frozen() -> ProtocolError:
+    """Return the refusal of an entry for a label that a fork has copied."""
     return ProtocolError(
         Detail.VALUE, "the label belongs to the parent of this fork", code=Code.FORBIDDEN, field="label"
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from veen.core.errors import Detail, ProtocolError
 from veen.core.kinds import hex_from_json
-from veen.core.limits import Limits
+from veen.core.limits import SUBMIT_ENVELOPE_BYTES, Limits
 from veen.core.pow import PowCookie, verify_challenge
 from veen.hub.admission.stages import Sized
 
@@ -27,9 +27,14 @@ def check_size(size: int, limits: Limits) -> None:
         )
 
 
-def prefilter(body: bytes, limits: Limits, rules: PowRules | None, cookie: str | None, now: int) -> Sized:
-    """Check size and proof of work; ``cookie`` is the header VEEN-PoW, ``now`` the time of receipt."""
-    check_size(len(body), limits)
+def prefilter(
+    body: bytes, limits: Limits, rules: PowRules | None, cookie: str | None, now: int, *, bare: bool = False
+) -> Sized:
+    """Check size and proof of work; ``cookie`` is the header VEEN-PoW, ``now`` the time of receipt.
+
+    A ``bare`` message has no envelope, and is measured as if it had: the bound is on the message (C-12).
+    """
+    check_size(len(body) + (SUBMIT_ENVELOPE_BYTES if bare else 0), limits)
     # 2 PREFILTER_REJECT
     if rules is not None:
         check_work(body, rules, cookie, now)

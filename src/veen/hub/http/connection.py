@@ -37,6 +37,8 @@ _MAX_WAITING: Final = 16
 _PER_TURN: Final = 4
 #: Bytes that are parsed at once: how many requests there can be in them is what a flood costs.
 _SLICE: Final = 16 << 10
+#: Connections beyond the bound that are told so; more are cut.
+_MAX_REFUSED: Final = 64
 _MEGABYTE: Final = 1 << 20
 #: How long a client that was refused may go on sending before the connection is cut.
 _LINGER_SEC: Final = 2.0
@@ -47,6 +49,7 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Bounds:
     """What a client may take."""
 
+    max_connections: int
     max_header_bytes: int
     header_sec: float
     #: For each megabyte of a body, begun.
@@ -139,7 +142,9 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's have no common base
         self._open.add(self)
         self.deadline = self._clock() + self._bounds.header_sec
-        if self._full:
+        if self._full and len(self._open) > _MAX_REFUSED + self._bounds.max_connections:
+            self._transport.abort()  # not even for an answer is there room
+        elif self._full:
             self._refuse(error_response(unavailable("too many connections; try again"), as_json=False))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why makes no difference
