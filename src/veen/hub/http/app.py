@@ -105,19 +105,14 @@ class App:
         return (self.routes.get(before + "/"), last) if last else (None, "")
 
     def _dispatch(self, request: Request) -> Response | None:
-        methods, last = self._find(request.path)
-        allowed = (
-            {}
-            if methods is None
-            else {name: route for name, route in methods.items() if request.local or not route.local}
-        )
+        methods, request.last = self._find(request.path)
+        route = None if methods is None else methods.get(request.method)
+        if route is not None and (request.local or not route.local):
+            return route.handler(request)
+        allowed = sorted(name for name, route in (methods or {}).items() if request.local or not route.local)
         if not allowed:
             raise _unknown(request.path)
-        route = allowed.get(request.method)
-        if route is None:
-            return self._wrong_method(request, sorted(allowed))
-        request.last = last
-        return route.handler(request)
+        return self._wrong_method(request, allowed)
 
     def _wrong_method(self, request: Request, allowed: list[str]) -> Response:
         """Return 405 with the code of a bad request: the one status that a code does not decide (C-70)."""

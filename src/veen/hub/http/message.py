@@ -53,6 +53,7 @@ class Request:
 
     __slots__ = (
         "body",
+        "content_type",
         "head_only",
         "headers",
         "hurry",
@@ -78,6 +79,8 @@ class Request:
         self.path, _, self.query_string = target.partition("?")
         self.headers = headers
         self.body = body
+        #: The type of the body, without parameters; CBOR if it is not stated (C-75).
+        self.content_type = headers.get("content-type", CBOR).partition(";")[0].strip().lower()
         self.respond = respond
         #: Whether it came through the operator's socket in the data directory.
         self.local = local
@@ -86,11 +89,6 @@ class Request:
         self.hurry: Callable[[], None] | None = None
         #: The last part of a path that has a variable one.
         self.last = ""
-
-    @property
-    def content_type(self) -> str:
-        """The type of the body, without parameters; CBOR if it is not stated (C-75)."""
-        return self.headers.get("content-type", CBOR).partition(";")[0].strip().lower()
 
     @property
     def query(self) -> dict[str, str]:
