@@ -120,6 +120,7 @@ class Faulty(RealFilesystem):
         super().make_dir(path)
 
     def open_append(self, path: str) -> AppendFile:
+        self.meet("open_append", path)
         return _FaultyAppend(self, path, super().open_append(path))
 
 

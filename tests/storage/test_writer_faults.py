@@ -105,6 +105,39 @@ def test_a_stop_without_space_leaves_everything_to_the_next_start(faulty: Faulty
         again.append(A)
 
 
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize(
+    ("call", "path"),
+    [
+        ("write_all", "journal"),
+        ("open_append", "journal"),
+        ("sync_dir", "state"),
+        ("write_all", "log/"),
+        ("write_all", "receipts"),
+        ("write_all", "summary"),
+        ("sync_dir", "log"),
+    ],
+)
+def test_a_flush_without_descriptors_is_done_later(faulty: Faulty, call: str, path: str, code: int) -> None:
+    with writing(faulty) as store:
+        for _ in range(5):
+            store.append(A)
+        faulty.fail(call, path, code)
+        for _ in range(2):
+            with pytest.raises(FullError, match="too many files"):
+                store.writer.flush()
+            store.append(A)
+            check_receipts(store.writer.reader, store.receipts)
+        faulty.heal()
+        store.writer.flush()
+        assert store.writer.journal_bytes == 0
+        store.append(A)
+        store.writer.abandon()
+    with writing(faulty) as again:
+        check_receipts(again.writer.reader, store.receipts)
+        assert again.writer.reader.last_seq(A) == 8
+
+
 def append_and_flush(store: Store) -> None:
     store.append(A)
     store.writer.flush()

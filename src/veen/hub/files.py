@@ -89,6 +89,8 @@ class HubSettings(Wire):
     def require_cap_at(self, hub_ts: int) -> bool:
         """Tell whether a message of this time needed a token."""
         for rule in self.earlier or ():
+            if hub_ts == rule.until:
+                return False  # in this second both rules held, and one of them takes it
             if hub_ts < rule.until:
                 return rule.require_cap
         return self.require_cap

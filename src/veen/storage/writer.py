@@ -396,6 +396,9 @@ class Writer:
             except OSError as error:
                 if error.errno not in _NO_DESCRIPTORS:
                     raise
+                begun = layout.journal(old.number + 1)
+                if self.fs.size(begun) is not None:
+                    self.fs.unlink(begun)  # it would be in the way of the next attempt
                 raise FullError("too many files are open to begin a journal segment") from error
             try:
                 old.end()
