@@ -206,9 +206,10 @@ def _facts(record: Record, view: View, policy: Policy) -> dict[str, str | int]:
         "client_id": record.client_id.hex(),
         "client_seq": record.client_seq,
         "client_seq before": cursor.client_seq,
-        "head before": view.last_seq(record.label),
-        "require_cap": "yes" if policy.require_cap else "no",
     }
+    with suppress(ProtocolError):  # a label of a fork's parent has none
+        found["head before"] = view.last_seq(record.label)
+    found["require_cap"] = "yes" if policy.require_cap else "no"
     stream = view.binding(record.label)
     if stream is not None:
         found |= {"stream_id": stream.stream_id.hex(), "epoch": stream.epoch}
