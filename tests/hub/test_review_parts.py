@@ -9,6 +9,7 @@ from threading import Event
 import pytest
 
 from tests import builders
+from tests.hub.serving import eventually
 from tests.storage.checks import Faulty
 from veen.core.checkpoint import Checkpoint
 from veen.core.ed25519 import SEED_BYTES, SigningKey
@@ -74,11 +75,14 @@ def test_what_was_written_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     writer.close()
     assert writer.dropped == 1, "one line alone can be too long"
     again = LogWriter(sink)
-    taken = 0
-    while taken < 20:  # each is half of the bound: the third fits only if the first was written
+
+    def taken() -> bool:
         before = again.dropped
         again.write(["z" * 1499])
-        taken += again.dropped == before
+        return again.dropped == before
+
+    for _ in range(20):  # each is half of the bound: the third fits only if the first was written
+        eventually(taken)
     again.close()
     assert sink.getvalue().count(b"z\n") == 20
 
