@@ -17,6 +17,8 @@ _HARD = 300
 #: A soft limit that is lower still, as a system sets it.
 _WRAPPER = ("bash", "-c", f'ulimit -n {_HARD} && ulimit -Sn 100 && exec "$@"', "bash")
 _CONNECTIONS = 400
+#: Nobody is cut off for being slow.
+_CONFIG = "verify_workers = 0\nheader_timeout_sec = 600\nidle_timeout_sec = 600\n"
 
 
 def metric(api: Api, name: str) -> float:
@@ -30,7 +32,7 @@ def metric(api: Api, name: str) -> float:
 def test_connections_do_not_take_the_descriptors_that_the_log_needs(tmp_path: Path) -> None:
     place = tmp_path / "data"
     client = Client(some_label())
-    with HubProcess(place, wrapper=_WRAPPER, config="verify_workers = 0\n") as hub, ExitStack() as stack:
+    with HubProcess(place, wrapper=_WRAPPER, config=_CONFIG) as hub, ExitStack() as stack:
         limits = Path(f"/proc/{hub.pid}/limits").read_text().splitlines()
         (files,) = [line.split() for line in limits if line.startswith("Max open files")]
         assert files[3:5] == [str(_HARD), str(_HARD)]
@@ -45,6 +47,7 @@ def test_connections_do_not_take_the_descriptors_that_the_log_needs(tmp_path: Pa
         for _ in range(_CONNECTIONS):
             idle.append(stack.enter_context(hub.connect()))
             client.send(api)
+            assert len(list(Path(f"/proc/{hub.pid}/fd").iterdir())) < _HARD - 80
         eventually(lambda: metric(api, "veen_connections") >= most)
         # All beyond the bound are told so, or cut.
         eventually(lambda: answered(idle) >= _CONNECTIONS - most)
