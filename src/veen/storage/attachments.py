@@ -81,8 +81,9 @@ class Attachments:
                 self._made.add(directory)
             replace_file(self._fs, path, data)
         except OSError as error:
-            with suppress(OSError):  # what was written of it would keep the disk full
-                self._fs.unlink(path + TMP)
+            for left in (path + TMP, path):  # it would keep the disk full, or be taken for durable
+                with suppress(OSError):
+                    self._fs.unlink(left)
             raise FullError(f"the attachment could not be stored: {error.strerror}") from error
 
 
