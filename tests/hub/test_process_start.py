@@ -390,3 +390,12 @@ def test_the_older_name_of_the_program(tmp_path: Path, words: list[str]) -> None
         finally:
             process.kill()
     assert process.returncode == 0
+
+
+def test_a_killed_hub_is_not_called_unreachable_but_not_running(tmp_path: Path) -> None:
+    with HubProcess(tmp_path / "data") as hub:
+        hub.kill()
+        asked = veen("hub", "health", "--hub", tmp_path / "data")
+    assert asked.returncode == 2
+    assert "no hub runs in" in asked.stderr
+    assert "veen hub start --data-dir" in asked.stderr

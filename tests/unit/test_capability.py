@@ -44,7 +44,7 @@ def test_a_token_is_for_its_subject_alone() -> None:
 def test_a_token_reaches_the_labels_of_its_streams_in_the_given_epochs() -> None:
     token = cap_token(streams=("a", "b"))
     window = labels.epoch_window(5, 60, 60)
-    found = candidate_labels(token, routing_key(), window)
+    found = candidate_labels(token.allow.stream_ids, routing_key(), window)
     assert found == {
         labels.label(routing_key(), stream(name), epoch): (stream(name), epoch)
         for name in ("a", "b")
@@ -53,7 +53,7 @@ def test_a_token_reaches_the_labels_of_its_streams_in_the_given_epochs() -> None
 
 
 def test_labels_of_other_streams_epochs_and_hubs_are_out_of_reach() -> None:
-    found = candidate_labels(cap_token(streams=("a",)), routing_key(), [5])
+    found = candidate_labels(cap_token(streams=("a",)).allow.stream_ids, routing_key(), [5])
     assert labels.label(routing_key(), stream("a"), 5) in found
     for foreign in (
         labels.label(routing_key(), stream("b"), 5),
@@ -62,12 +62,12 @@ def test_labels_of_other_streams_epochs_and_hubs_are_out_of_reach() -> None:
         some_label(),
     ):
         assert foreign not in found
-    assert candidate_labels(cap_token(), routing_key(), []) == {}
+    assert candidate_labels(cap_token().allow.stream_ids, routing_key(), []) == {}
 
 
 def test_without_rotation_a_token_reaches_one_label_per_stream() -> None:
     token = cap_token(streams=("a", "b", "c"))
-    assert len(candidate_labels(token, routing_key(), labels.epoch_window(0, 0, 60))) == 3
+    assert len(candidate_labels(token.allow.stream_ids, routing_key(), labels.epoch_window(0, 0, 60))) == 3
 
 
 # --- how long -----------------------------------------------------------------------------------------------

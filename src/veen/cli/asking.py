@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from veen.core import layout
 from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import ProtocolError
 from veen.core.wire import W, Wire
 
-RUNNING: Final = "state/hub.json"
-ADMIN_SOCKET: Final = "state/admin.sock"
 DEFAULT_TIMEOUT_MS: Final = 10_000
 
 USAGE, NETWORK, MALFORMED, REFUSED = 1, 2, 3, 4
@@ -63,13 +62,13 @@ class HubClient:
             raise CommandError(f"{hub} is neither an http(s) URL nor a data directory", USAGE)
         place = directory_of(hub)
         # Through its own socket, if we may: its certificate is for others.
-        door = place / ADMIN_SOCKET
+        door = place / layout.ADMIN_SOCKET
         return cls(_running_url(place), timeout, door if os.access(door, os.W_OK) else None)
 
     @classmethod
     def operator(cls, data_dir: Path) -> "HubClient | None":
         """Return the hub that runs in a directory, through its operator's socket; None if none runs."""
-        path = data_dir / ADMIN_SOCKET
+        path = data_dir / layout.ADMIN_SOCKET
         client = cls("http://localhost", admin=path)
         try:
             client._connect().close()
@@ -116,6 +115,9 @@ class HubClient:
         except TimeoutError:
             raise CommandError(f"{self.url} did not answer in {self.timeout_sec:g} s", NETWORK) from None
         except (OSError, http.client.HTTPException) as error:
+            if self.admin is not None and isinstance(error, ConnectionRefusedError):
+                place = self.admin.parent.parent
+                raise _not_running(place) from None  # it was killed, and left its files
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise CommandError(f"{self.url} can not be reached: {why}", NETWORK) from None
         if response.status >= 400 and not path.startswith(("/healthz", "/readyz")):
@@ -196,10 +198,14 @@ def _running_url(data_dir: Path) -> str:
             f"there is no directory {data_dir}; give the URL or the data directory of a hub", USAGE
         )
     try:
-        urls = json.loads((data_dir / RUNNING).read_text(encoding="ascii"))["urls"]
+        urls = json.loads((data_dir / layout.HUB_RUNNING).read_text(encoding="ascii"))["urls"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise CommandError(
-            f"no hub runs in {data_dir}; start it with: veen hub start --data-dir {data_dir}", NETWORK
-        ) from None
+        raise _not_running(data_dir) from None
     # Served on all addresses means on this machine's own too.
     return str(urls[0]).replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
+
+def _not_running(data_dir: Path) -> CommandError:
+    return CommandError(
+        f"no hub runs in {data_dir}; start it with: veen hub start --data-dir {data_dir}", NETWORK
+    )

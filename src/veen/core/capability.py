@@ -5,7 +5,7 @@ replayed from the log alone.
 """
 
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from veen.core import labels
@@ -34,14 +34,10 @@ def verify_subject(token: CapToken, client_id: VerifyKey) -> None:
 
 
 def candidate_labels(
-    token: CapToken, routing: RoutingKey, epochs: Iterable[int]
+    streams: Sequence[StreamId], routing: RoutingKey, epochs: Iterable[int]
 ) -> Mapping[Label, tuple[StreamId, int]]:
-    """Return the labels that the token reaches in these epochs, each with its stream and epoch (C-31)."""
-    return {
-        labels.label(routing, stream, epoch): (stream, epoch)
-        for epoch in epochs
-        for stream in token.allow.stream_ids
-    }
+    """Return the labels of streams in these epochs, each with its stream and epoch (C-31)."""
+    return {labels.label(routing, stream, epoch): (stream, epoch) for epoch in epochs for stream in streams}
 
 
 def expires_at(token: CapToken, issued_at: int) -> int:

@@ -20,6 +20,10 @@ STATE_DIR: Final = "state"
 LOCK: Final = "state/lock"
 INDEX: Final = "state/index"
 ANCHORS_DIR: Final = "anchors"
+#: Of a hub that runs: its process, where it is served, and the socket of its operator.
+HUB_PID: Final = "hub.pid"
+HUB_RUNNING: Final = "state/hub.json"
+ADMIN_SOCKET: Final = "state/admin.sock"
 #: Suffix of a chunk compressed after it was sealed (C-87).
 COMPRESSED: Final = ".bz2"
 

@@ -8,7 +8,7 @@ from veen.core.captoken import CapToken
 from veen.core.errors import ProtocolError
 from veen.core.labels import authorize_label
 from veen.core.tooling import AuthorizeRequest, AuthorizeResponse, CapStatusRequest, CapStatusResponse
-from veen.hub.http.bodies import decode, encode
+from veen.hub.http.bodies import JSON_FACTOR, decode, encode
 from veen.hub.http.message import JSON, Request
 from veen.hub.hub import Hub
 from veen.hub.job import Job
@@ -17,8 +17,6 @@ from veen.storage import FullError, Record
 if TYPE_CHECKING:
     from veen.core.receipt import Receipt
 
-#: Hex takes two characters a byte, names and quotes some more; a map of two around it.
-_JSON_FACTOR = 3
 _ENVELOPE_BYTES = 16
 
 Later = Callable[[Request, Job], None]
@@ -35,7 +33,7 @@ class Authorizing:
     def max_body(self, content_type: str) -> int:
         """Return how large a request may be."""
         most = self._hub.limits.max_cap_bytes + _ENVELOPE_BYTES
-        return _JSON_FACTOR * most if content_type == JSON else most
+        return JSON_FACTOR * most if content_type == JSON else most
 
     def authorize(self, request: Request) -> None:
         """Take {1: ver, 2: cap_token}."""

@@ -31,10 +31,6 @@ from veen.hub.tls import server_context
 from veen.storage import StorageError, open_store
 from veen.storage.directory import take_lock
 
-PID: Final = "hub.pid"
-#: Where a running hub is, for programs that are given its data directory.
-RUNNING: Final = "state/hub.json"
-ADMIN_SOCKET: Final = "state/admin.sock"
 _BACKLOG: Final = 1024
 _SWEEP_SEC: Final = 1.0
 _DRAIN_STEP_SEC: Final = 0.02
@@ -336,15 +332,18 @@ class Server:
         """Remove what says that we run, unless the next hub has said so of itself meanwhile."""
         mine = str(os.getpid())
         with contextlib.suppress(OSError, ValueError):
-            if str(json.loads((self._data_dir / RUNNING).read_text(encoding="ascii"))["pid"]) == mine:
-                (self._data_dir / RUNNING).unlink()
+            if (
+                str(json.loads((self._data_dir / layout.HUB_RUNNING).read_text(encoding="ascii"))["pid"])
+                == mine
+            ):
+                (self._data_dir / layout.HUB_RUNNING).unlink()
         with contextlib.suppress(OSError):
-            if (self._data_dir / PID).read_text(encoding="ascii").strip() == mine:
-                (self._data_dir / PID).unlink()
+            if (self._data_dir / layout.HUB_PID).read_text(encoding="ascii").strip() == mine:
+                (self._data_dir / layout.HUB_PID).unlink()
 
     def _announce(self, urls: tuple[str, ...]) -> None:
         running = json.dumps({"pid": os.getpid(), "urls": urls})
-        for name, text in ((RUNNING, running), (PID, str(os.getpid()))):
+        for name, text in ((layout.HUB_RUNNING, running), (layout.HUB_PID, str(os.getpid()))):
             path = self._data_dir / name
             beside = path.with_name(path.name + ".tmp")
             beside.touch(mode=0o600)
@@ -356,7 +355,7 @@ class _AdminSocket:
     """The operator's door: whoever may open it may write to the data directory anyway."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._path = data_dir / ADMIN_SOCKET
+        self._path = data_dir / layout.ADMIN_SOCKET
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()  # of a hub that was killed: the lock says that it is gone
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

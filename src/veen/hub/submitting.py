@@ -11,7 +11,7 @@ from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import SUBMIT_ENVELOPE_BYTES
 from veen.core.msg import msg_end
 from veen.hub.admission.prefilter import check_size, check_work, prefilter
-from veen.hub.http.bodies import parse_json, wants_json
+from veen.hub.http.bodies import JSON_FACTOR, parse_json, wants_json
 from veen.hub.http.message import CBOR, CBOR_SEQ, JSON, Request, Response, encode_json, error_response
 from veen.hub.hub import Hub
 from veen.hub.reading import SERVER_VERSION
@@ -21,8 +21,6 @@ from veen.hub.submission import Form, Submission
 #: {1: 1, 2: receipt, 3: server_version}; the receipt stands between these.
 _BEFORE: Final = bytes.fromhex("a3010102")
 _BEHIND: Final = b"\x03" + cbor.write_text(SERVER_VERSION)
-#: Hex takes two characters a byte, names and quotes some more.
-_JSON_FACTOR: Final = 3
 
 
 class Submitting:
@@ -37,7 +35,7 @@ class Submitting:
             case "application/cbor-seq":
                 return self._hub.settings.max_bulk_bytes
             case "application/json":
-                return _JSON_FACTOR * self._hub.limits.max_submit_bytes
+                return JSON_FACTOR * self._hub.limits.max_submit_bytes
         return self._hub.limits.max_submit_bytes
 
     def submit(self, request: Request) -> Response | None:

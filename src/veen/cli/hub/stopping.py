@@ -7,16 +7,14 @@ import os
 import select
 import signal
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from veen.cli.asking import NETWORK, RUNNING, USAGE, CommandError, directory_of
+from veen.cli.asking import NETWORK, USAGE, CommandError, directory_of
 from veen.cli.hub.starting import DEFAULT_DATA_DIR, DataDir
 from veen.cli.printing import reporting, show
 from veen.core import layout
-
-_PID: Final = "hub.pid"
 
 
 @reporting
@@ -35,7 +33,7 @@ def stop(
             f"{place} is in use by {_holder(place)}, which has not said that it serves; try again", NETWORK
         )
     if pid is None or not _is_locked(place):
-        for name in (_PID, RUNNING):
+        for name in (layout.HUB_PID, layout.HUB_RUNNING):
             with contextlib.suppress(FileNotFoundError):
                 (place / name).unlink()
         show({"ok": True, "stopped": False, "note": f"no hub runs in {place}"}, as_json)
@@ -63,7 +61,7 @@ def _end(process: int, pid: int, timeout_sec: int) -> None:
 
 def _pid(place: Path) -> int | None:
     try:
-        return int(json.loads((place / RUNNING).read_text(encoding="ascii"))["pid"])
+        return int(json.loads((place / layout.HUB_RUNNING).read_text(encoding="ascii"))["pid"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -7,7 +7,7 @@ computes their labels for the epochs around now.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from veen.core import labels
+from veen.core.capability import candidate_labels
 from veen.core.captoken import CapToken
 from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import EPOCH_PROBE
@@ -72,10 +72,7 @@ class Scopes:
         key = streams, epochs
         made = kept.get(key)
         if made is None:
-            made = {
-                labels.label(self._routing, stream, epoch): StreamEpoch(stream, epoch)
-                for epoch in epochs
-                for stream in streams
-            }
+            found = candidate_labels(streams, self._routing, epochs)
+            made = {label: StreamEpoch(*place) for label, place in found.items()}
             kept.put(key, made)
         return made

@@ -1,6 +1,7 @@
 """Bodies in their two forms: CBOR, and JSON for people (C-75)."""
 
 import json
+from typing import Final
 
 from veen.core import cbor
 from veen.core.errors import CborError, Code, Detail, Fault, ProtocolError
@@ -11,6 +12,10 @@ from veen.hub.http.message import CBOR, JSON, Request, Response, encode_json
 
 #: What a description for people is made of; byte strings become hex in JSON.
 Described = None | bool | int | str | bytes | list["Described"] | dict[str, "Described"]
+
+
+#: Hex takes two characters a byte, names and quotes some more.
+JSON_FACTOR: Final = 3
 
 
 def wants_json(request: Request, *, default: bool = False) -> bool:
