@@ -36,6 +36,8 @@ class Inside:
     def __init__(self, hub: Hub, now: list[int]) -> None:
         self.hub = hub
         self.now = now
+        #: Whether its log is left as it is at the end, as that of a hub whose disk has failed.
+        self.abandoned = False
 
     async def submit(self, messages: Sequence[Msg]) -> list[Outcome]:
         """Submit messages together; return what became of each."""
@@ -73,10 +75,12 @@ class Inside:
 
 
 @asynccontextmanager
-async def inside(place: Path, settings: Settings, now: int, *, workers: int = 0) -> AsyncIterator[Inside]:
+async def inside(
+    place: Path, settings: Settings, now: int, *, workers: int = 0, fs: TimedFilesystem | None = None
+) -> AsyncIterator[Inside]:
     """Open a hub; its clock stands still until the test moves it."""
     moment = [now]
-    fs = TimedFilesystem(place)
+    fs = fs or TimedFilesystem(place)
     fs.make_dir("")
     home, _ = prepare(fs, settings, builders.counted_random(), "the test")
     writer = LogWriter(io.BytesIO())
@@ -90,10 +94,11 @@ async def inside(place: Path, settings: Settings, now: int, *, workers: int = 0)
         log=Log(writer, "info", lambda: "now"),
         workers=workers,
     )
+    made = Inside(hub, moment)
     try:
-        yield Inside(hub, moment)
+        yield made
     finally:
-        await hub.stop()
+        await hub.stop(abandon=made.abandoned)
         writer.close()
         fs.close()
 

@@ -27,12 +27,17 @@ def fs(tmp_path: Path) -> Iterator[RealFilesystem]:
 
 
 class Stored:
-    """A log on disk: some messages to a batch, and now and then a new writer."""
+    """A log on disk: some messages to a batch, and now and then a new writer.
 
-    def __init__(self, fs: RealFilesystem, batch_size: int) -> None:
+    With ``ahead``, a batch is not committed before the next one, behind it, is full.
+    """
+
+    def __init__(self, fs: RealFilesystem, batch_size: int, *, ahead: bool = False) -> None:
         self.fs = fs
         self.batch_size = batch_size
+        self.ahead = ahead
         self.writer = stores.open_writer(fs)
+        self.under_way: Batch | None = None
         self.batch = self.writer.batch()
 
     def view(self) -> Batch:
@@ -48,8 +53,16 @@ class Stored:
         if admitted.binding is not None:
             self.batch.bind(Binding(*admitted.binding, filled.label))
         if len(self.batch.frames) >= self.batch_size:
-            self.commit()
+            if self.ahead:
+                self.begin_next()
+            else:
+                self.commit()
         return receipt.stream_seq
+
+    def begin_next(self) -> None:
+        if self.under_way is not None:
+            self.writer.commit(self.under_way)
+        self.under_way, self.batch = self.batch, self.writer.batch(self.batch)
 
     def _append(self, appended: Record, hub_ts: int) -> Receipt:
         def sign(seq: int, root: NodeHash) -> Receipt:
@@ -58,8 +71,10 @@ class Stored:
         return self.batch.append(appended, sign)
 
     def commit(self) -> None:
-        self.writer.commit(self.batch)
-        self.batch = self.writer.batch()
+        self.begin_next()
+        assert self.under_way is not None
+        self.writer.commit(self.under_way)
+        self.under_way, self.batch = None, self.writer.batch()
 
     def flush(self) -> None:
         self.commit()
@@ -76,12 +91,13 @@ class Stored:
         self.batch = self.writer.batch()
 
 
+@pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 5])
 def test_a_data_directory_gives_the_same_verdicts_as_the_log_in_memory(
-    fs: RealFilesystem, batch_size: int
+    fs: RealFilesystem, batch_size: int, *, ahead: bool
 ) -> None:
     events, first = play(random_steps(800, seed=batch_size), real)
-    stored = Stored(fs, batch_size)
+    stored = Stored(fs, batch_size, ahead=ahead)
     judge = Judge(stored, rules)
     for nth, event in enumerate(events):
         judge.take(event)

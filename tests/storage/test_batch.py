@@ -1,11 +1,12 @@
 """A batch sees the log as it will be; a token is found wherever it is."""
 
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
 from tests import builders
-from tests.storage.checks import reading, writing
+from tests.storage.checks import check_receipts, reading, writing
 from tests.storage.stores import AUTHORIZE, A, B, Store, message, new_store, stream
 from veen.core.captoken import CapToken
 from veen.core.layout import Domain
@@ -93,6 +94,80 @@ def test_a_token_that_was_only_used_is_unknown_to_a_batch(store: Store) -> None:
     place(store, batch, Record.of_msg(message(A, "client", 1, 5, TOKEN.auth_ref)))
     assert batch.auth(TOKEN.auth_ref) == AuthRecord(1_000, 0)
     assert batch.token(TOKEN.auth_ref) is None
+
+
+# --- a batch behind a batch ---------------------------------------------------------------------------------
+
+
+def test_a_batch_answers_for_the_batch_before_it(store: Store) -> None:
+    """While that one waits for the disk, when it is through, and when it is in chunk files."""
+    sent = Record.of_msg(message(A, "client", 1, 5, TOKEN.auth_ref))
+    first = store.writer.batch()
+    place(store, first, Record.of_token(AUTHORIZE, TOKEN))
+    place(store, first, sent)
+    first.bind(Binding(stream(), 3, A))
+    second = store.writer.batch(first)
+
+    def check() -> None:
+        assert (second.last_seq(A), second.last_seq(B)) == (1, 0)
+        assert second.client(A, CLIENT) == ClientCursor(1, 0)
+        assert second.client_since(CLIENT) == 1_000
+        assert second.auth(TOKEN.auth_ref) == AuthRecord(1_000, 1)
+        assert second.token(TOKEN.auth_ref) == TOKEN
+        assert second.binding(A) == StreamEpoch(stream(), 3)
+        assert second.find(sent.leaf_hash) == (A, 1)
+        assert second.floor_ts == 1_000
+
+    check()
+    store.writer.commit(first)
+    check()
+    store.writer.flush()
+    check()
+
+
+def test_batches_behind_each_other_are_one_log(store: Store) -> None:
+    before, receipts = None, []
+    for nth in range(1, 9):
+        batch = store.writer.batch(before)
+        for label in (A, B) if nth % 3 else (A,):
+            record = Record.of_msg(message(label, "client", batch.client(label, CLIENT).client_seq + 1))
+            receipts.append(batch.append(record, store.signer(record)))
+        if before is not None:
+            store.writer.commit(before)
+        if nth == 5:
+            store.writer.flush()
+        before = batch
+    assert before is not None
+    store.writer.commit(before)
+    assert (store.writer.reader.last_seq(A), store.writer.reader.last_seq(B)) == (8, 6)
+    check_receipts(store.writer.reader, receipts)
+
+
+def test_a_batch_is_committed_behind_the_one_before_it_or_not_at_all(store: Store) -> None:
+    first = store.writer.batch()
+    place(store, first, Record.of_msg(message(A, "client", 1)))
+    second = store.writer.batch(first)
+    place(store, second, Record.of_msg(message(A, "client", 2)))
+    with pytest.raises(AssertionError):
+        store.writer.commit(second)
+    assert store.writer.reader.last_seq(A) == 0
+    store.writer.commit(first)
+    store.writer.commit(second)
+    with pytest.raises(AssertionError):
+        store.writer.commit(second)
+    assert store.writer.reader.last_seq(A) == 2
+
+
+def test_a_batch_keeps_no_batch_alive_that_is_committed(store: Store) -> None:
+    """Under load there is always a next one: a chain of them would grow for ever."""
+    first = store.writer.batch()
+    place(store, first, Record.of_msg(message(A, "client", 1)))
+    second = store.writer.batch(first)
+    store.writer.commit(first)
+    store.writer.commit(second)
+    gone = weakref.ref(first)
+    del first
+    assert gone() is None
 
 
 # --- tokens -------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Requests and responses of the data plane, ``/v1`` (001 section 10.4)."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from veen.core.checkpoint import Checkpoint
 from veen.core.errors import Detail, ProtocolError
@@ -15,6 +15,8 @@ from veen.core.types import JsonValue, Label
 from veen.core.wire import Nested, Wire
 
 _VER = Field("ver", VER, key=1)
+#: What a submit request has before its message, and SUBMIT_ENVELOPE_BYTES long: {1: 1, 2: msg}.
+_BEFORE_MSG: Final = bytes.fromhex("a2010102")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,12 @@ class SubmitRequest(Wire):
     def max_bytes(cls, limits: Limits) -> int:
         """Return the limit of row 1: exactly that on the message inside, by its canonical envelope (C-12)."""
         return limits.max_submit_bytes
+
+    @classmethod
+    def decode_msg(cls, data: bytes, limits: Limits = DEFAULT_LIMITS) -> Msg:
+        """Decode a request and return its message. There is one way to write what is around a plain one."""
+        plain = Msg.plain(data[len(_BEFORE_MSG) :], limits) if data.startswith(_BEFORE_MSG) else None
+        return plain or cls.decode(data, limits).msg
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

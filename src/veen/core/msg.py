@@ -61,18 +61,20 @@ class Msg(Wire):
 
     @classmethod
     def decode(cls, data: bytes, limits: Limits = DEFAULT_LIMITS) -> Self:
-        """Decode a message. What is as it should be is taken apart by its layout, in half the time.
+        """Decode a message. Whatever is not plain goes the way of all objects, which says what is wrong."""
+        return cls.plain(data, limits) or super(Msg, cls).decode(data, limits)
 
-        Whatever is not goes the way of all objects, which finds out what is wrong with it.
-        """
+    @classmethod
+    def plain(cls, data: bytes, limits: Limits) -> Self | None:
+        """Take a message that is as it should be apart by its layout, in half the time; None if it is not."""
         spans = _layout(data, 0) if len(data) <= limits.max_msg_bytes else None
         if spans is None or spans.end != len(data):
-            return super(Msg, cls).decode(data, limits)
+            return None
         ciphertext = data[spans.ciphertext : spans.sig - 2]
         try:
             check_envelope(ciphertext, limits)
         except ProtocolError:
-            return super(Msg, cls).decode(data, limits)
+            return None
         auth, hashed = spans.auth_ref, spans.ct_hash
         return cls._lift(
             {

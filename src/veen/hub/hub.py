@@ -179,6 +179,7 @@ class Hub:
         made.on_fatal = self._fatal
         made.on_bug = self.bug
         made.on_commit = self.metrics.batch_size.observe
+        made.coming = lambda: self.verifying.checking
         self._signer.on_signed = self._checkpointed
         self._signer.hub_ts_of = lambda label, seq: self.reader.entry(label, seq).receipt.hub_ts
         return made
@@ -216,8 +217,7 @@ class Hub:
         good = [item for item in items if item.error is None]
         # Sorted out before: the sequencer may refuse some of the others at once, and answer them itself.
         bad = [item for item in items if item.error is not None]
-        if good:
-            self.sequencer.put(good)
+        self.sequencer.put(good)  # also if there is none: it may have waited for these
         if bad:
             self._answer(bad)
 

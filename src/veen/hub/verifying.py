@@ -29,7 +29,7 @@ _SHARES: Final = 4
 _SMALL: Final = 4
 _BATCH: Final = 64
 #: Messages at a worker: enough that it never waits for the loop.
-_AHEAD: Final = 128
+_AHEAD: Final = 512
 #: A batch whose worker died is given to another so often; then it is the batch. Others may have died by
 #: themselves, all at once and not noticed yet.
 _ATTEMPTS: Final = 5
@@ -134,6 +134,8 @@ class Verifying:
         #: Messages, and bytes of them, that were taken and not answered.
         self.depth = 0
         self.depth_bytes = 0
+        #: Messages that are being checked.
+        self.checking = 0
 
     def has_room(self, items: int, size: int) -> bool:
         """Tell whether so much more may be taken; one request of any size always may, if nothing waits."""
@@ -169,6 +171,7 @@ class Verifying:
             batch = _Batch(fresh[at : at + size])
             self._order.append(batch)
             self._waiting.append(batch)
+        self.checking += len(fresh)
         self._distribute()
 
     def _check_here(self, item: Submission) -> None:
@@ -219,6 +222,7 @@ class Verifying:
         ready: list[Submission] = []
         while self._order and self._order[0].done:
             ready += self._order.popleft().items
+        self.checking -= len(ready)
         if ready:
             self._deliver(ready)
         self._distribute()

@@ -16,6 +16,28 @@ from veen.storage.state import AuthRecord, ClientCursor, Head, StreamEpoch
 from veen.storage.tail import Tail
 
 
+class Log(Protocol):
+    """What is known of a log: of the one that is committed, or of one as a batch will leave it."""
+
+    def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
+        """Return how far a client has come in a label."""
+
+    def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
+        """Return when a token was first seen."""
+
+    def client_since(self, client_id: VerifyKey) -> int | None:
+        """Return when a client was first seen, in any label."""
+
+    def token(self, auth_ref: AuthRef) -> CapToken | None:
+        """Return a token that was authorized."""
+
+    def binding(self, label: Label) -> StreamEpoch | None:
+        """Return the stream and epoch of a label, if the hub has found out."""
+
+    def find(self, leaf_hash: LeafHash) -> tuple[Label, int] | None:
+        """Return where a message is, by its id."""
+
+
 class Behind(Protocol):
     """What a batch continues: the log up to now."""
 
@@ -39,18 +61,30 @@ class Behind(Protocol):
 
 
 class Batch:
-    """A batch sees the log as it will be when the batch is committed."""
+    """A batch sees the log as it will be when the batch is committed.
 
-    def __init__(self, behind: Behind) -> None:
+    It may continue a batch that is still being committed, in another thread: that one does not change any
+    more, and what it has added is here twice for a moment, as itself and as part of the log, which says the
+    same.
+    """
+
+    def __init__(self, behind: Behind, number: int, after: "Batch | None" = None) -> None:
+        #: Which commit of the writer this is going to be.
+        self.number = number
         self._behind = behind
-        self._log = behind.reader
-        self._authorize = authorize_label(self._log.store.hub_id)
+        self._after = after
+        self._log: Log = after or behind.reader
+        self._authorize = authorize_label(behind.reader.store.hub_id)
         self.frames: list[bytes] = []
         self.bindings: list[Binding] = []
         self._bindings: dict[Label, StreamEpoch | None] = {}
         self.added = Tail(segment=0)
         #: The lowest hub_ts that the next entry may have (C-15).
-        self.floor_ts = behind.floor_ts
+        self.floor_ts: int = (after or behind).floor_ts
+
+    def settle(self) -> None:
+        """Let go of the batch before: it has been committed, and the log has it."""
+        self._after, self._log = None, self._behind.reader
 
     @property
     def is_empty(self) -> bool:
@@ -60,7 +94,7 @@ class Batch:
     def head(self, label: Label) -> Head:
         """Return the head of a label."""
         added = self.added.labels.get(label)
-        return self._behind.head(label) if added is None else added.head
+        return (self._after or self._behind).head(label) if added is None else added.head
 
     def last_seq(self, label: Label) -> int:
         """Return the number of the newest entry of a label; 0 if it has none."""

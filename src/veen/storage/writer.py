@@ -4,6 +4,9 @@
     receipt = batch.append(record, sign)      # placed and framed; nothing is written
     writer.commit(batch)                      # durable when this returns: now receipts may leave
 
+While one thread commits a batch, another may fill the next one: ``writer.batch(after=batch)``. It can only be
+committed if the one before it was.
+
 ``flush`` moves what is durable into chunk files; it may run in another thread. A full disk undoes the
 batch it meets. Any other error of the disk stops the writer until it is opened again; reading goes on.
 """
@@ -104,7 +107,7 @@ class Writer:
         self._flush_lock = Lock()
         self._room = Condition(self._commit_lock)
         self._heads: Kept[Label, Head] = Kept(_KEPT_HEADS)
-        self._batch: Batch | None = None
+        self._commits = 0
         self._stopped: str | None = None
         self._redo = False
         self._full: str | None = None
@@ -258,22 +261,21 @@ class Writer:
 
     # --- committing -----------------------------------------------------------------------------------------
 
-    def batch(self) -> Batch:
-        """Begin a batch; one that was begun before and not committed is given up."""
+    def batch(self, after: Batch | None = None) -> Batch:
+        """Begin a batch, behind one that is being committed or behind the log."""
         self._require_running()
-        self._batch = Batch(self)
-        return self._batch
+        return Batch(self, self._commits if after is None else after.number + 1, after)
 
     def commit(self, batch: Batch) -> None:
         """Make a batch durable. Its receipts may leave the process when this has returned."""
-        assert batch is self._batch, "only the last batch begun can be committed, and once"
-        self._batch = None
-        if batch.is_empty:
-            return
-        self._make_room()
-        with self._commit_lock, self._disk():
-            self._writable().append(batch.frames, batch.bindings)
-            self._active.absorb(batch.added)
+        assert batch.number == self._commits, "a batch is committed once, behind all that it has seen"
+        if not batch.is_empty:
+            self._make_room()
+            with self._commit_lock, self._disk():
+                self._writable().append(batch.frames, batch.bindings)
+                self._active.absorb(batch.added)
+        batch.settle()
+        self._commits += 1
 
     def checkpoint(self, label: Label, upto_seq: int) -> Checkpoint:
         """Return the stored checkpoint of a prefix, or make it (C-40). It never ends a chunk (C-81)."""

@@ -24,7 +24,7 @@ class MessageRules:
 
 def read_request(sized: Sized, rules: MessageRules) -> WellFormed:
     """Read a submit request: {1: ver, 2: msg}."""
-    return _well_formed(SubmitRequest.decode(sized.body, rules.limits).msg, rules)
+    return _well_formed(SubmitRequest.decode_msg(sized.body, rules.limits), rules)
 
 
 def read_msg(sized: Sized, rules: MessageRules) -> WellFormed:
