@@ -1,5 +1,6 @@
 """The table of the hub: everything takes turns in every round, and each round gives a ratio."""
 
+import multiprocessing
 import os
 import shutil
 import tempfile
@@ -7,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
-from threading import Event, Thread
 from time import perf_counter
 
 from bench.hub.floor import floor_rate
@@ -247,17 +247,20 @@ def _interference(bench: HubBench) -> Iterator[Result]:
 
 @contextmanager
 def _reading(read: Callable[[], object]) -> Iterator[None]:
-    """Read over and over, in another thread."""
-    ended = Event()
+    """Read over and over, in a process of its own: it is the hub that is to be slowed down, not the load."""
+    context = multiprocessing.get_context("fork")
+    ended, started = context.Event(), context.Event()
 
     def work() -> None:
         while not ended.is_set():
             read()
+            started.set()
 
-    thread = Thread(target=work)
-    thread.start()
+    process = context.Process(target=work)
+    process.start()
+    started.wait()
     try:
         yield
     finally:
         ended.set()
-        thread.join()
+        process.join()

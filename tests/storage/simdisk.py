@@ -301,6 +301,9 @@ class SimFilesystem:
             end = None if length is None else offset + length
             return bytes(inode.cached[offset:end] if inode.index is None else inode.content()[offset:end])
 
+    def read_each(self, path: str, offsets: Sequence[int], length: int) -> list[bytes]:
+        return [self.read(path, offset, length) for offset in offsets]
+
     def write_all(self, writes: Sequence[Write]) -> None:
         self.check()
         order = list(writes)

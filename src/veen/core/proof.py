@@ -8,11 +8,12 @@ come from the signed object that holds the root: RECEIPT.stream_seq or CHECKPOIN
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
+from veen.core import cbor
 from veen.core.errors import Detail, ProtocolError
 from veen.core.hashing import HASH_BYTES, U64_MAX
 from veen.core.kinds import B32, UINT, VER, ListOf
 from veen.core.limits import MAX_PROOF_PATH, Limits
-from veen.core.mmr import ReadNode, fold_peaks, node_position, parent, read_peaks
+from veen.core.mmr import ReadNode, fold_peaks, node_position, parent, peak_positions
 from veen.core.shapes import Field, MapShape
 from veen.core.types import JsonValue, LeafHash, NodeHash
 from veen.core.wire import Wire
@@ -32,6 +33,11 @@ STEP_SHAPE: Final = MapShape("step", Field("dir", UINT, key=1), Field("sib", B32
 _STEP_HEAD: Final = b"\xa2\x01"
 _SIB_HEAD: Final = b"\x02\x58\x20"
 _STEP_BYTES: Final = 38
+_HEAD_32: Final = b"\x58\x20"
+#: {1: 1, 2: leaf_hash, 3: path, 4: peaks_after}: what stands before each.
+_BEFORE_LEAF: Final = b"\xa4\x01\x01\x02" + _HEAD_32
+_PATH_KEY: Final = b"\x03"
+_PEAKS_KEY: Final = b"\x04"
 #: What stands before the sibling of a step to either side.
 _STEP_HEADS: Final = (_STEP_HEAD + b"\x00" + _SIB_HEAD, _STEP_HEAD + b"\x01" + _SIB_HEAD)
 
@@ -109,6 +115,22 @@ class MmrProof(Wire):
     path: tuple[Step, ...]
     peaks_after: tuple[NodeHash, ...]
 
+    def encode(self) -> bytes:
+        """Return the canonical CBOR. The layout of SHAPE written out: a hub makes many, and each once."""
+        if self._encoded is None:
+            steps = [_STEP_HEADS[step.dir] + step.sib for step in self.path]
+            peaks = [_HEAD_32 + peak for peak in self.peaks_after]
+            parts = (
+                _BEFORE_LEAF,
+                self.leaf_hash,
+                _PATH_KEY + cbor.head(cbor.MAJOR_ARRAY, len(steps)),
+                *steps,
+                _PEAKS_KEY + cbor.head(cbor.MAJOR_ARRAY, len(peaks)),
+                *peaks,
+            )
+            object.__setattr__(self, "_encoded", b"".join(parts))
+        return super(MmrProof, self).encode()
+
     def verify(
         self, expected_root: bytes, leaf_hash: LeafHash, *, stream_seq: int, mmr_size: int | None = None
     ) -> None:
@@ -170,17 +192,22 @@ def tree_height(stream_seq: int, size: int) -> int:
     return ((stream_seq - 1) ^ size).bit_length() - 1
 
 
+def proof_positions(stream_seq: int, size: int) -> list[int]:
+    """Return where the nodes of a leaf's proof stand, siblings, leaf, peaks: a store can read all at once."""
+    check_seq(stream_seq, size)
+    index = stream_seq - 1
+    siblings = [node_position(level, (index >> level) ^ 1) for level in range(tree_height(stream_seq, size))]
+    return [*siblings, node_position(0, index), *peak_positions(size)]
+
+
 def prove_inclusion(read: ReadNode, *, stream_seq: int, mmr_size: int | None = None) -> MmrProof:
     """Build the proof of a leaf from stored nodes: O(log n) reads, the same bytes every time."""
     size = stream_seq if mmr_size is None else mmr_size
-    check_seq(stream_seq, size)
+    nodes = [read(position) for position in proof_positions(stream_seq, size)]
+    height = tree_height(stream_seq, size)
     index = stream_seq - 1
-    path = tuple(
-        Step(dir=index >> level & 1, sib=read(node_position(level, (index >> level) ^ 1)))
-        for level in range(tree_height(stream_seq, size))
-    )
     return MmrProof(
-        leaf_hash=LeafHash(read(node_position(0, index))),
-        path=path,
-        peaks_after=read_peaks(read, size).hashes,
+        leaf_hash=LeafHash(nodes[height]),
+        path=tuple(Step(dir=index >> level & 1, sib=nodes[level]) for level in range(height)),
+        peaks_after=tuple(nodes[height + 1 :]),
     )

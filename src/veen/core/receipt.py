@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from veen.core import cbor, ed25519
-from veen.core.errors import Detail, ProtocolError
+from veen.core.errors import CborError, Detail, ProtocolError
 from veen.core.hashing import h, tag_prefix
 from veen.core.kinds import B32, B64, UINT, VER
 from veen.core.labels import sized
+from veen.core.limits import DEFAULT_LIMITS, Limits
 from veen.core.msg import Msg
 from veen.core.shapes import ENCODED, ArrayShape, Field
 from veen.core.types import Label, LeafHash, NodeHash, Signature, VerifyKey
@@ -20,6 +21,8 @@ _ARRAY_6: Final = b"\x86"
 _ARRAY_7: Final = b"\x87"
 _SIG_HEAD: Final = b"\x58\x40"
 _SIG_BYTES: Final = 66
+#: What stands before the fields of fixed length, in their order.
+_HEADS: Final = (_ARRAY_7 + _VER_1 + _HEAD_32, _HEAD_32, _HEAD_32, _SIG_HEAD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,34 @@ class Receipt(Wire):
     mmr_root: NodeHash
     hub_ts: int
     hub_sig: Signature
+
+    @classmethod
+    def decode(cls, data: bytes, limits: Limits = DEFAULT_LIMITS) -> Self:
+        """Decode a receipt. Whatever is not plain goes the way of all objects, which says what is wrong."""
+        return cls._plain(data) or super(Receipt, cls).decode(data, limits)
+
+    @classmethod
+    def _plain(cls, data: bytes) -> Self | None:
+        """Take a receipt that is as it should be apart by its layout, in a third of the time."""
+        try:
+            stream_seq, leaf = cbor.read_uint(data, 36)
+            hub_ts, sig = cbor.read_uint(data, leaf + 68)
+        except (IndexError, CborError):
+            return None
+        heads = data[:4], data[leaf : leaf + 2], data[leaf + 34 : leaf + 36], data[sig : sig + 2]
+        if heads != _HEADS or len(data) != sig + _SIG_BYTES:
+            return None
+        return cls._lift(
+            {
+                "label": data[4:36],
+                "stream_seq": stream_seq,
+                "leaf_hash": data[leaf + 2 : leaf + 34],
+                "mmr_root": data[leaf + 36 : leaf + 68],
+                "hub_ts": hub_ts,
+                "hub_sig": data[sig + 2 :],
+                ENCODED: data,
+            }
+        )
 
     def _validate(self) -> None:
         if self.stream_seq == 0:

@@ -63,6 +63,22 @@ def read(fs: Filesystem, ref: LabelRef, row: ChunkRow, *, seqs: range, offset: i
         yield from read_span(fs, path, ref.label, seqs=seqs, span=(offset, row.total_bytes))
 
 
+def read_one(
+    fs: Filesystem, ref: LabelRef, row: ChunkRow, *, seq: int, span: tuple[int, int]
+) -> Place | None:
+    """Return an entry that is where and what it should be; None sends the caller to ``read``, to find out."""
+    if row.compressed:
+        return None
+    path = path_of(ref, row)
+    offset, length = span
+    try:
+        frame, end = Frame.read(fs.read(path, offset, length), 0)
+    except (FileNotFoundError, ProtocolError):
+        return None
+    plain = (frame.label, frame.stream_seq, end) == (ref.label, seq, length)
+    return Place(path, offset, frame) if plain else None
+
+
 def sealed_path(fs: Filesystem, domain: Domain, label: Label, start_seq: int) -> str:
     """Return the file that an open chunk has become; between its renaming and the index there is a moment."""
     for text in fs.names(domain):

@@ -84,6 +84,9 @@ class Filesystem(Protocol):
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return up to ``length`` bytes; FileNotFoundError if there is no such file."""
 
+    def read_each(self, path: str, offsets: Sequence[int], length: int) -> list[bytes]:
+        """Return up to ``length`` bytes of a file at each of several places."""
+
     def write_all(self, writes: Sequence[Write]) -> None:
         """Write to files that are exactly ``offset`` long (0: may be absent), each synced, in any order."""
 
@@ -193,23 +196,30 @@ class RealFilesystem:
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Read at a place."""
-        with self._mutex:  # taken out while in use, so that no other thread can close it
+        fd, renamed = self._take(path)
+        try:
+            if length is None:
+                length = max(os.fstat(fd).st_size - offset, 0)
+            return _read_fully(fd, offset, length)
+        finally:
+            self._put_back(path, fd, renamed)
+
+    def read_each(self, path: str, offsets: Sequence[int], length: int) -> list[bytes]:
+        """Read at several places."""
+        fd, renamed = self._take(path)
+        try:
+            return [_read_fully(fd, offset, length) for offset in offsets]
+        finally:
+            self._put_back(path, fd, renamed)
+
+    def _take(self, path: str) -> tuple[int, int]:
+        """Return an open file, taken out while in use, so that no other thread can close it."""
+        with self._mutex:
             fd = self._reading.pop(path, None)
             renamed = self._renames
         if fd is None:
             fd = os.open(self.root / path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            if length is None:
-                length = max(os.fstat(fd).st_size - offset, 0)
-            data = os.pread(fd, length, offset)
-            while 0 < len(data) < length:  # a signal, or more than the kernel gives at once
-                more = os.pread(fd, length - len(data), offset + len(data))
-                if not more:
-                    break
-                data += more
-            return data
-        finally:
-            self._put_back(path, fd, renamed)
+        return fd, renamed
 
     def _put_back(self, path: str, fd: int, renamed: int) -> None:
         surplus = [fd]
@@ -323,6 +333,16 @@ class RealFilesystem:
     def commit(self, txn: lmdb.Transaction) -> None:
         """Commit: LMDB writes the pages, syncs, then the page that makes them count."""
         txn.commit()
+
+
+def _read_fully(fd: int, offset: int, length: int) -> bytes:
+    data = os.pread(fd, length, offset)
+    while 0 < len(data) < length:  # a signal, or more than the kernel gives at once
+        more = os.pread(fd, length - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data
 
 
 def _write_fully(fd: int, data: bytes) -> None:

@@ -18,11 +18,12 @@ from veen.storage.state import LabelRef
 
 
 class Location(NamedTuple):
-    """The chunk of an entry, and where in it the entry begins."""
+    """The chunk of an entry, where in it the entry begins, and how long it is."""
 
     ref: LabelRef
     row: ChunkRow
     offset: int
+    length: int
 
 
 def locate(view: Snapshot, label: Label, seq: int) -> Location | None:
@@ -38,7 +39,7 @@ def locate(view: Snapshot, label: Label, seq: int) -> Location | None:
     span = view.position(ref.number, seq)
     if span is None or span.chunk_start != row.start_seq:
         raise StaleIndexError(layout.INDEX, None, f"entry {seq} has no position")
-    return Location(ref, row, span.offset)
+    return Location(ref, row, span.offset, span.length)
 
 
 def stored_token(fs: Filesystem, view: Snapshot, store: StoreRecord, auth_ref: AuthRef) -> CapToken | None:

@@ -1,5 +1,7 @@
 """The node store: every completed node of a label's range, 32 bytes each, by position."""
 
+from collections.abc import Sequence
+
 from veen.core import layout
 from veen.core.hashing import HASH_BYTES
 from veen.core.layout import Domain
@@ -9,18 +11,20 @@ from veen.storage.errors import StaleIndexError
 from veen.storage.fs import Filesystem
 
 
-def node_reader(fs: Filesystem, domain: Domain, label: Label) -> ReadNode:
-    """Return a function that reads stored nodes."""
+def read_nodes(fs: Filesystem, domain: Domain, label: Label, positions: Sequence[int]) -> list[NodeHash]:
+    """Return stored nodes."""
     path = layout.nodes(domain, label)
-
-    def read(position: int) -> NodeHash:
-        offset = position * HASH_BYTES
-        try:
-            node = fs.read(path, offset, HASH_BYTES)
-        except FileNotFoundError:
-            raise StaleIndexError(path, None, "the node store is missing") from None
+    offsets = [position * HASH_BYTES for position in positions]
+    try:
+        nodes = fs.read_each(path, offsets, HASH_BYTES)
+    except FileNotFoundError:
+        raise StaleIndexError(path, None, "the node store is missing") from None
+    for offset, node in zip(offsets, nodes, strict=True):
         if len(node) != HASH_BYTES:
             raise StaleIndexError(path, offset, "the node store is too short")
-        return NodeHash(node)
+    return [NodeHash(node) for node in nodes]
 
-    return read
+
+def node_reader(fs: Filesystem, domain: Domain, label: Label) -> ReadNode:
+    """Return a function that reads one stored node."""
+    return lambda position: read_nodes(fs, domain, label, (position,))[0]

@@ -19,25 +19,25 @@ from veen.core.entry import Entry
 from veen.core.errors import ProtocolError
 from veen.core.labels import authorize_label
 from veen.core.mmr import Peaks, ReadNode, leaf_position, read_peaks
-from veen.core.proof import MmrProof, check_seq, prove_inclusion
+from veen.core.proof import MmrProof, check_seq, proof_positions, prove_inclusion
 from veen.core.types import AuthRef, Label, LeafHash, NodeHash, VerifyKey
 from veen.storage import chunks
 from veen.storage.chunks import Place
 from veen.storage.directory import domains_of, open_store
 from veen.storage.durable import read_file
-from veen.storage.edge import check_absent, check_moment
-from veen.storage.errors import DamagedError, StaleIndexError, StorageError, not_found
+from veen.storage.edge import check_absent
+from veen.storage.errors import DamagedError, StaleIndexError, not_found
 from veen.storage.fs import Filesystem
 from veen.storage.index import Index, Snapshot
 from veen.storage.kept import Kept
 from veen.storage.locating import decode_token, locate
-from veen.storage.nodes import node_reader
-from veen.storage.replay import Replay, unreleased
+from veen.storage.nodes import read_nodes
+from veen.storage.replay import load_tails
 from veen.storage.rows import ChunkRow
 from veen.storage.state import AuthRecord, ClientCursor, Head, StreamEpoch
 from veen.storage.tail import Tail
 
-#: Files are renamed and released while others read; looking again finds them. More often is a fault.
+#: Files are renamed while others read; looking again finds them. More often is a fault.
 _ATTEMPTS: Final = 5
 #: Proofs at an entry's own size never change, and clients ask for the newest ones: keep some.
 _KEPT_PROOFS: Final = 1024
@@ -221,7 +221,17 @@ class Reader:
 
     def entry(self, label: Label, seq: int) -> Entry:
         """Return an entry; its receipt is in it."""
-        return next(self.entries(label, seq, seq)).entry
+        found = self._in_tails(label, seq) or self._plain(label, seq)
+        return (found or next(self.entries(label, seq, seq))).entry
+
+    def _plain(self, label: Label, seq: int) -> Place | None:
+        """Return an entry that one look into the index and one read find, as they do most."""
+        with self._index.view() as view:
+            found = locate(view, label, seq)
+        if found is None:
+            return None
+        span = found.offset, found.length
+        return chunks.read_one(self.fs, found.ref, found.row, seq=seq, span=span)
 
     def entries(self, label: Label, start: int, end: int) -> Iterator[Place]:
         """Return entries ``start`` to ``end`` that exist, with where they are stored.
@@ -261,7 +271,7 @@ class Reader:
                 found = locate(view, label, start)
             if found is None:
                 return
-            ref, row, offset = found
+            ref, row, offset, _ = found
             try:
                 seqs = range(start, min(end, ref.seq) + 1)
                 for place in chunks.read(self.fs, ref, row, seqs=seqs, offset=offset):
@@ -343,7 +353,8 @@ class Reader:
             self._nodes(label, size)  # refuses a size that the log has not
             check_seq(seq, size)
         leaf, root = self._leaf_and_root(label, seq, size)
-        proof = prove_inclusion(self._node_reader(label), stream_seq=seq, mmr_size=size)
+        nodes = self._read_nodes(label, proof_positions(seq, size))
+        proof = prove_inclusion(nodes.__getitem__, stream_seq=seq, mmr_size=size)
         with self._blaming_nodes(label):
             proof.verify(root, leaf, stream_seq=seq, mmr_size=size)
         if own:
@@ -393,17 +404,16 @@ class Reader:
         return self._node_reader(label)
 
     def _node_reader(self, label: Label) -> ReadNode:
+        return lambda position: self._read_nodes(label, (position,))[position]
+
+    def _read_nodes(self, label: Label, positions: Sequence[int]) -> dict[int, NodeHash]:
+        """Return nodes by their positions."""
         tails = [tail.labels[label] for tail in self._tails() if label in tail.labels]
-        stored = node_reader(self.fs, self.domain_of(label), label)
-
-        def read(position: int) -> NodeHash:
-            for tail in tails:
-                node = tail.node(position)
-                if node is not None:
-                    return node
-            return stored(position)
-
-        return read
+        found = {at: node for at in positions for tail in tails if (node := tail.node(at)) is not None}
+        stored = [at for at in positions if at not in found]
+        if stored:
+            found.update(zip(stored, read_nodes(self.fs, self.domain_of(label), label, stored), strict=True))
+        return found
 
     # --- checkpoints and manifest ---------------------------------------------------------------------------
 
@@ -477,22 +487,3 @@ class Reader:
         """Look at the index itself; for the partition planner."""
         with self._index.view() as view:
             yield view
-
-
-def load_tails(fs: Filesystem, index: Index, store: StoreRecord) -> list[Tail]:
-    """Read the journal of a directory whose writer may be at work in another process."""
-    for attempt in range(_ATTEMPTS):
-        try:
-            with index.view() as view:
-                meta = view.meta()
-                if meta.clean:  # else a writer may be about to change the files
-                    check_moment(fs, view, store.hub_id)
-                replay = Replay(fs, view, store)
-                return [replay.tail(segment) for segment in unreleased(fs, meta)]
-        except (StorageError, FileNotFoundError) as error:
-            # A segment was moved into chunks while we read: the index is newer now.
-            if attempt == _ATTEMPTS - 1:
-                if isinstance(error, StorageError):
-                    raise
-                raise DamagedError(layout.STATE_DIR, None, "journal segments keep vanishing") from error
-    raise AssertionError("unreachable")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Final
 
 from veen.core import layout
 from veen.core.capability import Bucket
@@ -14,14 +15,18 @@ from veen.core.types import AuthRef, Label
 from veen.storage import journal
 from veen.storage.buckets import Buckets
 from veen.storage.directory import domains_of, reading_limits
-from veen.storage.errors import DamagedError
+from veen.storage.edge import check_moment
+from veen.storage.errors import DamagedError, StorageError
 from veen.storage.fs import Filesystem
-from veen.storage.index import Meta, Snapshot
+from veen.storage.index import Index, Meta, Snapshot
 from veen.storage.journal import Kind, ReadSegment
 from veen.storage.locating import stored_token
 from veen.storage.staging import Record, stage
 from veen.storage.state import Head
 from veen.storage.tail import Tail
+
+#: Segments are released while others read; looking again finds their entries. More often is a fault.
+_ATTEMPTS: Final = 5
 
 
 class Replay:
@@ -101,3 +106,22 @@ def unreleased(fs: Filesystem, meta: Meta) -> Iterator[ReadSegment]:
     if numbers[:1] != [meta.journal] and (numbers or not meta.clean):
         raise DamagedError(layout.journal(meta.journal), None, "journal segment is missing")
     return journal.read_all(fs, numbers)
+
+
+def load_tails(fs: Filesystem, index: Index, store: StoreRecord) -> list[Tail]:
+    """Read the journal of a directory whose writer may be at work in another process."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            with index.view() as view:
+                meta = view.meta()
+                if meta.clean:  # else a writer may be about to change the files
+                    check_moment(fs, view, store.hub_id)
+                replay = Replay(fs, view, store)
+                return [replay.tail(segment) for segment in unreleased(fs, meta)]
+        except (StorageError, FileNotFoundError) as error:
+            # A segment was moved into chunks while we read: the index is newer now.
+            if attempt == _ATTEMPTS - 1:
+                if isinstance(error, StorageError):
+                    raise
+                raise DamagedError(layout.STATE_DIR, None, "journal segments keep vanishing") from error
+    raise AssertionError("unreachable")

@@ -5,6 +5,7 @@ import gc
 import json
 import os
 import socket
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,10 @@ def serve(place: Path, flags: dict[str, Any], config: Path | None, *, as_json: b
         # look less often than for a program that does (measured: a tenth of the time under load).
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
+        # The loop gives the interpreter away at every signature and every answer. A thread that puts a page
+        # together, or moves the journal, is to give it back sooner than after 5 ms (measured: beside
+        # a reader of a stream, submits are nearly twice as fast; alone, they are as fast as before).
+        sys.setswitchinterval(0.001)
         try:
             code = Server(place, settings, log, ready).run()
         finally:
