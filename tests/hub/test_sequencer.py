@@ -156,3 +156,19 @@ def test_a_job_finds_everything_that_came_before_it(tmp_path: Path) -> None:
         assert seqs(await first + await second + await third) == [1, 2, 3]
 
     tell(story, tmp_path / "hub")
+
+
+def test_a_job_behind_messages_that_are_all_refused_has_its_turn(tmp_path: Path) -> None:
+    async def story(hub: Inside, disk: SlowDisk, label: Label) -> None:
+        disk.hold()
+        first = await place(hub, message(label, 1))
+        await at_the_disk(disk)
+        second = await place(hub, message(label, 1))
+        found: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
+        hub.hub.turn(lambda: hub.hub.reader.last_seq(label), found.set_result)
+        disk.go_on()
+        assert codes(await second) == ["E.SEQ"]
+        assert seqs(await first) == [1]
+        assert (await asyncio.wait_for(found, 10)).result == 1
+
+    tell(story, tmp_path / "hub")

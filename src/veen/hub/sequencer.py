@@ -120,18 +120,23 @@ class Sequencer:
 
     def _go_on(self) -> None:
         """Do what can be done now."""
+        self._take_waiting()
+        while self._open is not None and self._under_way is None and self._is_due(self._open):
+            self._close_batch()
+            self._take_waiting()
+        if self._under_way is None and self._open is None:
+            self._idle.set()
+
+    def _take_waiting(self) -> None:
+        """Turn to what waits, as far as it has not to wait for the disk."""
         while self._waiting and not isinstance(self._under_way, Job):
             if isinstance(front := self._waiting[0], Job):
                 if self._under_way is not None or self._open is not None:
-                    break  # what came before it is to be in the log by then
+                    return  # what came before it is to be in the log by then
                 self._waiting.popleft()
                 self._begin(front, self._turn(front))
             elif not self._place_more():
-                break
-        if self._open is not None and self._under_way is None and self._is_due(self._open):
-            self._close_batch()
-        if self._under_way is None and self._open is None:
-            self._idle.set()
+                return
 
     def _is_due(self, batch: _Open) -> bool:
         """Tell whether a batch is to go to the disk now; what waits could not be added to it."""
