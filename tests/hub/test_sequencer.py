@@ -4,8 +4,11 @@ import asyncio
 import errno
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random
 from threading import Event
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests import builders
 from tests.hub.inside import Inside, Outcome, inside
@@ -170,5 +173,56 @@ def test_a_job_behind_messages_that_are_all_refused_has_its_turn(tmp_path: Path)
         assert codes(await second) == ["E.SEQ"]
         assert seqs(await first) == [1]
         assert (await asyncio.wait_for(found, 10)).result == 1
+
+    tell(story, tmp_path / "hub")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_everything_is_answered_once_and_the_log_has_what_was_acknowledged(tmp_path: Path, seed: int) -> None:
+    """Messages, repeats and jobs in any order, on a disk that is slow, and full now and then."""
+    chance = Random(seed)  # noqa: S311 - not a secret
+
+    async def story(hub: Inside, disk: SlowDisk, label: Label) -> None:
+        answers: list[asyncio.Task[list[Outcome]]] = []
+        jobs: list[asyncio.Future[Job]] = []
+        sent: list[Msg] = []
+        client_seq = 0
+
+        def full() -> None:
+            disk.fail("append", "journal", errno.ENOSPC)
+
+        for _ in range(60):
+            match chance.choice(["send", "send", "send", "repeat", "job", "hold", "go on", "full"]):
+                case "send":
+                    fresh = [message(label, client_seq + nth) for nth in range(1, chance.randint(2, 4))]
+                    client_seq += len(fresh)
+                    sent += fresh
+                    answers.append(await place(hub, *fresh))
+                case "repeat" if sent:
+                    answers.append(await place(hub, chance.choice(sent)))
+                case "job":
+                    jobs.append(asyncio.get_running_loop().create_future())
+                    hub.hub.turn(lambda: hub.hub.reader.last_seq(label), jobs[-1].set_result)
+                case "hold":
+                    disk.hold()
+                case "full":
+                    disk.go_on(full)
+                case "go on":
+                    disk.heal()
+                    disk.go_on()
+                    # Whatever was refused is to be sent again: a client goes on behind what is in the log.
+                    await asyncio.gather(*answers)
+                    client_seq = hub.hub.reader.client(label, builders.verify_key()).client_seq
+        disk.heal()
+        disk.go_on()
+        outcomes = [item for part in await asyncio.gather(*answers) for item in part]
+        heads = [job.result for job in await asyncio.gather(*jobs)]
+        acknowledged = sorted(item.stream_seq for item in outcomes if isinstance(item, Receipt))
+        assert acknowledged == list(range(1, hub.hub.reader.last_seq(label) + 1))
+        assert heads == sorted(heads)
+        for item in outcomes:
+            if isinstance(item, Receipt):
+                assert hub.hub.reader.entry(label, item.stream_seq).receipt == item
+        assert hub.hub.verifying.depth == 0
 
     tell(story, tmp_path / "hub")
