@@ -1,19 +1,27 @@
 """A hub in trouble says so: too much to do, damage on its disk, and the end."""
 
 import json
+import os
 import socket
 import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, current_thread
+from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.hub.serving import JSON, Sender, Service, answers, eventually, serving
 from veen.core.api import ProofRequest, ReceiptRequest, StreamRequest, SubmitRequest, SubmitResponse
-from veen.core.tooling import BackupRequest
+from veen.core.tooling import BackupRequest, ProofAtRequest
 from veen.hub.job import Job
 from veen.hub.readers import MAX_WAITING, THREADS
+from veen.storage import Kept
+
+if TYPE_CHECKING:
+    from veen.core.wire import Wire
 
 
 @contextmanager
@@ -74,7 +82,7 @@ def test_too_many_reads_are_refused_and_the_rest_goes_on(tmp_path: Path) -> None
                 error = hub.post("/v1/stream", request, kind).error()
                 assert (error.code, error.retry_after) == ("E.UNAVAILABLE", 1)
             receipt = ReceiptRequest(label=sender.label, stream_seq=1)
-            assert hub.post("/v1/receipt", receipt).error().code == "E.UNAVAILABLE"
+            hub.post("/v1/receipt", receipt).decode(SubmitResponse)  # a small read is not for the threads
             hub.check_healthy()
             sender.send()
         finally:
@@ -171,3 +179,35 @@ def test_a_target_may_be_a_whole_url(tmp_path: Path) -> None:
             assert client.answer().status == 200
         client.ask("GET", "http://hub")
         assert client.answer().error().code == "E.NOT_FOUND"
+
+
+def test_what_is_not_in_memory_is_read_by_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same answers, whether they are found at once or not; and refusals."""
+    with serving(tmp_path / "data") as hub:
+        sender = Sender(hub)
+        sender.send(20)
+        hub.hub.writer.flush()
+
+        def ask() -> list[bytes]:
+            asked: list[tuple[str, Wire]] = []
+            for seq in (1, 7, 20, 21):
+                asked += [
+                    ("/v1/receipt", ReceiptRequest(label=sender.label, stream_seq=seq)),
+                    ("/v1/proof", ProofRequest(label=sender.label, stream_seq=seq)),
+                    ("/tooling/proof_at", ProofAtRequest(label=sender.label, stream_seq=seq, upto_seq=20)),
+                ]
+            return [hub.post(path, body).body for path, body in asked]
+
+        waited: list[str] = []
+
+        def not_in_memory(*_: object) -> int:
+            waited.append(current_thread().name)
+            raise BlockingIOError
+
+        at_once = ask()
+        hub.hub.reader._proofs = Kept(1)  # else they are found there
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "preadv", not_in_memory)
+            assert ask() == at_once
+        assert waited, "they were tried first"
+        assert not any(name.startswith("veen-reader") for name in waited)

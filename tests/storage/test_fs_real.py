@@ -155,6 +155,60 @@ def test_readers_in_many_threads(real: RealFilesystem) -> None:
     assert open_files() <= before + fs_module._OPEN_FILES
 
 
+# --- reading without waiting --------------------------------------------------------------------------------
+
+
+def test_who_is_impatient_reads_what_is_in_memory_or_is_told_so(real: RealFilesystem) -> None:
+    put(real, "a.log", b"0123456789" * 1000)
+    assert real.read("a.log", 9_995, 9) == b"56789"
+    for drop in (False, True):
+        if drop:
+            fd = os.open(real.root / "a.log", os.O_RDONLY)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
+        with real.impatient():
+            try:  # not every file system can tell, and none must forget because it was asked to
+                read = [real.read("a.log", 9_995, 9), *real.read_each("a.log", [0, 9_998], 4)]
+            except BlockingIOError:
+                continue
+        assert read == [b"56789", b"0123", b"89"]
+    assert real.read("a.log", 0, 4) == b"0123"
+
+
+def test_who_is_impatient_does_not_wait(real: RealFilesystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(real, "a.log", b"0123456789")
+
+    def failing(code: int) -> Callable[..., int]:
+        def read(*_: object) -> int:
+            raise OSError(code, os.strerror(code))
+
+        return read
+
+    for code in (errno.EAGAIN, errno.EOPNOTSUPP):
+        monkeypatch.setattr(os, "preadv", failing(code))
+        with real.impatient():
+            for call in (
+                lambda: real.read("a.log", 0, 4),
+                lambda: real.read_each("a.log", [0, 4], 4),
+                lambda: real.read("a.log"),
+                lambda: real.names(""),
+            ):
+                with pytest.raises(BlockingIOError):
+                    call()
+    monkeypatch.setattr(os, "preadv", failing(errno.EIO))
+    with real.impatient(), pytest.raises(OSError, match="rror") as caught:
+        real.read("a.log", 0, 4)
+    assert caught.value.errno == errno.EIO
+    assert real.read("a.log") == b"0123456789"
+
+
+def test_one_who_is_impatient_hurries_nobody_else(real: RealFilesystem) -> None:
+    put(real, "a.log", b"0123456789")
+    with real.impatient(), ThreadPoolExecutor(1) as other:
+        assert other.submit(real.read, "a.log").result() == b"0123456789"
+        assert other.submit(real.names, "").result() == ["a.log"]
+
+
 # --- files that change under a reader -----------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """What the hub serves, path by path (001 section 10; C-70, C-73)."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import Final, TypeVar
@@ -73,12 +74,12 @@ class Endpoints:
                 "POST": Route(handler=submitting.submit, max_body=submitting.max_body, admission=True)
             },
             "/v1/stream": {"POST": Route(handler=self._stream)},
-            "/v1/receipt": self._query(ReceiptRequest, reads.receipt),
-            "/v1/proof": self._query(ProofRequest, self._timed(reads.proof)),
+            "/v1/receipt": self._query(ReceiptRequest, reads.receipt, quick=True),
+            "/v1/proof": self._query(ProofRequest, self._timed(reads.proof), quick=True),
             "/v1/checkpoint": {"POST": Route(handler=self._checkpoint)},
             "/tooling/authorize": {"POST": authorize},
             "/tooling/cap_status": self._query(CapStatusRequest, authorizing.status),
-            "/tooling/proof_at": self._query(ProofAtRequest, self._timed(reads.proof_at)),
+            "/tooling/proof_at": self._query(ProofAtRequest, self._timed(reads.proof_at), quick=True),
             "/tooling/consistency": self._query(ConsistencyRequest, self._timed(reads.consistency)),
             "/tooling/checkpoint_latest": self._query(CheckpointLatestRequest, reads.checkpoint_latest),
             "/tooling/checkpoint_range": self._query(CheckpointRangeRequest, reads.checkpoint_range),
@@ -123,14 +124,26 @@ class Endpoints:
     def _get(self, handler: Handler) -> Mapping[str, Route]:
         return {"GET": Route(handler=handler)}
 
-    def _query(self, cls: type[W], operation: Callable[[W], Wire]) -> Mapping[str, Route]:
-        """Return the route of an operation that only reads."""
+    def _query(
+        self, cls: type[W], operation: Callable[[W], Wire], *, quick: bool = False
+    ) -> Mapping[str, Route]:
+        """Return the route of an operation that only reads.
+
+        One that is ``quick``, a few small reads, is done at once if they are in memory: a thread would take
+        longer to get it and give it back (docs/adr/0008). If they are not, nobody else waits for the disk.
+        """
 
         def handle(request: Request) -> Response | None:
             asked = decode(request, cls, self._hub.limits)
+            if quick and not self._holds_too_much(request):
+                with suppress(BlockingIOError), self._hub.fs.impatient():
+                    return encode(request, operation(asked))
             return self._read(request, lambda: operation(asked), partial(encode, request))
 
         return {"POST": Route(handler=handle)}
+
+    def _holds_too_much(self, request: Request) -> bool:
+        return self._hub.memory.is_full and not request.local
 
     def _read(
         self, request: Request, run: Callable[[], T], answer: Callable[[T], Response]
@@ -140,7 +153,7 @@ class Endpoints:
             return self._overloaded(request, "too many reads")
 
         def work() -> Response:
-            if self._hub.memory.is_full and not request.local:
+            if self._holds_too_much(request):
                 raise FullError("clients do not take their answers; try again")
             return answer(run())
 

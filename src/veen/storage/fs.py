@@ -15,10 +15,11 @@ import errno
 import fcntl
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Final, NamedTuple, Protocol
 
 import lmdb
@@ -158,6 +159,7 @@ class RealFilesystem:
         self._renames = 0
         self._mutex = Lock()
         self._pool: ThreadPoolExecutor | None = None
+        self._impatient = 0
 
     def close(self) -> None:
         """Close the files kept open for reading."""
@@ -179,8 +181,25 @@ class RealFilesystem:
                 raise
         _sync_directory(target.parent)
 
+    @contextmanager
+    def impatient(self) -> Iterator[None]:
+        """Read in here, in this thread, only what is in memory: BlockingIOError says that it is not.
+
+        Of long reads it is not even tried: whole files and directories. One thread at a time may do so.
+        """
+        self._impatient = get_ident()
+        try:
+            yield
+        finally:
+            self._impatient = 0
+
+    def _waits(self) -> bool:
+        return self._impatient != get_ident()
+
     def names(self, directory: str) -> list[str]:
         """Return the names of files, sorted."""
+        if not self._waits():
+            raise BlockingIOError(errno.EAGAIN, "a directory is a long read", directory)
         try:
             with os.scandir(self.root / directory) as found:
                 return sorted(item.name for item in found if item.is_file(follow_symlinks=False))
@@ -199,8 +218,10 @@ class RealFilesystem:
         fd, renamed = self._take(path)
         try:
             if length is None:
+                if not self._waits():
+                    raise BlockingIOError(errno.EAGAIN, "a whole file is a long read", path)
                 length = max(os.fstat(fd).st_size - offset, 0)
-            return _read_fully(fd, offset, length)
+            return self._read_fully(fd, offset, length)
         finally:
             self._put_back(path, fd, renamed)
 
@@ -208,7 +229,7 @@ class RealFilesystem:
         """Read at several places."""
         fd, renamed = self._take(path)
         try:
-            return [_read_fully(fd, offset, length) for offset in offsets]
+            return [self._read_fully(fd, offset, length) for offset in offsets]
         finally:
             self._put_back(path, fd, renamed)
 
@@ -220,6 +241,16 @@ class RealFilesystem:
         if fd is None:
             fd = os.open(self.root / path, os.O_RDONLY | os.O_CLOEXEC)
         return fd, renamed
+
+    def _read_fully(self, fd: int, offset: int, length: int) -> bytes:
+        pread = os.pread if self._waits() else _read_cached
+        data = pread(fd, length, offset)
+        while 0 < len(data) < length:  # a signal, or more than the kernel gives at once
+            more = pread(fd, length - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
 
     def _put_back(self, path: str, fd: int, renamed: int) -> None:
         surplus = [fd]
@@ -335,14 +366,15 @@ class RealFilesystem:
         txn.commit()
 
 
-def _read_fully(fd: int, offset: int, length: int) -> bytes:
-    data = os.pread(fd, length, offset)
-    while 0 < len(data) < length:  # a signal, or more than the kernel gives at once
-        more = os.pread(fd, length - len(data), offset + len(data))
-        if not more:
-            break
-        data += more
-    return data
+def _read_cached(fd: int, length: int, offset: int) -> bytes:
+    buffer = bytearray(length)
+    try:
+        size = os.preadv(fd, (buffer,), offset, os.RWF_NOWAIT)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:  # then the file system can not tell
+            raise
+        raise BlockingIOError(errno.EAGAIN, "nobody knows whether it is in memory") from error
+    return bytes(buffer[:size])
 
 
 def _write_fully(fd: int, data: bytes) -> None:
