@@ -2,52 +2,20 @@
 
 import ssl
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
-from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.x509.oid import NameOID
 
+from tests.hub.certificates import make_certificate
 from tests.hub.serving import Raw, Sender, Service, serving
 from veen.core.api import StreamRequest, StreamResponse
-
-
-def make_certificate(directory: Path) -> tuple[Path, Path]:
-    """Write a certificate for this machine, and its key."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hub")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    cert_path, key_path = directory / "cert.pem", directory / "key.pem"
-    cert_path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    key_path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return cert_path, key_path
 
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     base = tmp_path_factory.mktemp("hub")
-    cert, key = make_certificate(base)
+    # RSA: the suites that are to be refused below need such a key, and would fail with another for that.
+    cert, key = make_certificate(base, rsa.generate_private_key(public_exponent=65537, key_size=2048))
     with serving(base / "data", tls_cert=cert, tls_key=key, header_timeout_sec=1) as service:
         service.tls = ssl.create_default_context(cafile=cert)
         yield service

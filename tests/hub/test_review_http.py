@@ -10,9 +10,9 @@ from threading import Event
 import pytest
 
 from tests import builders
+from tests.hub.certificates import make_certificate
 from tests.hub.process import veen
 from tests.hub.serving import CBOR, PATIENCE_SEC, Raw, Sender, Service, eventually, serving
-from tests.hub.test_http_tls import make_certificate
 from veen.core.api import CheckpointRequest, CheckpointResponse, SubmitResponse
 from veen.core.error_envelope import ErrorEnvelope
 from veen.core.hashing import h

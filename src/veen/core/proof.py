@@ -5,6 +5,7 @@ At the receipt's own size both are equal (C-24). The root does not commit to the
 come from the signed object that holds the root: RECEIPT.stream_seq or CHECKPOINT.upto_seq.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
@@ -200,10 +201,8 @@ def proof_positions(stream_seq: int, size: int) -> list[int]:
     return [*siblings, node_position(0, index), *peak_positions(size)]
 
 
-def prove_inclusion(read: ReadNode, *, stream_seq: int, mmr_size: int | None = None) -> MmrProof:
-    """Build the proof of a leaf from stored nodes: O(log n) reads, the same bytes every time."""
-    size = stream_seq if mmr_size is None else mmr_size
-    nodes = [read(position) for position in proof_positions(stream_seq, size)]
+def assemble_proof(nodes: Sequence[NodeHash], stream_seq: int, size: int) -> MmrProof:
+    """Return the proof of a leaf from its nodes, in the order of ``proof_positions``."""
     height = tree_height(stream_seq, size)
     index = stream_seq - 1
     return MmrProof(
@@ -211,3 +210,9 @@ def prove_inclusion(read: ReadNode, *, stream_seq: int, mmr_size: int | None = N
         path=tuple(Step(dir=index >> level & 1, sib=nodes[level]) for level in range(height)),
         peaks_after=tuple(nodes[height + 1 :]),
     )
+
+
+def prove_inclusion(read: ReadNode, *, stream_seq: int, mmr_size: int | None = None) -> MmrProof:
+    """Build the proof of a leaf from stored nodes: O(log n) reads, the same bytes every time."""
+    size = stream_seq if mmr_size is None else mmr_size
+    return assemble_proof([read(at) for at in proof_positions(stream_seq, size)], stream_seq, size)

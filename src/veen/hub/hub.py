@@ -118,12 +118,7 @@ class Hub:
         self.metrics = Metrics(clock)
         self.on_fatal: Callable[[str], None] = lambda _: None
         self._loop = asyncio.get_running_loop()
-        self._signer = CheckpointSigner(
-            home.ring,
-            epoch_sec=home.settings.epoch_sec,
-            max_skew_sec=open_store(fs).registries[-1].limits.max_epoch_skew_sec,
-            clock=clock,
-        )
+        self._signer = self._make_signer()
         self.writer = Writer.open(fs, sign_checkpoint=self._signer, random=random, owner=owner)
         self.reader = self.writer.reader
         self._background = BackgroundFlush(self.writer)
@@ -139,15 +134,7 @@ class Hub:
         self.sequencer = self._make_sequencer()
         pads = {profile.profile_id: profile.pad_block for profile in home.settings.profiles}
         self.rules = MessageRules(self.limits, pads)
-        self.verifying = Verifying(
-            self.rules,
-            self._verified,
-            workers=workers,
-            max_items=settings.max_queue,
-            max_bytes=settings.max_queue_bytes,
-        )
-        self.verifying.on_lost = self._worker_lost
-        self.verifying.on_bug = self.bug
+        self.verifying = self._make_verifying(workers)
         self.pow = (
             PowRules(settings.pow_difficulty, home.secrets.pow_key) if settings.pow_difficulty else None
         )
@@ -166,6 +153,26 @@ class Hub:
         self._checkpoints: Kept[Label, int] = Kept(1024)
         self._add_gauges()
         self.verifying.start()
+
+    def _make_signer(self) -> CheckpointSigner:
+        return CheckpointSigner(
+            self.home.ring,
+            epoch_sec=self.home.settings.epoch_sec,
+            max_skew_sec=open_store(self.fs).registries[-1].limits.max_epoch_skew_sec,
+            clock=self.clock,
+        )
+
+    def _make_verifying(self, workers: int) -> Verifying:
+        made = Verifying(
+            self.rules,
+            self._verified,
+            workers=workers,
+            max_items=self.settings.max_queue,
+            max_bytes=self.settings.max_queue_bytes,
+        )
+        made.on_lost = self._worker_lost
+        made.on_bug = self.bug
+        return made
 
     def _make_sequencer(self) -> Sequencer:
         made = Sequencer(

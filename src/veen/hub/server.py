@@ -183,15 +183,7 @@ class Server:
         self._loop = loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         fs = TimedFilesystem(self._data_dir)
-        try:
-            home, first = prepare(fs, self._settings, os.urandom, self._owner)
-            hub = self._open(fs, home)
-        except (StorageError, ProtocolError) as error:
-            raise StartError(str(error)) from error
-        except OSError as error:
-            raise StartError(
-                f"{self._data_dir} can not be used: {error.strerror or error}; choose another --data-dir"
-            ) from error
+        hub, first = self._start(fs)
         urls = tuple(_url(sock, secure=tls is not None) for sock in sockets)
         try:
             admin = _AdminSocket(self._data_dir)
@@ -200,7 +192,49 @@ class Server:
             await hub.stop(abandon=True)
             raise StartError(f"{self._data_dir} can not be written: {error.strerror or error}") from error
         hub.on_fatal = self._fatal
-        self.endpoints = endpoints = Endpoints(hub)
+        self.endpoints = Endpoints(hub)
+        servers = await self._listen(hub, self.endpoints, sockets, admin, tls)
+        hub.urls = urls
+        for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
+            loop.add_signal_handler(number, self._signalled)
+        hub.metrics.gauges["veen_connections"] = ("open connections", lambda: len(self._connections))
+        sweeper = loop.create_task(self._sweep(hub))
+        self._warn(hub.home, hub)
+        hub_id = hub.home.identity.hub_id.hex()
+        self._log.event("info", "started", urls=urls, hub_id=hub_id, pid=os.getpid())
+        self._on_ready(Running(os.getpid(), urls, hub.home, first))
+        try:
+            await self._stop.wait()
+        finally:
+            for server in servers:
+                server.close()
+            sweeper.cancel()
+            await self._finish(hub, admin)
+            fs.close()
+        return 1 if self._failed else 0
+
+    def _start(self, fs: TimedFilesystem) -> tuple[Hub, bool]:
+        """Open the hub; also tell whether this is its first start."""
+        try:
+            home, first = prepare(fs, self._settings, os.urandom, self._owner)
+            return self._open(fs, home), first
+        except (StorageError, ProtocolError) as error:
+            raise StartError(str(error)) from error
+        except OSError as error:
+            raise StartError(
+                f"{self._data_dir} can not be used: {error.strerror or error}; choose another --data-dir"
+            ) from error
+
+    async def _listen(
+        self,
+        hub: Hub,
+        endpoints: Endpoints,
+        sockets: list[socket.socket],
+        admin: "_AdminSocket",
+        tls: ssl.SSLContext | None,
+    ) -> list[asyncio.AbstractServer]:
+        """Take connections, from everybody and from the operator."""
+        loop = asyncio.get_running_loop()
         most = self._bound_connections()
         bounds = Bounds(
             max_connections=most,
@@ -211,43 +245,21 @@ class Server:
         )
 
         def connect(*, local: bool = False) -> Connection:
-            full = len(self._connections) >= most
+            full = len(self._connections) >= most and not local
             return Connection(
-                endpoints.app,
-                bounds,
-                loop.time,
-                self._connections,
-                hub.memory,
-                local=local,
-                full=full and not local,
+                endpoints.app, bounds, loop.time, self._connections, hub.memory, local=local, full=full
             )
 
         # Before it has shaken hands a client is no connection yet, and the sweep does not see it.
         handshake = None if tls is None else float(self._settings.header_timeout_sec)
-        servers = [
+        servers: list[asyncio.AbstractServer] = [
             await loop.create_server(
                 connect, sock=sock, ssl=tls, ssl_handshake_timeout=handshake, backlog=_BACKLOG
             )
             for sock in sockets
         ]
         servers.append(await loop.create_unix_server(lambda: connect(local=True), sock=admin.sock))
-        hub.urls = urls
-        for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
-            loop.add_signal_handler(number, self._signalled)
-        hub.metrics.gauges["veen_connections"] = ("open connections", lambda: len(self._connections))
-        sweeper = loop.create_task(self._sweep(hub))
-        self._warn(home, hub)
-        self._log.event("info", "started", urls=urls, hub_id=home.identity.hub_id.hex(), pid=os.getpid())
-        self._on_ready(Running(os.getpid(), urls, home, first))
-        try:
-            await self._stop.wait()
-        finally:
-            for server in servers:
-                server.close()
-            sweeper.cancel()
-            await self._finish(hub, admin)
-            fs.close()
-        return 1 if self._failed else 0
+        return servers
 
     def _warn(self, home: Home, hub: Hub) -> None:
         """Say what is allowed and probably not meant."""

@@ -19,7 +19,7 @@ from veen.core.entry import Entry
 from veen.core.errors import ProtocolError
 from veen.core.labels import authorize_label
 from veen.core.mmr import Peaks, ReadNode, leaf_position, read_peaks
-from veen.core.proof import MmrProof, check_seq, proof_positions, prove_inclusion
+from veen.core.proof import MmrProof, assemble_proof, check_seq, proof_positions
 from veen.core.types import AuthRef, Label, LeafHash, NodeHash, VerifyKey
 from veen.storage import chunks
 from veen.storage.chunks import Place
@@ -353,8 +353,7 @@ class Reader:
             self._nodes(label, size)  # refuses a size that the log has not
             check_seq(seq, size)
         leaf, root = self._leaf_and_root(label, seq, size)
-        nodes = self._read_nodes(label, proof_positions(seq, size))
-        proof = prove_inclusion(nodes.__getitem__, stream_seq=seq, mmr_size=size)
+        proof = assemble_proof(self._read_nodes(label, proof_positions(seq, size)), seq, size)
         with self._blaming_nodes(label):
             proof.verify(root, leaf, stream_seq=seq, mmr_size=size)
         if own:
@@ -404,16 +403,16 @@ class Reader:
         return self._node_reader(label)
 
     def _node_reader(self, label: Label) -> ReadNode:
-        return lambda position: self._read_nodes(label, (position,))[position]
+        return lambda position: self._read_nodes(label, (position,))[0]
 
-    def _read_nodes(self, label: Label, positions: Sequence[int]) -> dict[int, NodeHash]:
-        """Return nodes by their positions."""
+    def _read_nodes(self, label: Label, positions: Sequence[int]) -> list[NodeHash]:
+        """Return the nodes at some positions."""
         tails = [tail.labels[label] for tail in self._tails() if label in tail.labels]
         found = {at: node for at in positions for tail in tails if (node := tail.node(at)) is not None}
         stored = [at for at in positions if at not in found]
         if stored:
             found.update(zip(stored, read_nodes(self.fs, self.domain_of(label), label, stored), strict=True))
-        return found
+        return [found[at] for at in positions]
 
     # --- checkpoints and manifest ---------------------------------------------------------------------------
 
