@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -153,7 +154,11 @@ def test_of_two_first_starts_at_once_one_is_the_hub(tmp_path: Path) -> None:
         said = [json.loads(process.communicate(timeout=TIMEOUT)[0]) for process in starts]
         won = [item for item in said if item["ok"]]
         assert len(won) == 1, said
-        assert all("in use by the hub" in item["detail"] for item in said if not item["ok"])
+        # By "another process", if it was met between taking the lock and writing its name into it.
+        for item in said:
+            assert item["ok"] or re.search(
+                r"in use by (the hub \(process \d+|another process)", item["detail"]
+            )
         assert veen("hub-id", "--hub", place).stdout.strip() == won[0]["hub_id"]
         assert veen("hub", "stop", "--data-dir", place).returncode == 0
     with HubProcess(place) as hub:
