@@ -12,7 +12,7 @@ from veen.core.captoken import CapToken, Rate
 from veen.core.checkpoint import Checkpoint
 from veen.core.consistency import ConsistencyProof, prove_consistency
 from veen.core.context import MsgContext
-from veen.core.control import RevocationRecord, Target, TrustRecord
+from veen.core.control import RevocationBody, RevocationRecord, Target, TrustRecord
 from veen.core.ed25519 import SigningKey
 from veen.core.entry import Entry
 from veen.core.error_envelope import ErrorEnvelope
@@ -476,6 +476,17 @@ def revocation_record(
         reason=reason,
         origin=None if origin is None else LeafHash(digest(origin)),
     )
+
+
+def revocation_body(
+    *,
+    kind: str = Target.CLIENT_ID,
+    target: str = "target",
+    ts: int = 1_000,
+    ttl: int | None = None,
+    reason: str | None = None,
+) -> RevocationBody:
+    return RevocationBody(kind=str(kind), target=digest(target), ts=ts, ttl=ttl, reason=reason)
 
 
 def pow_cookie(*, nonce: int = 300, difficulty: int = 8) -> PowCookie:

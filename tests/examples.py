@@ -25,6 +25,7 @@ from tests.builders import (
     rate,
     receipt,
     receipt_request,
+    revocation_body,
     revocation_record,
     stream_request,
     stream_response,
@@ -83,5 +84,7 @@ def every_wire_object() -> list[Wire]:
         trust_record(trusted=False, note="a note"),
         revocation_record(),
         revocation_record(target_kind=Target.AUTH_REF, ttl=60, reason="a reason", origin="admin"),
+        revocation_body(),
+        revocation_body(kind=Target.CAP_TOKEN, ttl=60, reason="a reason"),
         pow_cookie(),
     ]

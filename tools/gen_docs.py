@@ -15,7 +15,7 @@ from veen.core.artifacts import ChunkRange, ChunkSummary, IndexedCheckpoint
 from veen.core.captoken import Allow, CapToken, Rate
 from veen.core.checkpoint import Checkpoint
 from veen.core.consistency import ConsistencyProof
-from veen.core.control import RevocationRecord, TrustRecord
+from veen.core.control import RevocationBody, RevocationRecord, TrustRecord
 from veen.core.datadir import (
     ClientPosition,
     FirstUse,
@@ -56,6 +56,7 @@ WIRE_OBJECTS: tuple[type[Wire], ...] = (
     Rate,
     ErrorEnvelope,
     PowCookie,
+    RevocationBody,
 )
 API_OBJECTS: tuple[type[Wire], ...] = (
     api.SubmitRequest,

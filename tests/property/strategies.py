@@ -11,7 +11,7 @@ from veen.core.artifacts import CheckpointIndex, ChunkRange, ChunkSummary, Index
 from veen.core.captoken import Allow, CapToken, Rate
 from veen.core.checkpoint import Checkpoint
 from veen.core.consistency import ConsistencyProof
-from veen.core.control import RevocationRecord, Target, TrustRecord
+from veen.core.control import RevocationBody, RevocationRecord, Target, TrustRecord
 from veen.core.entry import Entry
 from veen.core.error_envelope import ErrorEnvelope
 from veen.core.identity import BoundCheckpoint, HubIdentity, HubKey
@@ -226,6 +226,14 @@ WIRE |= {
         ttl=maybe(uints),
         reason=maybe(texts),
         origin=maybe(b32),
+    ),
+    RevocationBody: st.builds(
+        RevocationBody,
+        kind=st.sampled_from([str(kind) for kind in Target]),
+        target=b32,
+        ts=uints,
+        reason=maybe(texts),
+        ttl=maybe(uints),
     ),
     PowCookie: st.builds(PowCookie, challenge=st.binary(max_size=60), nonce=uints, difficulty=uints),
 }

@@ -250,6 +250,7 @@ LOOK_UPS: dict[str, Callable[[Reader, Store], object]] = {
     "auth": lambda reader, _: reader.auth(TOKEN.auth_ref),
     "binding": lambda reader, _: reader.binding(A),
     "label_of": lambda reader, _: reader.label_of(StreamEpoch(stream(), 0)),
+    "labels_of": lambda reader, _: reader.labels_of(stream()),
     "entry": lambda reader, _: reader.entry(A, 5).receipt.stream_seq,
     "entries": lambda reader, _: [place.entry.receipt.stream_seq for place in reader.entries(A, 1, 5)],
     "find": lambda reader, store: reader.find(store.receipts[0].leaf_hash),

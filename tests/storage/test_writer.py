@@ -400,6 +400,8 @@ def test_bindings_survive_flush_and_stop(fs: RealFilesystem) -> None:
         assert reader.binding(A) == StreamEpoch(stream("x"), 1)
         assert reader.label_of(StreamEpoch(stream("x"), 2)) == B
         assert reader.label_of(StreamEpoch(stream("x"), 3)) is None
+        assert reader.labels_of(stream("x")) == [A, B]
+        assert reader.labels_of(stream("y")) == []
         assert reader.binding(C) is None
         assert list(reader.labels()) == [B]  # a label without entries is none yet
         assert reader.head(A) is None

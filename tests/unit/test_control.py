@@ -8,11 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import rawcbor as raw
-from tests.builders import digest, revocation_record, trust_record, verify_key
+from tests.builders import digest, revocation_body, revocation_record, trust_record, verify_key
 from tests.expect import faulty, refused
-from veen.core.control import RevocationRecord, Target, TrustRecord, decode_control
+from veen.core.control import (
+    REVOCATION_SCHEMA,
+    RevocationBody,
+    RevocationRecord,
+    Target,
+    TrustRecord,
+    decode_control,
+)
 from veen.core.errors import Detail, Fault, ProtocolError
-from veen.core.types import VerifyKey
+from veen.core.hashing import h
+from veen.core.types import LeafHash, VerifyKey
 
 RECORDS = [
     trust_record(),
@@ -132,3 +140,46 @@ def test_what_is_wrong_in_a_record_is_named(record: TrustRecord | RevocationReco
 def test_garbage_is_refused_with_our_error(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_control(data)
+
+
+# --- what an admin sends ------------------------------------------------------------------------------------
+
+
+def test_a_body_is_a_map_by_names_in_their_order() -> None:
+    body = revocation_body(ttl=60, reason="lost")
+    fields = cbor2.loads(body.encode())
+    assert list(fields) == ["kind", "target", "reason", "ts", "ttl"]
+    assert fields == {
+        "kind": "client-id",
+        "target": digest("target"),
+        "reason": "lost",
+        "ts": 1_000,
+        "ttl": 60,
+    }
+    assert list(cbor2.loads(revocation_body().encode())) == ["kind", "target", "ts"]
+    assert h(b"veen.revocation.v1") == REVOCATION_SCHEMA
+
+
+def test_a_body_becomes_the_record_of_its_message() -> None:
+    origin = LeafHash(digest("admin"))
+    assert revocation_body(ttl=60, reason="lost").record(origin) == revocation_record(
+        ttl=60, reason="lost", origin="admin"
+    )
+    assert revocation_body().record() == revocation_record()
+
+
+def test_what_is_wrong_in_a_body_is_named() -> None:
+    data = revocation_body(ttl=60).encode()
+    pairs = raw.pairs(data)
+    with refused(Detail.VALUE, field="kind"):
+        revocation_body(kind="hub")
+    with refused(Detail.FIELD_SIZE, field="target"):
+        replace(revocation_body(), target=bytes(31))
+    with faulty(Fault.UNKNOWN_KEY):
+        RevocationBody.decode(raw.mapping([*pairs, (raw.tstr("until"), raw.uint(0))]))
+    with faulty(Fault.KEY_ORDER):
+        RevocationBody.decode(raw.mapping(pairs[::-1]))
+    with faulty(Fault.MISSING_KEY):
+        RevocationBody.decode(raw.mapping(pairs[:2]))
+    with faulty(Fault.TRAILING):
+        RevocationBody.decode(data + b"\x00")

@@ -8,7 +8,7 @@ from tests.builders import digest, hub_id, verify_key
 from tests.expect import refused
 from veen.core import labels
 from veen.core.errors import Detail
-from veen.core.types import HubId, RoutingKey, StreamId, VerifyKey
+from veen.core.types import HubId, RealmId, RoutingKey, StreamId, VerifyKey
 
 ZERO_ROUTING = RoutingKey(bytes(32))
 
@@ -52,6 +52,17 @@ def test_a_stream_name_is_hashed_and_64_hex_digits_are_the_id_itself() -> None:
     assert labels.stream_id(raw.hex()) == labels.stream_id(raw.hex().upper()) == raw
     for almost in (raw.hex()[:-1], raw.hex() + "0", raw.hex()[:-1] + "g", raw.hex() + "\n"):
         assert labels.stream_id(almost) == sha256(almost.encode()).digest()
+
+
+def test_the_stream_of_revocations_follows_from_the_realm() -> None:
+    default = sha256(b"id/realm\x00default").digest()
+    assert labels.realm_id() == labels.realm_id("default") == default
+    assert labels.revocation_stream(labels.realm_id()) == sha256(b"veen/revocation\x00" + default).digest()
+    raw = digest("a realm")
+    assert labels.realm_id(raw.hex()) == raw
+    assert labels.realm_id("other") == sha256(b"id/realm\x00other").digest()
+    with refused(Detail.FIELD_SIZE, field="realm_id"):
+        labels.revocation_stream(RealmId(bytes(31)))
 
 
 def test_schema_names_of_operation_profiles_are_hashed_under_a_prefix() -> None:

@@ -1,19 +1,23 @@
 """Records of the control log: what an operator or an admin decided, and admission goes by (C-107).
 
 Each is stored in the message's place of an entry under the hub's control label, so it has a receipt and a
-place in time, and every decision of admission can be made again from files.
+place in time, and every decision of admission can be made again from files. What an admin sends is the body
+of a message, sealed to the hub's control key; the hub makes a record of it.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Final
 
-from veen.core import cbor
+from veen.core import cbor, labels
 from veen.core.errors import Detail, ProtocolError
 from veen.core.kinds import B32, BOOL, TEXT, UINT, VER, constant
-from veen.core.shapes import Field, MapShape
+from veen.core.shapes import Field, MapShape, NamedShape
 from veen.core.types import LeafHash, VerifyKey
 from veen.core.wire import Wire
+
+#: The schema of messages that revoke.
+REVOCATION_SCHEMA: Final = labels.schema_id("veen.revocation.v1")
 
 
 class Target(StrEnum):
@@ -71,14 +75,51 @@ class RevocationRecord(Wire):
     kind: str = KIND
 
     def _validate(self) -> None:
-        if self.target_kind not in set(Target):
-            raise ProtocolError(
-                Detail.VALUE, f"unknown kind of target {self.target_kind!r}", field="target_kind"
-            )
+        _check_kind(self.target_kind, "target_kind")
 
     def holds_at(self, hub_ts: int) -> bool:
         """Tell whether a message of this time is revoked."""
         return self.ts <= hub_ts and (self.ttl is None or hub_ts < self.ts + self.ttl)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevocationBody(Wire):
+    """What an admin writes on the revocation stream (KEX1-006)."""
+
+    SHAPE: ClassVar = NamedShape(
+        "revocation",
+        Field("kind", TEXT),
+        Field("target", B32),
+        Field("reason", TEXT, optional=True),
+        Field("ts", UINT),
+        Field("ttl", UINT, optional=True),
+    )
+
+    kind: str
+    #: A client_id, an auth_ref, or the hash of a whole token, by kind (C-55).
+    target: bytes
+    ts: int
+    reason: str | None = None
+    ttl: int | None = None
+
+    def _validate(self) -> None:
+        _check_kind(self.kind, "kind")
+
+    def record(self, origin: LeafHash | None = None) -> RevocationRecord:
+        """Return what the control log holds of it; ``origin`` is the message that it came in."""
+        return RevocationRecord(
+            target_kind=self.kind,
+            target=self.target,
+            ts=self.ts,
+            ttl=self.ttl,
+            reason=self.reason,
+            origin=origin,
+        )
+
+
+def _check_kind(kind: str, field: str) -> None:
+    if kind not in set(Target):
+        raise ProtocolError(Detail.VALUE, f"unknown kind of target {kind!r}", field=field)
 
 
 ControlRecord = TrustRecord | RevocationRecord

@@ -5,9 +5,11 @@ from typing import Final
 
 from veen.core.errors import Detail, ProtocolError
 from veen.core.hashing import HASH_BYTES, h, ht, u64be
-from veen.core.types import HubId, Label, RoutingKey, SchemaId, StreamId, VerifyKey
+from veen.core.types import HubId, Label, RealmId, RoutingKey, SchemaId, StreamId, VerifyKey
 
 _RAW_ID: Final = re.compile(r"[0-9a-fA-F]{64}")
+#: The realm of deployments that have no others.
+DEFAULT_REALM: Final = "default"
 
 #: Schemas of the operation profiles hash their name under a prefix; all others hash the bare name.
 OPERATION_SCHEMAS: Final = frozenset(
@@ -70,6 +72,18 @@ def schema_id(name: str) -> SchemaId:
     """Return the id of a schema name."""
     prefix = "veen/schema:" if name in OPERATION_SCHEMAS else ""
     return SchemaId(h(_utf8(prefix + name)))
+
+
+def realm_id(name: str = DEFAULT_REALM) -> RealmId:
+    """Return the id of a realm name; a name of 64 hex digits is the id itself (NAM-016)."""
+    if _RAW_ID.fullmatch(name):
+        return RealmId(bytes.fromhex(name))
+    return RealmId(ht("id/realm", _utf8(name)))
+
+
+def revocation_stream(realm: RealmId) -> StreamId:
+    """Return the stream on which the admins of a realm revoke clients and tokens (FED1-001)."""
+    return StreamId(ht("veen/revocation", sized(realm, "realm_id")))
 
 
 def label(routing: RoutingKey, stream: StreamId, epoch: int) -> Label:

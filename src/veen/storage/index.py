@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 import lmdb
 
 from veen.core import layout
-from veen.core.types import AuthRef, Label, LeafHash, VerifyKey
+from veen.core.types import AuthRef, Label, LeafHash, StreamId, VerifyKey
 from veen.storage.errors import BusyError, FullError, StaleIndexError
 from veen.storage.fs import Filesystem
 from veen.storage.rows import Block, CheckpointRow, ChunkRow, Span, place, placed
@@ -220,6 +220,15 @@ class Snapshot:
         """Return the label of a stream in an epoch, if it has come up."""
         stored = self._get("streams", binding.stream_id + _U64.pack(binding.epoch))
         return None if stored is None else Label(stored)
+
+    def labels_of(self, stream_id: StreamId) -> Iterator[tuple[StreamEpoch, Label]]:
+        """Return the labels of a stream that have come up, in the order of epochs."""
+        with self.txn.cursor(db=self._tables["streams"]) as cursor:
+            found = cursor.set_range(stream_id)
+            while found and bytes(cursor.key()).startswith(stream_id):
+                epoch = _U64.unpack(bytes(cursor.key())[len(stream_id) :])[0]
+                yield StreamEpoch(stream_id, epoch), Label(bytes(cursor.value()))
+                found = cursor.next()
 
     def block(self, number: int, seq: int) -> Block | None:
         """Return the block that holds an entry."""

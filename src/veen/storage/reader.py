@@ -20,7 +20,7 @@ from veen.core.errors import ProtocolError
 from veen.core.labels import authorize_label
 from veen.core.mmr import Peaks, ReadNode, leaf_position, read_peaks
 from veen.core.proof import MmrProof, assemble_proof, check_seq, proof_positions
-from veen.core.types import AuthRef, Label, LeafHash, NodeHash, VerifyKey
+from veen.core.types import AuthRef, Label, LeafHash, NodeHash, StreamId, VerifyKey
 from veen.storage import chunks
 from veen.storage.chunks import Place
 from veen.storage.directory import domains_of, open_store
@@ -216,6 +216,15 @@ class Reader:
                 return tail.streams[stream]
         with self._index.view() as view:
             return view.stream(stream)
+
+    def labels_of(self, stream_id: StreamId) -> list[Label]:
+        """Return the labels of a stream that have come up, in the order of epochs."""
+        tails = self._tails()  # before the index: what leaves a tail is in the index by then
+        with self._index.view() as view:
+            found = dict(view.labels_of(stream_id))
+        for tail in tails:
+            found |= {key: label for key, label in list(tail.streams.items()) if key.stream_id == stream_id}
+        return [found[key] for key in sorted(found)]
 
     # --- entries --------------------------------------------------------------------------------------------
 
