@@ -20,6 +20,8 @@ STATE_DIR: Final = "state"
 LOCK: Final = "state/lock"
 INDEX: Final = "state/index"
 ANCHORS_DIR: Final = "anchors"
+#: The file ledger, if the operator has not chosen another place for it.
+LEDGER: Final = "ledger.cborseq"
 #: Of a hub that runs: its process, where it is served, and the socket of its operator.
 HUB_PID: Final = "hub.pid"
 HUB_RUNNING: Final = "state/hub.json"
@@ -111,7 +113,19 @@ def journal(segment: int) -> str:
     return f"{STATE_DIR}/journal-{_seq(segment)}.wal"
 
 
+def anchor(label: Label, upto_seq: int) -> str:
+    """Return the name of the anchor of a checkpoint."""
+    return f"{ANCHORS_DIR}/{anchor_name(label, upto_seq)}"
+
+
+def anchor_name(label: Label, upto_seq: int) -> str:
+    """Return the same inside of its directory."""
+    return f"anchor-{label.hex()}-{_seq(upto_seq)}.cbor"
+
+
 _JOURNAL: Final = re.compile(r"journal-([0-9]{20})\.wal")
+
+_ANCHOR: Final = re.compile(r"anchor-([0-9a-f]{64})-([0-9]{20})\.cbor")
 
 _L: Final = r"(?P<label>[0-9a-f]{64})"
 _START, _END = r"(?P<start>[0-9]{20})", r"(?P<end>[0-9]{20})"
@@ -145,3 +159,11 @@ def parse_journal(name: str) -> int | None:
     """Return the number of a journal segment from its name inside the state directory."""
     match = _JOURNAL.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def parse_anchor(name: str) -> tuple[Label, int] | None:
+    """Return label and upto_seq from the name of an anchor inside its directory."""
+    match = _ANCHOR.fullmatch(name)
+    if match is None or int(match[2]) > U64_MAX:
+        return None
+    return Label(bytes.fromhex(match[1])), int(match[2])

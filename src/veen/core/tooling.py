@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from veen.core.anchor import AnchorRecord, check_nonce
 from veen.core.api import Query
 from veen.core.captoken import CapToken
 from veen.core.checkpoint import Checkpoint
@@ -259,3 +260,48 @@ class BackupResponse(Wire):
     def _validate(self) -> None:
         if self.finished_at < self.started_at:
             raise ProtocolError(Detail.VALUE, "a copy ends after it begins", field="finished_at")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnchorRequest(Query):
+    """Publish the root of a label: of its newest entry, with time and nonce of the hub, or as said here."""
+
+    SHAPE: ClassVar = MapShape(
+        "anchor_request",
+        _VER,
+        Field("label", B32, key=2),
+        Field("upto_seq", UINT, key=3, optional=True),
+        Field("epoch", UINT, key=4, optional=True),
+        Field("ts", UINT, key=5, optional=True),
+        Field("nonce", BYTES, key=6, optional=True),
+    )
+
+    label: Label
+    upto_seq: int | None = None
+    epoch: int | None = None
+    ts: int | None = None
+    nonce: bytes | None = None
+
+    def _validate(self) -> None:
+        if self.nonce is not None:
+            check_nonce(self.nonce)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnchorResponse(Wire):
+    """The anchor of a checkpoint, and the checkpoint."""
+
+    SHAPE: ClassVar = MapShape(
+        "anchor_response",
+        _VER,
+        Field("record", Nested(AnchorRecord), key=2),
+        Field("checkpoint", Nested(Checkpoint), key=3),
+    )
+
+    record: AnchorRecord
+    checkpoint: Checkpoint
+
+    def _validate(self) -> None:
+        of = (self.checkpoint.label_curr, self.checkpoint.upto_seq, self.checkpoint.mmr_root)
+        if of != (self.record.label, self.record.upto_seq, self.record.mmr_root):
+            raise ProtocolError(Detail.VALUE, "the anchor is of another checkpoint", field="checkpoint")
