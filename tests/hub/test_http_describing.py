@@ -105,6 +105,7 @@ def test_an_empty_hub_is_healthy(tmp_path: Path) -> None:
         "/tooling/kex_policy",
         "/tooling/admission",
         "/tooling/admission_log",
+        "/tooling/revocations",
     ],
 )
 def test_descriptions_are_the_same_in_cbor(hub: Service, path: str) -> None:

@@ -250,6 +250,7 @@ QUERIES = [
     "/checkpoint_range",
     "/tooling/status",
     "/tooling/admission_log",
+    "/tooling/revocations",
     "/tooling/attachment/",
 ]
 

@@ -51,6 +51,7 @@ REQUESTS: dict[str, Wire | bytes | None] = {
     "/tooling/admission": None,
     "/tooling/admission_log": None,
     "/tooling/pow_request": None,
+    "/tooling/revocations": None,
     "/tooling/attachment/": b"",
     "/healthz": None,
     "/readyz": None,

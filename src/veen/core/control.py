@@ -16,8 +16,9 @@ from veen.core.shapes import Field, MapShape, NamedShape
 from veen.core.types import LeafHash, VerifyKey
 from veen.core.wire import Wire
 
-#: The schema of messages that revoke.
+#: The schema of messages that revoke, and the stream that they are sent to where there are no realms.
 REVOCATION_SCHEMA: Final = labels.schema_id("veen.revocation.v1")
+REVOCATION_STREAM: Final = labels.revocation_stream(labels.realm_id())
 
 
 class Target(StrEnum):

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from veen.core.control import REVOCATION_STREAM
 from veen.core.errors import ProtocolError
 from veen.core.labels import stream_id
 from veen.core.limits import Limits, default_limits
@@ -104,6 +105,9 @@ class Settings(BaseModel):
     )
     trust_all_issuers: bool = Field(
         default=False, description="every issuer's tokens count: for tests and closed networks"
+    )
+    admins: Annotated[list[Hex32], BeforeValidator(_split)] = Field(
+        [], description="clients whose messages on the control streams count: they may revoke (KEX1+)"
     )
     streams: Annotated[list[str], BeforeValidator(_split)] = Field(
         [], description="streams that may be written without a token, when labels rotate"
@@ -204,6 +208,16 @@ class Settings(BaseModel):
     def issuers(self) -> list[VerifyKey]:
         """The issuers as keys."""
         return [VerifyKey(bytes.fromhex(item)) for item in self.trust_issuers]
+
+    @property
+    def admin_keys(self) -> list[VerifyKey]:
+        """The admins as keys."""
+        return [VerifyKey(bytes.fromhex(item)) for item in self.admins]
+
+    @property
+    def control_streams(self) -> list[StreamId]:
+        """The streams on which admins write, if there are any."""
+        return [REVOCATION_STREAM] if self.admins else []
 
     @property
     def stream_ids(self) -> list[StreamId]:

@@ -103,7 +103,7 @@ def profile(hub: Hub) -> dict[str, Described]:
             "core": True,
             "fed1": False,
             "auth1": False,
-            "kex1_plus": bool(bounded),
+            "kex1_plus": bool(bounded or hub.control_plane.stream),
             "sh1_plus": hub.pow is not None,
             "lclass0": False,
             "meta0_plus": False,
@@ -118,7 +118,7 @@ def kex_policy(hub: Hub) -> dict[str, Described]:
         "max_msgs_per_client_id_per_label": hub.settings.max_msgs_per_client_id_per_label,
         "default_cap_ttl_sec": None,
         "max_cap_ttl_sec": None,
-        "revocation_stream": None,
+        "revocation_stream": hub.control_plane.stream,
         "rotation_window_sec": hub.settings.rotation_window_sec,
     }
 

@@ -48,6 +48,7 @@ from veen.hub.job import Job
 from veen.hub.operating import Operating
 from veen.hub.reading import SERVER_VERSION
 from veen.hub.refusing import bad_request, hex32, unavailable
+from veen.hub.revoking import Revoking
 from veen.hub.submitting import Submitting
 from veen.storage import Attachments, FullError, coid_of
 
@@ -66,7 +67,7 @@ class Endpoints:
     def _routes(self) -> Routes:
         hub, reads = self._hub, self._hub.reads
         submitting, authorizing = Submitting(hub), Authorizing(hub, self._later)
-        operating = Operating(hub, self._later)
+        operating, revoking = Operating(hub, self._later), Revoking(hub, self._later)
         authorize = Route(handler=authorizing.authorize, max_body=authorizing.max_body, admission=True)
         report = self._query(EquivocationRequest, reads.report_equivocation)
         routes: dict[str, Mapping[str, Route]] = {
@@ -91,6 +92,7 @@ class Endpoints:
             "/tooling/admission": self._get(lambda request: describe(request, describing.admission(hub))),
             "/tooling/admission_log": self._get(self._admission_log),
             "/tooling/pow_request": self._get(self._pow_request),
+            "/tooling/revocations": self._get(revoking.revocations),
             "/tooling/backup": {"POST": Route(handler=operating.backup)},
             "/healthz": self._get(self._health),
             "/readyz": self._get(self._health),
@@ -99,6 +101,7 @@ class Endpoints:
                 "GET": Route(handler=operating.trusted, local=True),
                 "POST": Route(handler=operating.trust, local=True),
             },
+            "/admin/revoke": {"POST": Route(handler=revoking.revoke, local=True)},
             "/admin/rotate_key": {"POST": Route(handler=operating.rotate, local=True)},
         }
         if hub.attachments is not None:

@@ -25,6 +25,7 @@ from veen.hub.admission.scope import Scopes
 from veen.hub.admission.sequence import Policy
 from veen.hub.binding import write_binding
 from veen.hub.config import Settings
+from veen.hub.control import ControlPlane
 from veen.hub.files import HubSettings
 from veen.hub.home import Home
 from veen.hub.http.memory import Memory
@@ -79,7 +80,7 @@ def policy_of(
     scopes = Scopes(
         identity.routing_key,
         rotates=bool(kept.epoch_sec),
-        streams=settings.stream_ids,
+        streams=[*settings.stream_ids, *settings.control_streams],
         reserved=(labels.authorize_label(identity.hub_id), labels.control_label(identity.hub_id)),
     )
     return Policy(
@@ -151,6 +152,8 @@ class Hub:
         self.urls: tuple[str, ...] = ()
         #: Of labels, the last checkpoint made by this process.
         self._checkpoints: Kept[Label, int] = Kept(1024)
+        self.control_plane = ControlPlane(self)
+        self.control_plane.catch_up()
         self._add_gauges()
         self.verifying.start()
 
@@ -234,6 +237,7 @@ class Hub:
             self._answer(messages)
             grown = {item.record.label for item in messages if item.record is not None and item.seq}
             self.waiting.grown(grown)
+            self.control_plane.take(messages)
         for item in work:
             if isinstance(item, Job):
                 item.on_done(item)
@@ -294,11 +298,11 @@ class Hub:
         """Have something read by a reader's thread."""
         self.readers.put(Job(run, on_done))
 
-    def control(self, record: ControlRecord) -> None:
-        """Record a decision of the operator; it counts from here on. For the sequencer's thread."""
+    def control(self, *records: ControlRecord) -> None:
+        """Record decisions of operator or admins; they count from here on. For the sequencer's thread."""
         label = labels.control_label(self.home.identity.hub_id)
-        self.sequencer.append(Record.of_control(label, record.encode()))
-        self.sequencer.authority = self.sequencer.authority.after([record])
+        self.sequencer.append(*(Record.of_control(label, record.encode()) for record in records))
+        self.sequencer.authority = self.sequencer.authority.after(records)
 
     def trust(self, issuer: VerifyKey, *, trusted: bool, note: str | None) -> None:
         """Trust an issuer, or no longer. For the sequencer's thread."""
@@ -314,7 +318,8 @@ class Hub:
     # --- trouble and the end --------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Look for trouble in the background; called now and then."""
+        """Look for trouble in the background, and go on where it is over; called now and then."""
+        self.control_plane.go_on()
         error = self._background.error
         if error is not None and not isinstance(error, FullError):
             self._fatal(error)

@@ -82,6 +82,8 @@ class Metrics:
         self.overloaded = 0
         self.anchor_fail = 0
         self.lost_workers = 0
+        self.control_applied = 0
+        self.control_ignored: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.failures: deque[Failure] = deque(maxlen=_KEPT_FAILURES)
         #: Values that are read when they are asked for, by name and meaning.
@@ -123,6 +125,15 @@ class Metrics:
         yield CounterMetricFamily("veen_overloaded", "requests answered 503 unread", self.overloaded)
         yield CounterMetricFamily("veen_anchor_fail", "anchors that could not be made", self.anchor_fail)
         yield CounterMetricFamily("veen_verifier_lost", "verifier processes that ended", self.lost_workers)
+        yield CounterMetricFamily(
+            "veen_control_applied", "messages of admins taken into the control log", self.control_applied
+        )
+        ignored = CounterMetricFamily(
+            "veen_control_ignored", "messages on control streams that changed nothing", labels=["why"]
+        )
+        for why, count in sorted(self.control_ignored.items()):
+            ignored.add_metric([why], count)
+        yield ignored
         for histogram in (
             self.verify_ms,
             self.commit_ms,

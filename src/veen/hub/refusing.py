@@ -8,6 +8,8 @@ from veen.core.errors import Code, Detail, ProtocolError
 
 #: What a client does that met a full queue or disk: try again after so many seconds.
 RETRY_AFTER_SEC: Final = 1
+#: Of any number that fits into 63 bits.
+_MAX_DIGITS: Final = 19
 _HEX32: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -31,3 +33,10 @@ def hex32(text: str, name: str) -> bytes:
     if not _HEX32.fullmatch(text):
         raise bad_request(name, f"{name} is 64 lowercase hex digits")
     return bytes.fromhex(text)
+
+
+def number(text: str, name: str) -> int:
+    """Read a number of a URL."""
+    if not text.isdecimal() or not text.isascii() or len(text) > _MAX_DIGITS:
+        raise bad_request(name, f"{name} is a number")
+    return int(text)

@@ -108,13 +108,14 @@ class Sequencer:
         """Return the time that the next entry gets: the clock's, but never before an earlier entry's."""
         return max(self.clock(), self.writer.floor_ts)
 
-    def append(self, record: Record) -> Receipt:
-        """Append one record of the hub's own logs, durably."""
+    def append(self, *records: Record) -> Receipt:
+        """Append records of the hub's own logs, durably and together; return the receipt of the last."""
         batch = self.writer.batch()
         hub_ts = max(self.clock(), batch.floor_ts)
-        receipt = batch.append(record, signing(self.ring.active(hub_ts), record, hub_ts))
+        key = self.ring.active(hub_ts)
+        receipts = [batch.append(record, signing(key, record, hub_ts)) for record in records]
         self.writer.commit(batch)
-        return receipt
+        return receipts[-1]
 
     # --- on the loop ----------------------------------------------------------------------------------------
 
@@ -272,6 +273,7 @@ class Sequencer:
             else:
                 message.receipt = receipt.encode()
                 message.seq = receipt.stream_seq
+                message.hub_ts = hub_ts
                 placed += 1
         return placed
 

@@ -24,7 +24,18 @@ class Form(Enum):
 class Submission:
     """One message. ``on_done`` is called once, on the loop, when its fate is sealed: durable or refused."""
 
-    __slots__ = ("body", "error", "form", "on_done", "receipt", "received", "record", "seq", "verified")
+    __slots__ = (
+        "body",
+        "error",
+        "form",
+        "hub_ts",
+        "on_done",
+        "receipt",
+        "received",
+        "record",
+        "seq",
+        "verified",
+    )
 
     def __init__(self, form: Form, body: bytes, on_done: "Callable[[Submission], None]") -> None:
         self.form = form
@@ -35,6 +46,8 @@ class Submission:
         self.error: ErrorEnvelope | None = None
         self.receipt = b""
         self.seq = 0
+        #: The time of its entry, if it has one.
+        self.hub_ts = 0
 
     def refuse(self, error: ProtocolError) -> None:
         """Remember why the message was refused."""

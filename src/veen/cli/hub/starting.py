@@ -18,6 +18,8 @@ LOG: Final = "hub.log"
 #: The child of a start in the background reports through this descriptor.
 READY_FD: Final = "VEEN_READY_FD"
 _USAGE: Final = 1
+#: Settings that are lists, and whose flags name one.
+_PLURAL: Final = ("trust_issuers", "admins")
 DataDir = Annotated[
     str,
     typer.Option(
@@ -56,6 +58,10 @@ def start(
         list[str] | None,
         typer.Option(help="Issuer whose tokens count: 64 hex digits or a file; may be repeated."),
     ] = None,
+    admin: Annotated[
+        list[str] | None,
+        typer.Option(help="Client that may revoke: 64 hex digits or a file; may be repeated."),
+    ] = None,
     epoch_sec: Annotated[
         int | None, typer.Option(help="Seconds after which labels change; 0 (default): never.")
     ] = None,
@@ -74,6 +80,7 @@ def start(
         "role": role,
         "require_cap": require_cap,
         "trust_issuers": None if trust_issuer is None else [issuer_of(item).hex() for item in trust_issuer],
+        "admins": None if admin is None else [issuer_of(item).hex() for item in admin],
         "epoch_sec": epoch_sec,
         "pow_difficulty": pow_difficulty,
         "tls_cert": tls_cert,
@@ -92,7 +99,7 @@ def _arguments(place: Path, flags: dict[str, Any], config: Path | None) -> list[
     if config is not None:
         made += ["--config", str(config.absolute())]
     for name, value in flags.items():
-        flag = "--" + name.removesuffix("s" * (name == "trust_issuers")).replace("_", "-")
+        flag = "--" + name.removesuffix("s" * (name in _PLURAL)).replace("_", "-")
         for item in value if isinstance(value, list) else [value]:
             made += [] if item is None else [flag, str(item)]
     return made

@@ -73,18 +73,19 @@ def encode(request: Request, answer: Wire, status: int = 200) -> Response:
 def describe(request: Request, answer: Described, status: int = 200) -> Response:
     """Return a description: JSON with names, or on request CBOR with the same names."""
     if wants_json(request, default=True):
-        return Response(status, encode_json(_for_json(answer)), JSON)
+        return Response(status, encode_json(for_json(answer)), JSON)
     return Response(status, cbor.encode(_without_null(answer)), CBOR)
 
 
-def _for_json(value: Described) -> JsonValue:
+def for_json(value: Described) -> JsonValue:
+    """Return a description as JSON has it."""
     match value:
         case bytes():
             return value.hex()
         case dict():
-            return {name: _for_json(item) for name, item in value.items()}
+            return {name: for_json(item) for name, item in value.items()}
         case list():
-            return [_for_json(item) for item in value]
+            return [for_json(item) for item in value]
     return value
 
 
