@@ -4,13 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from veen.core.control import TrustRecord
+from veen.core.control import ControlRecord, TrustRecord
 from veen.core.labels import control_label
 from veen.core.receipt import Receipt
-from veen.core.types import RandomBytes, VerifyKey
+from veen.core.types import JsonValue, RandomBytes, VerifyKey
 from veen.hub import home as homes
 from veen.hub.config import Settings
+from veen.hub.control import describe_revocation, revocation_of
 from veen.hub.home import Home, open_home
+from veen.hub.http.bodies import for_json
 from veen.hub.hub import read_authority
 from veen.hub.keyring import CheckpointSigner, Clock, signing
 from veen.storage import Filesystem, Reader, Record, Writer, open_store
@@ -45,15 +47,24 @@ class Offline:
 
     def trust(self, issuer: VerifyKey, *, trusted: bool, note: str | None) -> Receipt:
         """Record that an issuer is trusted, or no longer."""
-        made = TrustRecord(issuer_pk=issuer, trusted=trusted, note=note)
         with self._writer() as writer:
-            batch = writer.batch()
-            record = Record.of_control(control_label(self._home.identity.hub_id), made.encode())
-            hub_ts = max(self._clock(), batch.floor_ts)
-            key = self._home.ring.active(hub_ts)
-            receipt = batch.append(record, signing(key, record, hub_ts))
-            writer.commit(batch)
-            return receipt
+            return self._record(writer, TrustRecord(issuer_pk=issuer, trusted=trusted, note=note))
+
+    def revoke(self, asked: JsonValue) -> JsonValue:
+        """Record that a client or a token is revoked; return how it is shown."""
+        with self._writer() as writer:
+            now = max(self._clock(), writer.floor_ts)
+            record = revocation_of(asked, now)
+            self._record(writer, record)
+            return for_json({"ok": True, **describe_revocation(record, now)})
+
+    def _record(self, writer: Writer, made: ControlRecord) -> Receipt:
+        batch = writer.batch()
+        record = Record.of_control(control_label(self._home.identity.hub_id), made.encode())
+        hub_ts = max(self._clock(), batch.floor_ts)
+        receipt = batch.append(record, signing(self._home.ring.active(hub_ts), record, hub_ts))
+        writer.commit(batch)
+        return receipt
 
     def trusted(self) -> dict[str, Any]:
         """List what the control log says; the configuration is known to the hub only when it runs."""

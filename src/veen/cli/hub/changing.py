@@ -1,4 +1,4 @@
-"""Orders of the operator: whom to trust, and a new key. To the running hub, or to the directory of one."""
+"""Orders of the operator: whom to trust, what to refuse, a new key. To a running hub, or to its directory."""
 
 import os
 import socket
@@ -92,6 +92,25 @@ def list_trusted(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) ->
         typer.echo("every issuer is trusted (trust_all_issuers)")
     for item in found["issuers"]:
         typer.echo(f"{item['issuer_pk']}  {item['from']}")
+
+
+@reporting
+def revoke(
+    kind: Annotated[str, typer.Option(help="client-id, auth-ref or cap-token.")],
+    target: Annotated[
+        str,
+        typer.Option(help="A client_id, an auth_ref or the hash of a token: 64 hex digits."),
+    ],
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    ttl: Annotated[int | None, typer.Option(min=0, help="For so many seconds; by default for good.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Why, for the record.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Refuse a client or a token from now on; at once, and recorded in the control log."""
+    asked = {"kind": kind, "target": target.lower(), "ttl": ttl, "reason": reason}
+    order = {name: value for name, value in asked.items() if value is not None}
+    done = _change(data_dir, lambda hub: hub.order("/admin/revoke", order), lambda home: home.revoke(order))
+    show(done, as_json)
 
 
 @reporting
