@@ -255,13 +255,28 @@ QUERIES = [
 ]
 
 
+NAMES = [
+    "active",
+    "epoch_max",
+    "epoch_min",
+    "from",
+    "kind",
+    "label",
+    "limit",
+    "origin",
+    "since",
+    "stream_id",
+    "with_proof",
+]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", QUERIES)
 @by_chance
 @given(
     query=st.lists(
         st.tuples(
-            st.sampled_from(["label", "from", "with_proof", "stream_id", "epoch_min", "epoch_max", "limit"]),
+            st.sampled_from(NAMES),
             st.one_of(
                 st.integers(-5, 2**65).map(str),
                 st.binary(min_size=32, max_size=32).map(bytes.hex),

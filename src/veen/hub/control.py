@@ -126,6 +126,9 @@ class ControlPlane:
                 found.append(self._orders.read(record))
             except ProtocolError as error:
                 ignored.append((record, error.detail.value))
+            except Exception as error:  # noqa: BLE001 - a fault of ours must not stop other messages
+                self._hub.bug(error)
+                ignored.append((record, "FAULT"))
         if found:
             self._hub.control(*found)
             self.applied.update(record.origin for record in found if record.origin is not None)
