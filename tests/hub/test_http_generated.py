@@ -37,6 +37,8 @@ RESPONSES: dict[str, type[Wire]] = {
     "/tooling/checkpoint_range": tooling.CheckpointRangeResponse,
     "/tooling/report_equivocation": tooling.EquivocationResponse,
     "/tooling/backup": tooling.BackupResponse,
+    "/tooling/anchor": tooling.AnchorResponse,
+    "/anchor": tooling.AnchorResponse,
     "/report_equivocation": tooling.EquivocationResponse,
 }
 SIZE = 9

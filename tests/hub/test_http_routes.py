@@ -44,6 +44,7 @@ REQUESTS: dict[str, Wire | bytes | None] = {
         first=builders.receipt(), second=builders.receipt(stream_seq=2)
     ),
     "/tooling/backup": tooling.BackupRequest(name="copy"),
+    "/tooling/anchor": tooling.AnchorRequest(label=LABEL),
     "/tooling/status": None,
     "/tooling/identity": None,
     "/tooling/profile": None,
@@ -61,6 +62,7 @@ REQUESTS: dict[str, Wire | bytes | None] = {
     "/authorize": builders.cap_token(),
     "/checkpoint_latest": None,
     "/checkpoint_range": None,
+    "/anchor": tooling.AnchorRequest(label=LABEL),
     "/report_equivocation": tooling.EquivocationRequest(
         first=builders.receipt(), second=builders.receipt(stream_seq=2)
     ),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -66,7 +67,19 @@ def _key(value: str) -> str:
     return value.lower()
 
 
+def _url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError(f"{value!r} is not an http or https URL")
+    return value
+
+
 Address = Annotated[str, AfterValidator(_address)]
+Url = Annotated[str, AfterValidator(_url)]
 Hex32 = Annotated[str, AfterValidator(_key)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -165,6 +178,23 @@ class Settings(BaseModel):
     backup_dir: Path | None = Field(
         None, description="where /tooling/backup makes copies; unset: it does not"
     )
+    anchor_backend: Literal["none", "file", "rfc3161"] = Field(
+        "none", description="where roots of labels are published: a ledger file, or a time stamp authority"
+    )
+    anchor_ledger: Path | None = Field(
+        None, description="the ledger file; by default anchors/ledger.cborseq in the data directory"
+    )
+    anchor_url: Url | None = Field(None, description="where the time stamp authority (RFC 3161) is asked")
+    anchor_tsa_cert: Path | None = Field(
+        None, description="its root certificates (PEM): what does not lead to them is no anchor"
+    )
+    anchor_every_receipts: Count = Field(
+        1000, description="a label is anchored when so many entries are not, or, if there is any,"
+    )
+    anchor_every_minutes: Count = Field(60, description="when the oldest of them is so old")
+    anchor_ask_sec: Annotated[int, Field(ge=0)] = Field(
+        10, description="seconds between anchors that clients cause by asking for one; 0: they can not"
+    )
     limits: dict[str, int] = Field(
         {}, description="the limit registry, by name; see docs/reference/limits.md. Kept"
     )
@@ -174,6 +204,8 @@ class Settings(BaseModel):
         mistakes = []
         if (self.tls_cert is None) != (self.tls_key is None):
             mistakes.append("tls_cert and tls_key go together")
+        if self.anchor_backend == "rfc3161" and self.anchor_url is None:
+            mistakes.append("anchor_backend rfc3161 needs anchor_url")
         if len(set(self.pad_blocks)) != len(self.pad_blocks):
             mistakes.append("pad_blocks names a padding twice")
         try:

@@ -68,6 +68,7 @@ def status(hub: Hub, label: Label | None) -> dict[str, Described]:
         "labels": hub.reader.label_count(),
         "listen": list(hub.urls),
         "full": hub.is_full,
+        "anchoring": {"backend": "none"} if hub.anchoring is None else hub.anchoring.status(),
     }
 
 

@@ -94,6 +94,7 @@ class Endpoints:
             "/tooling/pow_request": self._get(self._pow_request),
             "/tooling/revocations": self._get(revoking.revocations),
             "/tooling/backup": {"POST": Route(handler=operating.backup)},
+            "/tooling/anchor": {"POST": Route(handler=operating.anchor)},
             "/healthz": self._get(self._health),
             "/readyz": self._get(self._health),
             "/metrics": self._get(lambda _: Response(200, hub.metrics.text(), TEXT)),
@@ -119,6 +120,7 @@ class Endpoints:
                 "/checkpoint_latest": self._get(self._legacy_latest),
                 "/checkpoint_range": self._get(self._legacy_range),
                 "/report_equivocation": report,
+                "/anchor": {"POST": Route(handler=operating.anchor)},
             }
         return routes
 

@@ -8,11 +8,13 @@ It knows nothing of HTTP; ``veen.hub.endpoints`` does.
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from time import perf_counter
 from typing import Any, Final
 
 from veen.core import labels
+from veen.core.checkpoint import Checkpoint
 from veen.core.control import ControlRecord, TrustRecord, decode_control
 from veen.core.error_envelope import ErrorEnvelope
 from veen.core.identity import HubIdentity
@@ -23,6 +25,8 @@ from veen.hub.admission.message import MessageRules
 from veen.hub.admission.prefilter import PowRules
 from veen.hub.admission.scope import Scopes
 from veen.hub.admission.sequence import Policy
+from veen.hub.anchor_backend import make_backend
+from veen.hub.anchoring import Anchoring, Cadence
 from veen.hub.binding import write_binding
 from veen.hub.config import Settings
 from veen.hub.control import ControlPlane
@@ -56,6 +60,8 @@ from veen.storage import (
 _MAX_PUTS: Final = 16
 #: Jobs of strangers that wait for their turn: each costs a sync, and messages wait for it.
 _MAX_JOBS: Final = 16
+#: How long a checkpoint for an anchor may take: what is before it in the queue, and a sync.
+_CHECKPOINT_SEC: Final = 60
 #: What is left on the disk for the journal when attachments and copies have to stop.
 _SPACE_BYTES: Final = 256 << 20
 #: A disk that was full is called so for this long, then it is tried again.
@@ -116,6 +122,7 @@ class Hub:
         self.random = random
         self.log = log
         self.started = perf_counter()
+        self._anchors = make_backend(settings, fs.root, owner)  # before anything is opened: it may refuse
         self.metrics = Metrics(clock)
         self.on_fatal: Callable[[str], None] = lambda _: None
         self._loop = asyncio.get_running_loop()
@@ -156,6 +163,9 @@ class Hub:
         self.control_plane.catch_up()
         self._add_gauges()
         self.verifying.start()
+        self.anchoring = self._make_anchoring()
+        if self.anchoring is not None:
+            self.anchoring.start()
 
     def _make_signer(self) -> CheckpointSigner:
         return CheckpointSigner(
@@ -194,6 +204,22 @@ class Hub:
         self._signer.hub_ts_of = lambda label, seq: self.reader.entry(label, seq).receipt.hub_ts
         return made
 
+    def _make_anchoring(self) -> Anchoring | None:
+        if self._anchors is None:
+            return None
+        return Anchoring(
+            self._anchors,
+            Cadence.of(self.settings),
+            self.reader,
+            checkpoint=self._checkpoint_now,
+            on_loop=self.call,
+            clock=self.clock,
+            random=self.random,
+            log=self.log,
+            metrics=self.metrics,
+            bug=self.bug,
+        )
+
     def call(self, function: Callable[[Any], None], argument: object) -> None:
         """Call a function on the loop, from any thread."""
         with suppress(RuntimeError):  # the loop has ended: nobody is left to be told
@@ -214,6 +240,10 @@ class Hub:
                 lambda: max(0, self.writer.floor_ts - self.clock()),
             ),
             "veen_uptime_seconds": ("time since the start", lambda: perf_counter() - self.started),
+            "veen_anchor_overdue": (
+                "labels that are due to be anchored and are not",
+                lambda: 0 if self.anchoring is None else self.anchoring.overdue,
+            ),
             "veen_log_dropped": ("log lines that were dropped", lambda: self.log.writer.dropped),
         }
 
@@ -236,6 +266,8 @@ class Hub:
         if messages:
             self._answer(messages)
             grown = {item.record.label for item in messages if item.record is not None and item.seq}
+            if self.anchoring is not None:
+                self.anchoring.grew(grown)
             self.waiting.grown(grown)
             self.control_plane.take(messages)
         for item in work:
@@ -294,6 +326,22 @@ class Hub:
         self._jobs += 1
         self.sequencer.put([Job(run, done)])
 
+    def _checkpoint_now(self, label: Label, upto_seq: int | None) -> Checkpoint:
+        """Make the checkpoint of a label, up to an entry or its newest; for other threads than the loop."""
+        made: Future[Checkpoint] = Future()
+
+        def run() -> Checkpoint:
+            return self.writer.checkpoint(label, upto_seq or self.reader.last_seq(label))
+
+        def done(job: Job) -> None:
+            if job.error is not None:
+                made.set_exception(job.error)
+            else:
+                made.set_result(job.result)
+
+        self.call(lambda _: self.turn(run, done), None)
+        return made.result(_CHECKPOINT_SEC)
+
     def read(self, run: Callable[[], Any], on_done: Callable[[Job], None]) -> None:
         """Have something read by a reader's thread."""
         self.readers.put(Job(run, on_done))
@@ -351,6 +399,9 @@ class Hub:
         """Finish what was taken, move everything into chunk files, and let go of the directory."""
         self.stopping = True
         self.waiting.stop()
+        if self.anchoring is not None:
+            seconds = 0 if abandon else self.settings.drain_sec
+            await self._loop.run_in_executor(None, self.anchoring.stop, seconds)
         await self.sequencer.stop()
         await self._loop.run_in_executor(None, self.readers.stop)
         await self._loop.run_in_executor(None, self.putters.stop)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from veen.core.errors import Code, Detail, ProtocolError
-from veen.core.tooling import BackupLabel, BackupRequest, BackupResponse
+from veen.core.tooling import AnchorRequest, BackupLabel, BackupRequest, BackupResponse
 from veen.core.types import JsonValue, VerifyKey
 from veen.hub.home import read_public
 from veen.hub.http.bodies import decode, describe, encode, parse_json, wants_json
@@ -81,6 +81,29 @@ class Operating:
             return describe(request, describe_keys(self._hub.home, self._hub.sequencer.hub_ts()))
 
         self._hub.turn(run, lambda job: self._later(request, job))
+
+    def anchor(self, request: Request) -> Response | None:
+        """Publish the root of a label; the operator as often as wanted, others as the settings allow."""
+        asked = decode(request, AnchorRequest, self._hub.limits)
+        anchoring = self._hub.anchoring
+        if anchoring is None:
+            raise ProtocolError(
+                Detail.VALUE,
+                "this hub makes no anchors: anchor_backend is not set",
+                code=Code.FORBIDDEN,
+                field="label",
+            )
+        if self._hub.stopping or not anchoring.has_room:
+            return error_response(
+                unavailable("too many anchors are being made; try again"), as_json=wants_json(request)
+            )
+        anchoring.ask(
+            Job(
+                lambda: encode(request, anchoring.answer(asked, local=request.local)),
+                lambda job: self._later(request, job),
+            )
+        )
+        return None
 
     # --- copies ---------------------------------------------------------------------------------------------
 
