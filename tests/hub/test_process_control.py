@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.builders import some_label, verify_key
+from tests.builders import digest, some_label, verify_key
 from tests.hub.admins import ADMIN, Admin
 from tests.hub.process import Api, Client, HubProcess, Refused, check_no_secrets, check_sound, veen
 from veen.cli.main import app
 from veen.core.control import Target
 from veen.core.identity import HubIdentity
 from veen.core.msg import Msg
+from veen.core.receipt import Receipt
 
 LABEL = some_label()
 
@@ -84,6 +85,28 @@ def test_a_hub_that_did_not_read_catches_up_before_it_serves(tmp_path: Path) -> 
         assert len(revoked(hub)) == 1
         hub.stop()
     assert '"event": "control-caught-up"' in hub.log.read_text()
+    check_sound(place)
+
+
+@pytest.mark.slow
+def test_every_order_that_has_a_receipt_counts_whenever_the_hub_is_killed(tmp_path: Path) -> None:
+    place = tmp_path / "data"
+    orders: list[Msg] = []
+    admin: Admin | None = None
+    for batch in (1, 2, 5, 40):
+        with HubProcess(place, "--admin", ADMIN) as hub, hub.api() as api:
+            admin = admin or admin_of(hub)
+            fresh = [
+                admin.revoke(Target.AUTH_REF, digest(f"token {nth}"), ts=nth)
+                for nth in range(len(orders), len(orders) + batch)
+            ]
+            assert all(isinstance(answer, Receipt) for answer in api.submit_many(fresh))
+            hub.kill()  # some of them are read by now, or none
+            orders += fresh
+    with HubProcess(place, "--admin", ADMIN) as hub:
+        found = [item["origin"] for item in revoked(hub, "?limit=1000")]
+        assert found == [order.leaf_hash.hex() for order in orders]
+        hub.stop()
     check_sound(place)
 
 
