@@ -47,7 +47,7 @@ from veen.hub.hub import Hub
 from veen.hub.job import Job
 from veen.hub.operating import Operating
 from veen.hub.reading import SERVER_VERSION
-from veen.hub.refusing import bad_request, hex32, unavailable
+from veen.hub.refusing import hex32, number, unavailable
 from veen.hub.revoking import Revoking
 from veen.hub.submitting import Submitting
 from veen.storage import Attachments, FullError, coid_of
@@ -250,7 +250,7 @@ class Endpoints:
 
     def _admission_log(self, request: Request) -> Response:
         query = request.query
-        limit = _number(query.get("limit", "100"), "limit")
+        limit = number(query.get("limit", "100"), "limit")
         codes = {code for code in query.get("codes", "").split(",") if code}
         return describe(request, describing.admission_log(self._hub, min(limit, _MAX_LISTED), codes))
 
@@ -294,7 +294,7 @@ class Endpoints:
     def _legacy_stream(self, request: Request) -> Response | None:
         query = request.query
         label = Label(hex32(query.get("label", ""), "label"))
-        start = _number(query.get("from", "1"), "from")
+        start = number(query.get("from", "1"), "from")
         with_proof = query.get("with_proof", "0") == "1"
         return self._read(
             request,
@@ -314,8 +314,8 @@ class Endpoints:
         query = request.query
         asked = CheckpointRangeRequest(
             stream_id=StreamId(hex32(query.get("stream_id", ""), "stream_id")),
-            epoch_min=_number(query.get("epoch_min", "0"), "epoch_min"),
-            epoch_max=_number(query.get("epoch_max", "0"), "epoch_max"),
+            epoch_min=number(query.get("epoch_min", "0"), "epoch_min"),
+            epoch_max=number(query.get("epoch_max", "0"), "epoch_max"),
         )
         return self._read(
             request,
@@ -324,12 +324,6 @@ class Endpoints:
         )
 
 
-def _number(text: str, name: str) -> int:
-    if not text.isdecimal() or len(text) > 19:
-        raise bad_request(name, f"{name} is a number")
-    return int(text)
-
-
 def _wait(request: Request, most: int) -> int:
     """Return how long a stream request may wait: ``?wait=SECONDS``, an addition of ours."""
-    return min(_number(request.query.get("wait", "0"), "wait"), most)
+    return min(number(request.query.get("wait", "0"), "wait"), most)
