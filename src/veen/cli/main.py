@@ -16,6 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 import veen
+from veen.cli.anchor import anchor_app
+from veen.cli.anchor import verify as verify_anchor
 from veen.cli.asking import USAGE
 from veen.cli.demo import Demo, Step
 from veen.cli.fsck import fsck
@@ -82,6 +84,8 @@ def conformance() -> None:
 
 
 app.add_typer(hub_app, name="hub")
+app.add_typer(anchor_app, name="anchor")
+app.command("verify-anchor")(verify_anchor)
 app.command("hub-id")(hub_id)
 app.command()(fsck)
 app.command("repair")(repair_command)

@@ -3,6 +3,7 @@
 import typer
 
 from veen.cli.hub import changing, showing
+from veen.cli.hub.anchoring import publish
 from veen.cli.hub.explaining import explain
 from veen.cli.hub.starting import start
 from veen.cli.hub.stopping import stop
@@ -22,6 +23,7 @@ app.command()(showing.admission)
 app.command("admission-log")(showing.admission_log)
 app.command()(showing.role)
 app.command()(showing.checkpoint)
+app.command("anchor")(publish)
 app.command("verify-rotation")(showing.verify_rotation)
 app.command("tls-info")(showing.tls_info)
 app.command("rotate-key")(changing.rotate_key)
