@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from veen.core import api, tooling
+from veen.core.anchor import AnchorRecord, AnchorRef, LedgerEntry, LedgerHead
 from veen.core.artifacts import ChunkRange, ChunkSummary, IndexedCheckpoint
 from veen.core.captoken import Allow, CapToken, Rate
 from veen.core.checkpoint import Checkpoint
@@ -87,6 +88,8 @@ TOOLING_OBJECTS: tuple[type[Wire], ...] = (
     tooling.BackupRequest,
     tooling.BackupResponse,
     tooling.BackupLabel,
+    tooling.AnchorRequest,
+    tooling.AnchorResponse,
 )
 FILE_OBJECTS: tuple[type[Wire], ...] = (
     ChunkSummary,
@@ -105,6 +108,10 @@ FILE_OBJECTS: tuple[type[Wire], ...] = (
     ForkRecord,
     TrustRecord,
     RevocationRecord,
+    AnchorRecord,
+    AnchorRef,
+    LedgerEntry,
+    LedgerHead,
     HubSettings,
     HubSecrets,
 )

@@ -189,9 +189,9 @@ class Settings(BaseModel):
         None, description="its root certificates (PEM): what does not lead to them is no anchor"
     )
     anchor_every_receipts: Count = Field(
-        1000, description="a label is anchored when so many entries are not, or, if there is any,"
+        1000, description="a label is anchored when so many of its entries are not yet"
     )
-    anchor_every_minutes: Count = Field(60, description="when the oldest of them is so old")
+    anchor_every_minutes: Count = Field(60, description="or when the oldest of those is so old")
     anchor_ask_sec: Annotated[int, Field(ge=0)] = Field(
         10, description="seconds between anchors that clients cause by asking for one; 0: they can not"
     )
