@@ -21,6 +21,7 @@ from veen.core.tooling import AnchorRequest, AnchorResponse
 from veen.core.types import Label
 from veen.core.wire import decode_sequence
 from veen.hub.config import ConfigError, load
+from veen.storage import clone
 from veen.storage.anchoring import FileLedger
 from veen.storage.anchoring.rfc3161 import Rfc3161, load_roots
 from veen.storage.fs import RealFilesystem
@@ -151,6 +152,25 @@ def test_the_hubs_own_logs_are_anchored_too(tmp_path: Path) -> None:
         control = hub.hub.anchoring._reserved[1]  # type: ignore[union-attr] # it is on
         eventually(lambda: sizes(place, control) == [1])
     check_bound(place)
+
+
+def test_a_copy_of_a_hub_at_work_has_its_anchors(tmp_path: Path) -> None:
+    place = tmp_path / "data"
+    with serving(place, anchor_backend="file", anchor_every_receipts=1) as hub:
+        log = Sender(hub)
+        for _ in range(5):
+            log.send(1)
+            target = RealFilesystem(tmp_path / f"copy {log.client_seq}")
+            clone(hub.hub.reader, target)
+            check_bound(target.root)
+            target.close()
+        eventually(lambda: 5 in sizes(place, log.label))
+    copy = tmp_path / "copy 5"
+    ledger = ledger_of(copy)
+    ref = ledger.publish(builders.checkpoint().mmr_root, 0, 0, NONCE)
+    assert ledger.verify(builders.checkpoint().mmr_root, ref), "it goes on there too"
+    ledger.close()
+    check_bound(copy)
 
 
 def test_a_ledger_may_be_elsewhere(tmp_path: Path) -> None:
@@ -388,6 +408,27 @@ def test_mistakes_in_the_settings_are_named(settings: dict[str, Any], says: str)
 def status(hub: HubProcess) -> dict[str, Any]:
     found: dict[str, Any] = hub.get("/tooling/status")["anchoring"]
     return found
+
+
+@pytest.mark.slow
+def test_a_hub_that_is_killed_again_and_again_loses_no_anchor(tmp_path: Path) -> None:
+    """Whatever it was doing: what is recorded is in the ledger, and in the end all is anchored."""
+    place, log = tmp_path / "data", Client(builders.some_label("killed"))
+    config = 'anchor_backend = "file"\nanchor_every_receipts = 1\n'
+    for number in range(8):
+        with HubProcess(place, config=config) as hub:
+            with hub.api() as api:
+                for _ in range(3 * number):
+                    log.send(api)
+            hub.kill()
+        check_bound(place)
+    with HubProcess(place, config=config) as hub:
+        newest = len(log.receipts)
+        eventually(lambda: newest in sizes(place, log.label))
+        assert status(hub)["failures"] == 0
+        hub.stop()
+    check_bound(place)
+    check_sound(place)
 
 
 @needs_openssl

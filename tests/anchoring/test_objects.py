@@ -221,6 +221,32 @@ def test_every_object_is_one_byte_string_and_one_json_value(made: Wire) -> None:
             type(made).decode(data[:end])
 
 
+KINDS = (AnchorRef, AnchorRecord, LedgerEntry, LedgerHead, AnchorRequest, AnchorResponse)
+VALID = [ref().encode(), record().encode(), entry().encode()]
+
+
+@given(
+    kind=st.sampled_from(KINDS),
+    data=st.one_of(
+        st.binary(max_size=200),
+        st.builds(
+            lambda data, at, bit: bytes(
+                byte ^ (1 << bit) * (place == at % len(data)) for place, byte in enumerate(data)
+            ),
+            st.sampled_from(VALID),
+            st.integers(0, 500),
+            st.integers(0, 7),
+        ),
+    ),
+)
+def test_any_bytes_are_an_object_or_refused(kind: type[Wire], data: bytes) -> None:
+    try:
+        made = kind.decode(data)
+    except ProtocolError:
+        return
+    assert made.encode() == data
+
+
 # --- names --------------------------------------------------------------------------------------------------
 
 
