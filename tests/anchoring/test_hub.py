@@ -103,7 +103,7 @@ def test_a_label_is_anchored_when_its_oldest_entry_is_old(tmp_path: Path) -> Non
     place = tmp_path / "data"
     with serving(place, anchor_backend="file", anchor_every_minutes=10) as hub:
         log = Sender(hub)
-        at = log.send(2)[-1].hub_ts
+        at = log.send(2)[0].hub_ts
         hub.hub.anchoring._clock = lambda: at + 599  # type: ignore[union-attr] # it is on
         log.send(1)
         assert local(hub, AnchorRequest(label=log.label, upto_seq=1)).record.upto_seq == 1
