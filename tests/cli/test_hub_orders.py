@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tests.builders import cap_token, counted_random, stream, verify_key
 from tests.hub.process import Api, Client, HubProcess, Refused, check_no_secrets, check_sound, veen
 from veen.cli.main import app
-from veen.core import ed25519, labels
+from veen.core import ed25519, hubfiles, labels
 from veen.core.checkpoint import Checkpoint
 from veen.core.errors import ProtocolError
 from veen.core.identity import HubIdentity
@@ -170,11 +170,11 @@ def test_orders_come_through_the_directory_only(tmp_path: Path) -> None:
 
 def identity_of(place: Path) -> HubIdentity:
     """Return the identity, checked as any client can: hub_id names the key that has signed it."""
-    found = HubIdentity.decode((place / files.IDENTITY).read_bytes())
+    found = HubIdentity.decode((place / hubfiles.IDENTITY).read_bytes())
     assert found.hub_id == labels.hub_id(found.hub_keys[0].hub_pk)
-    found.verify_signature(found.hub_keys[0].hub_pk, (place / files.IDENTITY_SIG).read_bytes())
-    assert found.key_map().encode() == (place / files.KEY_MAP).read_bytes()
-    assert json.loads((place / files.IDENTITY_JSON).read_text()) == found.to_json()
+    found.verify_signature(found.hub_keys[0].hub_pk, (place / hubfiles.IDENTITY_SIG).read_bytes())
+    assert found.key_map().encode() == (place / hubfiles.KEY_MAP).read_bytes()
+    assert json.loads((place / hubfiles.IDENTITY_JSON).read_text()) == found.to_json()
     return found
 
 
@@ -300,7 +300,13 @@ def a_half_rotated(tmp_path: Path) -> tuple[Path, dict[str, bytes], dict[str, by
     with HubProcess(place) as hub, hub.api() as api:
         Client(Label(verify_key("label"))).send(api)
         hub.stop()
-    names = (files.SECRETS, files.IDENTITY, files.IDENTITY_SIG, files.IDENTITY_JSON, files.KEY_MAP)
+    names = (
+        files.SECRETS,
+        hubfiles.IDENTITY,
+        hubfiles.IDENTITY_SIG,
+        hubfiles.IDENTITY_JSON,
+        hubfiles.KEY_MAP,
+    )
     before = {name: (place / name).read_bytes() for name in names}
     fs = RealFilesystem(place)
     rotate(fs, open_home(fs), counted_random("rotation"), at=2_000_000_000, overlap_sec=100)
@@ -311,35 +317,42 @@ def a_half_rotated(tmp_path: Path) -> tuple[Path, dict[str, bytes], dict[str, by
 #: How far the rotation came: what is new on disk when the hub dies.
 _CUTS = (
     (files.SECRETS,),
-    (files.SECRETS, files.PENDING),
-    (files.SECRETS, files.PENDING, files.IDENTITY),
-    (files.SECRETS, files.PENDING, files.IDENTITY, files.IDENTITY_SIG),
-    (files.SECRETS, files.PENDING, files.IDENTITY, files.IDENTITY_SIG, files.IDENTITY_JSON),
-    (files.SECRETS, files.PENDING, files.IDENTITY, files.IDENTITY_SIG, files.IDENTITY_JSON, files.KEY_MAP),
+    (files.SECRETS, hubfiles.PENDING),
+    (files.SECRETS, hubfiles.PENDING, hubfiles.IDENTITY),
+    (files.SECRETS, hubfiles.PENDING, hubfiles.IDENTITY, hubfiles.IDENTITY_SIG),
+    (files.SECRETS, hubfiles.PENDING, hubfiles.IDENTITY, hubfiles.IDENTITY_SIG, hubfiles.IDENTITY_JSON),
+    (
+        files.SECRETS,
+        hubfiles.PENDING,
+        hubfiles.IDENTITY,
+        hubfiles.IDENTITY_SIG,
+        hubfiles.IDENTITY_JSON,
+        hubfiles.KEY_MAP,
+    ),
 )
 
 
 @pytest.mark.slow
 def test_a_rotation_cut_short_anywhere_is_finished_or_undone(tmp_path: Path) -> None:
     place, before, after = a_half_rotated(tmp_path)
-    after[files.PENDING] = after[files.IDENTITY_SIG] + after[files.IDENTITY]
+    after[hubfiles.PENDING] = after[hubfiles.IDENTITY_SIG] + after[hubfiles.IDENTITY]
     for cut in _CUTS:
         for name in before:
             (place / name).write_bytes(after[name] if name in cut else before[name])
-        if files.PENDING in cut:
-            (place / files.PENDING).write_bytes(after[files.PENDING])
+        if hubfiles.PENDING in cut:
+            (place / hubfiles.PENDING).write_bytes(after[hubfiles.PENDING])
         check_sound(place)
         done = order(place, "rotate-key")
-        assert not (place / files.PENDING).exists()
-        assert len(done["hub_keys"]) == (3 if files.PENDING in cut else 2)
+        assert not (place / hubfiles.PENDING).exists()
+        assert len(done["hub_keys"]) == (3 if hubfiles.PENDING in cut else 2)
         identity_of(place)
         check_sound(place)
 
 
 def test_a_hub_starts_behind_a_rotation_cut_short(tmp_path: Path) -> None:
     place, before, after = a_half_rotated(tmp_path)
-    (place / files.IDENTITY_SIG).write_bytes(before[files.IDENTITY_SIG])
-    (place / files.PENDING).write_bytes(after[files.IDENTITY_SIG] + after[files.IDENTITY])
+    (place / hubfiles.IDENTITY_SIG).write_bytes(before[hubfiles.IDENTITY_SIG])
+    (place / hubfiles.PENDING).write_bytes(after[hubfiles.IDENTITY_SIG] + after[hubfiles.IDENTITY])
     with HubProcess(place) as hub:
         assert len(hub.get("/tooling/identity")["hub_keys"]) == 2
         hub.stop()
@@ -352,9 +365,9 @@ def test_a_hub_starts_behind_a_rotation_cut_short(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", [0, 70])
 def test_a_damaged_rotation_is_refused_by_name(tmp_path: Path, at: int) -> None:
     place, _, after = a_half_rotated(tmp_path)
-    bad = bytearray(after[files.IDENTITY_SIG] + after[files.IDENTITY])
+    bad = bytearray(after[hubfiles.IDENTITY_SIG] + after[hubfiles.IDENTITY])
     bad[at] ^= 1
-    (place / files.PENDING).write_bytes(bad)
+    (place / hubfiles.PENDING).write_bytes(bad)
     done = veen("hub", "start", "--data-dir", place, "--listen", "127.0.0.1:0")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1

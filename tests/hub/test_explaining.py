@@ -14,8 +14,8 @@ from veen.core.msg import Msg
 from veen.core.receipt import Receipt
 from veen.hub.explaining import Explained, Explainer
 from veen.hub.files import SECRETS
-from veen.hub.home import read_public
 from veen.storage import Reader, RealFilesystem
+from veen.storage.public import read_public
 
 
 def explain_all(

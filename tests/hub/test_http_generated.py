@@ -32,6 +32,7 @@ RESPONSES: dict[str, type[Wire]] = {
     "/tooling/authorize": tooling.AuthorizeResponse,
     "/tooling/cap_status": tooling.CapStatusResponse,
     "/tooling/proof_at": api.ProofResponse,
+    "/tooling/epochs": tooling.StreamEpochsResponse,
     "/tooling/consistency": tooling.ConsistencyResponse,
     "/tooling/checkpoint_latest": api.CheckpointResponse,
     "/tooling/checkpoint_range": tooling.CheckpointRangeResponse,

@@ -40,6 +40,7 @@ REQUESTS: dict[str, Wire | bytes | None] = {
     "/tooling/checkpoint_range": tooling.CheckpointRangeRequest(
         stream_id=builders.stream(), epoch_min=0, epoch_max=0
     ),
+    "/tooling/epochs": tooling.StreamEpochsRequest(stream_id=builders.stream()),
     "/tooling/report_equivocation": tooling.EquivocationRequest(
         first=builders.receipt(), second=builders.receipt(stream_seq=2)
     ),

@@ -13,11 +13,11 @@ from tests.builders import some_label, verify_key
 from tests.hub.process import Client, HubProcess, check_sound
 from veen.core import labels
 from veen.core.control import TrustRecord
+from veen.core.hubfiles import HubSettings
 from veen.core.limits import default_limits
 from veen.hub.admission.authority import Authority
 from veen.hub.admission.scope import Scopes
 from veen.hub.admission.sequence import Policy
-from veen.hub.files import HubSettings
 from veen.hub.home import create_home
 from veen.hub.keyring import CheckpointSigner
 from veen.hub.offline import Offline

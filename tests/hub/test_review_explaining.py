@@ -15,8 +15,8 @@ from veen.core.msg import Msg
 from veen.core.receipt import Receipt
 from veen.hub.config import Settings
 from veen.hub.explaining import Explainer
-from veen.hub.home import read_public
 from veen.storage import Reader, RealFilesystem, fork
+from veen.storage.public import read_public
 
 
 def settings(require_cap: str) -> Settings:

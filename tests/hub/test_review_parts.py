@@ -14,11 +14,11 @@ from tests.storage.checks import Faulty
 from veen.core.checkpoint import Checkpoint
 from veen.core.ed25519 import SEED_BYTES, SigningKey
 from veen.core.hashing import h
+from veen.core.hubfiles import EarlierRule, HubSettings
 from veen.core.limits import Limits
 from veen.core.types import Coid, Label, NodeHash
 from veen.hub import logs
 from veen.hub.config import Settings
-from veen.hub.files import EarlierRule, HubSettings
 from veen.hub.keyring import CheckpointSigner, KeyRing, new_identity
 from veen.hub.logs import LogWriter
 from veen.storage import Attachments, FullError, RealFilesystem, StreamEpoch

@@ -13,24 +13,17 @@ from tests import builders
 from tests.storage.checks import Faulty
 from veen.core import labels
 from veen.core.control import TrustRecord
+from veen.core.hubfiles import IDENTITY, IDENTITY_JSON, IDENTITY_SIG, KEY_MAP, PENDING, HubSettings
 from veen.core.receipt import Receipt
 from veen.hub.config import Settings
-from veen.hub.files import (
-    IDENTITY,
-    IDENTITY_JSON,
-    IDENTITY_SIG,
-    KEY_MAP,
-    PENDING,
-    SECRETS,
-    HubSecrets,
-    HubSettings,
-)
-from veen.hub.home import Home, create_home, open_home, read_public, rotate
+from veen.hub.files import SECRETS, HubSecrets
+from veen.hub.home import Home, create_home, open_home, rotate
 from veen.hub.hub import Hub
 from veen.hub.job import Job
 from veen.hub.logs import Log, LogWriter
 from veen.hub.timed import TimedFilesystem
 from veen.storage import StoppedError
+from veen.storage.public import read_public
 
 NOW = 1_900_000_000
 SETTINGS = Settings.model_validate({"verify_workers": 0})

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from veen.cli.asking import MALFORMED, REFUSED, USAGE, CommandError, directory_of
+from veen.cli.asking import directory_of
+from veen.cli.errors import MALFORMED, REFUSED, USAGE, CommandError
 from veen.cli.hub.anchoring import describe_ref, publish, read_hex
 from veen.cli.hub.showing import Json
 from veen.cli.printing import reporting, show

@@ -1,37 +1,26 @@
 """Entry point of ``veen``."""
 
+import contextlib
 import json
 import os
 import sys
-import time
-from collections.abc import Iterable
-from dataclasses import asdict
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typer.main import get_command
 
 import veen
-from veen.cli.anchor import anchor_app
-from veen.cli.anchor import verify as verify_anchor
-from veen.cli.asking import USAGE
-from veen.cli.demo import Demo, Step
-from veen.cli.fsck import fsck
-from veen.cli.hub import app as hub_app
-from veen.cli.hub.showing import hub_id
-from veen.cli.repair import repair_command
-from veen.conformance import adapter
+from veen.cli.commands import LazyGroup, note_common
+from veen.cli.errors import USAGE
+from veen.cli.settings import common
 
 app = typer.Typer(
     name="veen",
+    cls=LazyGroup,
     help="VEEN: an ephemeral, verifiable, end-to-end encrypted event fabric.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 
@@ -47,48 +36,26 @@ def root(
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document, for scripts.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Say more, on standard error.")] = False,
+    timeout_ms: Annotated[int | None, typer.Option(min=1, help="Time for one answer of the hub.")] = None,
+    env: Annotated[str, typer.Option(help="Descriptor of an environment: take the hub from there.")] = "",
+    hub_name: Annotated[str, typer.Option(help="Which of its hubs.")] = "",
 ) -> None:
     """VEEN: an ephemeral, verifiable, end-to-end encrypted event fabric."""
-
-
-@app.command()
-def demo(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a step, for scripts.")] = False,
-) -> None:
-    """Show a message sealed, signed, receipted, stored, proved, checked, opened, and tampered with."""
-    with TemporaryDirectory(prefix="veen-demo-") as root:
-        steps = Demo(os.urandom, lambda: int(time.time()), Path(root) / "data").steps()
-        if as_json:
-            for step in steps:
-                typer.echo(json.dumps(asdict(step), ensure_ascii=False))
-        else:
-            _print_steps(Console(), steps)
-
-
-def _print_steps(console: Console, steps: Iterable[Step]) -> None:
-    for number, step in enumerate(steps, start=1):
-        console.print(Text(f"{number}. {step.title}", style="bold"))
-        console.print(Text(f"   {step.says}"))
-        grid = Table.grid(padding=(0, 2, 0, 0))
-        for name, value in step.values.items():
-            grid.add_row("  ", Text(name, style="cyan"), Text(value))
-        console.print(grid)
-        console.print()
-    console.print(Text("All checks passed.", style="green"))
-
-
-@app.command()
-def conformance() -> None:
-    """Answer conformance requests: one JSON object a line on standard input, one answer a line."""
-    raise typer.Exit(adapter.main())
-
-
-app.add_typer(hub_app, name="hub")
-app.add_typer(anchor_app, name="anchor")
-app.command("verify-anchor")(verify_anchor)
-app.command("hub-id")(hub_id)
-app.command()(fsck)
-app.command("repair")(repair_command)
+    del version  # its callback has dealt with it
+    common.reset()
+    note_common(
+        {
+            "_json": as_json,
+            "_quiet": quiet,
+            "_verbose": verbose,
+            "_timeout_ms": timeout_ms,
+            "_env": env,
+            "_hub_name": hub_name,
+        }
+    )
 
 
 def main() -> None:
@@ -98,9 +65,34 @@ def main() -> None:
 
 def _run(arguments: list[str]) -> None:
     """Run a command. A mistake in its arguments exits 1: 2 is for a hub that can not be reached (CLI-010)."""
-    usage = typer.BadParameter.__base__  # of click, which typer may have a copy of
-    setattr(usage, "exit_code", USAGE)  # noqa: B010 - no name is public
-    app(arguments, prog_name="veen")
+    usage: Any = typer.BadParameter.__base__  # of click, which typer may have a copy of
+    try:
+        code = get_command(app).main(arguments, prog_name="veen", standalone_mode=False)
+    except usage as error:
+        _complain(error, arguments)
+        code = USAGE
+    except (typer.Abort, KeyboardInterrupt):
+        code = USAGE
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; nobody is left to tell.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = USAGE
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(error: Any, arguments: list[str]) -> None:  # noqa: ANN401 - of click
+    """Say what is wrong with the arguments, in one line, and where to look."""
+    text = error.format_message().rstrip(".")
+    if not text:  # no arguments at all: help was asked for
+        typer.echo(error.ctx.get_help())
+        return
+    path = error.ctx.command_path if error.ctx is not None else "veen"
+    text += f"; see: {path} --help"
+    if "--json" in arguments:
+        typer.echo(json.dumps({"ok": False, "code": "E.USAGE", "detail": text}))
+    else:
+        typer.echo(f"veen: {text}", err=True)
 
 
 def hub_main() -> None:
@@ -111,6 +103,17 @@ def hub_main() -> None:
     if given[0] == "run":
         given[0] = "start"
     _run(["hub", *given])
+
+
+def selftest_main() -> None:
+    """Run ``veen-selftest``, an older name of ``veen selftest``."""
+    _run(["selftest", *sys.argv[1:]])
+
+
+def bridge_main() -> None:
+    """Run ``veen-bridge``, an older name of ``veen bridge``; without a subcommand it runs a bridge."""
+    given = sys.argv[1:]
+    _run(["bridge", *(["run"] if given[:1] and given[0].startswith("-") else []), *given])
 
 
 if __name__ == "__main__":

@@ -1,28 +1,33 @@
 """What commands print: one JSON document for scripts, or lines for people; errors in one line."""
 
 import json
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ParamSpec
 
 import typer
 
-from veen.cli.asking import CommandError
-from veen.core.errors import ProtocolError
-from veen.storage.errors import DamagedError, StorageError
+from veen.cli.errors import as_command_error
+from veen.cli.settings import common
 
 P = ParamSpec("P")
-
-_USAGE, _REFUSED = 1, 4
 
 
 def show(values: Mapping[str, Any], as_json: bool) -> None:
     """Print names and values."""
     if as_json:
         typer.echo(json.dumps(values))
-        return
-    for name, value in values.items():
-        typer.echo(f"{name}: {_text(value)}")
+    elif not common.quiet:
+        for name, value in values.items():
+            typer.echo(f"{name}: {_text(value)}")
+
+
+def note(text: str) -> None:
+    """Tell a person something beside the result."""
+    if not common.quiet and not common.json:
+        typer.echo(f"veen: {text}", err=True)
 
 
 def _text(value: object) -> str:
@@ -44,14 +49,11 @@ def reporting(command: Callable[P, None]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
-        except CommandError as error:
-            fail(str(error), error.exit_code, bool(kwargs.get("as_json")), error.code)
-        except DamagedError as error:
-            fail(str(error), _REFUSED, bool(kwargs.get("as_json")))
-        except StorageError as error:
-            fail(str(error), _USAGE, bool(kwargs.get("as_json")))
-        except ProtocolError as error:
-            fail(str(error), _REFUSED, bool(kwargs.get("as_json")), error.code.value)
+        except Exception as error:
+            found = as_command_error(error)
+            if found is None or common.verbose:
+                raise
+            fail(str(found), found.exit_code, bool(kwargs.get("as_json")), found.code)
 
     return run
 
@@ -63,3 +65,18 @@ def fail(message: str, exit_code: int, as_json: bool, code: str = "") -> None:
     else:
         typer.echo(f"veen: {message}", err=True)
     raise typer.Exit(exit_code)
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Show a bar while something long is done, if a person looks on; call it with each portion."""
+    if common.json or common.quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - only for a person
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)

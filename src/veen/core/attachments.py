@@ -17,6 +17,11 @@ _NODE_TAG: Final = tag_prefix("veen/att-node")
 _ROOT_TAG: Final = "veen/att-root"
 
 
+def coid(sealed: bytes) -> Coid:
+    """Return the id of an attachment: the hash of its ciphertext."""
+    return Coid(h(sealed))
+
+
 def att_root(coids: Sequence[Coid]) -> bytes:
     """Return the root over coids in index order.
 

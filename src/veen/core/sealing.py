@@ -111,8 +111,13 @@ class Opened:
     ) -> tuple[bytes, ...]:
         """Open all attachments of the message; ``sizes`` are those that its body declares (ATT-009)."""
         att.check_counts(sealed, sizes, limits)
-        att.verify_root(self.header.att_root, [Coid(h(item)) for item in sealed])
+        att.verify_root(self.header.att_root, [att.coid(item) for item in sealed])
         return tuple(self.open_attachment(index, item) for index, item in enumerate(sealed))
+
+    def seal_again(self, index: int, plaintext: bytes) -> bytes:
+        """Return the ciphertext that an attachment of this message has: equal content gives equal bytes."""
+        nonce, key = attachment_nonce(self._aad, index), _att_key(self._context, index)
+        return aead_encrypt(plaintext, b"", nonce, key)
 
     def open_attachment(self, index: int, sealed: bytes) -> bytes:
         """Open one attachment by its index, for readers that do not want all of them."""
@@ -168,12 +173,17 @@ class Sealer:
         self._enc, self._hpke = hpke.setup_sender(recipient, ReaderSecretKey(random(hpke.KEY_BYTES)))
         self._coids: list[Coid] = []
 
+    @property
+    def coids(self) -> Sequence[Coid]:
+        """The ids of the attachments so far."""
+        return self._coids
+
     def attach(self, plaintext: bytes) -> bytes:
         """Seal the next attachment; what is returned is stored by its hash."""
         index = len(self._coids)
         att.check_size(index, len(plaintext), self._limits)
         sealed = aead_encrypt(plaintext, b"", attachment_nonce(self._aad, index), _att_key(self._hpke, index))
-        self._coids.append(Coid(h(sealed)))
+        self._coids.append(att.coid(sealed))
         return sealed
 
     def finish(self, *, header: PayloadHeader, body: bytes, pad_block: int) -> Sealed:

@@ -172,6 +172,36 @@ class CheckpointRangeResponse(Wire):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StreamEpochsRequest(Query):
+    """Ask in which epochs a stream has entries: its labels follow from them (C-42)."""
+
+    SHAPE: ClassVar = MapShape(
+        "stream_epochs_request",
+        _VER,
+        Field("stream_id", B32, key=2),
+        Field("from_epoch", UINT, key=3, optional=True),
+    )
+
+    stream_id: StreamId
+    from_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamEpochsResponse(Wire):
+    """Epochs of a stream, ascending; where to go on, if there are more."""
+
+    SHAPE: ClassVar = MapShape(
+        "stream_epochs_response",
+        _VER,
+        Field("epochs", ListOf(UINT), key=2),
+        Field("next_epoch", UINT, key=3, optional=True),
+    )
+
+    epochs: tuple[int, ...]
+    next_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EquivocationRequest(Query):
     """Show two receipts that can not both be true (API-064)."""
 

@@ -3,12 +3,11 @@
 Written when the hub stops, not while it works: it can be made from the checkpoints at any time.
 """
 
-from veen.core import layout
+from veen.core import hubfiles, layout
 from veen.core.checkpoint import Checkpoint
 from veen.core.errors import ProtocolError
 from veen.core.identity import BoundCheckpoint, CheckpointBinding
 from veen.core.wire import decode_sequence
-from veen.hub import files
 from veen.hub.home import Home
 from veen.storage import Filesystem
 from veen.storage.durable import read_file, replace_file
@@ -37,8 +36,8 @@ def write_binding(fs: Filesystem, home: Home, max_skew_sec: int) -> None:
             mmr_root=checkpoint.mmr_root,
         )
         changed = True
-    if changed or fs.size(files.BINDING) is None:
-        replace_file(fs, files.BINDING, CheckpointBinding.of(known.values()).encode())
+    if changed or fs.size(hubfiles.BINDING) is None:
+        replace_file(fs, hubfiles.BINDING, CheckpointBinding.of(known.values()).encode())
 
 
 def _made(fs: Filesystem) -> list[Checkpoint]:
@@ -49,7 +48,7 @@ def _made(fs: Filesystem) -> list[Checkpoint]:
 
 
 def _read(fs: Filesystem) -> tuple[BoundCheckpoint, ...]:
-    stored = read_file(fs, files.BINDING)
+    stored = read_file(fs, hubfiles.BINDING)
     if stored is None:
         return ()
     try:

@@ -24,6 +24,7 @@ from veen.core.tooling import (
     EquivocationRequest,
     PowChallenge,
     ProofAtRequest,
+    StreamEpochsRequest,
 )
 from veen.core.types import Label, StreamId
 from veen.core.wire import W, Wire, encode_sequence
@@ -46,11 +47,11 @@ from veen.hub.http.message import (
 from veen.hub.hub import Hub
 from veen.hub.job import Job
 from veen.hub.operating import Operating
-from veen.hub.reading import SERVER_VERSION
 from veen.hub.refusing import hex32, number, unavailable
 from veen.hub.revoking import Revoking
 from veen.hub.submitting import Submitting
 from veen.storage import Attachments, FullError, coid_of
+from veen.storage.answers import SERVER_VERSION
 
 _MAX_LISTED: Final = 1000
 
@@ -84,6 +85,7 @@ class Endpoints:
             "/tooling/consistency": self._query(ConsistencyRequest, self._timed(reads.consistency)),
             "/tooling/checkpoint_latest": self._query(CheckpointLatestRequest, reads.checkpoint_latest),
             "/tooling/checkpoint_range": self._query(CheckpointRangeRequest, reads.checkpoint_range),
+            "/tooling/epochs": self._query(StreamEpochsRequest, reads.epochs),
             "/tooling/report_equivocation": report,
             "/tooling/status": self._get(self._status),
             "/tooling/identity": self._get(lambda request: describe(request, describing.identity(hub))),

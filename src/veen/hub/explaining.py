@@ -15,6 +15,7 @@ from veen.core.capability import Bucket, expires_at
 from veen.core.captoken import CapToken
 from veen.core.control import decode_control
 from veen.core.errors import ADMISSION_TABLE, Detail, ErrorRow, ProtocolError
+from veen.core.hubfiles import HubSettings
 from veen.core.identity import HubIdentity
 from veen.core.limits import SUBMIT_ENVELOPE_BYTES
 from veen.core.msg import Msg
@@ -25,7 +26,6 @@ from veen.hub.admission.prefilter import check_size
 from veen.hub.admission.sequence import Policy, View, admit
 from veen.hub.admission.stages import Sized
 from veen.hub.config import Settings
-from veen.hub.files import HubSettings
 from veen.hub.hub import policy_of
 from veen.storage import AuthRecord, ClientCursor, Reader, Record, StreamEpoch
 from veen.storage.buckets import Buckets

@@ -1,26 +1,13 @@
-"""What a hub keeps in its data directory beside the log: secrets, settings, identity.
-
-The log and the identity may be copied anywhere. The secrets stay: whoever has them is the hub.
-"""
+"""The secrets of a hub. Log and identity may be copied anywhere; these stay: whoever has them is the hub."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from veen.core.errors import Detail, ProtocolError
-from veen.core.kinds import B32, BOOL, UINT, VER, ListOf
-from veen.core.profile import Profile
+from veen.core.kinds import B32, VER, ListOf
 from veen.core.shapes import Field, MapShape
-from veen.core.wire import Nested, Wire
+from veen.core.wire import Wire
 
 SECRETS: Final = "hub-secrets.cbor"
-SETTINGS: Final = "hub-settings.cbor"
-IDENTITY: Final = "hub-identity.cbor"
-IDENTITY_JSON: Final = "hub-identity.json"
-IDENTITY_SIG: Final = "hub-identity.sig"
-#: Signature and identity in one file, while the two files of their own are being written.
-PENDING: Final = "hub-identity.next"
-KEY_MAP: Final = "hub-key-map.cbor"
-BINDING: Final = "checkpoint-binding.cbor"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,52 +32,3 @@ class HubSecrets(Wire):
     def __repr__(self) -> str:
         """Say nothing that could end up in a log."""
         return f"HubSecrets({len(self.seeds)} keys)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EarlierRule(Wire):
-    """Whether messages needed a token before a time."""
-
-    SHAPE: ClassVar = MapShape("earlier_rule", Field("until", UINT, key=1), Field("require_cap", BOOL, key=2))
-
-    until: int
-    require_cap: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubSettings(Wire):
-    """hub-settings.cbor: what was decided at the first start and stays with the directory (C-39, C-51)."""
-
-    SHAPE: ClassVar = MapShape(
-        "hub_settings",
-        Field("ver", VER, key=1),
-        Field("epoch_sec", UINT, key=2),
-        Field("pad_blocks", ListOf(UINT, may_be_empty=False), key=3),
-        Field("require_cap", BOOL, key=4),
-        Field("earlier", ListOf(Nested(EarlierRule), may_be_empty=False), key=5, optional=True),
-    )
-
-    epoch_sec: int
-    #: Of the profiles that the hub serves; the first is the one it proposes.
-    pad_blocks: tuple[int, ...]
-    require_cap: bool
-    #: What held before, oldest first: decisions of then can be made again.
-    earlier: tuple[EarlierRule, ...] | None = None
-
-    def _validate(self) -> None:
-        if len(set(self.pad_blocks)) != len(self.pad_blocks):
-            raise ProtocolError(Detail.VALUE, "a profile is served once", field="pad_blocks")
-
-    @property
-    def profiles(self) -> tuple[Profile, ...]:
-        """The profiles that the hub serves."""
-        return tuple(Profile(epoch_sec=self.epoch_sec, pad_block=block) for block in self.pad_blocks)
-
-    def require_cap_at(self, hub_ts: int) -> bool:
-        """Tell whether a message of this time needed a token."""
-        for rule in self.earlier or ():
-            if hub_ts == rule.until:
-                return False  # in this second both rules held, and one of them takes it
-            if hub_ts < rule.until:
-                return rule.require_cap
-        return self.require_cap

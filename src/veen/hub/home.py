@@ -3,18 +3,18 @@
 import json
 from dataclasses import dataclass, replace
 
-from veen.core import hpke
+from veen.core import hpke, hubfiles
 from veen.core.ed25519 import SEED_BYTES, SIGNATURE_BYTES, SigningKey
-from veen.core.errors import ProtocolError
+from veen.core.hubfiles import EarlierRule, HubSettings
 from veen.core.identity import HubIdentity
 from veen.core.limits import Limits
 from veen.core.types import RandomBytes, ReaderSecretKey, RoutingKey
-from veen.core.wire import W
 from veen.hub import files
-from veen.hub.files import EarlierRule, HubSecrets, HubSettings
+from veen.hub.files import HubSecrets
 from veen.hub.keyring import KeyRing, new_identity
 from veen.storage import DamagedError, Filesystem, NotAStoreError, StoppedError, create_store, open_store
 from veen.storage.durable import read_file, replace_file
+from veen.storage.public import read_object, read_public
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def create_home(
 ) -> Home:
     """Make a hub in an empty place. A start that was cut short is continued, with the same keys."""
     fs.make_dir("")
-    secrets = _read(fs, files.SECRETS, HubSecrets)
+    secrets = read_object(fs, files.SECRETS, HubSecrets)
     if secrets is None:
         secrets = HubSecrets(
             seeds=(random(SEED_BYTES),), control_sk=random(SEED_BYTES), pow_key=random(SEED_BYTES)
@@ -60,7 +60,7 @@ def create_home(
     control_pk = hpke.public_key(ReaderSecretKey(secrets.control_sk))
     ring = KeyRing.of(new_identity(first, control_pk, routing), secrets.seeds)
     write_identity(fs, ring)
-    replace_file(fs, files.SETTINGS, settings.encode())
+    replace_file(fs, hubfiles.SETTINGS, settings.encode())
     # Last: with it the place is a data directory, and everything else is there.
     create_store(fs, ring.identity.hub_id, limits, epoch_secs=(settings.epoch_sec,))
     return Home(ring, secrets, settings)
@@ -69,10 +69,10 @@ def create_home(
 def open_home(fs: Filesystem, *, locked: bool = True) -> Home:
     """Open the hub that lives here. Whoever holds its lock finishes a change of keys that was cut short."""
     identity, settings = read_public(fs)
-    pending = read_file(fs, files.PENDING) if locked else None
+    pending = read_file(fs, hubfiles.PENDING) if locked else None
     if pending is not None:
         _publish(fs, identity, pending[:SIGNATURE_BYTES])
-    secrets = _read(fs, files.SECRETS, HubSecrets)
+    secrets = read_object(fs, files.SECRETS, HubSecrets)
     if secrets is None:
         raise NotAStoreError(
             f"this is a copy: {files.SECRETS} is not here, so it can be read and checked, but not written; "
@@ -86,16 +86,6 @@ def open_home(fs: Filesystem, *, locked: bool = True) -> Home:
     return Home(ring, secrets, settings)
 
 
-def read_public(fs: Filesystem) -> tuple[HubIdentity, HubSettings]:
-    """Read what is not secret: who the hub is, and what was decided at its first start."""
-    store = open_store(fs)
-    identity = _read_identity(fs)
-    settings = _read(fs, files.SETTINGS, HubSettings)
-    if identity is None or identity.hub_id != store.hub_id or settings is None:
-        raise NotAStoreError("the log is here, but not the identity and settings of its hub")
-    return identity, settings
-
-
 def write_identity(fs: Filesystem, ring: KeyRing) -> None:
     """Write the files that bind the hub's keys to its log; signed by the first key, which hub_id names.
 
@@ -104,45 +94,17 @@ def write_identity(fs: Filesystem, ring: KeyRing) -> None:
     """
     identity = ring.identity
     sig = identity.sign(ring.keys[identity.hub_keys[0].hub_pk])
-    replace_file(fs, files.PENDING, sig + identity.encode())
+    replace_file(fs, hubfiles.PENDING, sig + identity.encode())
     _publish(fs, identity, sig)
 
 
 def _publish(fs: Filesystem, identity: HubIdentity, sig: bytes) -> None:
-    replace_file(fs, files.IDENTITY, identity.encode())
-    replace_file(fs, files.IDENTITY_SIG, sig)
-    replace_file(fs, files.IDENTITY_JSON, json.dumps(identity.to_json(), indent=2).encode() + b"\n")
-    replace_file(fs, files.KEY_MAP, identity.key_map().encode())
-    fs.unlink(files.PENDING)
+    replace_file(fs, hubfiles.IDENTITY, identity.encode())
+    replace_file(fs, hubfiles.IDENTITY_SIG, sig)
+    replace_file(fs, hubfiles.IDENTITY_JSON, json.dumps(identity.to_json(), indent=2).encode() + b"\n")
+    replace_file(fs, hubfiles.KEY_MAP, identity.key_map().encode())
+    fs.unlink(hubfiles.PENDING)
     fs.sync_dir("")
-
-
-def _read_identity(fs: Filesystem) -> HubIdentity | None:
-    """Read the identity, as it will be if a change is under way; the key that hub_id names has signed it."""
-    pending = read_file(fs, files.PENDING)
-    if pending is not None:
-        identity, sig = (
-            _decode(files.PENDING, pending[SIGNATURE_BYTES:], HubIdentity),
-            pending[:SIGNATURE_BYTES],
-        )
-    else:
-        stored = _read(fs, files.IDENTITY, HubIdentity)
-        if stored is None:
-            return None
-        identity, sig = stored, read_file(fs, files.IDENTITY_SIG) or b""
-    try:
-        identity.verify_signature(identity.hub_keys[0].hub_pk, sig)
-    except ProtocolError as error:
-        if pending is not None:
-            raise DamagedError(
-                files.PENDING,
-                0,
-                f"a change of keys was cut short, and its signature is wrong: {error}",
-                f"restore {files.IDENTITY}, {files.IDENTITY_SIG} and {files.SECRETS} from a backup and "
-                "remove this file",
-            ) from error
-        raise DamagedError(files.IDENTITY_SIG, 0, str(error), "restore both files from a backup") from error
-    return identity
 
 
 def rotate(fs: Filesystem, home: Home, random: RandomBytes, *, at: int, overlap_sec: int) -> Home:
@@ -151,7 +113,7 @@ def rotate(fs: Filesystem, home: Home, random: RandomBytes, *, at: int, overlap_
     Once it is, an error leaves open whether the key has changed: the hub must stop, and the next start finds
     out. A seed of an attempt that failed is kept, since nobody can be sure that it is not in use.
     """
-    stored = _read(fs, files.SECRETS, HubSecrets) or home.secrets
+    stored = read_object(fs, files.SECRETS, HubSecrets) or home.secrets
     seed = random(SEED_BYTES)
     secrets = replace(stored, seeds=(*stored.seeds, seed))
     replace_file(fs, files.SECRETS, secrets.encode())
@@ -168,17 +130,5 @@ def write_settings(fs: Filesystem, home: Home, *, require_cap: bool, now: int) -
     before = EarlierRule(until=now, require_cap=home.settings.require_cap)
     earlier = (*(home.settings.earlier or ()), before)
     settings = replace(home.settings, require_cap=require_cap, earlier=earlier)
-    replace_file(fs, files.SETTINGS, settings.encode())
+    replace_file(fs, hubfiles.SETTINGS, settings.encode())
     return Home(home.ring, home.secrets, settings)
-
-
-def _read(fs: Filesystem, path: str, cls: type[W]) -> W | None:
-    data = read_file(fs, path)
-    return None if data is None else _decode(path, data, cls)
-
-
-def _decode(path: str, data: bytes, cls: type[W]) -> W:
-    try:
-        return cls.decode(data)
-    except ProtocolError as error:
-        raise DamagedError(path, 0, str(error), "restore the file from a backup") from error

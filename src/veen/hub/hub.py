@@ -17,6 +17,7 @@ from veen.core import labels
 from veen.core.checkpoint import Checkpoint
 from veen.core.control import ControlRecord, TrustRecord, decode_control
 from veen.core.error_envelope import ErrorEnvelope
+from veen.core.hubfiles import HubSettings
 from veen.core.identity import HubIdentity
 from veen.core.types import Label, RandomBytes, VerifyKey
 from veen.hub import home as homes
@@ -30,7 +31,6 @@ from veen.hub.anchoring import Anchoring, Cadence
 from veen.hub.binding import write_binding
 from veen.hub.config import Settings
 from veen.hub.control import ControlPlane
-from veen.hub.files import HubSettings
 from veen.hub.home import Home
 from veen.hub.http.memory import Memory
 from veen.hub.job import Job
@@ -38,7 +38,6 @@ from veen.hub.keyring import CheckpointSigner, Clock
 from veen.hub.logs import Log
 from veen.hub.metrics import Failure, Metrics
 from veen.hub.readers import Readers
-from veen.hub.reading import PageBounds, Reads
 from veen.hub.sequencer import Sequencer, Work
 from veen.hub.submission import Submission
 from veen.hub.verifying import Verifying
@@ -55,6 +54,7 @@ from veen.storage import (
     newest_label,
     open_store,
 )
+from veen.storage.answers import PageBounds, Reads
 
 #: Attachments that wait to be written.
 _MAX_PUTS: Final = 16

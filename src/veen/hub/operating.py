@@ -9,7 +9,6 @@ from typing import Final
 from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.tooling import AnchorRequest, BackupLabel, BackupRequest, BackupResponse
 from veen.core.types import JsonValue, VerifyKey
-from veen.hub.home import read_public
 from veen.hub.http.bodies import decode, describe, encode, parse_json, wants_json
 from veen.hub.http.message import Request, Response, error_response
 from veen.hub.hub import Hub
@@ -18,6 +17,7 @@ from veen.hub.keyring import MAX_OVERLAP_SEC
 from veen.hub.offline import describe_keys
 from veen.hub.refusing import bad_request, hex32, unavailable
 from veen.storage import FullError, RealFilesystem, clone
+from veen.storage.public import read_public
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
 #: Copies beside each other: whoever may ask for one must not be able to fill the disk.

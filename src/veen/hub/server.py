@@ -17,11 +17,11 @@ import uvloop
 
 from veen.core import layout
 from veen.core.errors import ProtocolError
+from veen.core.hubfiles import HubSettings
 from veen.core.limits import Limits
 from veen.hub.config import ConfigError, Settings
 from veen.hub.descriptors import connections_within
 from veen.hub.endpoints import Endpoints
-from veen.hub.files import HubSettings
 from veen.hub.home import Home, create_home, has_home, open_home, write_settings
 from veen.hub.http.connection import Bounds, Connection
 from veen.hub.hub import Hub

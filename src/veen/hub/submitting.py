@@ -14,9 +14,9 @@ from veen.hub.admission.prefilter import check_size, check_work, prefilter
 from veen.hub.http.bodies import JSON_FACTOR, parse_json, wants_json
 from veen.hub.http.message import CBOR, CBOR_SEQ, JSON, Request, Response, encode_json, error_response
 from veen.hub.hub import Hub
-from veen.hub.reading import SERVER_VERSION
 from veen.hub.refusing import unavailable
 from veen.hub.submission import Form, Submission
+from veen.storage.answers import SERVER_VERSION
 
 #: {1: 1, 2: receipt, 3: server_version}; the receipt stands between these.
 _BEFORE: Final = bytes.fromhex("a3010102")

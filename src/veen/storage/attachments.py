@@ -62,12 +62,7 @@ class Attachments:
 
     def get(self, coid: Coid) -> bytes:
         """Return an attachment; one that was damaged on disk is as good as lost."""
-        data = self._read(coid)
-        if data is None:
-            raise not_found("coid", "there is no such attachment")
-        if h(data) != coid:
-            raise not_found("coid", "the attachment was damaged on disk; send it again")
-        return data
+        return read_attachment(self._fs, coid)
 
     def _read(self, coid: Coid) -> bytes | None:
         return read_file(self._fs, _path(coid))
@@ -90,6 +85,16 @@ class Attachments:
 def _path(coid: Coid) -> str:
     name = coid.hex()
     return f"{_ROOT}/{name[:2]}/{name}"
+
+
+def read_attachment(fs: Filesystem, coid: Coid) -> bytes:
+    """Return an attachment that is kept in a data directory."""
+    data = read_file(fs, _path(coid))
+    if data is None:
+        raise not_found("coid", "there is no such attachment")
+    if h(data) != coid:
+        raise not_found("coid", "the attachment was damaged on disk; send it again")
+    return data
 
 
 def copy_attachments(source: Filesystem, target: Filesystem) -> None:

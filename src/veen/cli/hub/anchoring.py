@@ -6,9 +6,11 @@ from urllib.parse import quote
 
 import typer
 
-from veen.cli.asking import DEFAULT_TIMEOUT_MS, REFUSED, USAGE, CommandError, HubClient
+from veen.cli.asking import HubClient
+from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.hub.showing import HubOption, Json, Timeout
 from veen.cli.printing import reporting, show
+from veen.cli.settings import DEFAULT_TIMEOUT_MS
 from veen.core import labels, layout
 from veen.core.anchor import AnchorRef
 from veen.core.errors import ProtocolError

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from veen.cli.asking import USAGE, CommandError, HubClient, directory_of
+from veen.cli.asking import HubClient, directory_of
+from veen.cli.errors import USAGE, CommandError
 from veen.cli.hub.extra import needing_hub
 from veen.cli.hub.issuers import issuer_of
 from veen.cli.hub.starting import DEFAULT_DATA_DIR, DataDir

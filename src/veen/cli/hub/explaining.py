@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from veen.cli.asking import REFUSED, USAGE, CommandError, directory_of
+from veen.cli.asking import directory_of
+from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.hub.extra import needing_hub
 from veen.cli.hub.starting import DEFAULT_DATA_DIR, DataDir
 from veen.cli.opening import UsageError, opened
@@ -16,6 +17,7 @@ from veen.core import labels
 from veen.core.identity import HubIdentity
 from veen.core.types import Label
 from veen.storage import Reader
+from veen.storage.public import read_public
 
 
 @reporting
@@ -38,7 +40,7 @@ def explain(
             settings = needing_hub("veen.hub.config").load({}, os.environ, config)
             reader = Reader.open(fs)
             try:
-                identity, kept = needing_hub("veen.hub.home").read_public(fs)
+                identity, kept = read_public(fs)
                 explainer = needing_hub("veen.hub.explaining").Explainer(reader, identity, kept, settings)
                 if what.isdecimal():
                     found = explainer.entry(_label(reader, identity, label, stream, epoch), int(what))

@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from veen.cli.asking import USAGE, CommandError
+from veen.cli.errors import USAGE, CommandError
 
 
 def needing_hub(module: str) -> Any:  # noqa: ANN401 - a module; what is in it is checked where it is written

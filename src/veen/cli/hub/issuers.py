@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from veen.cli.asking import USAGE, CommandError
+from veen.cli.errors import USAGE, CommandError
 from veen.core.types import VerifyKey
 
 _HEX32: Final = re.compile(r"[0-9a-fA-F]{64}")

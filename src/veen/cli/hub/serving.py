@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from veen.cli.asking import USAGE, CommandError
+from veen.cli.errors import USAGE, CommandError
 from veen.cli.hub.starting import LOG, READY_FD
 from veen.cli.printing import show
 from veen.hub.config import ConfigError, load

@@ -9,18 +9,11 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
-from veen.cli.asking import (
-    DEFAULT_TIMEOUT_MS,
-    MALFORMED,
-    NETWORK,
-    REFUSED,
-    USAGE,
-    CommandError,
-    HubClient,
-    directory_of,
-)
+from veen.cli.asking import HubClient, directory_of
+from veen.cli.errors import MALFORMED, NETWORK, REFUSED, USAGE, CommandError
 from veen.cli.hub.issuers import issuer_of
 from veen.cli.printing import reporting, show
+from veen.cli.settings import DEFAULT_TIMEOUT_MS
 from veen.core import labels
 from veen.core.api import CheckpointRequest, CheckpointResponse
 from veen.core.checkpoint import Checkpoint
@@ -58,7 +51,7 @@ _LATENCIES: Final = ("verify", "commit", "end_to_end")
 
 @reporting
 def status(
-    hub: HubOption,
+    hub: HubOption = "",
     label: Annotated[str, typer.Option(help="Of one label: 64 hex digits.")] = "",
     timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
     as_json: Json = False,
@@ -75,7 +68,7 @@ def status(
 
 
 @reporting
-def key(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+def key(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
     """Show the hub's public key and profile: what clients pin."""
     client = HubClient.of(hub, timeout_ms)
     found = client.get("/tooling/identity")
@@ -91,7 +84,7 @@ def key(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json 
 
 
 @reporting
-def hub_id(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+def hub_id(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
     """Print the hub's id, 64 hex digits."""
     client = HubClient.of(hub, timeout_ms)
     found = client.get("/tooling/identity")
@@ -101,7 +94,7 @@ def hub_id(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Js
 
 
 @reporting
-def health(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+def health(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
     """Show whether the hub is well, as JSON; exits 4 if it is not."""
     del as_json  # it always is
     client = HubClient.of(hub, timeout_ms)
@@ -116,7 +109,7 @@ def health(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Js
 
 @reporting
 def metrics(
-    hub: HubOption,
+    hub: HubOption = "",
     raw: Annotated[bool, typer.Option("--raw", help="The text as Prometheus reads it.")] = False,
     timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
     as_json: Json = False,
@@ -155,7 +148,7 @@ def _samples(text: str) -> dict[str, float]:
 
 
 @reporting
-def profile(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+def profile(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
     """Show the protocol version, profile and optional features."""
     try:
         found = HubClient.of(hub, timeout_ms).get("/tooling/profile")
@@ -169,13 +162,13 @@ def profile(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: J
 
 
 @reporting
-def kex_policy(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+def kex_policy(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
     """Show the bounds on client keys, tokens and the rotation of the hub's key."""
     show(HubClient.of(hub, timeout_ms).get("/tooling/kex_policy"), as_json)
 
 
 @reporting
-def admission(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+def admission(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
     """Show the stages of admission, their queues, and how much is refused a minute."""
     client = HubClient.of(hub, timeout_ms)
     found = client.get("/tooling/admission")
@@ -196,7 +189,7 @@ def admission(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json:
 
 @reporting
 def admission_log(
-    hub: HubOption,
+    hub: HubOption = "",
     limit: Annotated[int, typer.Option(help="How many of the newest.")] = 100,
     codes: Annotated[str, typer.Option(help="Only these codes, separated by commas.")] = "",
     timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
@@ -216,7 +209,7 @@ def admission_log(
 
 @reporting
 def role(
-    hub: HubOption,
+    hub: HubOption = "",
     realm: Annotated[str, typer.Option(help="Realm of the stream.")] = "",
     stream: Annotated[str, typer.Option(help="Show who is the primary of a stream.")] = "",
     timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
@@ -236,7 +229,7 @@ def role(
 
 @reporting
 def checkpoint(
-    hub: HubOption,
+    hub: HubOption = "",
     stream: Annotated[
         str, typer.Option(help="Name or id of a stream: of its label in the current epoch.")
     ] = "",
@@ -297,7 +290,7 @@ def verify_rotation(
 
 
 @reporting
-def tls_info(hub: HubOption, timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+def tls_info(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
     """Show TLS version and cipher suite of a hub, and whether they are as they should be."""
     url = HubClient.of(hub, timeout_ms).url
     parts = urlsplit(url)

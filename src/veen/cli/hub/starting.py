@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from veen.cli.asking import CommandError, directory_of
+from veen.cli.asking import directory_of
+from veen.cli.errors import CommandError
 from veen.cli.hub.extra import needing_hub
 from veen.cli.hub.issuers import issuer_of
 from veen.cli.printing import reporting, show

@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from veen.cli.asking import NETWORK, USAGE, CommandError, directory_of
+from veen.cli.asking import directory_of
+from veen.cli.errors import NETWORK, USAGE, CommandError
 from veen.cli.hub.starting import DEFAULT_DATA_DIR, DataDir
 from veen.cli.printing import reporting, show
 from veen.core import layout

@@ -1,6 +1,6 @@
-"""What the hub answers from its log: pages, receipts, proofs, checkpoints. Any thread may ask.
+"""What a log answers: pages, receipts, proofs, checkpoints. By a hub, or by its files alone.
 
-Everything is found through the index; nothing here waits for the sequencer.
+Everything is found through the index; nothing here waits for the sequencer. Any thread may ask.
 """
 
 from collections.abc import Iterator
@@ -29,11 +29,13 @@ from veen.core.tooling import (
     EquivocationRequest,
     EquivocationResponse,
     ProofAtRequest,
+    StreamEpochsRequest,
+    StreamEpochsResponse,
 )
 from veen.core.types import Label
-from veen.hub.refusing import bad_request
-from veen.storage import Reader
 from veen.storage.errors import not_found
+from veen.storage.reader import Reader
+from veen.storage.streams import epochs_of
 
 if TYPE_CHECKING:
     from veen.core.checkpoint import Checkpoint
@@ -43,6 +45,7 @@ _VERSION_TEXT: Final = cbor.write_text(SERVER_VERSION)
 #: Epochs that one request for checkpoints looks at, and checkpoints it returns.
 _MAX_EPOCHS: Final = 1024
 _MAX_CHECKPOINTS: Final = 256
+_MAX_LISTED_EPOCHS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,13 +147,13 @@ class Reads:
                 Detail.VALUE, "the label is of the hub's own log", code=Code.FORBIDDEN, field="label"
             )
         if request.max_items == 0:
-            raise bad_request("max_items", "max_items must be at least 1")
+            raise _bad_request("max_items", "max_items must be at least 1")
         if (
             request.cursor is None
             and request.to_seq is not None
             and max(request.from_seq, 1) > request.to_seq
         ):
-            raise bad_request("to_seq", "from_seq is beyond to_seq")
+            raise _bad_request("to_seq", "from_seq is beyond to_seq")
 
     def _range(self, request: StreamRequest) -> _Range:
         """Work out which entries are meant (C-72)."""
@@ -192,7 +195,7 @@ class Reads:
         """Return the proof of an entry at a later size."""
         self._check_entry(request.label, request.stream_seq)
         if request.stream_seq > request.upto_seq:
-            raise bad_request("upto_seq", "an entry is proved at its own size or a later one")
+            raise _bad_request("upto_seq", "an entry is proved at its own size or a later one")
         proof = self._reader.prove(request.label, request.stream_seq, request.upto_seq)
         return ProofResponse(mmr_proof=proof, server_version=SERVER_VERSION)
 
@@ -200,7 +203,7 @@ class Reads:
         """Return the proof that a log has only grown."""
         self._head(request.label)
         if not 1 <= request.old_size <= request.new_size:
-            raise bad_request("old_size", "old_size is from 1 to new_size")
+            raise _bad_request("old_size", "old_size is from 1 to new_size")
         return ConsistencyResponse(
             proof=self._reader.prove_consistency(request.label, request.old_size, request.new_size)
         )
@@ -235,7 +238,7 @@ class Reads:
     def checkpoint_range(self, request: CheckpointRangeRequest) -> CheckpointRangeResponse:
         """Return the checkpoints of a stream; epoch after epoch, as far as one answer goes."""
         if request.epoch_min > request.epoch_max:
-            raise bad_request("epoch_max", "epoch_min is beyond epoch_max")
+            raise _bad_request("epoch_max", "epoch_min is beyond epoch_max")
         found: list[Checkpoint] = []
         last = min(request.epoch_max, request.epoch_min + _MAX_EPOCHS - 1)
         start = request.from_seq or 1
@@ -252,3 +255,15 @@ class Reads:
             start = 1
         more = last + 1 if last < request.epoch_max else None
         return CheckpointRangeResponse(checkpoints=tuple(found), next_epoch=more)
+
+    def epochs(self, request: StreamEpochsRequest) -> StreamEpochsResponse:
+        """Return in which epochs a stream has entries; as many as one answer holds."""
+        first = request.from_epoch or 0
+        found = epochs_of(self._reader, self.identity.routing_key, request.stream_id)
+        found = [epoch for epoch in found if epoch >= first]
+        more = found[_MAX_LISTED_EPOCHS] if len(found) > _MAX_LISTED_EPOCHS else None
+        return StreamEpochsResponse(epochs=tuple(found[:_MAX_LISTED_EPOCHS]), next_epoch=more)
+
+
+def _bad_request(field: str, message: str) -> ProtocolError:
+    return ProtocolError(Detail.VALUE, message, code=Code.BAD_REQUEST, field=field)

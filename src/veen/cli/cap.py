@@ -1,0 +1,270 @@
+"""``veen cap``: capability tokens, from their issuer to the hub; and taking them back."""
+
+import re
+from pathlib import Path
+from time import time
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+import typer
+
+from veen.cli.asking import HubClient
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.printing import note, reporting, show
+from veen.cli.send import read_token
+from veen.cli.settings import common, find_client
+from veen.cli.using import ClientOption, HubOption, hex32, load_secrets, open_client, read_card, write_bytes
+from veen.client.home import ClientHome
+from veen.client.sending import Draft, Options
+from veen.core import capability, cbor, labels
+from veen.core.captoken import CapToken, Rate
+from veen.core.control import REVOCATION_SCHEMA, REVOCATION_STREAM, RevocationBody, Target
+from veen.core.hashing import h
+from veen.core.types import VerifyKey
+
+app = typer.Typer(help="Capability tokens: who may write where, how long and how fast.", no_args_is_help=True)
+
+_RATE: Final = re.compile(r"([0-9]{1,15})(?:/s)?,([0-9]{1,15})")
+_HEX32: Final = re.compile(r"[0-9a-fA-F]{64}")
+CapFile = Annotated[Path, typer.Option("--cap", help="File of the token.")]
+
+
+def subject_of(text: str) -> VerifyKey:
+    """Return the key that a token is for: of a card, of a client's directory, or in hex (NAM-014)."""
+    return VerifyKey(bytes.fromhex(text)) if _HEX32.fullmatch(text) else read_card(text).client_id
+
+
+def _rate(text: str) -> Rate | None:
+    if not text:
+        return None
+    match = _RATE.fullmatch(text)
+    if match is None:
+        raise CommandError(f"--rate is PER_SEC,BURST, for example 5,10; not {text!r}", USAGE)
+    return Rate(per_sec=int(match[1]), burst=int(match[2]))
+
+
+@app.command()
+@reporting
+def issue(
+    subject: Annotated[
+        str, typer.Option(help="Who it is for: an identity card, a client's directory or hex.")
+    ],
+    stream: Annotated[list[str], typer.Option(help="Stream that may be written; may be repeated.")],
+    ttl: Annotated[int, typer.Option(min=1, help="Seconds that it is good for, from its first use.")],
+    out: Annotated[Path, typer.Option(help="File to write.")],
+    issuer: Annotated[str, typer.Option(help="Directory of the issuer; default: the client.")] = "",
+    rate: Annotated[str, typer.Option(help="PER_SEC,BURST.")] = "",
+) -> None:
+    """Mint a token. The hub has to trust the issuer: veen hub trust add."""
+    _, secrets, _ = load_secrets(find_client(issuer))
+    token = CapToken.mint(
+        secrets.identity,
+        subject_of(subject),
+        stream_ids=[labels.stream_id(name) for name in stream],
+        ttl=ttl,
+        rate=_rate(rate),
+    )
+    write_bytes(out, token.encode())
+    show({"ok": True, "file": str(out), **_describe(token)}, common.json)
+
+
+def _describe(token: CapToken) -> dict[str, Any]:
+    rate = token.allow.rate
+    return {
+        "auth_ref": token.auth_ref.hex(),
+        "cap_token_hash": h(token.encode()).hex(),
+        "issuer_pk": token.issuer_pk.hex(),
+        "subject_pk": token.subject_pk.hex(),
+        "stream_ids": [item.hex() for item in token.allow.stream_ids],
+        "ttl": token.allow.ttl,
+        "rate": None if rate is None else f"{rate.per_sec},{rate.burst}",
+    }
+
+
+@app.command()
+@reporting
+def authorize(cap: CapFile, hub: HubOption = "", client: ClientOption = "") -> None:
+    """Make a token known to the hub; the client that it is for keeps it, and uses it from then on."""
+    token = read_token(cap)
+    with open_client(client, hub) as opened:
+        found = opened.authorize(token)
+        kept = token.subject_pk in opened.session.secrets.client_ids()
+    show(
+        {"ok": True, "auth_ref": found.auth_ref.hex(), "expires_at": found.expires_at, "kept": kept},
+        common.json,
+    )
+
+
+@app.command()
+@reporting
+def add(cap: CapFile, client: ClientOption = "") -> None:
+    """Keep a token that was given to this client; it is used for its streams from then on."""
+    token = read_token(cap)
+    token.verify()
+    home, secrets, _ = load_secrets(find_client(client))
+    if token.subject_pk not in secrets.client_ids():
+        raise CommandError(
+            f"the token is for {token.subject_pk.hex()}, which is no key of this client", USAGE
+        )
+    show({"ok": True, "file": str(home.keep_token(token)), **_describe(token)}, common.json)
+
+
+@app.command("list")
+@reporting
+def list_tokens(client: ClientOption = "") -> None:
+    """List the tokens that this client keeps."""
+    rows = [_describe(token) for token in ClientHome(find_client(client)).tokens().values()]
+    if common.json:
+        show({"tokens": rows}, as_json=True)
+        return
+    for row in rows:
+        typer.echo(
+            f"{row['auth_ref']}  ttl {row['ttl']}  rate {row['rate'] or '-'}  {', '.join(row['stream_ids'])}"
+        )
+
+
+@app.command()
+@reporting
+def status(cap: CapFile, hub: HubOption = "", client: ClientOption = "") -> None:
+    """Show what the hub thinks of a token."""
+    token = read_token(cap)
+    with open_client(client, hub) as opened:
+        found = opened.cap_status(token)
+    within: bool | str = "unknown"
+    if found.issued_at is not None:
+        within = int(time()) <= capability.expires_at(token, found.issued_at)
+    show(
+        {
+            **({"ok": True} if common.json else {}),
+            "auth_ref": token.auth_ref.hex(),
+            "cap_token_hash": h(token.encode()).hex(),
+            "locally_within_ttl": within,
+            "hub_known": found.hub_known,
+            "hub_currently_valid": found.hub_currently_valid,
+            "revoked": found.revoked,
+            "revocation_kind": found.revocation_kind,
+            **({"revocation_ts": found.revocation_ts} if common.json else {}),
+            "expires_at": found.expires_at,
+            "reason": found.reason,
+        },
+        common.json,
+    )
+
+
+# --- taking back ------------------------------------------------------------------------------------------
+
+revoke_app = typer.Typer(help="Older names of 'veen cap revoke'.", invoke_without_command=True)
+AdminOption = Annotated[
+    str,
+    typer.Option("--admin", help="Directory of an admin of the hub.  [default: the configured admin]"),
+]
+KindOption = Annotated[str, typer.Option("--kind", help="client-id, auth-ref or cap-token.")]
+TargetOption = Annotated[str, typer.Option("--target", help="What is revoked: 64 hex digits.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
+TtlOption = Annotated[int | None, typer.Option("--ttl", min=1, help="Seconds; without it, for good.")]
+#: How long to wait for the hub to act on it.
+_EFFECT_SEC: Final = 10
+_LOOKS: Final = 3
+
+
+@app.command()
+@reporting
+def revoke(
+    kind: KindOption,
+    target: TargetOption,
+    hub: HubOption = "",
+    admin: AdminOption = "",
+    reason: ReasonOption = "",
+    ttl: TtlOption = None,
+) -> None:
+    """Revoke a client or a token by a message of an admin; returns when the hub refuses it."""
+    _revoke(hub, admin, kind, target, reason, ttl)
+
+
+@revoke_app.callback()
+@reporting
+def revoke_bare(
+    ctx: typer.Context,
+    kind: KindOption = "",
+    target: TargetOption = "",
+    hub: HubOption = "",
+    admin: AdminOption = "",
+    reason: ReasonOption = "",
+    ttl: TtlOption = None,
+) -> None:
+    """Revoke a client or a token, as 'veen cap revoke' does."""
+    if ctx.invoked_subcommand is None:
+        _revoke(hub, admin, kind, target, reason, ttl)
+
+
+@revoke_app.command("publish")
+@reporting
+def revoke_publish(
+    kind: KindOption,
+    target: TargetOption,
+    hub: HubOption = "",
+    admin: AdminOption = "",
+    reason: ReasonOption = "",
+    ttl: TtlOption = None,
+) -> None:
+    """Revoke a client or a token, as 'veen cap revoke' does."""
+    _revoke(hub, admin, kind, target, reason, ttl)
+
+
+def _revoke(hub: str, admin: str, kind: str, target: str, reason: str, ttl: int | None) -> None:
+    if kind not in set(Target):
+        raise CommandError(f"--kind is one of {', '.join(Target)}", USAGE)
+    record = RevocationBody(
+        kind=kind, target=hex32(target, "--target"), ts=int(time()), reason=reason or None, ttl=ttl
+    )
+    place = find_client(admin, key="admin", variable="VEEN_ADMIN")
+    with open_client(str(place), hub) as opened:
+        control = opened.meet().identity.control_pk
+        if control is None:
+            raise CommandError("E.PROFILE: the hub takes no administrative messages", REFUSED, "E.PROFILE")
+        draft = Draft(cbor.decode(record.encode()), schema=REVOCATION_SCHEMA)
+        sent = opened.send(
+            REVOCATION_STREAM.hex(), None, draft=draft, options=Options(to=control, as_identity=True)
+        )
+    query = f"origin={sent.msg_id.hex()}&wait={_EFFECT_SEC}"
+    client = HubClient.of(hub, common.timeout_ms + 1000 * _EFFECT_SEC)
+    listed: list[Any] = []
+    for _ in range(_LOOKS):  # it answers early when it has dealt with orders of others
+        listed = listed or client.get(f"/tooling/revocations?{query}")["revocations"]
+    if not listed:
+        note("the hub has the message and does not act on it: is this client one of its admins?")
+    show(
+        {
+            "ok": True,
+            "kind": kind,
+            "target": target.lower(),
+            "ts": record.ts,
+            "ttl": ttl,
+            "active_now": any(item["active_now"] for item in listed),
+            "stream_seq": sent.stream_seq,
+            "msg_id": sent.msg_id.hex(),
+        },
+        common.json,
+    )
+
+
+@app.command()
+@reporting
+def revocations(
+    hub: HubOption = "",
+    kind: Annotated[str, typer.Option(help="Only this kind.")] = "",
+    since: Annotated[int, typer.Option(min=0, help="Only from this time on.")] = 0,
+    active_only: Annotated[bool, typer.Option("--active-only", help="Only what is in force now.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+) -> None:
+    """List what was revoked at a hub."""
+    query = (
+        f"since={since}&limit={limit}" + (f"&kind={quote(kind)}" if kind else "") + "&active=1" * active_only
+    )
+    found = HubClient.of(hub, common.timeout_ms).get(f"/tooling/revocations?{query}")
+    if common.json:
+        show(found, as_json=True)
+        return
+    for item in found["revocations"]:
+        show(item, as_json=False)
+        typer.echo("")

@@ -1,0 +1,163 @@
+"""The commands by name, each loaded when it is asked for: a program that starts fast, however much it can do.
+
+Every command takes the flags of ``COMMON`` as well, behind its name or before it.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.main import get_command
+
+from veen.cli.settings import DEFAULT_TIMEOUT_MS, common
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a command is written, and under which heading it is listed; aliases are not."""
+
+    module: str
+    name: str
+    heading: str = ""
+
+
+_KEYS, _MESSAGES, _AUTHORITY = "Keys and identities", "Messages", "Authority"
+_CHECKING, _HUBS, _HELP = "Checking and copies", "Hubs", "Finding out"
+
+COMMANDS: Final[Mapping[str, Entry]] = {
+    "keygen": Entry("identity", "keygen", _KEYS),
+    "id": Entry("identity", "app", _KEYS),
+    "reader": Entry("reader", "app", _KEYS),
+    "pin": Entry("pin", "app", _KEYS),
+    "config": Entry("config", "app", _KEYS),
+    "send": Entry("send", "send", _MESSAGES),
+    "send-with-attachment": Entry("send", "send_with_attachment"),
+    "stream": Entry("stream", "stream", _MESSAGES),
+    "attachment": Entry("attachment", "app", _MESSAGES),
+    "verify-attachment": Entry("attachment", "verify_first"),
+    "resync": Entry("state", "resync_command", _MESSAGES),
+    "verify-state": Entry("state", "verify_state_command", _MESSAGES),
+    "bench": Entry("bench", "app", _MESSAGES),
+    "cap": Entry("cap", "app", _AUTHORITY),
+    "revoke": Entry("cap", "revoke_app"),
+    "pow": Entry("pow", "app", _AUTHORITY),
+    "verify-receipt": Entry("verify", "verify_receipt", _CHECKING),
+    "verify-fraud": Entry("verify", "verify_fraud", _CHECKING),
+    "anchor": Entry("anchor", "anchor_app", _CHECKING),
+    "verify-anchor": Entry("anchor", "verify"),
+    "export": Entry("portable", "export_command", _CHECKING),
+    "import": Entry("portable", "import_command", _CHECKING),
+    "fsck": Entry("fsck", "fsck", _CHECKING),
+    "repair": Entry("repair", "repair_command", _CHECKING),
+    "clone": Entry("copies", "clone_command", _CHECKING),
+    "fork": Entry("copies", "fork_command", _CHECKING),
+    "replay": Entry("copies", "replay_command", _CHECKING),
+    "hub": Entry("hub", "app", _HUBS),
+    "hub-id": Entry("hub.showing", "hub_id", _HUBS),
+    "retention": Entry("retention", "app", _HUBS),
+    "demo": Entry("demo", "demo", _HELP),
+    "selftest": Entry("selftest", "app", _HELP),
+    "explain-error": Entry("explaining", "explain_error", _HELP),
+    "version": Entry("explaining", "version", _HELP),
+    "conformance": Entry("explaining", "conformance", _HELP),
+}
+
+
+def _common_options() -> list[TyperOption]:
+    return [
+        TyperOption(param_decls=["_json", "--json"], is_flag=True, help="One JSON document, for scripts."),
+        TyperOption(param_decls=["_quiet", "--quiet"], is_flag=True, help="Print errors only."),
+        TyperOption(param_decls=["_verbose", "--verbose"], is_flag=True, help="Say more, on standard error."),
+        TyperOption(
+            param_decls=["_timeout_ms", "--timeout-ms"],
+            type=int,
+            default=None,
+            help=f"Time for one answer of the hub.  [default: {DEFAULT_TIMEOUT_MS}]",
+        ),
+        TyperOption(
+            param_decls=["_env", "--env"],
+            default="",
+            hidden=True,
+            help="Descriptor of an environment: take the hub from there.",
+        ),
+        TyperOption(
+            param_decls=["_hub_name", "--hub-name"], default="", hidden=True, help="Which of its hubs."
+        ),
+    ]
+
+
+def note_common(given: dict[str, Any]) -> None:
+    """Take the common flags out of what was given; a flag that is not given changes nothing."""
+    for name in ("json", "quiet", "verbose", "timeout_ms", "env", "hub_name"):
+        value = given.pop(f"_{name}", None)
+        if value:
+            setattr(common, name, value)
+
+
+def _with_common(command: TyperCommand) -> None:
+    """Let a command take the common flags, unless it has one of its own."""
+    taken = {text for parameter in command.params for text in getattr(parameter, "opts", [])}
+    command.params += [option for option in _common_options() if option.opts[0] not in taken]
+    inner: Callable[..., Any] | None = command.callback
+    assert inner is not None
+
+    def run(**given: Any) -> Any:  # noqa: ANN401 - of any command
+        note_common(given)
+        if "as_json" in given:
+            common.json = given["as_json"] = given["as_json"] or common.json
+        if given.get("timeout_ms") == DEFAULT_TIMEOUT_MS:
+            given["timeout_ms"] = common.timeout_ms
+        return inner(**given)
+
+    command.callback = run
+
+
+def _each(command: Any) -> list[TyperCommand]:  # noqa: ANN401 - a group or a command
+    if isinstance(command, TyperGroup):
+        return [found for child in command.commands.values() for found in _each(child)]
+    return [command]
+
+
+def load(name: str) -> Any:  # noqa: ANN401 - a group or a command
+    """Load a command."""
+    entry = COMMANDS[name]
+    found = getattr(importlib.import_module(f"veen.cli.{entry.module}"), entry.name)
+    if isinstance(found, typer.Typer):
+        app = found
+    else:
+        app = typer.Typer(add_completion=False)
+        app.command(name)(found)
+    app.rich_markup_mode = None
+    made = get_command(app)
+    made.name = name
+    made.hidden = not entry.heading
+    for command in _each(made):
+        _with_common(command)
+    return made
+
+
+class LazyGroup(TyperGroup):
+    """The root: lists all commands, loads the one that is run."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - of click
+        """Return the names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002 - of click
+        """Load a command."""
+        return load(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - of click
+        """List the commands under their headings; aliases are not listed."""
+        width = max(len(name) for name, entry in COMMANDS.items() if entry.heading)
+        for heading in dict.fromkeys(entry.heading for entry in COMMANDS.values() if entry.heading):
+            names = [name for name, entry in COMMANDS.items() if entry.heading == heading]
+            room = formatter.width - width - 6
+            rows = [
+                (f"{name:<{width}}", self.get_command(ctx, name).get_short_help_str(room)) for name in names
+            ]
+            with formatter.section(heading):
+                formatter.write_dl(rows)

@@ -1,0 +1,98 @@
+"""``veen explain-error``, ``veen version`` and ``veen conformance``."""
+
+import subprocess
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+import veen
+from veen.cli.errors import USAGE, CommandError
+from veen.cli.printing import reporting, show
+from veen.cli.settings import common
+from veen.core.errors import ADMISSION_TABLE, HTTP_STATUS, VERIFICATION_TABLE, Code
+
+#: Names of older releases (C-60).
+_LEGACY: Final = {
+    "E.PROFILE": "an older name: the hub does not serve the profile or feature; now E.FORMAT/PROFILE",
+    "E.DUP": "an older name: the message or its number was used before; now E.SEQ/DUPLICATE",
+}
+_MEANING: Final = {
+    Code.FORMAT: "the bytes are not canonical CBOR of the right shape, version or profile; fix the sender",
+    Code.SIZE: "something is larger than a limit; send less (veen hub status --json shows the limits)",
+    Code.SIG: "a signature does not verify; the bytes were changed or signed with another key",
+    Code.CAP: "a capability token is missing, invalid, unknown or revoked; see veen cap",
+    Code.AUTH: "the token or key is not for this client, stream or hub, or the proof of work is missing",
+    Code.RATE: "too fast for the token's rate; wait as long as retry_after says, then send the same bytes",
+    Code.SEQ: "client_seq or prev_ack does not continue the log; run veen resync",
+    Code.TIME: "the token has expired, or the label's epoch is over; check the clock, ask for a new token",
+    Code.BAD_REQUEST: "the request makes no sense as it is; the detail names the field",
+    Code.UNAUTHORIZED: "the hub wants to know who asks; give credentials",
+    Code.FORBIDDEN: "this is not served to you",
+    Code.NOT_FOUND: "there is no such entry, label, checkpoint or path here, or it was pruned",
+    Code.CONFLICT: "it can not be done in the present state; look at the state first",
+    Code.LIMIT: "the request asks for more than the hub gives at once",
+    Code.UNAVAILABLE: "the hub is busy, full or stopping; nothing was written, so try again",
+    Code.VERSION: "the path or protocol version is not spoken here",
+    Code.PROOF: "what was served does not prove what it says; do not believe it, and keep the bytes",
+    Code.OPEN: "the message does not open with the keys at hand; it is for somebody else, or was changed",
+}
+
+
+@reporting
+def explain_error(
+    code: Annotated[str, typer.Argument(help="For example E.SEQ, or a detail such as DUPLICATE.")],
+) -> None:
+    """Say in one line what an error code means and what to do."""
+    wanted = code.upper()
+    if wanted in _LEGACY:
+        text = _LEGACY[wanted]
+    elif wanted in {item.value for item in Code}:
+        text = _MEANING[Code(wanted)]
+        status = HTTP_STATUS.get(Code(wanted))
+        text += f" (HTTP {status})" if status else ""
+    else:
+        row = next(
+            (item for item in ADMISSION_TABLE + VERIFICATION_TABLE if item.detail.value == wanted), None
+        )
+        if row is None:
+            known = ", ".join(item.value for item in Code)
+            raise CommandError(f"there is no error {code}; the codes are {known}", USAGE)
+        text = f"{row.failure} ({row.code.value}, stage {row.stage.value}, row {row.row})"
+    if common.json:
+        show({"ok": True, "code": wanted, "meaning": text}, as_json=True)
+    else:
+        typer.echo(f"{wanted}: {text}")
+
+
+def version() -> None:
+    """Show the version, and the commit it was built from if that is known."""
+    found = {"version": veen.__version__, "git": _commit()}
+    if common.json:
+        show(found, as_json=True)
+    else:
+        typer.echo(f"veen {found['version']} (git {found['git']})")
+
+
+def _commit() -> str:
+    place = Path(veen.__file__).resolve().parents[2]
+    if not (place / ".git").exists():
+        return "unknown"
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed arguments
+            ["git", "-C", str(place), "rev-parse", "--short", "HEAD"],  # noqa: S607 - whichever git there is
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=5,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return done.stdout.strip()
+
+
+def conformance() -> None:
+    """Answer conformance requests: one JSON object a line on standard input, one answer a line."""
+    from veen.conformance import adapter  # noqa: PLC0415 - nobody else needs it
+
+    raise typer.Exit(adapter.main())

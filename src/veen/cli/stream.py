@@ -1,0 +1,96 @@
+"""``veen stream``: the entries of a stream, each checked, opened where this client can."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.printing import note, reporting
+from veen.cli.settings import common
+from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, open_client
+from veen.client.bodies import to_json
+from veen.client.client import ReadOptions
+from veen.client.reading import Message
+
+
+@reporting
+def stream(
+    stream: StreamOption,
+    hub: HubOption = "",
+    client: ClientOption = "",
+    from_seq: Annotated[
+        int, typer.Option("--from", min=0, help="First entry; 0 and 1 are the beginning.")
+    ] = 1,
+    to_seq: Annotated[int | None, typer.Option("--to", min=1, help="Last entry.")] = None,
+    epoch: Annotated[int | None, typer.Option(min=0, help="Only this epoch.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="From where this client has read to the last time.")
+    ] = False,
+    with_proof: Annotated[
+        bool, typer.Option("--with-proof", "--with-proofs", help="Have the hub prove each page as well.")
+    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for more, until interrupted.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many entries.")] = None,
+    trust_first_use: TrustFlag = False,
+    hub_id: HubIdOption = "",
+) -> None:
+    """Read a stream. Signatures, hashes, order and the root after each entry are checked before it is shown.
+
+    An entry that fails a check ends the command with code 4, and is named. With --json there is one array;
+    with --follow --json, one object a line.
+    """
+    options = ReadOptions(from_seq, to_seq, epoch, resume, with_proof)
+    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+        epochs = False
+        shown: list[dict[str, Any]] = []
+        count = 0
+        for message in opened.stream(stream, follow=follow, options=options):
+            epochs = epochs or opened.session.profiles[0].epoch_sec > 0
+            found = describe(message)
+            if common.json and not follow:
+                shown.append(found)
+            elif common.json:
+                typer.echo(json.dumps(found))
+            else:
+                _print(message, found, with_epoch=epochs)
+            count += 1
+            if count == limit:
+                break
+    if common.json and not follow:
+        typer.echo(json.dumps(shown))
+    elif not count:
+        note(f"stream {stream} has no entries{' there' if from_seq > 1 else ''}")
+
+
+def describe(message: Message) -> dict[str, Any]:
+    """Return an entry for scripts."""
+    header = message.header
+    return {
+        "stream_seq": message.stream_seq,
+        "epoch": message.epoch,
+        "msg_id": message.msg_id.hex(),
+        "client_id": message.client_id.hex(),
+        "client_seq": message.msg.client_seq,
+        "hub_ts": message.receipt.hub_ts,
+        "auth_ref": None if message.msg.auth_ref is None else message.msg.auth_ref.hex(),
+        "opened": message.is_open,
+        "problem": message.problem,
+        "header": None if header is None else header.to_json(),
+        "body": to_json(message.body),
+        "attachments": [
+            {"coid": item.coid.hex(), "size": item.size, "name": item.name} for item in message.attachments
+        ],
+    }
+
+
+def _print(message: Message, found: dict[str, Any], *, with_epoch: bool) -> None:
+    place = f"{message.epoch}/{message.stream_seq}" if with_epoch else str(message.stream_seq)
+    body = json.dumps(found["body"], ensure_ascii=False) if message.is_open else ""
+    parts = [place, message.msg_id.hex()[:16], body or f"({message.problem})"]
+    header = message.header
+    if header is not None:
+        parts.append(f"schema={header.schema.hex()[:16]}")
+        parts += [f"parent={header.parent_id.hex()[:16]}"] if header.parent_id is not None else []
+        parts += [f"expires={header.expires_at}"] if header.expires_at is not None else []
+        parts += [f"problem={message.problem}"] if message.problem else []
+    typer.echo("  ".join(parts))

@@ -1,0 +1,152 @@
+"""Opening a client for a command: whose keys, which hub, and what to tell a person."""
+
+import getpass
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from veen.cli.asking import check_url, directory_of, running_url
+from veen.cli.errors import NETWORK, USAGE, CommandError
+from veen.cli.settings import common, find_client, find_hub, load_config
+from veen.client.card import IdentityCard
+from veen.client.client import Client, open_session
+from veen.client.directory import DataDirectory
+from veen.client.home import CARD, ClientHome
+from veen.client.http import HttpHub
+from veen.client.keystore import Secrets
+from veen.client.passphrase import asker
+from veen.client.pins import Trust
+from veen.client.portable import PortableSet, is_portable
+from veen.client.retrying import Retry
+from veen.client.steps import Hub
+from veen.core import layout
+from veen.core.errors import ProtocolError
+from veen.core.types import HubId
+
+HubOption = Annotated[
+    str, typer.Option("--hub", help="URL or data directory of the hub.  [env: VEEN_HUB]", show_default=False)
+]
+ClientOption = Annotated[
+    str, typer.Option("--client", help="Directory of the client.  [env: VEEN_CLIENT]", show_default=False)
+]
+StreamOption = Annotated[
+    str, typer.Option("--stream", help="Name of the stream, or its id of 64 hex digits.")
+]
+TrustFlag = Annotated[
+    bool,
+    typer.Option("--trust-first-use", help="Pin a hub that was never seen, whoever it says it is."),
+]
+HubIdOption = Annotated[
+    str, typer.Option("--hub-id", help="Pin this hub, by the id that its operator has told you.")
+]
+_HEX32: Final = re.compile(r"[0-9a-fA-F]{64}")
+#: A person waits at the other end: not as patient as a program.
+_RETRY: Final = Retry(attempts=3, base_sec=0.1, cap_sec=2.0)
+
+
+def hex32(text: str, option: str) -> bytes:
+    """Read 32 bytes that are written in hex."""
+    if not _HEX32.fullmatch(text):
+        raise CommandError(f"{option} takes 64 hex digits, not {text!r}", USAGE)
+    return bytes.fromhex(text)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file that a command was given."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CommandError(f"{path} can not be read: {error.strerror}", USAGE) from None
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file that a command was asked for."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise CommandError(f"{path} can not be written: {error.strerror}", USAGE) from None
+
+
+def prompt_passphrase() -> str | None:
+    """Ask a person, if there is one."""
+    return getpass.getpass("Passphrase: ") if sys.stdin.isatty() else None
+
+
+def load_secrets(place: Path) -> tuple[ClientHome, Secrets, bytes | None]:
+    """Open the keys of a client that works without a hub."""
+    home = ClientHome(place)
+    secrets, passphrase = home.load_secrets(asker(os.environ, prompt_passphrase))
+    return home, secrets, passphrase
+
+
+def hub_at(hub: str) -> Hub:
+    """Return what answers for a hub: over the network, or from the files of one that does not run."""
+    timeout = common.timeout_ms / 1000
+    if hub.startswith(("http://", "https://")):
+        check_url(hub)
+        return HttpHub(hub.rstrip("/"), timeout)
+    if "://" in hub and not hub.startswith("file://"):
+        raise CommandError(f"{hub} is neither an http(s) URL nor a data directory", USAGE)
+    place = directory_of(hub).expanduser()
+    if not place.is_dir():
+        raise CommandError(f"there is no hub at {place}: give its URL or its data directory", NETWORK)
+    if is_portable(place):
+        return PortableSet(place)
+    door = place / layout.ADMIN_SOCKET
+    if not is_running(place):
+        return DataDirectory(place)
+    return HttpHub(running_url(place), timeout, door if os.access(door, os.W_OK) else None)
+
+
+def is_running(place: Path) -> bool:
+    """Tell whether a hub runs in a directory: its process is there."""
+    try:
+        pid = int(json.loads((place / layout.HUB_RUNNING).read_text(encoding="ascii"))["pid"])
+        os.kill(pid, 0)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return isinstance(error, PermissionError)
+    return True
+
+
+def open_client(client: str, hub: str, *, trust_first_use: bool = False, hub_id: str = "") -> Client:
+    """Open the client that a command is to use, for the hub that it is to use."""
+    named = find_hub(hub)
+    answering = hub_at(named)
+    local = not named.startswith(("http://", "https://"))
+    try:
+        trust = Trust.FIRST_USE if trust_first_use else Trust(load_config().get("trust", Trust.LOCAL))
+    except ValueError:
+        raise CommandError("trust is local, first-use or never; see: veen config set trust", USAGE) from None
+    session = open_session(
+        find_client(client),
+        str(directory_of(named).expanduser().absolute()) if local else named.rstrip("/"),
+        passphrase=asker(os.environ, prompt_passphrase),
+        trust=trust,
+        hub_id=HubId(hex32(hub_id, "--hub-id")) if hub_id else None,
+        retry=_RETRY,
+    )
+    return Client(session, answering)
+
+
+def read_card(text: str) -> IdentityCard:
+    """Read an identity card: the file, or the directory of a client."""
+    path = Path(text).expanduser()
+    try:
+        return IdentityCard.read(read_bytes(path / CARD if path.is_dir() else path))
+    except ProtocolError as error:
+        raise CommandError(f"{text} is not an identity card: {error}", USAGE) from None
+
+
+def parse_json(text: str, option: str) -> Any:  # noqa: ANN401 - JSON
+    """Read JSON of the command line; @FILE reads it from there, @- from standard input."""
+    if text.startswith("@"):
+        text = sys.stdin.read() if text == "@-" else read_bytes(Path(text[1:])).decode(errors="replace")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CommandError(f"{option} is not JSON: {error}; text needs quotes: '\"hello\"'", USAGE) from None

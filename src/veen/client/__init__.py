@@ -1,0 +1,1 @@
+"""The client: keys, sending, reading and checking (docs/adr/0009-the-client.md)."""

@@ -1,0 +1,267 @@
+"""``AsyncClient``: the client for asyncio. Operations are those of ``Client``; only the waiting differs."""
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from veen.client.authorizing import Authorized, authorize, cap_status
+from veen.client.client import (
+    FOLLOW_SEC,
+    NO_OPTIONS,
+    READ_ALL,
+    ReadOptions,
+    fetch_attachment,
+    make_reader,
+    open_hub,
+    open_session,
+)
+from veen.client.errors import DivergenceError, NetworkError, StateError
+from veen.client.home import AskPassphrase
+from veen.client.http import Reply, from_reply, to_message
+from veen.client.passphrase import ask_nobody
+from veen.client.pins import Trust
+from veen.client.reading import Message
+from veen.client.resyncing import Consistency, Resynced, resync, verify_state
+from veen.client.retrying import Retry
+from veen.client.sending import BATCH, Draft, Options, Sending, Sent, rotate
+from veen.client.session import DEFAULT_ROTATION, Rotation, Session
+from veen.client.state import Pin
+from veen.client.steps import Do, Effect, Hub, Pause, Request, Steps
+from veen.core.captoken import CapToken
+from veen.core.cbor import Value
+from veen.core.tooling import CapStatusResponse
+from veen.core.types import HubId
+
+T = TypeVar("T")
+
+
+class AsyncHttpHub:
+    """A hub behind a URL, for asyncio."""
+
+    def __init__(self, url: str, timeout_sec: float = 10.0) -> None:
+        self.name = url
+        self._timeout = timeout_sec
+        self._http = httpx.AsyncClient(base_url=url, timeout=timeout_sec, trust_env=False)
+
+    async def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
+        """Exchange a request for its answer."""
+        message = to_message(request)
+        try:
+            found = await self._http.request(
+                message.method,
+                message.path,
+                content=message.body,
+                headers=message.all_headers(),
+                timeout=self._timeout + message.wait_sec,
+            )
+        except httpx.TimeoutException:
+            raise NetworkError(f"{self.name} did not answer in {self._timeout:g} s") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise NetworkError(
+                f"{self.name} can not be reached: {str(error) or type(error).__name__}"
+            ) from None
+        headers = found.headers
+        reply = Reply(
+            found.status_code,
+            headers.get("content-type", ""),
+            found.content,
+            headers.get("retry-after", ""),
+        )
+        return from_reply(request, reply, self.name)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+
+class _Files:
+    """Files that answer in place of a hub, in a thread."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.name = hub.name
+        self._hub = hub
+
+    async def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
+        return await asyncio.to_thread(self._hub.answer, request)
+
+    async def close(self) -> None:
+        self._hub.close()
+
+
+class AsyncClient:
+    """A client and one hub, for asyncio. Tasks may share it; what they send goes one after the other."""
+
+    def __init__(self, session: Session, hub: AsyncHttpHub | _Files) -> None:
+        self.session = session
+        self.hub = hub
+        self._writing = asyncio.Lock()
+
+    @classmethod
+    async def open(
+        cls,
+        home: str | Path,
+        hub: str,
+        *,
+        timeout_sec: float = 10.0,
+        passphrase: AskPassphrase = ask_nobody,
+        trust: Trust = Trust.LOCAL,
+        hub_id: HubId | None = None,
+        retry: Retry | None = None,
+        rotation: Rotation | None = DEFAULT_ROTATION,
+    ) -> Self:
+        """Open a client directory for work with a hub: a URL, a data directory or an exported set."""
+        session = await asyncio.to_thread(
+            open_session,
+            home,
+            hub,
+            passphrase=passphrase,
+            trust=trust,
+            hub_id=hub_id,
+            retry=retry,
+            rotation=rotation,
+        )
+        if hub.startswith(("http://", "https://")):
+            return cls(session, AsyncHttpHub(hub.rstrip("/"), timeout_sec))
+        return cls(session, _Files(await asyncio.to_thread(open_hub, hub)))
+
+    async def __aenter__(self) -> Self:
+        """Use it in an ``async with`` statement, and it is closed."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self.hub.close()
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Run an operation; evidence against the hub is kept in a file."""
+        try:
+            return await self._drive(steps)
+        except DivergenceError as error:
+            error.path = await asyncio.to_thread(self.session.home.keep_fraud, error.fraud)
+            raise
+        finally:
+            steps.close()
+
+    async def _drive(self, steps: Steps[T]) -> T:
+        outcome: Any = None
+        failure: Exception | None = None
+        while True:
+            try:
+                effect = steps.throw(failure) if failure is not None else steps.send(outcome)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            outcome = failure = None
+            try:
+                outcome = await self._perform(effect)
+            except Exception as error:  # noqa: BLE001 - the operation decides
+                failure = error
+
+    async def _perform(self, effect: Effect) -> Any:  # noqa: ANN401 - by the effect
+        match effect:
+            case Pause(seconds):
+                return await asyncio.sleep(seconds)
+            case Do(work):
+                return await asyncio.to_thread(work)
+        return await self.hub.answer(effect)
+
+    # --- writing --------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        stream: str,
+        body: Value,
+        *,
+        attachments: Sequence[Path | bytes] = (),
+        draft: Draft | None = None,
+        options: Options = NO_OPTIONS,
+    ) -> Sent:
+        """Send a message; returns when the hub has it on disk and its receipt was checked."""
+        made = draft or Draft(body, attachments=tuple(attachments))
+        async with self._writing:
+            return (await self.run(Sending(self.session, stream, options).send([made])))[0]
+
+    async def send_many(
+        self, stream: str, drafts: Iterable[Draft] | AsyncIterable[Draft], *, options: Options = NO_OPTIONS
+    ) -> AsyncIterator[Sent]:
+        """Send messages in order, many in one request; yields them as they are taken."""
+        waiting: list[Draft] = []
+        async for draft in _each(drafts):
+            waiting.append(draft)
+            if len(waiting) == BATCH:
+                for sent in await self._send_batch(stream, waiting, options):
+                    yield sent
+                waiting = []
+        for sent in await self._send_batch(stream, waiting, options):
+            yield sent
+
+    async def _send_batch(self, stream: str, drafts: list[Draft], options: Options) -> list[Sent]:
+        async with self._writing:
+            return await self.run(Sending(self.session, stream, options).send(drafts))
+
+    async def authorize(self, token: CapToken) -> Authorized:
+        """Make a capability token known to the hub, and keep it."""
+        return await self.run(authorize(self.session, token))
+
+    async def cap_status(self, token: CapToken) -> CapStatusResponse:
+        """Ask what the hub thinks of a token."""
+        return await self.run(cap_status(self.session, token))
+
+    async def rotate(self) -> None:
+        """Take a new client key."""
+
+        def work() -> None:
+            with self.session.home.hold():
+                rotate(self.session)
+
+        async with self._writing:
+            await asyncio.to_thread(work)
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    async def stream(
+        self, stream: str, *, follow: bool = False, options: ReadOptions = READ_ALL
+    ) -> AsyncIterator[Message]:
+        """Yield the entries of a stream, each checked; with ``follow``, for ever."""
+        reader = make_reader(self.session, stream, options)
+        while follow or not reader.at_end:
+            for message in await self.run(reader.fetch(FOLLOW_SEC if follow else 0)):
+                yield message
+
+    async def attachment(self, message: Message, index: int) -> bytes:
+        """Fetch an attachment of a message, check and open it."""
+        if not 0 <= index < len(message.attachments):
+            raise StateError(f"the message has {len(message.attachments)} attachments, counted from 0")
+        return message.open_attachment(index, await self.run(fetch_attachment(message, index)))
+
+    async def resync(self, stream: str) -> list[Resynced]:
+        """Make what is known of a stream again from the hub."""
+        async with self._writing:
+            return await self.run(resync(self.session, stream))
+
+    async def verify_state(self, stream: str) -> list[Consistency]:
+        """Compare what is known of a stream with what the hub serves."""
+        return await self.run(verify_state(self.session, stream))
+
+    async def meet(self) -> Pin:
+        """Ask the hub who it is, and pin it if that was allowed."""
+        return await self.run(self.session.meet())
+
+
+async def _each(drafts: Iterable[Draft] | AsyncIterable[Draft]) -> AsyncIterator[Draft]:
+    if isinstance(drafts, AsyncIterable):
+        async for draft in drafts:
+            yield draft
+    else:
+        for draft in drafts:
+            yield draft

@@ -1,0 +1,38 @@
+"""Capability tokens at the hub: making one known, and asking what it thinks of one."""
+
+from dataclasses import dataclass
+
+from veen.client.session import Session
+from veen.client.steps import Steps, do
+from veen.core.captoken import CapToken
+from veen.core.errors import Detail, ProtocolError
+from veen.core.receipt import Receipt
+from veen.core.tooling import AuthorizeRequest, AuthorizeResponse, CapStatusRequest, CapStatusResponse
+from veen.core.types import AuthRef
+
+
+@dataclass(frozen=True, slots=True)
+class Authorized:
+    """A token that counts at the hub, until when, and the hub's word for it."""
+
+    auth_ref: AuthRef
+    expires_at: int
+    record: Receipt
+
+
+def authorize(session: Session, token: CapToken) -> Steps[Authorized]:
+    """Make a token known to the hub; if it is for us, it is kept and used from then on."""
+    pin = yield from session.meet()
+    token.verify()
+    answer = yield from session.ask(AuthorizeRequest(cap_token=token), AuthorizeResponse)
+    if answer.auth_ref != token.auth_ref:
+        raise ProtocolError(Detail.AUTH_REF, "the hub answered about another token", field="auth_ref")
+    pin.identity.verify_receipt(answer.record)
+    if token.subject_pk in session.secrets.client_ids():
+        yield from do(lambda: session.home.keep_token(token))
+    return Authorized(answer.auth_ref, answer.expires_at, answer.record)
+
+
+def cap_status(session: Session, token: CapToken) -> Steps[CapStatusResponse]:
+    """Ask what the hub thinks of a token."""
+    return (yield from session.ask(CapStatusRequest(auth_ref=token.auth_ref), CapStatusResponse))

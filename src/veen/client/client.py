@@ -1,0 +1,235 @@
+"""``Client``: a client and one hub, for programs. ``veen.client.aio`` has the same for asyncio.
+
+with Client.open("alice", hub="http://127.0.0.1:37411") as client:
+    client.send("core/main", {"text": "hello"})
+    for message in client.stream("core/main"):
+        print(message.stream_seq, message.body)
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from veen.client.authorizing import Authorized, authorize, cap_status
+from veen.client.directory import DataDirectory
+from veen.client.errors import DivergenceError, StateError
+from veen.client.home import AskPassphrase, ClientHome
+from veen.client.http import HttpHub
+from veen.client.passphrase import ask_nobody
+from veen.client.pins import Trust
+from veen.client.portable import PortableSet, is_portable
+from veen.client.reading import Message, StreamReader
+from veen.client.resyncing import Consistency, Resynced, resync, verify_state
+from veen.client.retrying import Retry
+from veen.client.sending import BATCH, Draft, Options, Sending, Sent, rotate
+from veen.client.session import DEFAULT_ROTATION, Rotation, Session
+from veen.client.state import Pin
+from veen.client.steps import GetAttachment, Hub, Steps, run
+from veen.core.captoken import CapToken
+from veen.core.cbor import Value
+from veen.core.tooling import CapStatusResponse
+from veen.core.types import HubId, RandomBytes
+
+T = TypeVar("T")
+
+#: How long one request waits for news; the hub bounds it too.
+FOLLOW_SEC: Final = 25
+NO_OPTIONS: Final = Options()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What of a stream is read."""
+
+    from_seq: int = 1
+    to_seq: int | None = None
+    #: Only this epoch.
+    epoch: int | None = None
+    #: From where the last reading of this client has come to.
+    resume: bool = False
+    with_proof: bool = False
+
+
+READ_ALL: Final = ReadOptions()
+
+
+def open_hub(hub: str, timeout_sec: float = 10.0) -> Hub:
+    """Return what answers for a hub: a URL, the directory of one, or an exported set of files."""
+    if hub.startswith(("http://", "https://")):
+        return HttpHub(hub.rstrip("/"), timeout_sec)
+    place = Path(hub).expanduser()
+    return PortableSet(place) if is_portable(place) else DataDirectory(place)
+
+
+def open_session(
+    home: str | Path,
+    hub_name: str,
+    *,
+    passphrase: AskPassphrase = ask_nobody,
+    trust: Trust = Trust.LOCAL,
+    hub_id: HubId | None = None,
+    retry: Retry | None = None,
+    rotation: Rotation | None = DEFAULT_ROTATION,
+    clock: Callable[[], int] = lambda: int(time.time()),
+    random: RandomBytes = os.urandom,
+) -> Session:
+    """Open the directory of a client for work with a hub."""
+    place = ClientHome(Path(home).expanduser(), random)
+    secrets, words = place.load_secrets(passphrase)
+    return Session(
+        home=place,
+        secrets=secrets,
+        passphrase=words,
+        hub_name=hub_name,
+        clock=clock,
+        random=random,
+        retry=retry or Retry(),
+        trust=trust,
+        expected_hub=hub_id,
+        rotation=rotation,
+    )
+
+
+class Client:
+    """A client and one hub; blocking. One thread at a time."""
+
+    def __init__(self, session: Session, hub: Hub) -> None:
+        self.session = session
+        self.hub = hub
+
+    @classmethod
+    def open(
+        cls,
+        home: str | Path,
+        hub: str,
+        *,
+        timeout_sec: float = 10.0,
+        passphrase: AskPassphrase = ask_nobody,
+        trust: Trust = Trust.LOCAL,
+        hub_id: HubId | None = None,
+        retry: Retry | None = None,
+        rotation: Rotation | None = DEFAULT_ROTATION,
+    ) -> Self:
+        """Open a client directory for work with a hub: a URL, a data directory or an exported set."""
+        session = open_session(
+            home, hub, passphrase=passphrase, trust=trust, hub_id=hub_id, retry=retry, rotation=rotation
+        )
+        return cls(session, open_hub(hub, timeout_sec))
+
+    def __enter__(self) -> Self:
+        """Use it in a ``with`` statement, and it is closed."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.hub.close()
+
+    def run(self, steps: Steps[T]) -> T:
+        """Run an operation; evidence against the hub is kept in a file."""
+        try:
+            return run(steps, self.hub)
+        except DivergenceError as error:
+            error.path = self.session.home.keep_fraud(error.fraud)
+            raise
+
+    # --- writing --------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        stream: str,
+        body: Value,
+        *,
+        attachments: Sequence[Path | bytes] = (),
+        draft: Draft | None = None,
+        options: Options = NO_OPTIONS,
+    ) -> Sent:
+        """Send a message; returns when the hub has it on disk and its receipt was checked."""
+        made = draft or Draft(body, attachments=tuple(attachments))
+        return self.run(Sending(self.session, stream, options).send([made]))[0]
+
+    def send_many(
+        self, stream: str, drafts: Iterable[Draft], *, options: Options = NO_OPTIONS
+    ) -> Iterator[Sent]:
+        """Send messages in order, many in one request; yields them as they are taken."""
+        waiting: list[Draft] = []
+        for draft in drafts:
+            waiting.append(draft)
+            if len(waiting) == BATCH:
+                yield from self.run(Sending(self.session, stream, options).send(waiting))
+                waiting = []
+        if waiting:
+            yield from self.run(Sending(self.session, stream, options).send(waiting))
+
+    def authorize(self, token: CapToken) -> Authorized:
+        """Make a capability token known to the hub, and keep it."""
+        return self.run(authorize(self.session, token))
+
+    def cap_status(self, token: CapToken) -> CapStatusResponse:
+        """Ask what the hub thinks of a token."""
+        return self.run(cap_status(self.session, token))
+
+    def rotate(self) -> None:
+        """Take a new client key."""
+        with self.session.home.hold():
+            rotate(self.session)
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def stream(
+        self, stream: str, *, follow: bool = False, options: ReadOptions = READ_ALL
+    ) -> Iterator[Message]:
+        """Yield the entries of a stream, each checked; with ``follow``, for ever.
+
+        With ``resume`` an entry is delivered at least once: after a crash, those of the last page again.
+        """
+        reader = make_reader(self.session, stream, options)
+        while follow or not reader.at_end:
+            yield from self.run(reader.fetch(FOLLOW_SEC if follow else 0))
+
+    def attachment(self, message: Message, index: int) -> bytes:
+        """Fetch an attachment of a message, check and open it."""
+        if not 0 <= index < len(message.attachments):
+            raise StateError(f"the message has {len(message.attachments)} attachments, counted from 0")
+        sealed = self.run(fetch_attachment(message, index))
+        return message.open_attachment(index, sealed)
+
+    def resync(self, stream: str) -> list[Resynced]:
+        """Make what is known of a stream again from the hub."""
+        return self.run(resync(self.session, stream))
+
+    def verify_state(self, stream: str) -> list[Consistency]:
+        """Compare what is known of a stream with what the hub serves."""
+        return self.run(verify_state(self.session, stream))
+
+    def meet(self) -> Pin:
+        """Ask the hub who it is, and pin it if that was allowed."""
+        return self.run(self.session.meet())
+
+
+def make_reader(session: Session, stream: str, options: ReadOptions) -> StreamReader:
+    """Return a reader of a stream."""
+    return StreamReader(
+        session,
+        stream,
+        from_seq=options.from_seq,
+        to_seq=options.to_seq,
+        epoch=options.epoch,
+        resume=options.resume,
+        with_proof=options.with_proof,
+    )
+
+
+def fetch_attachment(message: Message, index: int) -> Steps[bytes]:
+    """Fetch a sealed attachment."""
+    sealed: bytes = yield GetAttachment(message.attachments[index].coid)
+    return sealed

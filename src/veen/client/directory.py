@@ -1,0 +1,114 @@
+"""A hub's data directory in place of the hub: the same questions, answered from files, no hub running."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from veen.client.errors import ReadOnlyError, RefusedError, StateError
+from veen.client.steps import Ask, Describe, GetAttachment, Request
+from veen.core.api import (
+    CheckpointRequest,
+    CheckpointResponse,
+    ProofRequest,
+    ReceiptRequest,
+    StreamRequest,
+    StreamResponse,
+)
+from veen.core.error_envelope import ErrorEnvelope
+from veen.core.errors import ProtocolError
+from veen.core.tooling import (
+    CheckpointLatestRequest,
+    CheckpointRangeRequest,
+    ConsistencyRequest,
+    ProofAtRequest,
+    StreamEpochsRequest,
+)
+from veen.core.types import Coid
+from veen.core.wire import Wire
+from veen.storage import NotAStoreError, Reader, RealFilesystem, StorageError
+from veen.storage.answers import PageBounds, Reads
+from veen.storage.attachments import read_attachment
+from veen.storage.errors import not_found
+from veen.storage.public import read_identity, read_public
+
+_Answers = Mapping[type[Wire], Callable[[Any], Wire]]
+_BOUNDS: Final = PageBounds(max_items=1000, max_bytes=4 << 20)
+
+
+class DataDirectory:
+    """A data directory, copied or of a hub that is not running; nothing in it is changed."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        if not path.is_dir():
+            raise StateError(f"there is no directory {path}")
+        self._fs = RealFilesystem(path)
+        try:
+            self.identity, self._settings = read_public(self._fs)
+            found = read_identity(self._fs)
+            assert found is not None
+            self._sig = found[1]
+            self.reader = Reader.open(self._fs)
+        except NotAStoreError as error:
+            self._fs.close()
+            raise StateError(f"{path} is not a data directory: {error}") from None
+        except (OSError, StorageError) as error:
+            self._fs.close()
+            raise StateError(f"{path} can not be read: {error}; run: veen fsck {path}") from None
+        reads = Reads(self.reader, self.identity, _BOUNDS)
+        self._answers: _Answers = {
+            StreamRequest: lambda request: StreamResponse.decode(reads.page(request)),
+            ReceiptRequest: reads.receipt,
+            ProofRequest: reads.proof,
+            ProofAtRequest: reads.proof_at,
+            ConsistencyRequest: reads.consistency,
+            StreamEpochsRequest: reads.epochs,
+            CheckpointLatestRequest: reads.checkpoint_latest,
+            CheckpointRangeRequest: reads.checkpoint_range,
+            CheckpointRequest: self._checkpoint,
+        }
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.reader.close()
+        self._fs.close()
+
+    def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
+        """Answer from the files, as the hub would."""
+        try:
+            match request:
+                case Ask() if type(request.request) in self._answers:
+                    return self._answers[type(request.request)](request.request)
+                case Describe("/tooling/status" | "/tooling/identity"):
+                    return self._describe()
+                case GetAttachment():
+                    return read_attachment(self._fs, Coid(request.coid))
+        except StorageError as error:
+            raise StateError(f"{self.name}: {error}; run: veen fsck {self.name}") from None
+        except ProtocolError as error:
+            raise RefusedError(ErrorEnvelope.of(error)) from None
+        raise ReadOnlyError(
+            f"no hub runs in {self.name}, so it can only be read; start it with: "
+            f"veen hub start --data-dir {self.name}"
+        )
+
+    def _describe(self) -> dict[str, Any]:
+        return {
+            "hub_id": self.identity.hub_id.hex(),
+            "identity": self.identity.encode().hex(),
+            "identity_sig": self._sig.hex(),
+            "profiles": [
+                {
+                    "profile_id": item.profile_id.hex(),
+                    "epoch_sec": item.epoch_sec,
+                    "pad_block": item.pad_block,
+                }
+                for item in self._settings.profiles
+            ],
+        }
+
+    def _checkpoint(self, request: CheckpointRequest) -> CheckpointResponse:
+        found = self.reader.checkpoint(request.label, request.upto_seq)
+        if found is None:
+            raise not_found("upto_seq", f"no checkpoint of entry {request.upto_seq} is stored")
+        return CheckpointResponse(checkpoint=found)

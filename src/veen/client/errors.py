@@ -1,0 +1,75 @@
+"""What can go wrong for a client, beside data that breaks a rule (``ProtocolError``)."""
+
+from pathlib import Path
+
+from veen.client.fraud import Fraud
+from veen.core.error_envelope import ErrorEnvelope
+from veen.core.errors import DetailValue, VeenError
+
+
+class ClientError(VeenError):
+    """Base of what the client library raises by itself."""
+
+
+class NetworkError(ClientError):
+    """The hub can not be reached or did not answer in time; whether it acted is not known."""
+
+
+class AnswerError(ClientError):
+    """Whatever answered is not a hub, or is a broken one."""
+
+
+class RefusedError(ClientError):
+    """The hub has refused; its code says why."""
+
+    def __init__(self, envelope: ErrorEnvelope) -> None:
+        super().__init__(f"{envelope.code}: {envelope.message}")
+        self.envelope = envelope
+
+    @property
+    def code(self) -> str:
+        """The code, as a program would branch on it."""
+        return self.envelope.code
+
+    @property
+    def detail(self) -> str:
+        """Which check has failed; empty if the hub did not say."""
+        return str((self.envelope.detail or {}).get("detail_enum", ""))
+
+    def field(self, name: str) -> DetailValue | None:
+        """Return a machine-readable detail."""
+        return (self.envelope.detail or {}).get(name)
+
+
+class KeystoreError(ClientError):
+    """The keys of a client can not be had; the text says what to do."""
+
+
+class PinError(ClientError):
+    """The hub is not known, or not the one that was pinned."""
+
+
+class StateError(ClientError):
+    """The files of a client are missing, damaged or in conflict."""
+
+
+class ReadOnlyError(ClientError):
+    """Files answer questions, and take nothing."""
+
+
+class UnsentError(ClientError):
+    """A message was refused for good; its bytes were kept."""
+
+    def __init__(self, message: str, kept: Path) -> None:
+        super().__init__(message)
+        self.kept = kept
+
+
+class DivergenceError(ClientError):
+    """The hub has signed two things that can not both be true. The evidence can be shown to anybody."""
+
+    def __init__(self, message: str, fraud: Fraud) -> None:
+        super().__init__(message)
+        self.fraud = fraud
+        #: Where the evidence was written.
+        self.path: Path | None = None

@@ -1,0 +1,68 @@
+"""Files of a client: replaced as a whole or not at all, and readable by their owner only."""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from veen.client.errors import StateError
+
+PRIVATE = 0o600
+
+
+def write_file(path: Path, data: bytes, mode: int = PRIVATE) -> None:
+    """Replace a file; after a crash there is the old or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_dir(path.parent)
+
+
+def sync_dir(path: Path) -> None:
+    """Make names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def append_file(path: Path, data: bytes) -> None:
+    """Add to a file of things that could be had again."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file, which may be gone already."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+
+
+def read_file(path: Path, what: str) -> bytes:
+    """Read a file that should be there."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StateError(f"{path} can not be read: {error.strerror}; {what}") from None
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock; other processes wait for it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

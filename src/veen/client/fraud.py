@@ -1,0 +1,79 @@
+"""Evidence that a hub has signed two things that can not both be true, for anybody to check offline.
+
+Either one place of a label has two contents; or a receipt is followed by another whose root is not what
+appending its leaf gives. For the second kind the peaks before are part of the evidence: they fold to the
+first receipt's root, and a root has no other peaks.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from veen.core.errors import Detail, ProtocolError
+from veen.core.identity import HubIdentity
+from veen.core.kinds import B32, B64, VER, ListOf
+from veen.core.limits import MAX_PROOF_PATH
+from veen.core.mmr import Peaks
+from veen.core.receipt import Receipt
+from veen.core.shapes import Field, MapShape
+from veen.core.types import NodeHash, Signature, VerifyKey
+from veen.core.wire import Nested, Wire
+
+SUFFIX: Final = ".veen-fraud"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fraud(Wire):
+    """Two receipts of one hub, and what is needed to see that they contradict each other."""
+
+    SHAPE: ClassVar = MapShape(
+        "fraud",
+        Field("ver", VER, key=1),
+        Field("identity", Nested(HubIdentity), key=2),
+        Field("identity_sig", B64, key=3),
+        Field("first", Nested(Receipt), key=4),
+        Field("second", Nested(Receipt), key=5),
+        Field("peaks", ListOf(B32, most=MAX_PROOF_PATH), key=6, optional=True),
+    )
+
+    identity: HubIdentity
+    identity_sig: Signature
+    first: Receipt
+    second: Receipt
+    #: After the first receipt, by increasing height; only if the second one is its successor.
+    peaks: tuple[NodeHash, ...] | None = None
+
+    @property
+    def file_name(self) -> str:
+        """A name for the file: the hub, the label and the place."""
+        hub, label = self.identity.hub_id.hex()[:16], self.second.label.hex()[:16]
+        return f"{hub}-{label}-{self.second.stream_seq}{SUFFIX}"
+
+    def verify(self, hub_pk: VerifyKey | None = None) -> str:
+        """Return what the evidence shows; refuse it if it shows nothing.
+
+        ``hub_pk`` is the hub's first key, if the reader knows it; the hub's id follows from it.
+        """
+        first_key = self.identity.hub_keys[0].hub_pk
+        if hub_pk is not None and hub_pk != first_key:
+            raise ProtocolError(Detail.KEY_INACTIVE, "the evidence is about another hub", field="identity")
+        self.identity.verify_signature(first_key, self.identity_sig)
+        for receipt in (self.first, self.second):
+            self.identity.verify_receipt(receipt)
+        seq = self.second.stream_seq
+        if self.first.contradicts(self.second):
+            return f"the hub has signed two contents for entry {seq}"
+        if self._is_broken_step():
+            return f"the root that the hub has signed for entry {seq} does not follow from entry {seq - 1}"
+        raise ProtocolError(Detail.VALUE, "the two receipts can both be true", field="second")
+
+    def _is_broken_step(self) -> bool:
+        if self.peaks is None or self.first.label != self.second.label:
+            return False
+        if self.second.stream_seq != self.first.stream_seq + 1:
+            return False
+        before = Peaks(self.first.stream_seq, self.peaks)
+        if before.root != self.first.mmr_root:
+            raise ProtocolError(
+                Detail.PROOF_PEAKS, "the peaks are not those of the first receipt", field="peaks"
+            )
+        return before.append(self.second.leaf_hash).root != self.second.mmr_root

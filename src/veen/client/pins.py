@@ -1,0 +1,125 @@
+"""Which hubs a client believes, and how it notices that one is not what it was (HUB-001, HUB-002, KEX0)."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from veen.client.errors import AnswerError, PinError
+from veen.client.state import Pin, State
+from veen.client.steps import Describe
+from veen.core.errors import ProtocolError
+from veen.core.identity import HubIdentity
+from veen.core.profile import Profile
+from veen.core.types import HubId, Signature
+
+#: Who the hub is, and what it asks of senders.
+STATUS: Final = Describe("/tooling/status")
+
+
+class Trust(StrEnum):
+    """What to do with a hub that was never seen."""
+
+    #: Take it if this machine itself stands behind the address: loopback, or a directory. Else refuse.
+    LOCAL = "local"
+    FIRST_USE = "first-use"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class HubFacts:
+    """A hub's own description of itself, with its identity checked against itself."""
+
+    identity: HubIdentity
+    sig: Signature
+    profiles: tuple[Profile, ...]
+    pow_difficulty: int = 0
+
+
+def read_facts(found: dict[str, Any]) -> HubFacts:
+    """Read what a hub says of itself; its first key must stand behind all others."""
+    try:
+        identity = HubIdentity.decode(bytes.fromhex(found["identity"]))
+        sig = Signature(bytes.fromhex(found["identity_sig"]))
+        profiles = tuple(
+            Profile(epoch_sec=item["epoch_sec"], pad_block=item["pad_block"]) for item in found["profiles"]
+        )
+        pow_difficulty = int(found.get("pow_difficulty", 0))
+        stated = [bytes.fromhex(item["profile_id"]) for item in found["profiles"]]
+    except (KeyError, TypeError, ValueError, ProtocolError) as error:
+        raise AnswerError(f"the hub's description of itself can not be read: {error}") from None
+    if not profiles or [profile.profile_id for profile in profiles] != stated:
+        raise AnswerError("the hub names profiles that are not what their ids say")
+    try:
+        identity.verify_signature(identity.hub_keys[0].hub_pk, sig)
+    except ProtocolError:
+        raise AnswerError("the hub's identity is not signed by its first key") from None
+    return HubFacts(identity, sig, profiles, pow_difficulty)
+
+
+def is_local(name: str) -> bool:
+    """Tell whether this machine itself answers under a name: a directory, or a loopback address."""
+    if not name.startswith(("http://", "https://")):
+        return True
+    host = urlsplit(name).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def believe(
+    state: State, facts: HubFacts, name: str, *, trust: Trust, now: int, expected: HubId | None = None
+) -> Pin:
+    """Return the pin of this hub, made or renewed if it may be; raise if it is not to be believed."""
+    who = facts.identity
+    if expected is not None and who.hub_id != expected:
+        raise PinError(
+            f"{name} is hub {who.hub_id.hex()}, and not {expected.hex()} as was asked for; nothing was sent"
+        )
+    kept = state.pins.get(who.hub_id)
+    if kept is not None:
+        _check_continues(kept, facts, name)
+        pin = replace(
+            kept, identity=who, sig=facts.sig, profile_id=facts.profiles[0].profile_id.hex(), name=name
+        )
+    else:
+        _check_new(state, facts, name, trust, known=expected is not None)
+        how = "given" if expected is not None else "local" if is_local(name) else "first-use"
+        profile_id = facts.profiles[0].profile_id.hex()
+        pin = Pin(who, facts.sig, how, now, profile_id, name)
+    state.pins[who.hub_id] = pin
+    return pin
+
+
+def _check_new(state: State, facts: HubFacts, name: str, trust: Trust, *, known: bool) -> None:
+    found = facts.identity.hub_id.hex()
+    before = next((pin for pin in state.pins.values() if pin.name == name), None)
+    if before is not None and not known:
+        raise PinError(
+            f"{name} was hub {before.identity.hub_id.hex()} and now says it is {found}: it was made anew, "
+            f"or somebody stands between; if you know it was, run: veen pin add --hub {name} --hub-id {found}"
+        )
+    if known or trust is Trust.FIRST_USE or (trust is Trust.LOCAL and is_local(name)):
+        return
+    raise PinError(
+        f"{name} is not pinned; it says that it is hub {found}: compare that with what its operator says "
+        f"(veen hub-id), then run: veen pin add --hub {name} --hub-id {found}"
+    )
+
+
+def _check_continues(kept: Pin, facts: HubFacts, name: str) -> None:
+    """Refuse an identity that has lost or moved a key: what was signed with it would no longer verify."""
+    now = {key.hub_pk: key for key in facts.identity.hub_keys}
+    for key in kept.identity.hub_keys:
+        found = now.get(key.hub_pk)
+        ended = found is not None and key.valid_until is not None and found.valid_until != key.valid_until
+        if found is None or found.valid_from != key.valid_from or ended:
+            if len(facts.identity.hub_keys) < len(kept.identity.hub_keys):
+                why = "is older than the one seen before, or was cut"
+            else:
+                why = "does not continue the one seen before"
+            raise PinError(f"{name} shows an identity that {why}; nothing it says is believed")

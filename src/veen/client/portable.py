@@ -1,0 +1,239 @@
+"""The portable set: what an auditor or a client takes along (PORT-001 to PORT-004).
+
+A directory of append-only CBOR sequences, which answers like a hub does:
+
+    hub-identity.cbor, .sig   whose log it is            checkpoints.cborseq   the hub's checkpoints
+    receipts.cborseq          receipts, and              sync_state.cborseq    how far each label goes
+    payloads.cborseq          their messages, in order   attachments/          sealed, by id (optional)
+    identity_card.pub, keystore.enc, cap_tokens.cborseq  of a client, if it goes along
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from veen.client.errors import ReadOnlyError, RefusedError, StateError
+from veen.client.steps import Ask, Describe, GetAttachment, Request
+from veen.core import api, cbor, hubfiles, tooling
+from veen.core.api import StreamItem
+from veen.core.checkpoint import Checkpoint
+from veen.core.consistency import prove_consistency
+from veen.core.error_envelope import ErrorEnvelope
+from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.identity import HubIdentity
+from veen.core.kinds import B32, UINT, VER
+from veen.core.mmr import complete_nodes
+from veen.core.msg import Msg, msg_end
+from veen.core.proof import prove_inclusion
+from veen.core.receipt import Receipt
+from veen.core.shapes import Field, MapShape
+from veen.core.types import Label, NodeHash, StreamId
+from veen.core.wire import Wire, decode_sequence
+
+RECEIPTS: Final = "receipts.cborseq"
+PAYLOADS: Final = "payloads.cborseq"
+CHECKPOINTS: Final = "checkpoints.cborseq"
+SYNC_STATE: Final = "sync_state.cborseq"
+PROFILES: Final = hubfiles.SETTINGS
+TOKENS: Final = "cap_tokens.cborseq"
+ATTACHMENTS_DIR: Final = "attachments"
+_PAGE_ITEMS: Final = 1000
+_PAGE_BYTES: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncState(Wire):
+    """How far a label goes in a set, and which stream it is of."""
+
+    SHAPE: ClassVar = MapShape(
+        "sync_state",
+        Field("ver", VER, key=1),
+        Field("label", B32, key=2),
+        Field("last_stream_seq", UINT, key=3),
+        Field("last_mmr_root", B32, key=4),
+        Field("stream_id", B32, key=5, optional=True),
+        Field("epoch", UINT, key=6, optional=True),
+    )
+
+    label: Label
+    last_stream_seq: int
+    last_mmr_root: NodeHash
+    stream_id: StreamId | None = None
+    epoch: int | None = None
+
+
+def is_portable(place: Path) -> bool:
+    """Tell whether a directory is an exported set, and not the home of a hub."""
+    return (place / PAYLOADS).is_file() and not (place / "store.cbor").exists()
+
+
+@dataclass(slots=True)
+class _Entries:
+    """One label of a set: where its receipts and messages are."""
+
+    receipts: list[tuple[int, int]]
+    msgs: list[tuple[int, int]]
+
+
+class PortableSet:
+    """An exported set, answering like a hub; nothing in it is believed because it is there."""
+
+    def __init__(self, place: Path) -> None:
+        self.name = str(place)
+        self._place = place
+        try:
+            self._receipts = (place / RECEIPTS).read_bytes()
+            self._msgs = (place / PAYLOADS).read_bytes()
+            self.identity = HubIdentity.decode((place / hubfiles.IDENTITY).read_bytes())
+            self._sig = (place / hubfiles.IDENTITY_SIG).read_bytes()
+            self._settings = hubfiles.HubSettings.decode((place / PROFILES).read_bytes())
+            checkpoints = decode_sequence((place / CHECKPOINTS).read_bytes(), Checkpoint)
+            self.states = decode_sequence((place / SYNC_STATE).read_bytes(), SyncState)
+            self._labels = self._scan()
+        except OSError as error:
+            raise StateError(f"{place} is not a whole set: {error.filename}: {error.strerror}") from None
+        except ProtocolError as error:
+            raise StateError(f"{place} is damaged: {error}") from None
+        self.checkpoints = sorted(checkpoints, key=lambda item: (item.label_curr, item.upto_seq))
+        self._nodes: dict[Label, list[NodeHash]] = {}
+
+    def _scan(self) -> dict[Label, _Entries]:
+        """Find the items; a receipt and its message stand at the same place of their files."""
+        found: dict[Label, _Entries] = {}
+        at = where = 0
+        while at < len(self._receipts) and where < len(self._msgs):
+            end, behind = cbor.item_end(self._receipts, at), msg_end(self._msgs, where)
+            label = Receipt.decode(self._receipts[at:end]).label
+            entries = found.setdefault(label, _Entries([], []))
+            entries.receipts.append((at, end))
+            entries.msgs.append((where, behind))
+            at, where = end, behind
+        if at < len(self._receipts) or where < len(self._msgs):
+            raise ProtocolError(Detail.ENTRY_LENGTH, "there are not as many messages as receipts")
+        return found
+
+    @property
+    def labels(self) -> list[Label]:
+        """The labels of the set, in the order of their bytes."""
+        return sorted(self._labels)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
+        """Answer from the files, as the hub would."""
+        try:
+            match request:
+                case Describe("/tooling/status" | "/tooling/identity"):
+                    return self.describe()
+                case Ask():
+                    return self._ask(request.request)
+                case GetAttachment():
+                    return self._attachment(request.coid)
+        except ProtocolError as error:
+            raise RefusedError(ErrorEnvelope.of(error)) from None
+        raise ReadOnlyError(f"{self.name} is a set of files: it can only be read")
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the hub would say of itself."""
+        return {
+            "identity": self.identity.encode().hex(),
+            "identity_sig": self._sig.hex(),
+            "profiles": [
+                {
+                    "profile_id": item.profile_id.hex(),
+                    "epoch_sec": item.epoch_sec,
+                    "pad_block": item.pad_block,
+                }
+                for item in self._settings.profiles
+            ],
+        }
+
+    def _ask(self, request: Wire) -> Wire:
+        match request:
+            case api.StreamRequest():
+                return self._page(request)
+            case api.ReceiptRequest():
+                return api.ReceiptResponse(receipt=self._receipt(request.label, request.stream_seq))
+            case api.ProofRequest():
+                self._receipt(request.label, request.stream_seq)
+                read = self._node_reader(request.label)
+                return api.ProofResponse(mmr_proof=prove_inclusion(read, stream_seq=request.stream_seq))
+            case tooling.ConsistencyRequest():
+                self._receipt(request.label, request.new_size)
+                read = self._node_reader(request.label)
+                proof = prove_consistency(read, old_size=request.old_size, new_size=request.new_size)
+                return tooling.ConsistencyResponse(proof=proof)
+            case tooling.StreamEpochsRequest():
+                return self._epochs(request)
+        raise _missing("request", f"a set does not answer {type(request).__name__}")
+
+    def _entries(self, label: Label) -> _Entries:
+        found = self._labels.get(label)
+        if found is None:
+            raise _missing("label", "there is no such label in this set")
+        return found
+
+    def _receipt(self, label: Label, seq: int) -> Receipt:
+        entries = self._entries(label)
+        if not 1 <= seq <= len(entries.receipts):
+            raise _missing("stream_seq", f"there is no entry {seq}")
+        start, end = entries.receipts[seq - 1]
+        return Receipt.decode(self._receipts[start:end])
+
+    def _item(self, label: Label, seq: int) -> StreamItem:
+        start, end = self._entries(label).msgs[seq - 1]
+        return StreamItem(
+            stream_seq=seq, msg=Msg.decode(self._msgs[start:end]), receipt=self._receipt(label, seq)
+        )
+
+    def _page(self, request: api.StreamRequest) -> api.StreamResponse:
+        head = len(self._entries(request.label).receipts)
+        start = max(request.from_seq if request.cursor is None else request.cursor, 1)
+        end = head if request.to_seq is None else min(request.to_seq, head)
+        most = min(request.max_items or _PAGE_ITEMS, _PAGE_ITEMS)
+        items: list[StreamItem] = []
+        size = 0
+        for seq in range(start, min(end, start + most - 1) + 1):
+            items.append(self._item(request.label, seq))
+            size += len(items[-1].msg.encode())
+            if size >= _PAGE_BYTES:
+                break
+        last = start + len(items) - 1
+        proof = None
+        if items and request.with_mmr_proof:
+            proof = prove_inclusion(self._node_reader(request.label), stream_seq=last)
+        return api.StreamResponse(
+            label=request.label,
+            from_seq=start,
+            items=tuple(items),
+            next_cursor=last + 1 if items and last < end else None,
+            mmr_proof=proof,
+        )
+
+    def _epochs(self, request: tooling.StreamEpochsRequest) -> tooling.StreamEpochsResponse:
+        first = request.from_epoch or 0
+        found = {
+            item.epoch
+            for item in self.states
+            if item.stream_id == request.stream_id and item.epoch is not None and item.epoch >= first
+        }
+        return tooling.StreamEpochsResponse(epochs=tuple(sorted(found)))
+
+    def _node_reader(self, label: Label) -> Callable[[int], NodeHash]:
+        if label not in self._nodes:
+            entries = self._entries(label)
+            leaves = (self._receipt(label, seq).leaf_hash for seq in range(1, len(entries.receipts) + 1))
+            self._nodes[label] = complete_nodes(leaves)
+        return self._nodes[label].__getitem__
+
+    def _attachment(self, coid: bytes) -> bytes:
+        try:
+            return (self._place / ATTACHMENTS_DIR / coid.hex()).read_bytes()
+        except OSError:
+            raise _missing("coid", "the attachment is not part of this set") from None
+
+
+def _missing(field: str, message: str) -> ProtocolError:
+    return ProtocolError(Detail.VALUE, message, code=Code.NOT_FOUND, field=field)

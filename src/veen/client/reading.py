@@ -1,0 +1,426 @@
+"""Reading a stream: page after page, every entry checked, and opened if it is for us."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from veen.client.bodies import Attachment, attachments_of, decode_body
+from veen.client.checking import LabelCheck, divergence
+from veen.client.errors import DivergenceError, RefusedError
+from veen.client.retrying import Asker
+from veen.client.session import Session
+from veen.client.state import LabelState, State
+from veen.client.steps import Pause, Steps, do
+from veen.core import attachments as att
+from veen.core import labels
+from veen.core.api import (
+    ProofRequest,
+    ProofResponse,
+    ReceiptRequest,
+    ReceiptResponse,
+    StreamItem,
+    StreamRequest,
+    StreamResponse,
+)
+from veen.core.cbor import Value
+from veen.core.errors import Code, Detail, ProtocolError, VeenError
+from veen.core.hpke import ReaderKey
+from veen.core.mmr import Peaks
+from veen.core.msg import Msg
+from veen.core.payload import PayloadHeader
+from veen.core.receipt import Receipt
+from veen.core.sealing import Opened, open_msg
+from veen.core.tooling import (
+    ConsistencyRequest,
+    ConsistencyResponse,
+    StreamEpochsRequest,
+    StreamEpochsResponse,
+)
+from veen.core.types import Label, LeafHash, VerifyKey
+
+_PAGE_ITEMS: Final = 500
+#: How long after its end an epoch may still get entries; hubs allow a minute or an epoch.
+_LATE_SEC: Final = 600
+#: How often to look for the first entry of a stream whose labels change.
+_NEW_STREAM_SEC: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """An entry that was checked; its content, if it is for us."""
+
+    epoch: int
+    msg: Msg
+    receipt: Receipt
+    header: PayloadHeader | None = None
+    body: Value = None
+    attachments: tuple[Attachment, ...] = ()
+    #: Why the content is not there, or not to be relied on; None if all is well.
+    problem: str | None = None
+    _opened: Opened | None = field(default=None, repr=False)
+
+    @property
+    def stream_seq(self) -> int:
+        """Its place in the label."""
+        return self.receipt.stream_seq
+
+    @property
+    def msg_id(self) -> LeafHash:
+        """Its id."""
+        return self.receipt.leaf_hash
+
+    @property
+    def client_id(self) -> VerifyKey:
+        """Who has signed it."""
+        return self.msg.client_id
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its content could be read."""
+        return self._opened is not None
+
+    def raw_body(self) -> bytes:
+        """Return the body as bytes."""
+        return b"" if self._opened is None else self._opened.body
+
+    def open_attachment(self, index: int, sealed: bytes) -> bytes:
+        """Open an attachment; what does not belong to the message is refused."""
+        declared = self.attachments[index]
+        if self._opened is None or att.coid(sealed) != declared.coid:
+            raise ProtocolError(Detail.ATT_ROOT, f"this is not attachment {index}", field="attachments")
+        return self._opened.open_attachment(index, sealed)
+
+
+class Opener:
+    """Opens the messages of a stream with any key that fits; the last one that did is tried first."""
+
+    def __init__(self, session: Session, keys: list[ReaderKey]) -> None:
+        self._session = session
+        self._keys = keys
+
+    def open(self, epoch: int, msg: Msg, receipt: Receipt) -> Message:
+        """Open a message that was checked; one that is not for us is returned as it is."""
+        pad_block = self._session.pad_block(msg.profile_id)
+        for nth, key in enumerate(self._keys):
+            try:
+                opened = open_msg(msg, key, pad_block=pad_block, limits=self._session.limits)
+            except ProtocolError as error:
+                if error.detail in (Detail.HDR_AEAD, Detail.DH_ZERO):
+                    continue
+                return Message(epoch, msg, receipt, problem=f"does not open: {error}")
+            if nth:
+                self._keys.insert(0, self._keys.pop(nth))
+            return _read(epoch, msg, receipt, opened)
+        return Message(epoch, msg, receipt, problem="sealed for somebody else")
+
+
+def _read(epoch: int, msg: Msg, receipt: Receipt, opened: Opened) -> Message:
+    """Check what only a reader can: a sender may have written anything."""
+    body = decode_body(opened.body)
+    listed: tuple[Attachment, ...] = ()
+    problem = None
+    try:
+        opened.header.verify_cap_ref(msg.auth_ref)
+        listed = attachments_of(body)
+        att.verify_root(opened.header.att_root, [item.coid for item in listed])
+    except ProtocolError as error:
+        problem = str(error)
+    return Message(epoch, msg, receipt, opened.header, body, listed, problem, opened)
+
+
+@dataclass(slots=True)
+class _Epoch:
+    """A label of the stream, being read."""
+
+    epoch: int
+    check: LabelCheck
+    #: The last entry that was handed out, and is not noted in the state yet.
+    delivered: int = 0
+
+
+class StreamReader:
+    """A stream being read, across its epochs."""
+
+    def __init__(
+        self,
+        session: Session,
+        stream: str,
+        *,
+        from_seq: int = 1,
+        to_seq: int | None = None,
+        epoch: int | None = None,
+        resume: bool = False,
+        with_proof: bool = False,
+    ) -> None:
+        """``from_seq`` counts in the first epoch that is read; ``epoch`` reads just that one."""
+        self._session = session
+        self._stream = stream
+        self._from = max(from_seq, 1)
+        self._to = to_seq
+        self._only = epoch
+        self._resume = resume
+        self._with_proof = with_proof
+        self._epochs: list[_Epoch] = []
+        self._opener: Opener | None = None
+        self._renewed = False
+        #: What stopped the reading, until the good entries before it have been handed out.
+        self._failure: ProtocolError | DivergenceError | None = None
+        self.at_end = False
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Return the newest epoch, and the number of the last entry that was checked in it."""
+        return (self._epochs[-1].epoch, self._epochs[-1].check.peaks.size) if self._epochs else (0, 0)
+
+    def fetch(self, wait_sec: int = 0) -> Steps[list[Message]]:
+        """Return the next entries; none at the end, or if nothing has come in that time.
+
+        The entries returned before count as dealt with: reading would go on behind them after a restart.
+        """
+        yield from self._session.meet()
+        yield from self.settle()
+        if self._failure is not None:
+            raise self._failure
+        if self._opener is None:
+            keys = yield from do(lambda: self._session.secrets.reader_keys(labels.stream_id(self._stream)))
+            self._opener = Opener(self._session, keys)
+        found_more = not self._epochs and (yield from self._look_for_epochs())
+        while True:
+            for item in list(self._epochs):
+                newest = item is self._epochs[-1]
+                messages = yield from self._page(item, wait_sec if newest and not found_more else 0)
+                if messages:
+                    self.at_end = False
+                    return messages
+            found_more = yield from self._look_for_epochs()
+            if not found_more:
+                break
+        if wait_sec and not self._epochs:
+            yield Pause(_NEW_STREAM_SEC)  # nobody has written yet, and there is no label to wait at
+        self.at_end = True
+        return []
+
+    def settle(self) -> Steps[None]:
+        """Note in the state how far the application has come."""
+        dealt = [item for item in self._epochs if item.delivered]
+        if not dealt:
+            return
+
+        def save(state: State) -> None:
+            for item in dealt:
+                _, kept = self._session.label_state(state, self._stream, item.epoch)
+                kept.read_seq = max(kept.read_seq, item.delivered)
+                if item.check.receipt is not None:
+                    kept.advance(item.check.peaks, item.check.receipt)
+
+        yield from do(lambda: self._session.home.update(save))
+        for item in dealt:
+            item.delivered = 0
+
+    def _look_for_epochs(self) -> Steps[bool]:
+        """Begin with epochs that have come up since; False if there are none.
+
+        Old ones are given up when the hub takes no more messages for them; until then one may still come.
+        """
+        session = self._session
+        epoch_sec = session.profiles[0].epoch_sec
+        last = self._epochs[-1].epoch if self._epochs else -1
+        if self._only is not None or not epoch_sec:
+            found = [] if self._epochs else [self._only or 0]
+        else:
+            found = yield from list_epochs(session, self._stream, last + 1)
+        for epoch in found:
+            state = yield from do(session.home.load)
+            label, kept = session.label_state(state, self._stream, epoch)
+            start, self._from = self._from, 1
+            check = yield from start_at(session, label, kept, kept.read_seq + 1 if self._resume else start)
+            self._epochs.append(_Epoch(epoch, check))
+        if epoch_sec and self._epochs:
+            oldest = self._epochs[-1].epoch - _LATE_SEC // epoch_sec - 1
+            self._epochs = [item for item in self._epochs if item.epoch >= oldest or item.epoch in found]
+        return bool(found)
+
+    def _page(self, item: _Epoch, wait_sec: int) -> Steps[list[Message]]:
+        check, session, opener = item.check, self._session, self._opener
+        assert opener is not None
+        if self._to is not None and check.next_seq > self._to:
+            return []
+        request = StreamRequest(
+            label=check.label,
+            from_seq=check.next_seq,
+            to_seq=self._to,
+            max_items=_PAGE_ITEMS,
+            with_receipts=True,
+            with_mmr_proof=self._with_proof or None,
+        )
+        page = yield from fetch_page(session, request, wait_sec)
+        found: list[Message] = []
+        try:
+            yield from do(lambda: _open_each(opener, item, page, found))
+            if self._with_proof and found:
+                _verify_page_proof(page, found[-1])
+        except ProtocolError as error:
+            if error.detail in (Detail.SIG_INVALID, Detail.KEY_INACTIVE) and not self._renewed:
+                self._renewed = True  # perhaps the hub has a new key; once is enough to know
+                yield from session.meet_again()
+                check.pin = yield from session.meet()
+                return found + (yield from self._page(item, 0))
+            self._failure = error
+        except DivergenceError as error:
+            self._failure = error
+        if not found and self._failure is not None:
+            raise self._failure
+        item.delivered = check.peaks.size if found else item.delivered
+        self._renewed = False
+        return found
+
+
+def _open_each(opener: Opener, item: _Epoch, page: StreamResponse, found: list[Message]) -> None:
+    found.extend(opener.open(item.epoch, each.msg, item.check.accept(each)) for each in page.items)
+
+
+def _verify_page_proof(page: StreamResponse, last: Message) -> None:
+    if page.mmr_proof is None:
+        raise ProtocolError(Detail.PROOF_PATH, "the hub left out the proof", stream_seq=last.stream_seq)
+    receipt = last.receipt
+    page.mmr_proof.verify(receipt.mmr_root, receipt.leaf_hash, stream_seq=receipt.stream_seq)
+
+
+def fetch_page(session: Asker, request: StreamRequest, wait_sec: int = 0) -> Steps[StreamResponse]:
+    """Fetch a page; a label that nobody has written to yet is an empty one."""
+    try:
+        page = yield from session.ask(request, StreamResponse, wait_sec=wait_sec)
+    except RefusedError as error:
+        if error.code == Code.NOT_FOUND.value and error.field("field") == "label":
+            return StreamResponse(label=request.label, from_seq=request.from_seq, items=())
+        raise
+    if page.label != request.label:
+        raise ProtocolError(Detail.VALUE, "the page is of another label", field="label")
+    return page
+
+
+def list_epochs(session: Session, stream: str, from_epoch: int) -> Steps[list[int]]:
+    """Return the epochs from one on in which a stream has entries."""
+    found: list[int] = []
+    start: int | None = from_epoch
+    while start is not None:
+        asked = StreamEpochsRequest(stream_id=labels.stream_id(stream), from_epoch=start)
+        page = yield from session.ask(asked, StreamEpochsResponse)
+        ascending = all(left < right for left, right in zip(page.epochs, page.epochs[1:], strict=False))
+        if not ascending or (page.epochs and page.epochs[0] < start):
+            raise ProtocolError(Detail.VALUE, "epochs are out of order", field="epochs")
+        found += page.epochs
+        start = page.next_epoch if page.epochs else None
+    return found
+
+
+# --- positions ----------------------------------------------------------------------------------------------
+
+
+def start_at(session: Session, label: Label, kept: LabelState, seq: int) -> Steps[LabelCheck]:
+    """Return a check that continues before entry ``seq``: from nothing, from what is known, or by a proof."""
+    pin = yield from session.meet()
+    if seq <= 1:
+        return LabelCheck(pin, label, Peaks.empty(), None, kept)
+    if seq == kept.last_seq + 1:
+        return LabelCheck(pin, label, kept.peaks, kept.receipt, kept)
+    receipt = yield from fetch_receipt(session, label, seq - 1)
+    if receipt is None:
+        # Beyond the head: entries that will come are checked from the end of what there is.
+        return LabelCheck(pin, label, kept.peaks, kept.receipt, kept)
+    peaks = yield from peaks_at(session, receipt)
+    if 0 < kept.last_seq < receipt.stream_seq:
+        yield from check_growth(session, label, kept.peaks, peaks)
+    elif kept.receipt is not None and kept.receipt.contradicts(receipt):
+        raise divergence(pin, kept.receipt, receipt)
+    return LabelCheck(pin, label, peaks, receipt, kept)
+
+
+def fetch_receipt(session: Session, label: Label, seq: int) -> Steps[Receipt | None]:
+    """Fetch a receipt and check its signature; None if there is no such entry."""
+    pin = yield from session.meet()
+    try:
+        answer = yield from session.ask(ReceiptRequest(label=label, stream_seq=seq), ReceiptResponse)
+    except RefusedError as error:
+        if error.code == Code.NOT_FOUND.value:
+            return None
+        raise
+    receipt = answer.receipt
+    if (receipt.label, receipt.stream_seq) != (label, seq):
+        raise ProtocolError(Detail.VALUE, "the receipt is of another entry", field="stream_seq")
+    pin.identity.verify_receipt(receipt)
+    return receipt
+
+
+def peaks_at(session: Session, receipt: Receipt) -> Steps[Peaks]:
+    """Return the peaks after an entry: those of its proof, which give the root of its receipt (C-97)."""
+    asked = ProofRequest(label=receipt.label, stream_seq=receipt.stream_seq)
+    proof = (yield from session.ask(asked, ProofResponse)).mmr_proof
+    proof.verify(receipt.mmr_root, receipt.leaf_hash, stream_seq=receipt.stream_seq)
+    return Peaks(receipt.stream_seq, proof.peaks_after)
+
+
+def check_growth(session: Session, label: Label, old: Peaks, new: Peaks) -> Steps[None]:
+    """Check that a log has only grown since it was seen."""
+    asked = ConsistencyRequest(label=label, old_size=old.size, new_size=new.size)
+    proof = (yield from session.ask(asked, ConsistencyResponse)).proof
+    proof.verify(old_root=old.root, old_size=old.size, new_root=new.root, new_size=new.size)
+
+
+def walk(
+    session: Asker,
+    check: LabelCheck,
+    upto: int | None = None,
+    note: Callable[[StreamItem], None] | None = None,
+) -> Steps[int]:
+    """Read entries without opening them, up to one or to the end; returns how many there were.
+
+    Whatever does not follow is found on the way. ``note`` is called with each entry that was checked.
+    """
+    count = 0
+    while upto is None or check.next_seq <= upto:
+        request = StreamRequest(
+            label=check.label,
+            from_seq=check.next_seq,
+            to_seq=upto,
+            max_items=_PAGE_ITEMS,
+            with_receipts=True,
+        )
+        page = yield from fetch_page(session, request)
+        if not page.items:
+            break
+        yield from do(partial(_accept_all, check, page.items, note))
+        count += len(page.items)
+    return count
+
+
+def _accept_all(
+    check: LabelCheck, items: tuple[StreamItem, ...], note: Callable[[StreamItem], None] | None
+) -> None:
+    for item in items:
+        check.accept(item)
+        if note is not None:
+            note(item)
+
+
+def absorb(session: Session, check: LabelCheck, receipts: list[Receipt]) -> Steps[None]:
+    """Take receipts of own messages into what is known, whatever others have written in between (C-97)."""
+    for receipt in receipts:
+        if receipt.stream_seq < check.next_seq:
+            continue
+        if receipt.stream_seq == check.next_seq:
+            check.append(receipt)
+            continue
+        try:
+            peaks = yield from peaks_at(session, receipt)
+            if check.peaks.size:
+                yield from check_growth(session, check.label, check.peaks, peaks)
+        except VeenError:
+            # What it proves does not fit: entry by entry shows where, with evidence.
+            yield from walk(session, check, receipt.stream_seq - 1)
+            if receipt.stream_seq != check.next_seq:
+                raise
+            check.append(receipt)
+        else:
+            check.peaks, check.receipt = peaks, receipt

@@ -1,0 +1,64 @@
+"""Trying again: when it helps, and not too often. Every request may be repeated (C-63, CLNT-015)."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from veen.client.errors import NetworkError, RefusedError
+from veen.client.steps import Ask, Pause, Request, Steps
+from veen.core.error_envelope import ErrorEnvelope
+from veen.core.errors import Code
+from veen.core.types import RandomBytes
+from veen.core.wire import W, Wire
+
+#: Refusals that pass: the hub is busy or stopping, or the token's rate is used up for the moment.
+_PASSING: Final = frozenset({Code.UNAVAILABLE.value, Code.RATE.value})
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often to try, and how long to wait in between: twice as long each time, at random below that."""
+
+    attempts: int = 5
+    base_sec: float = 0.2
+    cap_sec: float = 10.0
+
+    def pause(self, failures: int, retry_after: int | None, random: RandomBytes) -> Pause:
+        """Return the wait after a number of failures; never shorter than the hub has asked for."""
+        most = min(self.cap_sec, self.base_sec * 2 ** (failures - 1))
+        share = (1 + random(1)[0]) / 256
+        return Pause(max(most * share, float(min(retry_after or 0, 3600))))
+
+
+def passes(envelope: ErrorEnvelope) -> bool:
+    """Tell whether a refusal is one that time heals."""
+    return envelope.code in _PASSING
+
+
+def patiently(request: Request, retry: Retry, random: RandomBytes) -> Steps[Any]:
+    """Ask until there is an answer, or a refusal for good, or no patience left."""
+    for failures in range(1, retry.attempts + 1):
+        try:
+            return (yield request)
+        except NetworkError:
+            if failures == retry.attempts:
+                raise
+            pause = retry.pause(failures, None, random)
+        except RefusedError as error:
+            if failures == retry.attempts or not passes(error.envelope):
+                raise
+            pause = retry.pause(failures, error.envelope.retry_after, random)
+        yield pause
+    raise AssertionError("the last attempt returns or raises")
+
+
+@dataclass(slots=True)
+class Asker:
+    """Whoever asks a hub: patience, and chance for the pauses."""
+
+    random: RandomBytes
+    retry: Retry
+
+    def ask(self, request: Wire, answer: type[W], *, wait_sec: int = 0) -> Steps[W]:
+        """Ask the hub patiently."""
+        found: W = yield from patiently(Ask(request, answer, wait_sec), self.retry, self.random)
+        return found

@@ -1,0 +1,382 @@
+"""Sending: seal, sign, keep, submit, check the receipt, remember. In this order: a crash loses nothing.
+
+Numbers are used under the lock of the client's directory. Before a message is sent its bytes are kept; until
+it is answered they are what is sent again (C-63, CLNT-015).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from veen.client.bodies import DEFAULT_SCHEMA, Attachment, encode_body, with_attachments
+from veen.client.checking import LabelCheck, check_receipts
+from veen.client.errors import NetworkError, RefusedError, StateError, UnsentError
+from veen.client.http import single
+from veen.client.reading import absorb, fetch_receipt
+from veen.client.resyncing import rebuild
+from veen.client.retrying import passes, patiently
+from veen.client.session import Session
+from veen.client.state import LabelState, State
+from veen.client.steps import Describe, PutAttachment, Steps, Submit, do
+from veen.core import labels
+from veen.core.api import SubmitResponse
+from veen.core.captoken import CapToken
+from veen.core.cbor import Value
+from veen.core.context import MsgContext
+from veen.core.ed25519 import SigningKey
+from veen.core.error_envelope import ErrorEnvelope
+from veen.core.errors import Code, Detail
+from veen.core.hashing import h
+from veen.core.hpke import public_key
+from veen.core.msg import Msg
+from veen.core.payload import PayloadHeader
+from veen.core.pow import PowCookie, solve
+from veen.core.profile import Profile
+from veen.core.receipt import Receipt
+from veen.core.sealing import Sealer
+from veen.core.types import (
+    Label,
+    LeafHash,
+    ProfileId,
+    ReaderPublicKey,
+    ReaderSecretKey,
+    SchemaId,
+    VerifyKey,
+)
+
+#: Messages of one request.
+BATCH: Final = 256
+_BATCH_BYTES: Final = 4 << 20
+#: Nonces of proof of work that are tried; 2^32 is more than a difficulty of 26 ever needs.
+_MOST_NONCES: Final = 1 << 32
+_LOST_STATE: Final = frozenset({Detail.DUPLICATE.value, Detail.CLIENT_SEQ.value, Detail.PREV_ACK.value})
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message to be sent."""
+
+    body: Value
+    schema: SchemaId | None = None
+    parent_id: LeafHash | None = None
+    expires_at: int | None = None
+    #: Files, or their bytes.
+    attachments: tuple[Path | bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How messages are sent; by default for oneself, or for the members of the stream."""
+
+    #: Whom to seal to: a key of a card, of a hub, of a stream.
+    to: ReaderPublicKey | None = None
+    token: CapToken | None = None
+    profile_id: ProfileId | None = None
+    #: Sign with the key of the identity itself: what an administrator is known by.
+    as_identity: bool = False
+    pow_cookie: PowCookie | None = None
+    #: Keep the sealed message in the client's directory too.
+    store_body: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message that the hub has taken, with its receipt checked."""
+
+    msg: Msg
+    receipt: Receipt
+    epoch: int
+    attachments: tuple[Attachment, ...] = ()
+
+    @property
+    def stream_seq(self) -> int:
+        """Its place in the label."""
+        return self.receipt.stream_seq
+
+    @property
+    def msg_id(self) -> LeafHash:
+        """Its id."""
+        return self.receipt.leaf_hash
+
+
+class Sending:
+    """Messages for one stream, on their way together."""
+
+    def __init__(self, session: Session, stream: str, options: Options) -> None:
+        self._session = session
+        self._stream = stream
+        self._options = options
+        self._epoch: int | None = None
+
+    def send(self, drafts: Sequence[Draft]) -> Steps[list[Sent]]:
+        """Send messages in order; returns when the hub has taken all of them."""
+        session = self._session
+        yield from session.meet()
+        lock = session.home.hold()
+        yield from do(lock.__enter__)
+        try:
+            sent: list[Sent] = []
+            rest = list(drafts)
+            while rest:
+                done = yield from self._send_some(rest)
+                sent += done
+                rest = rest[len(done) :]
+            return sent
+        finally:
+            lock.__exit__(None, None, None)
+
+    def _send_some(self, drafts: Sequence[Draft]) -> Steps[list[Sent]]:
+        """Send as many as one request holds; once more if the state turns out to be old."""
+        session = self._session
+        for attempt in (1, 2):
+            state = yield from do(session.home.load)
+            profile = session.profile(self._options.profile_id)
+            label, kept = session.label_state(state, self._stream, self._epoch_of(profile))
+            yield from self._flush(state, label, kept)
+            yield from self._rotate(kept)
+            batch = yield from self._seal(drafts, profile, label, kept)
+            try:
+                return (yield from self._deliver(state, label, kept, batch))
+            except RefusedError as error:
+                if attempt == 2 or not (yield from self._can_mend(error, state, label, kept)):
+                    raise
+        raise AssertionError("the second attempt returns or raises")
+
+    def _epoch_of(self, profile: Profile) -> int:
+        if self._epoch is None:
+            return labels.epoch_at(self._session.clock(), profile.epoch_sec)
+        return self._epoch
+
+    def _can_mend(self, error: RefusedError, state: State, label: Label, kept: LabelState) -> Steps[bool]:
+        """Find out what we did not know: numbers used before the state was lost, or the hub's epoch."""
+        if error.code == Code.TIME.value and error.detail == Detail.EPOCH.value:
+            found = yield from patiently(
+                Describe("/tooling/status"), self._session.retry, self._session.random
+            )
+            self._epoch = int(found["epoch"])
+            return True
+        if error.code == Code.SEQ.value and error.detail in _LOST_STATE:
+            yield from rebuild(self._session, state, label, kept)
+            return True
+        return False
+
+    # --- before ---------------------------------------------------------------------------------------------
+
+    def _rotate(self, kept: LabelState) -> Steps[None]:
+        """Change the client key when it has been used enough, unless a token is bound to it (C-50, C-96)."""
+        session, bounds = self._session, self._session.rotation
+        if bounds is None or self._options.as_identity:
+            return
+        key = session.secrets.client
+        client_id = key.signing_key.public_key
+        used = kept.writers.get(client_id)
+        old = session.clock() - key.created_at >= bounds.max_age_sec
+        if not old and (used is None or used.client_seq < bounds.max_msgs):
+            return
+        if (yield from do(lambda: self._token(client_id))) is not None:
+            return
+        yield from do(lambda: rotate(session))
+
+    def _signing_key(self) -> SigningKey:
+        secrets = self._session.secrets
+        return secrets.identity if self._options.as_identity else secrets.client.signing_key
+
+    def _token(self, client_id: VerifyKey) -> CapToken | None:
+        if self._options.token is not None:
+            return self._options.token
+        return self._session.home.token_for(labels.stream_id(self._stream), client_id)
+
+    def _recipient(self) -> ReaderPublicKey:
+        if self._options.to is not None:
+            return self._options.to
+        secrets = self._session.secrets
+        shared = secrets.stream_key(labels.stream_id(self._stream))
+        return shared.public_key if shared is not None else public_key(ReaderSecretKey(secrets.id_dh))
+
+    def _seal(
+        self, drafts: Sequence[Draft], profile: Profile, label: Label, kept: LabelState
+    ) -> Steps[list[tuple[Msg, tuple[Attachment, ...]]]]:
+        key = self._signing_key()
+        token = yield from do(lambda: self._token(key.public_key))
+        context = MsgContext(
+            profile_id=profile.profile_id,
+            label=label,
+            client_id=key.public_key,
+            client_seq=kept.writer(key.public_key).client_seq,
+            prev_ack=kept.prev_ack,
+            auth_ref=None if token is None else token.auth_ref,
+        )
+        made: list[tuple[Msg, tuple[Attachment, ...]]] = []
+        size = 0
+        for draft in drafts[:BATCH]:
+            context = replace(context, client_seq=context.client_seq + 1)
+            msg, attached = yield from self._seal_one(draft, context, key, profile)
+            size += len(msg.encode())
+            if made and size > _BATCH_BYTES:
+                break
+            made.append((msg, attached))
+        return made
+
+    def _seal_one(
+        self, draft: Draft, context: MsgContext, key: SigningKey, profile: Profile
+    ) -> Steps[tuple[Msg, tuple[Attachment, ...]]]:
+        session = self._session
+        sealer = Sealer(context, recipient=self._recipient(), random=session.random, limits=session.limits)
+        attached = []
+        for source in draft.attachments:  # one at a time: only one is in memory
+            plain = source if isinstance(source, bytes) else (yield from do(source.read_bytes))
+            sealed = sealer.attach(plain)
+            name = source.name if isinstance(source, Path) else ""
+            coid = sealer.coids[-1]
+            attached.append(Attachment(coid, len(plain), name))
+            yield from patiently(PutAttachment(coid, sealed), session.retry, session.random)
+        body = with_attachments(draft.body, attached) if attached else draft.body
+        header = PayloadHeader(
+            schema=draft.schema or labels.schema_id(DEFAULT_SCHEMA),
+            parent_id=draft.parent_id,
+            cap_ref=context.auth_ref,
+            expires_at=draft.expires_at,
+        )
+        data = encode_body(body)
+        done = sealer.finish(header=header, body=data, pad_block=profile.pad_block)
+        return Msg.sign(key, context, done.ciphertext), tuple(attached)
+
+    # --- on the way -----------------------------------------------------------------------------------------
+
+    def _deliver(
+        self,
+        state: State,
+        label: Label,
+        kept: LabelState,
+        batch: Sequence[tuple[Msg, tuple[Attachment, ...]]],
+    ) -> Steps[list[Sent]]:
+        msgs = [msg for msg, _ in batch]
+        yield from do(lambda: self._session.home.put_outbox(label, msgs))
+        try:
+            receipts, error = yield from self._submit(label, msgs)
+        except NetworkError as unsure:
+            raise NetworkError(
+                f"{unsure}; whether it has the message is not known: it is kept, and the next send to this "
+                "stream asks first"
+            ) from None
+        except RefusedError:
+            yield from do(lambda: self._session.home.clear_outbox(label))
+            raise
+        if receipts:
+            yield from self._remember(state, label, kept, msgs[: len(receipts)], receipts)
+        else:
+            yield from do(lambda: self._session.home.clear_outbox(label))
+        if error is not None and not receipts:
+            raise error
+        epoch = kept.epoch
+        pairs = zip(batch, receipts, strict=False)
+        return [Sent(msg, receipt, epoch, attached) for (msg, attached), receipt in pairs]
+
+    def _submit(self, label: Label, msgs: list[Msg]) -> Steps[tuple[list[Receipt], RefusedError | None]]:
+        """Submit until all are taken, or one is refused for good; returns the receipts of those before it."""
+        session = self._session
+        receipts: list[Receipt] = []
+        failures = 0
+        while len(receipts) < len(msgs):
+            left = msgs[len(receipts) :]
+            answers = yield from patiently(
+                Submit(tuple(msg.encode() for msg in left), (yield from self._work(left))),
+                session.retry,
+                session.random,
+            )
+            taken, refusal = yield from self._take(label, left, answers)
+            receipts += taken
+            if refusal is None:
+                continue
+            failures = 1 if taken else failures + 1
+            if not passes(refusal.envelope) or failures >= session.retry.attempts:
+                return receipts, refusal
+            yield session.retry.pause(failures, refusal.envelope.retry_after, session.random)
+        return receipts, None
+
+    def _take(
+        self, label: Label, msgs: list[Msg], answers: list[SubmitResponse | ErrorEnvelope]
+    ) -> Steps[tuple[list[Receipt], RefusedError | None]]:
+        taken: list[Receipt] = []
+        for msg, answer in zip(msgs, answers, strict=True):
+            if isinstance(answer, SubmitResponse):
+                taken.append(answer.receipt)
+                continue
+            error = RefusedError(answer)
+            found = yield from self._taken_before(label, msg, error)
+            if found is None:
+                return taken, error
+            taken.append(found)
+        return taken, None
+
+    def _taken_before(self, label: Label, msg: Msg, error: RefusedError) -> Steps[Receipt | None]:
+        """Return the receipt of a message that the hub has already, by the place that it names (C-63)."""
+        seq = error.field("stream_seq")
+        if error.code != Code.SEQ.value or not isinstance(seq, int):
+            return None
+        receipt = yield from fetch_receipt(self._session, label, seq)
+        return receipt if receipt is not None and receipt.leaf_hash == msg.leaf_hash else None
+
+    def _work(self, msgs: list[Msg]) -> Steps[dict[str, str]]:
+        """Do the work that the hub asks for, if it does."""
+        cookie = self._options.pow_cookie
+        if cookie is None:
+            difficulty = self._session.pow_difficulty
+            if not difficulty:
+                return {}
+            bodies = [msg.encode() for msg in msgs]
+            challenge = h(single(bodies[0]) if len(bodies) == 1 else b"".join(bodies))
+            cookie = yield from do(lambda: solve(challenge, difficulty, range(_MOST_NONCES)))
+            assert cookie is not None
+        return {"veen-pow": cookie.encode().hex()}
+
+    # --- after ----------------------------------------------------------------------------------------------
+
+    def _remember(
+        self, state: State, label: Label, kept: LabelState, msgs: list[Msg], receipts: list[Receipt]
+    ) -> Steps[None]:
+        """Check receipts, and take them into the state; if one is false, nothing changes (CLI-059)."""
+        session = self._session
+        pin = yield from session.meet()
+        check_receipts(pin, msgs, receipts)
+        check = LabelCheck(pin, label, kept.peaks, kept.receipt, kept)
+        yield from absorb(session, check, receipts)
+        if check.receipt is not None:
+            kept.advance(check.peaks, check.receipt)
+        writer = kept.writer(msgs[0].client_id)
+        writer.client_seq = max(writer.client_seq, msgs[-1].client_seq)
+        writer.first_sent_at = writer.first_sent_at or session.clock()
+        kept.prev_ack = max(kept.prev_ack, receipts[-1].stream_seq)
+        stored = msgs if self._options.store_body else []
+        yield from do(lambda: session.home.keep_sent(stored, receipts))
+        yield from do(lambda: session.home.save(state))
+        yield from do(lambda: session.home.clear_outbox(label))
+
+    def _flush(self, state: State, label: Label, kept: LabelState) -> Steps[None]:
+        """Send again what was not answered, byte for byte; what is refused now is set aside, and told."""
+        home = self._session.home
+        waiting = yield from do(lambda: home.outbox(label))
+        if not waiting:
+            return
+        if any(msg.label != label for msg in waiting):
+            raise StateError(f"{home.root} has messages of another label in its outbox; it was tampered with")
+        receipts, error = yield from self._submit(label, waiting)
+        if receipts:
+            yield from self._remember(state, label, kept, waiting[: len(receipts)], receipts)
+        refused = waiting[len(receipts) :]
+        if error is None:
+            return
+        paths = yield from do(lambda: [home.set_aside(label, msg) for msg in refused])
+        yield from do(lambda: home.clear_outbox(label))
+        raise UnsentError(
+            f"{len(refused)} earlier message{'s were' if len(refused) > 1 else ' was'} not taken by the hub "
+            f"({error}); kept as {paths[0]}; this message was not sent, send it again",
+            paths[0],
+        )
+
+
+def rotate(session: Session) -> None:
+    """Give the client a new key; nothing on the wire links it to the old one (CLI-056)."""
+    session.secrets = session.secrets.rotated(session.random, session.clock())
+    session.home.save_secrets(session.secrets, session.passphrase, session.clock())

@@ -1,0 +1,106 @@
+"""A client at work with one hub: whose keys, which hub, how it waits. What the operations share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from veen.client.home import ClientHome
+from veen.client.keystore import Secrets
+from veen.client.pins import STATUS, HubFacts, Trust, believe, read_facts
+from veen.client.retrying import Asker, patiently
+from veen.client.state import LabelState, Pin, State
+from veen.client.steps import Steps, do
+from veen.core import labels
+from veen.core.errors import Detail, ProtocolError
+from veen.core.limits import DEFAULT_LIMITS, Limits
+from veen.core.profile import Profile
+from veen.core.types import HubId, Label, ProfileId, StreamId
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """When a client key has been used enough (KEX1+, C-96)."""
+
+    max_age_sec: int = 86_400
+    max_msgs: int = 65_536
+
+
+DEFAULT_ROTATION: Final = Rotation()
+
+
+@dataclass(slots=True, kw_only=True)
+class Session(Asker):
+    """One client and one hub. Clock and randomness are given, so that everything can be replayed."""
+
+    home: ClientHome
+    secrets: Secrets
+    passphrase: bytes | None = field(repr=False)
+    hub_name: str
+    clock: Callable[[], int]
+    trust: Trust = Trust.LOCAL
+    expected_hub: HubId | None = None
+    #: None: keys change only when somebody says so.
+    rotation: Rotation | None = DEFAULT_ROTATION
+    limits: Limits = DEFAULT_LIMITS
+    pin: Pin | None = None
+    profiles: tuple[Profile, ...] = ()
+    #: Bits of proof of work that the hub wants for a submit.
+    pow_difficulty: int = 0
+
+    # --- who the hub is -------------------------------------------------------------------------------------
+
+    def meet(self) -> Steps[Pin]:
+        """Return the pin of the hub; at the first time, ask it who it is and decide whether to believe it."""
+        if self.pin is None:
+            yield from self.meet_again()
+        assert self.pin is not None
+        return self.pin
+
+    def meet_again(self) -> Steps[None]:
+        """Ask the hub who it is now: its keys may have changed."""
+        facts = read_facts((yield from patiently(STATUS, self.retry, self.random)))
+        yield from do(lambda: self.home.update(lambda state: self._believe(state, facts)))
+        self.profiles, self.pow_difficulty = facts.profiles, facts.pow_difficulty
+
+    def _believe(self, state: State, facts: HubFacts) -> None:
+        self.pin = believe(
+            state,
+            facts,
+            self.hub_name,
+            trust=self.trust,
+            now=self.clock(),
+            expected=self.expected_hub,
+        )
+
+    # --- names ----------------------------------------------------------------------------------------------
+
+    def profile(self, wanted: ProfileId | None = None) -> Profile:
+        """Return the profile to write with: the hub's first one, or the one that was asked for."""
+        if wanted is None:
+            return self.profiles[0]
+        found = next((item for item in self.profiles if item.profile_id == wanted), None)
+        if found is None:
+            raise ProtocolError(
+                Detail.PROFILE, f"the hub does not serve profile {wanted.hex()}", field="profile_id"
+            )
+        return found
+
+    def pad_block(self, profile_id: ProfileId) -> int:
+        """Return the padding of a message's profile."""
+        return self.profile(profile_id).pad_block
+
+    def label(self, stream: StreamId, epoch: int) -> Label:
+        """Return the label of a stream in an epoch at this hub."""
+        assert self.pin is not None
+        return labels.label(self.pin.identity.routing_key, stream, epoch)
+
+    def label_state(self, state: State, stream: str, epoch: int) -> tuple[Label, LabelState]:
+        """Return what is known of a label, in a state that may be changed."""
+        assert self.pin is not None
+        stream_id = labels.stream_id(stream)
+        label = self.label(stream_id, epoch)
+        found = state.labels.get(label)
+        if found is None:
+            found = LabelState(self.pin.identity.hub_id, stream_id, epoch, stream)
+            state.labels[label] = found
+        return label, found

@@ -1,0 +1,1 @@
+"""Selftests: suites that use public interfaces only."""
