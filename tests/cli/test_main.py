@@ -1,15 +1,21 @@
 """The ``veen`` program as a newcomer meets it: a real process, its output and its exit code."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 import veen
 
 
-def _veen(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def _veen(*args: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "veen.cli.main", *args]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, input=stdin, capture_output=True, text=True, check=False, env={**os.environ, **env}
+    )
 
 
 def test_version() -> None:
@@ -30,26 +36,34 @@ def test_an_unknown_command_is_refused() -> None:
     assert "nonsense" in done.stderr
 
 
-def test_demo_tells_the_whole_story() -> None:
-    done = _veen("demo")
+@pytest.mark.slow
+def test_demo_tells_the_whole_story(tmp_path: Path) -> None:
+    done = _veen("demo", TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    for word in ("Sealed", "receipted", "Proved", "Opened", "Checked", "Tampered", "All checks passed."):
+    for word in ("Two people", "A shared stream", "Bob reads", "A refusal", "E.CAP", "killed", "tampers"):
         assert word in done.stdout
+    assert done.stdout.endswith("Everything went as it should.\n")
+    assert not list(tmp_path.iterdir()), "it leaves nothing behind"
 
 
-def test_demo_for_scripts_is_one_json_object_a_step() -> None:
-    done = _veen("demo", "--json")
-    steps = [json.loads(line) for line in done.stdout.splitlines()]
-    assert steps[-1]["title"] == "Tampered with"
-    assert "ENTRY_HASH" in steps[-1]["values"]["found out"]
-    assert steps[-2]["values"]["integrity"] == "ok"
-    assert steps[-3]["values"] == {"message 2": "'badge 4711 accepted'"}
-    assert all(set(step) == {"title", "says", "values"} for step in steps)
-
-
-def test_demo_uses_fresh_keys_each_time() -> None:
-    first, second = (_veen("demo", "--json").stdout.splitlines()[0] for _ in range(2))
-    assert first != second
+@pytest.mark.slow
+def test_demo_for_scripts_is_one_document_and_can_be_kept(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    done = _veen("demo", "--json", "--keep", str(kept))
+    assert done.returncode == 0, done.stderr
+    steps = {step["title"]: step for step in json.loads(done.stdout)["steps"]}
+    codes = {title: [item["exit_code"] for item in step["commands"]] for title, step in steps.items()}
+    assert codes["A refusal"] == [4]
+    assert codes["Somebody tampers"] == [4]
+    assert "ENTRY_HASH" in steps["Somebody tampers"]["commands"][0]["output"]
+    read = steps["The hub is killed"]["commands"][2]["output"]
+    assert "meet at nine" in read
+    assert "I will" in read
+    again = _veen(
+        "stream", "--hub", str(kept / "hub"), "--client", str(kept / "bob"), "--stream", "team/plan"
+    )
+    assert "meet at nine" in again.stdout, again.stderr
+    assert _veen("demo", "--keep", str(kept)).returncode == 1, "what is there is not touched"
 
 
 def test_optimised_python_is_refused() -> None:
