@@ -196,3 +196,10 @@ def test_a_person_sees_progress(tmp_path: Path, args: tuple[str, ...], shown: bo
     assert done.returncode == 0
     assert (b"checking" in seen) == shown
     assert (seen == b"END") == (not shown)
+
+
+def test_whose_log_it_is(tmp_path: Path) -> None:
+    root = a_directory(tmp_path)
+    done = fsck(root, "--hub-id", "00" * 32)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "nothing was checked" in done.stderr

@@ -66,6 +66,10 @@ COMMANDS: Final[Mapping[str, Entry]] = {
 }
 
 
+#: Options of typer that belong to the program, and not to each of its groups.
+_OF_THE_ROOT: Final = ("install_completion", "show_completion")
+
+
 def _common_options() -> list[TyperOption]:
     return [
         TyperOption(param_decls=["_json", "--json"], is_flag=True, help="One JSON document, for scripts."),
@@ -134,6 +138,7 @@ def load(name: str) -> Any:  # noqa: ANN401 - a group or a command
     made = get_command(app)
     made.name = name
     made.hidden = not entry.heading
+    made.params = [item for item in made.params if item.name not in _OF_THE_ROOT]
     for command in _each(made):
         _with_common(command)
     return made

@@ -15,14 +15,21 @@ from rich.text import Text
 
 from veen.cli.opening import UsageError, opened
 from veen.core.errors import ProtocolError
-from veen.core.types import Label, VerifyKey
+from veen.core.types import HubId, Label, VerifyKey
+from veen.storage.errors import DamagedError
+from veen.storage.fs import RealFilesystem
 from veen.storage.fsck import LabelReport, Level, Report, ShowProgress, check
+from veen.storage.public import read_identity
 
 _USAGE: Final = 1
 _DAMAGED: Final = 4
 #: Labels listed one by one; --json has all of them.
 _MOST_LABELS: Final = 20
 _HEX_DIGITS: Final = 64
+
+
+class ForeignError(Exception):
+    """The log is not that of the hub that was named."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,7 @@ class Request:
     level: Level
     hub_keys: tuple[VerifyKey, ...]
     labels: tuple[Label, ...] | None
+    hub_id: HubId | None = None
 
 
 def fsck(
@@ -47,18 +55,22 @@ def fsck(
     label: Annotated[
         list[str] | None, typer.Option(help="Check only this label, in hex; may be repeated.")
     ] = None,
+    hub_id: Annotated[
+        str, typer.Option(help="Whose log it must be, by the id that its operator has told you.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")] = False,
 ) -> None:
     """Check a data directory; nothing is changed, and a hub may be running.
 
-    Ends with 0 if all is well, with 4 if something is damaged or stale, and with 1 if nothing was checked.
+    Ends with 0 if all is well, with 4 if something is damaged or stale or it is another hub's, and with 1
+    if nothing was checked.
     """
     try:
-        request = parse(data_dir, level, hub_key or [], label or [])
+        request = parse(data_dir, level, hub_key or [], label or [], hub_id)
         report = run(request, show=not as_json)
-    except UsageError as error:
+    except (UsageError, ForeignError) as error:
         typer.echo(f"veen fsck: {error}", err=True)
-        raise typer.Exit(_USAGE) from None
+        raise typer.Exit(_DAMAGED if isinstance(error, ForeignError) else _USAGE) from None
     if as_json:
         typer.echo(json.dumps(report.to_json(), ensure_ascii=False))
     else:
@@ -66,7 +78,7 @@ def fsck(
     raise typer.Exit(0 if report.ok else _DAMAGED)
 
 
-def parse(data_dir: Path, level: str, hub_keys: list[str], labels: list[str]) -> Request:
+def parse(data_dir: Path, level: str, hub_keys: list[str], labels: list[str], hub_id: str = "") -> Request:
     """Turn the words of the command line into a request."""
     names = [item.name.lower() for item in Level]
     if level not in names:
@@ -76,6 +88,7 @@ def parse(data_dir: Path, level: str, hub_keys: list[str], labels: list[str]) ->
         level=Level[level.upper()],
         hub_keys=tuple(VerifyKey(_parse_hex("--hub-key", text)) for text in hub_keys),
         labels=tuple(Label(_parse_hex("--label", text)) for text in labels) or None,
+        hub_id=HubId(_parse_hex("--hub-id", hub_id)) if hub_id else None,
     )
 
 
@@ -93,9 +106,21 @@ def run(request: Request, *, show: bool) -> Report:
     """Do the check, with a progress bar if a person is looking."""
     try:
         with opened(request.data_dir) as files, _progress(show=show) as progress:
+            if request.hub_id is not None:
+                _check_hub(files, request.hub_id)
             return check(files, request.level, request.hub_keys, progress, request.labels)
     except ProtocolError as error:
         raise UsageError(f"{error.message}; without --label all labels are listed") from None
+
+
+def _check_hub(files: RealFilesystem, expected: HubId) -> None:
+    try:
+        found = read_identity(files)
+    except DamagedError as error:
+        raise ForeignError(f"the identity of the hub can not be relied on: {error}") from None
+    who = "nobody's" if found is None else f"that of hub {found[0].hub_id.hex()}"
+    if found is None or found[0].hub_id != expected:
+        raise ForeignError(f"this is {who}, and not that of {expected.hex()}; nothing was checked")
 
 
 @contextmanager

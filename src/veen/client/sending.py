@@ -11,7 +11,7 @@ from typing import Final
 
 from veen.client.bodies import DEFAULT_SCHEMA, Attachment, encode_body, with_attachments
 from veen.client.checking import LabelCheck, check_receipts
-from veen.client.errors import NetworkError, RefusedError, StateError, UnsentError
+from veen.client.errors import NetworkError, ReadOnlyError, RefusedError, StateError, UnsentError
 from veen.client.http import single
 from veen.client.reading import absorb, fetch_receipt
 from veen.client.resyncing import rebuild
@@ -260,7 +260,7 @@ class Sending:
                 f"{unsure}; whether it has the message is not known: it is kept, and the next send to this "
                 "stream asks first"
             ) from None
-        except RefusedError:
+        except (ReadOnlyError, RefusedError):
             yield from do(lambda: self._session.home.clear_outbox(label))
             raise
         if receipts:

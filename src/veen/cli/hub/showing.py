@@ -1,5 +1,6 @@
 """Commands that show what a hub says about itself."""
 
+import contextlib
 import json
 import socket
 import ssl
@@ -13,8 +14,10 @@ from veen.cli.asking import HubClient, directory_of
 from veen.cli.errors import MALFORMED, NETWORK, REFUSED, USAGE, CommandError
 from veen.cli.hub.issuers import issuer_of
 from veen.cli.printing import reporting, show
-from veen.cli.settings import DEFAULT_TIMEOUT_MS
-from veen.core import labels
+from veen.cli.settings import DEFAULT_TIMEOUT_MS, find_hub
+from veen.cli.using import hub_at, is_running
+from veen.client.pins import STATUS, read_facts
+from veen.core import hubfiles, labels
 from veen.core.api import CheckpointRequest, CheckpointResponse
 from veen.core.checkpoint import Checkpoint
 from veen.core.errors import ProtocolError
@@ -85,11 +88,17 @@ def key(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: 
 
 @reporting
 def hub_id(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
-    """Print the hub's id, 64 hex digits."""
-    client = HubClient.of(hub, timeout_ms)
-    found = client.get("/tooling/identity")
-    with client.reading():
-        made = bytes.fromhex(found["hub_id"]).hex()
+    """Print the hub's id, 64 hex digits; of a directory or an exported set, no hub need run."""
+    named = find_hub(hub)
+    place = directory_of(named).expanduser()
+    if (place / hubfiles.IDENTITY).is_file() and not is_running(place):
+        with contextlib.closing(hub_at(named)) as files:
+            made = read_facts(files.answer(STATUS)).identity.hub_id.hex()
+    else:
+        client = HubClient.of(named, timeout_ms)
+        found = client.get("/tooling/identity")
+        with client.reading():
+            made = bytes.fromhex(found["hub_id"]).hex()
     typer.echo(json.dumps({"hub_id": made}) if as_json else made)
 
 

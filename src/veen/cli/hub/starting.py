@@ -26,7 +26,7 @@ DataDir = Annotated[
     typer.Option(
         "--data-dir",
         envvar="VEEN_DATA_DIR",
-        help="Where the hub lives: a path or file:// URI. Made if it is not there.",
+        help="Where the hub lives: a path or file:// URI.",
     ),
 ]
 DEFAULT_DATA_DIR: Final = "~/.local/share/veen/hub"
@@ -73,7 +73,7 @@ def start(
     tls_key: Annotated[Path | None, typer.Option(help="Private key of the certificate (PEM).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")] = False,
 ) -> None:
-    """Start a hub; on a fresh machine this one command is all."""
+    """Start a hub, and make it if there is none; on a fresh machine this one command is all."""
     flags: dict[str, Any] = {
         "listen": listen,
         "profile_id": profile_id,
