@@ -353,10 +353,25 @@ def test_what_could_not_be_anchored_before_a_stop_is_anchored_after_the_next_sta
         eventually(lambda: sizes(place, log.label) == [3])
 
 
+def test_a_stop_tries_once_more_whatever_has_failed_before(tmp_path: Path) -> None:
+    place, ledger = tmp_path / "data", tmp_path / "ledger.cborseq"
+    blocker = FileLedger(RealFilesystem(tmp_path), ledger.name)
+    blocker.publish(builders.checkpoint().mmr_root, 0, 0, NONCE)
+    with serving(place, anchor_backend="file", anchor_ledger=ledger, anchor_every_receipts=2) as hub:
+        log = Sender(hub)
+        log.send(2)
+        # The next attempt of its own is seconds away.
+        eventually(lambda: bool(alarms(hub)) and alarms(hub)[-1]["retry_in_sec"] >= 4)
+        blocker.close()
+        hub.server.stop()
+    assert sizes(place, log.label) == [2]
+
+
 def test_a_label_that_is_damaged_does_not_keep_others_from_being_anchored(tmp_path: Path) -> None:
     place = tmp_path / "data"
     with serving(place) as hub:
-        bad, good = Sender(hub), Sender(hub, stream="other")
+        # The bad one comes first, when the hub looks at all of them.
+        bad, good = sorted((Sender(hub), Sender(hub, stream="other")), key=lambda log: log.label)
         bad.send(2)
         good.send(2)
     (chunk,) = (place / "log").glob(f"chunk-{bad.label.hex()}-*")
