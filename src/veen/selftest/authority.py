@@ -1,0 +1,158 @@
+"""Steps about capability tokens and attachments."""
+
+from typing import Final
+
+from veen.client.client import Client
+from veen.client.errors import RefusedError
+from veen.client.steps import GetAttachment, PutAttachment
+from veen.core import attachments as att
+from veen.core import labels
+from veen.core.captoken import CapToken, Rate
+from veen.core.ed25519 import SigningKey
+from veen.core.errors import Code, Detail
+from veen.selftest.context import Context
+from veen.selftest.steps import Needs, StepError, check, equal, poll, refused, rejected, step
+
+_HOUR: Final = 3600
+
+
+def _token(
+    ctx: Context, client: Client, stream: str, *, ttl: int = _HOUR, rate: Rate | None = None
+) -> CapToken:
+    subject = client.session.secrets.client.signing_key.public_key
+    return CapToken.mint(ctx.hubs.issuer, subject, stream_ids=[labels.stream_id(stream)], ttl=ttl, rate=rate)
+
+
+@step(Needs.GUARDED)
+def capability(ctx: Context) -> str:
+    """A token that was issued and authorized lets its subject write, and the hub knows its state."""
+    client, stream = ctx.client(), ctx.name("cap")
+    token = _token(ctx, client, stream)
+    check(not client.cap_status(token).hub_known, "the hub knows a token that it has never seen")
+    granted = client.authorize(token)
+    equal(granted.auth_ref, token.auth_ref, "auth_ref")
+    sent = client.send(stream, "with a token")
+    equal(sent.msg.auth_ref, token.auth_ref, "auth_ref of the message")
+    status = client.cap_status(token)
+    check(status.hub_known and status.hub_currently_valid, "the hub does not know a token that it has taken")
+    equal([item.body for item in client.stream(stream)], ["with a token"], "the stream")
+    return "issued, authorized, used"
+
+
+@step(Needs.GUARDED)
+def capability_missing(ctx: Context) -> str:
+    """Without a token, or with one for another stream or another client, nothing can be written."""
+    client, other, stream = ctx.client(), ctx.client(), ctx.name("missing")
+    refused(lambda: client.send(stream, "no token"), Code.CAP, Detail.CAP_MISSING)
+    elsewhere = ctx.name("elsewhere")
+    token = _token(ctx, client, elsewhere)
+    client.authorize(token)
+    client.send(elsewhere, "may be written")
+    refused(lambda: client.send(stream, "still none"), Code.CAP, Detail.CAP_MISSING)
+    others = _token(ctx, other, stream)
+    client.authorize(others)  # anybody may bring a token; only its subject may use it
+    refused(lambda: client.send(stream, "not mine"), Code.CAP, Detail.CAP_MISSING)
+    other.session.home.keep_token(others)
+    other.send(stream, "its subject")
+    return "refused without, refused elsewhere, refused to others"
+
+
+@step(Needs.GUARDED)
+def capability_issuer(ctx: Context) -> str:
+    """A token of an issuer that the hub does not trust counts for nothing."""
+    client, stream = ctx.client(), ctx.name("issuer")
+    stranger = SigningKey.from_seed(ctx.random.randbytes(32))
+    subject = client.session.secrets.client.signing_key.public_key
+    token = CapToken.mint(stranger, subject, stream_ids=[labels.stream_id(stream)], ttl=_HOUR, rate=None)
+    refused(lambda: client.authorize(token), Code.CAP)
+    refused(lambda: client.send(stream, "no token"), Code.CAP, Detail.CAP_MISSING)
+    return "a stranger's token refused"
+
+
+@step(Needs.GUARDED)
+def capability_rate(ctx: Context) -> str:
+    """More messages than the rate of a token allows are refused."""
+    client, stream, burst, most = ctx.client(), ctx.name("rate"), 3, 40
+    client.authorize(_token(ctx, client, stream, rate=Rate(per_sec=1, burst=burst)))
+    began = ctx.clock()
+    for count in range(most):
+        try:
+            client.send(stream, count)
+        except RefusedError as error:
+            equal(f"{error.code} {error.detail}", f"{Code.RATE} {Detail.CAP_RATE}", "the refusal")
+            allowed = burst + ctx.clock() - began + 1
+            check(burst <= count <= allowed, f"{count} messages taken, {burst} to {allowed} allowed")
+            return f"{count} messages taken, the next one refused"
+    raise StepError(f"{most} messages were taken with a rate of 1 a second")
+
+
+@step(Needs.GUARDED)
+def capability_expired(ctx: Context) -> str:
+    """A token counts until its time is over."""
+    client, stream = ctx.client(), ctx.name("expired")
+    token = _token(ctx, client, stream, ttl=1)
+    granted = client.authorize(token)
+
+    def expired() -> bool:
+        try:
+            client.send(stream, "in time")
+        except RefusedError as error:
+            equal(f"{error.code} {error.detail}", f"{Code.TIME} {Detail.CAP_TTL}", "the refusal")
+            return True
+        return False
+
+    poll(expired, "the token has a life of a second, and still counts")
+    check(int(ctx.status()["hub_ts"]) >= granted.expires_at, "the token was refused before its time")
+    check(not client.cap_status(token).hub_currently_valid, "the hub calls an expired token valid")
+    return "refused after its time"
+
+
+# --- attachments --------------------------------------------------------------------------------------------
+
+
+@step()
+def attachments(ctx: Context) -> str:
+    """Files of all sizes come back as they were sent, empty ones too."""
+    client, stream = ctx.client(), ctx.name("files")
+    sizes = (0, 1, 255, 65_536, 300_000)
+    files = [ctx.random.randbytes(size) for size in sizes]
+    sent = client.send(stream, {"about": "files"}, attachments=files)
+    equal([item.size for item in sent.attachments], list(sizes), "sizes")
+    (message,) = client.stream(stream)
+    equal(message.problem, None, "the message")
+    found = [client.attachment(message, index) for index in range(len(files))]
+    equal([len(item) for item in found], list(sizes), "sizes of what came back")
+    check(found == files, "a file came back changed")
+    return f"{len(sizes)} files of up to {max(sizes)} bytes"
+
+
+@step()
+def attachment_mutation(ctx: Context) -> str:
+    """A file with one bit changed, or in the place of another, is noticed by hub and reader."""
+    client, stream = ctx.client(), ctx.name("mutation")
+    client.send(stream, None, attachments=[ctx.random.randbytes(1000), ctx.random.randbytes(1000)])
+    (message,) = client.stream(stream)
+    first, second = (ctx.http().answer(GetAttachment(message.attachments[index].coid)) for index in (0, 1))
+    for _ in range(8):
+        place = ctx.random.randrange(len(first))
+        wrong = bytearray(first)
+        wrong[place] ^= 1 << ctx.random.randrange(8)
+        rejected(lambda: message.open_attachment(0, bytes(wrong)), "a changed file")  # noqa: B023
+        coid = message.attachments[0].coid
+        refused(lambda: ctx.http().answer(PutAttachment(coid, bytes(wrong))), Code.BAD_REQUEST)  # noqa: B023
+        check(att.coid(bytes(wrong)) != coid, "two contents have one id")
+    rejected(lambda: message.open_attachment(0, second), "another file")
+    rejected(lambda: message.open_attachment(0, first[:-1]), "a file that was cut")
+    equal(message.open_attachment(0, first), client.attachment(message, 0), "the file itself")
+    return "8 changes, an exchange and a cut noticed"
+
+
+STEPS: Final = (
+    attachments,
+    attachment_mutation,
+    capability,
+    capability_missing,
+    capability_issuer,
+    capability_rate,
+    capability_expired,
+)

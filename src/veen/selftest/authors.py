@@ -1,0 +1,105 @@
+"""Messages made by hand: right ones, and ones with a single thing wrong that no client would send."""
+
+import os
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from veen.client.bodies import DEFAULT_SCHEMA
+from veen.client.errors import RefusedError
+from veen.client.http import HttpHub
+from veen.client.pins import HubFacts
+from veen.client.steps import Submit
+from veen.core import labels
+from veen.core.context import MsgContext
+from veen.core.ed25519 import SigningKey
+from veen.core.error_envelope import ErrorEnvelope
+from veen.core.hpke import public_key
+from veen.core.msg import Msg
+from veen.core.payload import PayloadHeader
+from veen.core.profile import Profile
+from veen.core.receipt import Receipt
+from veen.core.sealing import seal
+from veen.core.types import Label, ReaderSecretKey, VerifyKey
+
+if TYPE_CHECKING:
+    from veen.core.api import SubmitResponse
+
+_SCHEMA: Final = labels.schema_id(DEFAULT_SCHEMA)
+
+
+def _key() -> SigningKey:
+    return SigningKey.from_seed(os.urandom(32))
+
+
+@dataclass(slots=True)
+class Author:
+    """Writes to one stream, with a key of its own, and counts for itself."""
+
+    hub: HttpHub
+    facts: HubFacts
+    stream: str
+    epoch: int = 0
+    key: SigningKey = field(default_factory=_key)
+    client_seq: int = 0
+    prev_ack: int = 0
+
+    @property
+    def profile(self) -> Profile:
+        """The profile that clients write with."""
+        return self.facts.profiles[0]
+
+    @property
+    def client_id(self) -> VerifyKey:
+        """The public key."""
+        return self.key.public_key
+
+    def label(self, epoch: int | None = None) -> Label:
+        """Return the label of the stream."""
+        at = self.epoch if epoch is None else epoch
+        return labels.label(self.facts.identity.routing_key, labels.stream_id(self.stream), at)
+
+    def context(self) -> MsgContext:
+        """Return what the next message is bound to; a step may change one thing in it."""
+        return MsgContext(
+            profile_id=self.profile.profile_id,
+            label=self.label(),
+            client_id=self.client_id,
+            client_seq=self.client_seq + 1,
+            prev_ack=self.prev_ack,
+            auth_ref=None,
+        )
+
+    def msg(self, context: MsgContext | None = None, body: bytes = b"\x60") -> Msg:
+        """Seal and sign a message that nobody can open."""
+        bound = context or self.context()
+        sealed = seal(
+            bound,
+            recipient=public_key(ReaderSecretKey(os.urandom(32))),
+            header=PayloadHeader(schema=_SCHEMA),
+            body=body,
+            pad_block=self.profile.pad_block,
+            random=os.urandom,
+        )
+        return Msg.sign(self.key, bound, sealed.ciphertext)
+
+    def with_(self, **changes: object) -> Msg:
+        """Return the next message with some of its fields changed, signed as it then is."""
+        return self.msg(replace(self.context(), **changes))  # type: ignore[arg-type] # names of its fields
+
+    def write(self, body: bytes = b"\x60") -> tuple[Msg, Receipt]:
+        """Write the next message; returns it with its receipt, checked."""
+        msg = self.msg(body=body)
+        receipt = submit(self.hub, msg.encode())
+        self.facts.identity.verify_receipt(receipt)
+        receipt.verify_msg(msg)
+        self.client_seq += 1
+        self.prev_ack = receipt.stream_seq
+        return msg, receipt
+
+
+def submit(hub: HttpHub, msg: bytes) -> Receipt:
+    """Submit the bytes of one message."""
+    answer: SubmitResponse | ErrorEnvelope = hub.answer(Submit((msg,)))[0]
+    if isinstance(answer, ErrorEnvelope):
+        raise RefusedError(answer)
+    return answer.receipt

@@ -1,0 +1,138 @@
+"""What steps are given: a directory, chance that can be repeated, clients, and a hub."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from veen.client.client import Client
+from veen.client.home import ClientHome
+from veen.client.http import HttpHub, Message, Reply
+from veen.client.keystore import Secrets
+from veen.client.pins import HubFacts, Trust, read_facts
+from veen.client.retrying import Retry
+from veen.client.steps import Describe
+from veen.core.ed25519 import SigningKey
+from veen.selftest.hubs import CONFIGS, VEEN, TempHub
+from veen.selftest.steps import Needs, StepError
+
+_ONCE: Final = Retry(attempts=1)
+STATUS: Final = Describe("/tooling/status")
+
+
+class Hubs:
+    """The hubs of a run, by kind; each is started when it is needed, and used by many steps."""
+
+    def __init__(self, scratch: Path, command: Sequence[str] = VEEN) -> None:
+        self._scratch = scratch
+        self._command = command
+        self._shared: dict[Needs, TempHub] = {}
+        self._all: list[TempHub] = []
+        #: Mints the tokens that the guarded hub believes.
+        self.issuer = SigningKey.from_seed(os.urandom(32))
+
+    def shared(self, needs: Needs) -> TempHub:
+        """Return the hub of a kind."""
+        kind = Needs.OPEN if needs is Needs.ANY else needs
+        if kind not in self._shared:
+            config = CONFIGS[kind]
+            if kind is Needs.GUARDED:
+                config += f'trust_issuers = ["{self.issuer.public_key.hex()}"]\n'
+            self._shared[kind] = self.fresh(config)
+        return self._shared[kind]
+
+    def fresh(self, config: str) -> TempHub:
+        """Start one more."""
+        made = TempHub(self._scratch, str(len(self._all) + 1), config, self._command)
+        self._all.append(made)
+        made.start()
+        return made
+
+    def check_alive(self) -> None:
+        """Fail if a shared hub has died; the next step gets another."""
+        for kind, hub in list(self._shared.items()):
+            if not hub.is_alive:
+                del self._shared[kind]
+                raise StepError(f"the hub has died: {hub.tail()}")
+
+    def close(self) -> None:
+        """End all of them."""
+        for hub in self._all:
+            hub.kill()
+
+
+@dataclass(slots=True)
+class Context:
+    """What one step works with."""
+
+    scratch: Path
+    random: Random
+    hubs: Hubs
+    needs: Needs
+    #: A hub that is not ours, in place of one that is started here.
+    url: str = ""
+    clock: Callable[[], int] = lambda: int(time.time())
+    _open: list[Client | HttpHub] = field(default_factory=list)
+    _made: int = 0
+
+    @property
+    def hub(self) -> TempHub:
+        """The hub of this step, with its files."""
+        assert not self.url, "the files of a hub that is not ours are not to be had"
+        return self.hubs.shared(self.needs)
+
+    @property
+    def hub_url(self) -> str:
+        """Where the hub of this step serves."""
+        return self.url or self.hub.url
+
+    def name(self, of: str) -> str:
+        """Return a name that nobody else uses, not even another run at the same hub."""
+        return f"selftest/{of}/{os.urandom(8).hex()}"
+
+    def marker(self) -> str:
+        """Return a text that stands nowhere by accident, and is the same whenever the seed is."""
+        return f"marker-{self.random.randbytes(20).hex()}"
+
+    def home(self) -> Path:
+        """Make the directory of a fresh client."""
+        self._made += 1
+        place = self.scratch / f"client-{os.urandom(4).hex()}-{self._made}"
+        ClientHome.create(place, Secrets.generate(os.urandom, self.clock()), now=self.clock())
+        return place
+
+    def client(self, home: Path | None = None, hub: str = "") -> Client:
+        """Open a client, a fresh one if no other is named; it is closed with the step."""
+        made = Client.open(
+            home or self.home(), hub or self.hub_url, trust=Trust.FIRST_USE, retry=_ONCE, rotation=None
+        )
+        self._open.append(made)
+        return made
+
+    def http(self, url: str = "") -> HttpHub:
+        """Open a bare connection; it is closed with the step."""
+        made = HttpHub(url or self.hub_url)
+        self._open.append(made)
+        return made
+
+    def get(self, path: str) -> Reply:
+        """Fetch a page of the hub."""
+        return self.http().exchange(Message("GET", path))
+
+    def status(self) -> dict[str, Any]:
+        """Ask the hub how it is."""
+        found: dict[str, Any] = self.http().answer(STATUS)
+        return found
+
+    def facts(self) -> HubFacts:
+        """Ask the hub who it is."""
+        return read_facts(self.status())
+
+    def close(self) -> None:
+        """Let go of what the step has opened."""
+        for item in self._open:
+            item.close()
+        self._open.clear()

@@ -1,0 +1,156 @@
+"""Hubs for a run: processes of the real program, in directories of their own, gone when the run is over."""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from veen.selftest.steps import PATIENCE_SEC, Needs, StepError
+
+#: The program, as a command.
+VEEN: Final = (sys.executable, "-m", "veen.cli.main")
+#: After so many entries a label of the open hub is anchored, and a chunk is sealed.
+ANCHOR_EVERY: Final = 5
+CHUNK_ENTRIES: Final = 32
+#: The one stream that may be written at the hub whose labels change.
+ROTATING_STREAM: Final = "selftest/rotating"
+EPOCH_SEC: Final = 3600
+_SERVICE: Final = ("NOTIFY_SOCKET", "INVOCATION_ID")
+
+CONFIGS: Final[Mapping[Needs, str]] = {
+    Needs.OPEN: f"""
+require_cap = "false"
+anchor_backend = "file"
+anchor_every_receipts = {ANCHOR_EVERY}
+anchor_ask_sec = 0
+[limits]
+max_checkpoint_interval = {CHUNK_ENTRIES}
+""",
+    Needs.GUARDED: 'require_cap = "true"\n',
+    Needs.ROTATING: f'require_cap = "false"\nepoch_sec = {EPOCH_SEC}\nstreams = ["{ROTATING_STREAM}"]\n',
+}
+
+
+def environment(scratch: Path) -> dict[str, str]:
+    """Return our environment without what would lead a command to the user's own hub and keys."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _SERVICE and not name.startswith("VEEN_")
+    }
+    return {**kept, "HOME": str(scratch), "XDG_CONFIG_HOME": str(scratch / ".config"), "TMPDIR": str(scratch)}
+
+
+def veen(scratch: Path, *args: object) -> subprocess.CompletedProcess[str]:
+    """Run a command of the program to its end."""
+    return subprocess.run(  # noqa: S603 - our own program
+        [*VEEN, *map(str, args)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        env=environment(scratch),
+        cwd=scratch,
+    )
+
+
+class TempHub:
+    """``veen hub start --foreground`` on a port that the system chooses."""
+
+    def __init__(self, scratch: Path, name: str, config: str, command: Sequence[str] = VEEN) -> None:
+        """``command`` starts the program."""
+        self.name = name
+        self.place = scratch / f"hub-{name}"
+        self.log = scratch / f"hub-{name}.log"
+        self._scratch = scratch
+        self._config = scratch / f"hub-{name}.toml"
+        self._config.write_text(config, encoding="utf-8")
+        self._command = [
+            *command,
+            *("hub", "start", "--foreground", "--json", "--listen", "127.0.0.1:0"),
+            *("--data-dir", str(self.place), "--config", str(self._config)),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._banner: dict[str, Any] = {}
+
+    @property
+    def url(self) -> str:
+        """Where it serves."""
+        return str(self._banner["listen"][0])
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return int(self._banner["pid"])
+
+    def start(self) -> None:
+        """Start it, and wait until it serves."""
+        assert self._process is None
+        with self.log.open("ab") as sink:
+            # In a session of its own: its helpers can be ended with it, and Ctrl-C is ours alone.
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=sink,
+                env=environment(self._scratch),
+                cwd=self._scratch,
+                start_new_session=True,
+            )
+        try:
+            self._banner = self._read_banner(self._process)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _read_banner(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
+        assert process.stdout is not None
+        ready = select.select([process.stdout], [], [], PATIENCE_SEC)[0]
+        line = process.stdout.readline() if ready else b""
+        try:
+            found: dict[str, Any] = json.loads(line)
+        except ValueError:
+            raise StepError(f"the hub did not start: {line.decode(errors='replace')}{self.tail()}") from None
+        if not found.get("ok"):
+            raise StepError(f"the hub did not start: {found.get('detail')}")
+        return found
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process that was started is still there."""
+        return self._process is not None and self._process.poll() is None
+
+    def tail(self) -> str:
+        """Return the end of its log."""
+        return self.log.read_text(errors="replace")[-500:] if self.log.exists() else ""
+
+    def stop(self) -> None:
+        """End it as an operator does."""
+        assert self._process is not None
+        os.kill(self.pid, signal.SIGTERM)
+        try:
+            code = self._process.wait(PATIENCE_SEC)
+        except subprocess.TimeoutExpired:
+            raise StepError("the hub does not stop") from None
+        finally:
+            self.kill()
+        if code != 0:
+            raise StepError(f"the hub stopped with exit code {code}: {self.tail()}")
+
+    def kill(self) -> None:
+        """End it as the kernel does, with its helpers; one that is gone stays so."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()

@@ -1,0 +1,223 @@
+"""Steps about what lasts: files of the hub, state of a client, and what becomes of them in an accident."""
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from veen.client.client import Client
+from veen.client.errors import NetworkError
+from veen.client.home import STATE
+from veen.client.reading import Message
+from veen.client.sending import Draft, Sent
+from veen.core import layout
+from veen.core.layout import Domain
+from veen.core.mmr import Peaks
+from veen.core.types import Label, NodeHash
+from veen.selftest.context import Context
+from veen.selftest.hubs import CHUNK_ENTRIES, CONFIGS, TempHub, veen
+from veen.selftest.steps import Needs, check, equal, step
+
+_FILES: Final = "it reads the hub's files, and this hub is not ours"
+_ACCIDENT: Final = "it kills or stops the hub, and this hub is not ours"
+_MANY: Final = 1000
+#: At a hub that is not ours we leave less behind.
+_SOME: Final = 50
+
+
+@step(own=_FILES)
+def no_plaintext(ctx: Context) -> str:
+    """Nothing that was sent stands in a file or in the log of the hub, in any usual form."""
+    client, text = ctx.client(), ctx.marker()
+    stream, schema = f"{text}/stream", {"secret": text, "again": [text, text.upper()]}
+    for _ in range(3):
+        client.send(stream, schema, attachments=[text.encode() * 3])
+    check([item.body for item in client.stream(stream)], "the reader sees nothing")
+    forms = (
+        text.encode(),
+        text.upper().encode(),
+        text.encode().hex().encode(),
+        base64.b64encode(text.encode() * 3)[4:40],
+        bytes.fromhex(text.partition("-")[2]),
+    )
+    paths = [ctx.hub.log, *(path for path in ctx.hub.place.rglob("*") if path.is_file())]
+    for path in paths:
+        data = path.read_bytes()
+        for form in forms:
+            check(form not in data, f"{path.relative_to(ctx.scratch)} holds what was sent")
+    return f"{len(paths)} files looked through"
+
+
+@step(own=_ACCIDENT)
+def rotation(ctx: Context) -> str:
+    """Chunks are sealed when they are full, each with its index files, and all entries stay readable."""
+    hub, stream = ctx.hubs.fresh(CONFIGS[Needs.OPEN]), ctx.name("rotation")
+    client = ctx.client(hub=hub.url)
+    count = 3 * CHUNK_ENTRIES + 5
+    sent = list(client.send_many(stream, [Draft(n) for n in range(count)]))
+    label, home = sent[0].receipt.label, client.session.home.root
+    client.close()
+    hub.stop()
+    spans = [(end - CHUNK_ENTRIES + 1, end) for end in range(CHUNK_ENTRIES, count, CHUNK_ENTRIES)]
+    wanted = [
+        *(layout.chunk(Domain.DATA, label, *span) for span in spans),
+        *(layout.summary(Domain.DATA, label, *span) for span in spans),
+        *(layout.peaks(Domain.DATA, label, end) for _, end in spans),
+        *(layout.checkpoint(Domain.DATA, label, end) for _, end in spans),
+        layout.checkpoint_index(Domain.DATA, label),
+        layout.nodes(Domain.DATA, label),
+    ]
+    # A chunk may be compressed once it is sealed.
+    here = {path.relative_to(hub.place).as_posix().removesuffix(".bz2") for path in hub.place.glob("log/*")}
+    missing = [name for name in wanted if name not in here]
+    check(not missing, f"{len(missing)} files are missing, the first is {missing[:1]}")
+    kept = _retention(ctx, hub, label)
+    sealed = [(item["start_seq"], item["end_seq"]) for item in kept["chunks"] if item["state"] == "sealed"]
+    equal(sealed, spans, "sealed chunks, by veen retention show")
+    equal((kept["first_seq"], kept["last_seq"]), (1, count), "entries that are kept")
+    offline = ctx.client(home, str(hub.place))
+    equal([item.body for item in offline.stream(stream)], list(range(count)), "the stream")
+    return f"{len(spans)} chunks of {CHUNK_ENTRIES} entries, {len(wanted)} files"
+
+
+def _retention(ctx: Context, hub: TempHub, label: Label) -> dict[str, Any]:
+    done = veen(ctx.scratch, "retention", "show", "--data-dir", hub.place, "--json")
+    equal(done.returncode, 0, f"exit code of veen retention show ({done.stderr.strip()})")
+    found: list[dict[str, Any]] = json.loads(done.stdout)["labels"]
+    return next(item for item in found if item["label"] == label.hex())
+
+
+# --- state of a client --------------------------------------------------------------------------------------
+
+
+@step()
+def resync(ctx: Context) -> str:
+    """A client that has lost its state has it back after a resync, and goes on where it was."""
+    client, stream = ctx.client(), ctx.name("resync")
+    count = _SOME if ctx.url else _MANY
+    sent = list(client.send_many(stream, [Draft(n) for n in range(count)]))
+    before = client.session.home.load().labels[sent[0].receipt.label]
+    root = client.session.home.root
+    client.close()
+    (root / STATE).unlink()
+    again = ctx.client(root)
+    (done,) = again.resync(stream)
+    equal((done.last_stream_seq, done.read, done.rebuilt), (count, count, True), "what was read again")
+    equal(done.last_mmr_root, sent[-1].receipt.mmr_root, "root")
+    after = again.session.home.load().labels[sent[0].receipt.label]
+    equal(after.peaks, before.peaks, "peaks")
+    equal(after.prev_ack, before.prev_ack, "prev_ack")
+    equal(after.writers[sent[0].msg.client_id].client_seq, count, "client_seq")
+    consistent(again, stream)
+    equal(again.send(stream, "more").stream_seq, count + 1, "place of the next message")
+    return f"{count} messages read again, the same root"
+
+
+def consistent(client: Client, stream: str) -> None:
+    """Fail unless what a client knows of a stream agrees with the hub."""
+    for item in client.verify_state(stream):
+        check(item.consistent, f"what is known differs from entry {item.first_mismatch} on: {item.why}")
+
+
+@step()
+def verify_state(ctx: Context) -> str:
+    """A client notices whether what it knows agrees with the hub, and from where on it does not."""
+    client, stream, count = ctx.client(), ctx.name("verify"), 16
+    (*_, last) = client.send_many(stream, [Draft(n) for n in range(count)])
+    consistent(client, stream)
+    home = client.session.home
+    state = home.load()
+    # A range of 16 leaves has one peak, which is its root.
+    false_root = NodeHash(ctx.random.randbytes(32))
+    kept = state.labels[last.receipt.label]
+    kept.peaks = Peaks(count, (false_root,))
+    kept.receipt = replace(last.receipt, mmr_root=false_root)
+    home.save(state)
+    found = ctx.client(home.root).verify_state(stream)
+    check(any(not item.consistent for item in found), "a false root was believed")
+    return "the true root confirmed, a false one noticed"
+
+
+# --- accidents ----------------------------------------------------------------------------------------------
+
+
+@step(own=_ACCIDENT)
+def killed_hub(ctx: Context) -> str:
+    """A hub that is killed at work has every message that it gave a receipt for, and goes on."""
+    hub, stream = ctx.hubs.fresh('require_cap = "false"\n'), ctx.name("killed")
+    home = ctx.home()
+    sent: list[Sent] = []
+    enough = threading.Event()
+    sender = threading.Thread(target=_send_until_dead, args=(ctx.client(home, hub.url), stream, sent, enough))
+    sender.start()
+    try:
+        check(enough.wait(20), "the hub takes too few messages")
+    finally:
+        hub.kill()
+        sender.join()
+    hub.start()
+    client = ctx.client(home, hub.url)
+    # What was on its way is settled first: its place if it was taken, a new one if it was not.
+    last = client.send(stream, "after")
+    found = list(client.stream(stream))
+    equal(
+        [item.receipt for item in found[: len(sent)]],
+        [item.receipt for item in sent],
+        f"the {len(sent)} receipts given before",
+    )
+    check(len(sent) + 1 <= len(found) <= len(sent) + 2, f"{len(found)} entries of {len(sent)} receipts")
+    equal(found[-1].msg_id, last.msg_id, "the last entry")
+    equal([item.body for item in found[:-1]], list(range(len(found) - 1)), "the stream")
+    consistent(client, stream)
+    hub.kill()
+    return f"killed after {len(sent)} receipts, all are there"
+
+
+def _send_until_dead(client: Client, stream: str, sent: list[Sent], enough: threading.Event) -> None:
+    try:
+        while True:
+            sent.append(client.send(stream, len(sent)))
+            if len(sent) >= _SOME:
+                enough.set()
+    except NetworkError:
+        client.close()
+
+
+@step(own=_ACCIDENT)
+def offline_read(ctx: Context) -> str:
+    """A hub's directory says the same without the hub as the hub has said itself."""
+    hub, stream = ctx.hubs.fresh('require_cap = "false"\n'), ctx.name("offline")
+    client = ctx.client(hub=hub.url)
+    for n in range(40):
+        client.send(stream, {"n": n}, attachments=[ctx.random.randbytes(64)] if n % 10 == 0 else ())
+    live = list(_everything(client, stream))
+    root = client.session.home.root
+    client.close()
+    hub.stop()
+    offline = ctx.client(root, str(hub.place))
+    equal(list(_everything(offline, stream)), live, "the stream, read from files")
+    consistent(offline, stream)
+    done = veen(ctx.scratch, "fsck", hub.place)
+    equal(done.returncode, 0, f"exit code of veen fsck ({done.stdout.strip()} {done.stderr.strip()})")
+    return f"{len(live)} entries, the same from files"
+
+
+def _everything(client: Client, stream: str) -> Iterator[tuple[Any, ...]]:
+    for item in client.stream(stream):
+        yield item.msg.encode(), item.receipt.encode(), str(item.body), _files_of(client, item)
+
+
+def _files_of(client: Client, message: Message) -> list[bytes]:
+    return [client.attachment(message, index) for index in range(len(message.attachments))]
+
+
+STEPS: Final = (
+    no_plaintext,
+    rotation,
+    resync,
+    verify_state,
+    killed_hub,
+    offline_read,
+)

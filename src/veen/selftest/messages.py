@@ -1,0 +1,292 @@
+"""Steps about messages: what a hub takes and gives back, and what it refuses."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from veen.client.client import ReadOptions
+from veen.client.http import HttpHub, Message, to_message
+from veen.client.sending import Options
+from veen.client.steps import Ask, Submit
+from veen.core import api, labels
+from veen.core.api import (
+    ProofRequest,
+    ProofResponse,
+    ReceiptRequest,
+    ReceiptResponse,
+    StreamRequest,
+    StreamResponse,
+)
+from veen.core.errors import Code, Detail
+from veen.core.identity import HubIdentity
+from veen.core.msg import Msg
+from veen.core.receipt import Receipt
+from veen.core.tooling import ConsistencyRequest, ConsistencyResponse
+from veen.core.types import LeafHash, NodeHash, ProfileId, Signature
+from veen.core.wire import W, Wire
+from veen.selftest.authors import Author, submit
+from veen.selftest.context import Context
+from veen.selftest.hubs import ROTATING_STREAM
+from veen.selftest.steps import Needs, check, equal, refused, rejected, step
+
+if TYPE_CHECKING:
+    from veen.core.cbor import Value
+
+_FEW: Final = 12
+
+
+def author_of(ctx: Context, of: str) -> Author:
+    """Return somebody who writes to a fresh stream."""
+    return Author(ctx.http(), ctx.facts(), ctx.name(of))
+
+
+@step()
+def send_receive(ctx: Context) -> str:
+    """Messages arrive as they were sent, in order, and only their reader can open them."""
+    alice, bob, stream = ctx.client(), ctx.client(), ctx.name("send")
+    bodies: list[Value] = [{"n": n, "text": ctx.random.randbytes(n * 7).hex()} for n in range(_FEW)]
+    to_bob = Options(to=bob.session.secrets.card(ctx.clock()).seal_key(ctx.clock()))
+    sent = [alice.send(stream, body, options=to_bob) for body in bodies]
+    equal([item.stream_seq for item in sent], list(range(1, _FEW + 1)), "places in the stream")
+    found = list(bob.stream(stream, options=ReadOptions(with_proof=True)))
+    equal([item.body for item in found], bodies, "what the reader has read")
+    equal([item.receipt for item in found], [item.receipt for item in sent], "receipts")
+    equal(
+        [item.msg.encode() for item in found], [item.msg.encode() for item in sent], "bytes of the messages"
+    )
+    closed = list(alice.stream(stream))
+    equal([item.is_open for item in closed], [False] * _FEW, "messages that only the reader may open")
+    return f"{_FEW} messages sent, received, checked and opened"
+
+
+@step()
+def receipts_and_proofs(ctx: Context) -> str:
+    """Receipts, inclusion proofs and consistency proofs verify, and altered ones do not."""
+    author = author_of(ctx, "proofs")
+    receipts = [author.write()[1] for _ in range(_FEW)]
+    last = receipts[-1]
+    for receipt in receipts:
+        label, seq = receipt.label, receipt.stream_seq
+        served = ask(author.hub, ReceiptRequest(label=label, stream_seq=seq), ReceiptResponse).receipt
+        equal(served.encode(), receipt.encode(), f"receipt {seq}, fetched again")
+        proof = ask(author.hub, ProofRequest(label=label, stream_seq=seq), ProofResponse).mmr_proof
+        proof.verify(receipt.mmr_root, receipt.leaf_hash, stream_seq=seq)
+        wrong = NodeHash(_flipped(receipt.mmr_root))
+        rejected(
+            lambda: proof.verify(wrong, receipt.leaf_hash, stream_seq=seq),  # noqa: B023 - called at once
+            "a proof for another root",
+        )
+        grown = ask(
+            author.hub,
+            ConsistencyRequest(label=label, old_size=seq, new_size=last.stream_seq),
+            ConsistencyResponse,
+        ).proof
+        grown.verify(
+            old_root=receipt.mmr_root, old_size=seq, new_root=last.mmr_root, new_size=last.stream_seq
+        )
+        _check_altered(author.facts.identity, receipt)
+    return f"{_FEW} receipts, each with its proofs"
+
+
+def _check_altered(identity: HubIdentity, receipt: Receipt) -> None:
+    altered = (
+        replace(receipt, stream_seq=receipt.stream_seq + 1),
+        replace(receipt, leaf_hash=LeafHash(_flipped(receipt.leaf_hash))),
+        replace(receipt, mmr_root=NodeHash(_flipped(receipt.mmr_root))),
+        replace(receipt, hub_sig=Signature(_flipped(receipt.hub_sig))),
+    )
+    for item in altered:
+        rejected(lambda: identity.verify_receipt(item), "an altered receipt")  # noqa: B023 - called at once
+
+
+def _flipped(data: bytes) -> bytes:
+    return bytes((data[0] ^ 1,)) + data[1:]
+
+
+def ask(hub: HttpHub, request: Wire, answer: type[W]) -> W:
+    """Ask a hub, once."""
+    found: W = hub.answer(Ask(request, answer))
+    return found
+
+
+@step()
+def reencoding(ctx: Context) -> str:
+    """What the hub sends is canonical: taken apart and put together it is the same, byte for byte."""
+    author = author_of(ctx, "reencoding")
+    msgs = [author.write()[0] for _ in range(_FEW)]
+    label = author.label()
+    page = StreamRequest(label=label, from_seq=1, with_receipts=True, with_mmr_proof=True)
+    pairs: list[tuple[Wire, type[Wire]]] = [
+        (page, StreamResponse),
+        (ReceiptRequest(label=label, stream_seq=3), ReceiptResponse),
+        (ProofRequest(label=label, stream_seq=5), ProofResponse),
+        (api.CheckpointRequest(label=label, upto_seq=_FEW), api.CheckpointResponse),
+        (ConsistencyRequest(label=label, old_size=3, new_size=_FEW), ConsistencyResponse),
+    ]
+    for request, answer in pairs:
+        reply = author.hub.exchange(to_message(Ask(request, answer)))
+        equal(reply.status, 200, f"answer to {request.SHAPE.name}")
+        decoded = answer.decode(reply.body)
+        equal(rebuilt(decoded), reply.body, f"{answer.SHAPE.name}, encoded again")
+    found = ask(author.hub, page, StreamResponse)
+    equal([rebuilt(item.msg) for item in found.items], [msg.encode() for msg in msgs], "messages")
+    return f"{len(pairs)} kinds of answers and {_FEW} messages"
+
+
+def rebuilt(item: Wire) -> bytes:
+    """Return the encoding of an object made from its fields alone, not the bytes that it was read from."""
+    return type(item).from_json(item.to_json()).encode()
+
+
+@step()
+def duplicates(ctx: Context) -> str:
+    """A message that is sent again is answered with its place, and is in the log once."""
+    author = author_of(ctx, "duplicates")
+    written = [author.write() for _ in range(3)]
+    for msg, receipt in written:
+        error = refused(lambda: submit(author.hub, msg.encode()), Code.SEQ)  # noqa: B023 - called at once
+        equal(error.field("stream_seq"), receipt.stream_seq, "place of the duplicate")
+    newest = written[-1][0]
+    refused(lambda: submit(author.hub, newest.encode()), Code.SEQ, Detail.DUPLICATE)
+    other = author.with_(client_seq=2)
+    refused(lambda: submit(author.hub, other.encode()), Code.SEQ)
+    page = ask(author.hub, StreamRequest(label=author.label(), from_seq=1), StreamResponse)
+    equal(len(page.items), 3, "entries in the log")
+    return "3 messages sent twice, 3 in the log"
+
+
+@step()
+def safe_retry(ctx: Context) -> str:
+    """A client that never saw an answer sends the same bytes again, and loses and doubles nothing."""
+    client, stream = ctx.client(), ctx.name("retry")
+    first = client.send(stream, "first")
+    # As if the process had ended between the request and the answer.
+    home, session = client.session.home, client.session
+    key = session.secrets.client.signing_key
+    author = Author(ctx.http(), ctx.facts(), stream, key=key, client_seq=1, prev_ack=first.stream_seq)
+    lost = author.msg()
+    home.put_outbox(lost.label, [lost])
+    receipt = submit(author.hub, lost.encode())
+    again = ctx.client(home.root)
+    third = again.send(stream, "third")
+    equal(third.stream_seq, receipt.stream_seq + 1, "place of the next message")
+    equal(third.msg.client_seq, 3, "number of the next message")
+    found = [item.msg_id for item in again.stream(stream)]
+    equal(found, [first.msg_id, lost.leaf_hash, third.msg_id], "entries in the log")
+    return "the answer was lost, the message was not"
+
+
+@step()
+def sequence_errors(ctx: Context) -> str:
+    """Numbers that are skipped, used before or point to the future are refused."""
+    author = author_of(ctx, "sequence")
+    for seq in (0, 2, 7):
+        skipped = author.with_(client_seq=seq)
+        refused(lambda: submit(author.hub, skipped.encode()), Code.SEQ, Detail.CLIENT_SEQ)  # noqa: B023
+    author.write()
+    author.write()
+    gap, old = author.with_(client_seq=5), author.with_(client_seq=1)
+    refused(lambda: submit(author.hub, gap.encode()), Code.SEQ, Detail.CLIENT_SEQ)
+    refused(lambda: submit(author.hub, old.encode()), Code.SEQ)
+    ahead = author.with_(prev_ack=99)
+    refused(lambda: submit(author.hub, ahead.encode()), Code.SEQ, Detail.PREV_ACK)
+    _, receipt = author.write()
+    equal(receipt.stream_seq, 3, "place of the next good message")
+    return "6 wrong numbers refused, the log unharmed"
+
+
+@step()
+def profile_mismatch(ctx: Context) -> str:
+    """A message of a profile that the hub does not serve, or with the wrong padding, is refused."""
+    author = author_of(ctx, "profile")
+    foreign = author.with_(profile_id=ProfileId(ctx.random.randbytes(32)))
+    refused(lambda: submit(author.hub, foreign.encode()), Code.FORMAT, Detail.PROFILE)
+    if author.profile.pad_block > 1:
+        context = author.context()
+        loose = Msg.sign(author.key, context, author.msg(context).ciphertext + bytes(1))
+        refused(lambda: submit(author.hub, loose.encode()), Code.FORMAT, Detail.CT_PADDING)
+    author.write()
+    return "a foreign profile and wrong padding refused"
+
+
+@step()
+def forgeries(ctx: Context) -> str:
+    """A message that was changed after it was signed, or signed by somebody else, is refused."""
+    author, other = author_of(ctx, "forgeries"), author_of(ctx, "forgeries")
+    good = author.msg()
+    changed = replace(good, prev_ack=0, sig=Signature(_flipped(good.sig)))
+    refused(lambda: submit(author.hub, changed.encode()), Code.SIG, Detail.SIG_INVALID)
+    stolen = replace(good, client_id=other.client_id)
+    refused(lambda: submit(author.hub, stolen.encode()), Code.SIG, Detail.SIG_INVALID)
+    cut = replace(good, ct_hash=_flipped(good.ct_hash))
+    refused(lambda: submit(author.hub, cut.encode()), Code.FORMAT, Detail.CT_HASH)
+    submit(author.hub, good.encode())
+    return "3 forgeries refused, the original taken"
+
+
+@step(Needs.ROTATING)
+def time_window(ctx: Context) -> str:
+    """A message for an epoch that is over, or far ahead, is refused; of the present one it is taken."""
+    now = int(ctx.status()["epoch"])
+    author = Author(ctx.http(), ctx.facts(), ROTATING_STREAM, epoch=now)
+    for distance in (-5, -3, 3, 5):
+        stale = author.with_(label=author.label(now + distance))
+        refused(lambda: submit(author.hub, stale.encode()), Code.TIME, Detail.EPOCH)  # noqa: B023
+    _, receipt = author.write()
+    equal(receipt.label, author.label(now), "label of the receipt")
+    client = ctx.client()
+    sent = client.send(ROTATING_STREAM, "now")
+    late = labels.epoch_at(sent.receipt.hub_ts, author.profile.epoch_sec) - sent.epoch
+    check(late in (0, 1), f"a client has written {late} epochs late")
+    return "4 epochs refused, the present one taken"
+
+
+@step()
+def bounds(ctx: Context) -> str:
+    """What is too large is refused by its size alone, before anything of it is looked at."""
+    http, facts = ctx.http(), ctx.status()
+    limit = int(facts["limits"]["max_msg_bytes"])
+    for size in (limit + 1, limit + 4096):
+        garbage = ctx.random.randbytes(size)
+        error = refused(lambda: submit(http, garbage), Code.SIZE, Detail.SIZE_PREFILTER)  # noqa: B023
+        equal(error.field("stage"), "prefilter", "stage")
+    fitting = ctx.random.randbytes(limit)
+    error = refused(lambda: submit(http, fitting), Code.FORMAT)
+    equal(error.field("stage"), "structural", "stage")
+    author = author_of(ctx, "bounds")
+    # A false signature on a message with a false length: the length is looked at first.
+    msg = author.msg()
+    ciphertext = msg.ciphertext[:32] + b"\xff" * 8 + msg.ciphertext[40:]
+    bad = replace(msg, ciphertext=ciphertext, sig=Signature(_flipped(msg.sig)))
+    refused(lambda: submit(http, bad.encode()), Code.SIZE, Detail.FIELD_SIZE)
+    return "size, then form, then signature"
+
+
+@step()
+def bulk(ctx: Context) -> str:
+    """Of many messages in one request each has its own answer, and a bad one harms no other."""
+    author = author_of(ctx, "bulk")
+    msgs = []
+    for _ in range(_FEW):
+        msgs.append(author.msg())
+        author.client_seq += 1
+    bodies = [msg.encode() for msg in msgs]
+    answers = author.hub.answer(Submit(tuple(bodies)))
+    equal([type(item) for item in answers], [api.SubmitResponse] * _FEW, "answers")
+    reply = author.hub.exchange(Message("POST", "/v1/submit", bodies[0] + bodies[1], "application/cbor-seq"))
+    equal(reply.status, 200, "answer to a request with duplicates")
+    return f"{_FEW} messages in one request"
+
+
+STEPS: Final = (
+    send_receive,
+    receipts_and_proofs,
+    reencoding,
+    bulk,
+    duplicates,
+    safe_retry,
+    sequence_errors,
+    profile_mismatch,
+    forgeries,
+    time_window,
+    bounds,
+)

@@ -1,0 +1,190 @@
+"""Running suites: every step is tried, whatever became of the others, and all is tidied up."""
+
+import contextlib
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from veen.client.errors import ClientError
+from veen.client.http import HttpHub
+from veen.core.errors import VeenError
+from veen.selftest.context import STATUS, Context, Hubs
+from veen.selftest.hubs import VEEN
+from veen.selftest.steps import Needs, Step, StepError
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a run is made with."""
+
+    seed: int = 1
+    #: A hub that is there; without it, hubs are started for the run.
+    hub_url: str = ""
+    #: Starts the program for hubs of the run.
+    hub_command: Sequence[str] = VEEN
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What has become of a step."""
+
+    name: str
+    ok: bool
+    seconds: float
+    detail: str
+    skipped: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form for scripts."""
+        return {
+            "name": self.name,
+            "ok": self.ok,
+            "seconds": round(self.seconds, 3),
+            "detail": self.detail,
+            "skipped": self.skipped,
+        }
+
+
+@dataclass(slots=True)
+class Report:
+    """What has become of a suite."""
+
+    suite: str
+    seed: int
+    steps: list[Outcome] = field(default_factory=list)
+
+    @property
+    def failed(self) -> list[str]:
+        """The names of the steps that failed."""
+        return [item.name for item in self.steps if not item.ok]
+
+    @property
+    def ok(self) -> bool:
+        """Whether something was checked, and none of it failed."""
+        return not self.failed and any(not item.skipped for item in self.steps)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form for scripts."""
+        return {
+            "ok": self.ok,
+            "suite": self.suite,
+            "seed": self.seed,
+            "steps": [item.to_json() for item in self.steps],
+        }
+
+
+def run(
+    suite: str, steps: Sequence[Step], setup: Setup, told: Callable[[Outcome], None] = lambda _: None
+) -> Report:
+    """Run steps in order; ``told`` hears of each."""
+    report = Report(suite, setup.seed)
+    # Asked before anything is made: a hub that is not there ends it all.
+    facts: dict[str, Any] = _ask(setup.hub_url) if setup.hub_url else {}
+    with _terminable(), _scratch() as scratch:
+        hubs = Hubs(scratch, setup.hub_command)
+        try:
+            for item in steps:
+                reason = why_not(item, facts) if setup.hub_url else ""
+                if reason:
+                    outcome = Outcome(item.name, ok=True, seconds=0.0, detail=reason, skipped=True)
+                else:
+                    # By name: a step does the same alone as in the middle of others.
+                    chance = Random(f"{setup.seed}/{item.name}")  # noqa: S311 - to be repeated, not to be secret
+                    outcome = _try(item, Context(scratch, chance, hubs, item.needs, setup.hub_url))
+                report.steps.append(outcome)
+                told(outcome)
+        finally:
+            with _undisturbed():
+                hubs.close()
+    return report
+
+
+def _ask(url: str) -> dict[str, Any]:
+    hub = HttpHub(url)
+    try:
+        found: dict[str, Any] = hub.answer(STATUS)
+        return found
+    finally:
+        hub.close()
+
+
+def why_not(item: Step, facts: dict[str, Any]) -> str:
+    """Return why a step can not be done at a hub that is not ours; empty if it can."""
+    if item.own:
+        return item.own
+    rotates = any(profile["epoch_sec"] for profile in facts["profiles"])
+    match item.needs:
+        case Needs.OPEN if facts["require_cap"]:
+            return "this hub wants capability tokens, and we have none"
+        case Needs.OPEN if rotates:
+            return "the labels of this hub change, so that it takes messages for known streams only"
+        case Needs.OPEN if facts["pow_difficulty"]:
+            return "this hub wants proof of work"
+        case Needs.GUARDED | Needs.ROTATING:
+            return "this hub does not know our issuer, nor our stream"
+    return ""
+
+
+def _try(item: Step, context: Context) -> Outcome:
+    start = time.monotonic()
+    try:
+        detail = item.run(context)
+        context.hubs.check_alive()
+    except (StepError, ClientError) as error:
+        ok, detail = False, str(error)
+    except VeenError as error:
+        ok, detail = False, f"{type(error).__name__}: {error}"
+    except Exception as error:  # noqa: BLE001 - whatever it is, the step has failed, and the others go on
+        ok, detail = False, f"{type(error).__name__}: {error}"
+    else:
+        ok = True
+    finally:
+        context.close()
+    with contextlib.suppress(StepError):
+        context.hubs.check_alive()
+    return Outcome(item.name, ok, time.monotonic() - start, detail)
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """Make a directory for all that a run writes, and remove it."""
+    place = Path(tempfile.mkdtemp(prefix="veen-selftest-"))
+    try:
+        yield place
+    finally:
+        with _undisturbed():
+            shutil.rmtree(place, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end a run the way Ctrl-C does: tidied up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Tidy up to the end, however often somebody asks us to hurry."""
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)

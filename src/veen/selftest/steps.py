@@ -1,0 +1,107 @@
+"""A step: a function with a name, the kind of hub that it needs, and what its failure is."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from veen.client.errors import RefusedError
+from veen.core.errors import Code, Detail, VeenError
+
+if TYPE_CHECKING:
+    from veen.selftest.context import Context
+
+#: Nothing that a step waits for takes so long.
+PATIENCE_SEC: Final = 20.0
+_LOOK_AGAIN_SEC: Final = 0.02
+
+
+class StepError(VeenError):
+    """What a step has found wrong."""
+
+
+class Needs(StrEnum):
+    """The hub that a step is given."""
+
+    NONE = "none"
+    #: Takes messages from anybody.
+    OPEN = "open"
+    #: Wants a token of the issuer that we are.
+    GUARDED = "guarded"
+    #: Its labels change every hour.
+    ROTATING = "rotating"
+    #: A step that only looks: any hub will do.
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that is checked. ``run`` returns what it has seen, or raises."""
+
+    name: str
+    about: str
+    needs: Needs
+    #: Why it can not be done at a hub that is not ours; empty: it can.
+    own: str
+    run: "Callable[[Context], str]"
+
+
+def step(needs: Needs = Needs.OPEN, *, own: str = "") -> "Callable[[Callable[[Context], str]], Step]":
+    """Make a step of a function: named like it, and described by the first line of its docstring."""
+
+    def make(function: "Callable[[Context], str]") -> Step:
+        assert function.__doc__
+        about = function.__doc__.splitlines()[0].rstrip(".")
+        return Step(function.__name__.replace("_", "-"), about, needs, own, function)
+
+    return make
+
+
+def check(truth: object, otherwise: str) -> None:
+    """Fail unless something holds."""
+    if not truth:
+        raise StepError(otherwise)
+
+
+def equal(found: object, expected: object, what: str) -> None:
+    """Fail unless two things are the same."""
+    if found != expected:
+        raise StepError(f"{what}: {_short(found)} instead of {_short(expected)}")
+
+
+def _short(value: object) -> str:
+    text = value.hex() if isinstance(value, bytes) else str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def refused(action: Callable[[], object], code: Code, detail: Detail | None = None) -> RefusedError:
+    """Fail unless the hub refuses, for this reason."""
+    wanted = code if detail is None else f"{code} {detail}"
+    try:
+        action()
+    except RefusedError as error:
+        found = error.code if detail is None else f"{error.code} {error.detail}"
+        equal(found, wanted, "the hub refused for another reason")
+        return error
+    raise StepError(f"the hub took what it has to refuse with {wanted}")
+
+
+def rejected(action: Callable[[], object], what: str) -> VeenError:
+    """Fail unless our own checks refuse."""
+    try:
+        action()
+    except StepError:
+        raise
+    except VeenError as error:
+        return error
+    raise StepError(f"{what} was believed")
+
+
+def poll(question: Callable[[], object], what: str, seconds: float = PATIENCE_SEC) -> None:
+    """Wait until something is true."""
+    end = time.monotonic() + seconds
+    while not question():
+        if time.monotonic() > end:
+            raise StepError(f"{what}: not within {seconds:g} s")
+        time.sleep(_LOOK_AGAIN_SEC)

@@ -1,0 +1,26 @@
+"""The suites, by name."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from veen.selftest import authority, fuzzing, keeping, messages, observing, props
+from veen.selftest.steps import Step
+
+_PARTS: Final[Mapping[str, tuple[Step, ...]]] = {
+    "core": (*messages.STEPS, *authority.STEPS, *keeping.STEPS, *observing.STEPS),
+    "props": props.STEPS,
+    "fuzz": fuzzing.STEPS,
+}
+#: ``all`` is every one of them.
+SUITES: Final[Mapping[str, tuple[Step, ...]]] = {
+    **_PARTS,
+    "all": tuple(step for steps in _PARTS.values() for step in steps),
+}
+
+
+def step_names(suite: str) -> list[str]:
+    """Return the names of the steps of a suite."""
+    return [step.name for step in SUITES[suite]]
+
+
+assert len(set(step_names("all"))) == len(step_names("all")), "every step has a name of its own"
