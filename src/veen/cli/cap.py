@@ -10,6 +10,7 @@ import typer
 
 from veen.cli.asking import HubClient
 from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.hub.targets import target_of
 from veen.cli.printing import note, reporting, show
 from veen.cli.send import read_token
 from veen.cli.settings import common, find_client
@@ -159,7 +160,9 @@ AdminOption = Annotated[
     typer.Option("--admin", help="Directory of an admin of the hub.  [default: the configured admin]"),
 ]
 KindOption = Annotated[str, typer.Option("--kind", help="client-id, auth-ref or cap-token.")]
-TargetOption = Annotated[str, typer.Option("--target", help="What is revoked: 64 hex digits.")]
+TargetOption = Annotated[
+    str, typer.Option("--target", help="64 hex digits, or a file: the card of the client, or the token.")
+]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
 TtlOption = Annotated[int | None, typer.Option("--ttl", min=1, help="Seconds; without it, for good.")]
 #: How long to wait for the hub to act on it.
@@ -214,6 +217,7 @@ def revoke_publish(
 def _revoke(hub: str, admin: str, kind: str, target: str, reason: str, ttl: int | None) -> None:
     if kind not in set(Target):
         raise CommandError(f"--kind is one of {', '.join(Target)}", USAGE)
+    target = target_of(kind, target)
     record = RevocationBody(
         kind=kind, target=hex32(target, "--target"), ts=int(time()), reason=reason or None, ttl=ttl
     )
@@ -237,7 +241,7 @@ def _revoke(hub: str, admin: str, kind: str, target: str, reason: str, ttl: int 
         {
             "ok": True,
             "kind": kind,
-            "target": target.lower(),
+            "target": target,
             "ts": record.ts,
             "ttl": ttl,
             "active_now": any(item["active_now"] for item in listed),

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.text import Text
 
 from veen.cli.opening import UsageError, opened
+from veen.cli.settings import common
 from veen.core.errors import ProtocolError
 from veen.core.types import HubId, Label, VerifyKey
 from veen.storage.errors import DamagedError
@@ -73,7 +74,7 @@ def fsck(
         raise typer.Exit(_DAMAGED if isinstance(error, ForeignError) else _USAGE) from None
     if as_json:
         typer.echo(json.dumps(report.to_json(), ensure_ascii=False))
-    else:
+    elif not (common.quiet and report.ok):
         _print(Console(), report)
     raise typer.Exit(0 if report.ok else _DAMAGED)
 

@@ -14,6 +14,7 @@ from veen.cli.errors import USAGE, CommandError
 from veen.cli.hub.extra import needing_hub
 from veen.cli.hub.issuers import issuer_of
 from veen.cli.hub.starting import DEFAULT_DATA_DIR, DataDir
+from veen.cli.hub.targets import target_of
 from veen.cli.printing import reporting, show
 from veen.storage import RealFilesystem
 
@@ -100,7 +101,7 @@ def revoke(
     kind: Annotated[str, typer.Option(help="client-id, auth-ref or cap-token.")],
     target: Annotated[
         str,
-        typer.Option(help="A client_id, an auth_ref or the hash of a token: 64 hex digits."),
+        typer.Option(help="64 hex digits, or a file: the card of the client, or the token."),
     ],
     data_dir: DataDir = DEFAULT_DATA_DIR,
     ttl: Annotated[int | None, typer.Option(min=0, help="For so many seconds; by default for good.")] = None,
@@ -108,7 +109,7 @@ def revoke(
     as_json: Json = False,
 ) -> None:
     """Refuse a client or a token from now on; at once, and recorded in the control log."""
-    asked = {"kind": kind, "target": target.lower(), "ttl": ttl, "reason": reason}
+    asked = {"kind": kind, "target": target_of(kind, target), "ttl": ttl, "reason": reason}
     order = {name: value for name, value in asked.items() if value is not None}
     done = _change(data_dir, lambda hub: hub.order("/admin/revoke", order), lambda home: home.revoke(order))
     show(done, as_json)
