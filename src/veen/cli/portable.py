@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.printing import progress, reporting, show
 from veen.cli.settings import common, find_client, find_hub
 from veen.cli.using import HubIdOption, HubOption, hex32, hub_at
@@ -179,13 +179,21 @@ def _describe(audit: LabelAudit) -> dict[str, Any]:
 
 
 def _compare(found: PortableSet, audits: list[LabelAudit]) -> None:
-    """Refuse a set that is shorter than it says."""
+    """Refuse a set that is shorter than it says, or that says of a label what is not so."""
+    routing = found.identity.routing_key
     stated = {item.label: (item.last_stream_seq, item.last_mmr_root) for item in found.states}
     read = {item.label: (item.entries, item.last_mmr_root) for item in audits}
-    if stated != read:
-        raise CommandError(
-            f"{found.name} is not whole: its entries are not those that it lists", 4, "E.PROOF"
-        )
+    if stated != read or any(item.label_curr not in read for item in found.checkpoints):
+        raise _not_whole(found, "its entries are not those that it lists")
+    for item in found.states:
+        if item.stream_id is None or item.epoch is None:
+            continue
+        if labels.label(routing, item.stream_id, item.epoch) != item.label:
+            raise _not_whole(found, "a label is not of the stream that it names")
+
+
+def _not_whole(found: PortableSet, why: str) -> CommandError:
+    return CommandError(f"{found.name} is not whole: {why}", REFUSED, "E.PROOF")
 
 
 def _make_client(place: Path, out: Path, found: PortableSet, pin: Pin, audits: list[LabelAudit]) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from veen.client.session import Session
+from veen.client.state import Pin
 from veen.client.steps import Steps, do
 from veen.core.captoken import CapToken
 from veen.core.errors import Detail, ProtocolError
@@ -22,15 +23,19 @@ class Authorized:
 
 def authorize(session: Session, token: CapToken) -> Steps[Authorized]:
     """Make a token known to the hub; if it is for us, it is kept and used from then on."""
-    pin = yield from session.meet()
+    yield from session.meet()
     token.verify()
     answer = yield from session.ask(AuthorizeRequest(cap_token=token), AuthorizeResponse)
     if answer.auth_ref != token.auth_ref:
         raise ProtocolError(Detail.AUTH_REF, "the hub answered about another token", field="auth_ref")
-    pin.identity.verify_receipt(answer.record)
+    yield from session.check_signed(lambda pin: _verify_record(pin, answer.record))
     if token.subject_pk in session.secrets.client_ids():
         yield from do(lambda: session.home.keep_token(token))
     return Authorized(answer.auth_ref, answer.expires_at, answer.record)
+
+
+def _verify_record(pin: Pin, record: Receipt) -> None:
+    pin.identity.verify_receipt(record)
 
 
 def cap_status(session: Session, token: CapToken) -> Steps[CapStatusResponse]:

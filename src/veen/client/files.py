@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from veen.client.errors import StateError
@@ -57,12 +56,15 @@ def read_file(path: Path, what: str) -> bytes:
         raise StateError(f"{path} can not be read: {error.strerror}; {what}") from None
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock; other processes wait for it."""
+def lock(path: Path, *, wait: bool) -> int | None:
+    """Take a lock; None if another has it and we do not wait. Closing the descriptor gives it back."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
+        fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
         os.close(fd)
+        return None
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from veen.client.errors import KeystoreError, StateError
-from veen.client.files import append_file, locked, read_file, remove_file, write_file
+from veen.client.files import append_file, lock, read_file, remove_file, write_file
 from veen.client.fraud import Fraud
 from veen.client.keystore import KEY_BYTES, SealedKeystore, Secrets
 from veen.client.state import State
@@ -123,8 +123,16 @@ class ClientHome:
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
         """Keep other processes from changing anything meanwhile."""
-        with locked(self.root / LOCK):
+        fd = lock(self.root / LOCK, wait=True)
+        assert fd is not None
+        try:
             yield
+        finally:
+            os.close(fd)
+
+    def try_hold(self) -> int | None:
+        """Take the lock if nobody has it; returns a descriptor to be closed."""
+        return lock(self.root / LOCK, wait=False)
 
     def load(self) -> State:
         """Read the state; a client that has none starts with nothing seen."""
@@ -138,9 +146,13 @@ class ClientHome:
     def update(self, change: Callable[[State], None]) -> None:
         """Change the newest state, alone."""
         with self.hold():
-            state = self.load()
-            change(state)
-            self.save(state)
+            self.change(change)
+
+    def change(self, change: Callable[[State], None]) -> None:
+        """Change the newest state; the caller holds the lock."""
+        state = self.load()
+        change(state)
+        self.save(state)
 
     # --- messages on their way ------------------------------------------------------------------------------
 

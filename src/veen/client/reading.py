@@ -10,7 +10,7 @@ from veen.client.checking import LabelCheck, divergence
 from veen.client.errors import DivergenceError, RefusedError
 from veen.client.retrying import Asker
 from veen.client.session import Session
-from veen.client.state import LabelState, State
+from veen.client.state import LabelState, Pin, State
 from veen.client.steps import Pause, Steps, do
 from veen.core import attachments as att
 from veen.core import labels
@@ -214,7 +214,7 @@ class StreamReader:
                 if item.check.receipt is not None:
                     kept.advance(item.check.peaks, item.check.receipt)
 
-        yield from do(lambda: self._session.home.update(save))
+        yield from self._session.update(save)
         for item in dealt:
             item.delivered = 0
 
@@ -339,7 +339,6 @@ def start_at(session: Session, label: Label, kept: LabelState, seq: int) -> Step
 
 def fetch_receipt(session: Session, label: Label, seq: int) -> Steps[Receipt | None]:
     """Fetch a receipt and check its signature; None if there is no such entry."""
-    pin = yield from session.meet()
     try:
         answer = yield from session.ask(ReceiptRequest(label=label, stream_seq=seq), ReceiptResponse)
     except RefusedError as error:
@@ -349,8 +348,12 @@ def fetch_receipt(session: Session, label: Label, seq: int) -> Steps[Receipt | N
     receipt = answer.receipt
     if (receipt.label, receipt.stream_seq) != (label, seq):
         raise ProtocolError(Detail.VALUE, "the receipt is of another entry", field="stream_seq")
-    pin.identity.verify_receipt(receipt)
+    yield from session.check_signed(lambda pin: _verify_receipt(pin, receipt))
     return receipt
+
+
+def _verify_receipt(pin: Pin, receipt: Receipt) -> None:
+    pin.identity.verify_receipt(receipt)
 
 
 def peaks_at(session: Session, receipt: Receipt) -> Steps[Peaks]:

@@ -1,5 +1,6 @@
 """Resync: what a client knows of a label, made again from the hub and checked (RSY0, CLNT-004, CLI-077)."""
 
+import os
 from dataclasses import dataclass, field
 
 from veen.client.checking import LabelCheck
@@ -65,20 +66,20 @@ def _adopt(session: Session, kept: LabelState, check: LabelCheck, found: Found) 
 
 def resync(session: Session, stream: str) -> Steps[list[Resynced]]:
     """Bring what is known of a stream up to date; what is missing or does not fit is read from the start."""
-    yield from session.meet()
+    yield from session.meet_again()
     epochs = [0]
     if session.profiles[0].epoch_sec:
         epochs = yield from list_epochs(session, stream, 0)
-    lock = session.home.hold()
-    yield from do(lock.__enter__)
+    lock = yield from session.acquire()
     try:
-        state = yield from do(session.home.load)
+        state = session.held = yield from do(session.home.load)
         done: list[Resynced] = []
         for epoch in epochs:
             done += [(yield from _resync_label(session, state, stream, epoch))]
         return done
     finally:
-        lock.__exit__(None, None, None)
+        session.held = None
+        os.close(lock)
 
 
 def _resync_label(session: Session, state: State, stream: str, epoch: int) -> Steps[Resynced]:

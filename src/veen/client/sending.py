@@ -4,6 +4,7 @@ Numbers are used under the lock of the client's directory. Before a message is s
 it is answered they are what is sent again (C-63, CLNT-015).
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -113,8 +114,7 @@ class Sending:
         """Send messages in order; returns when the hub has taken all of them."""
         session = self._session
         yield from session.meet()
-        lock = session.home.hold()
-        yield from do(lock.__enter__)
+        lock = yield from session.acquire()
         try:
             sent: list[Sent] = []
             rest = list(drafts)
@@ -124,13 +124,14 @@ class Sending:
                 rest = rest[len(done) :]
             return sent
         finally:
-            lock.__exit__(None, None, None)
+            session.held = None
+            os.close(lock)
 
     def _send_some(self, drafts: Sequence[Draft]) -> Steps[list[Sent]]:
         """Send as many as one request holds; once more if the state turns out to be old."""
         session = self._session
         for attempt in (1, 2):
-            state = yield from do(session.home.load)
+            state = session.held = yield from do(session.home.load)
             profile = session.profile(self._options.profile_id)
             label, kept = session.label_state(state, self._stream, self._epoch_of(profile))
             yield from self._flush(state, label, kept)
@@ -338,8 +339,7 @@ class Sending:
     ) -> Steps[None]:
         """Check receipts, and take them into the state; if one is false, nothing changes (CLI-059)."""
         session = self._session
-        pin = yield from session.meet()
-        check_receipts(pin, msgs, receipts)
+        pin = yield from session.check_signed(lambda pin: check_receipts(pin, msgs, receipts))
         check = LabelCheck(pin, label, kept.peaks, kept.receipt, kept)
         yield from absorb(session, check, receipts)
         if check.receipt is not None:

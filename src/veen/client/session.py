@@ -1,5 +1,6 @@
 """A client at work with one hub: whose keys, which hub, how it waits. What the operations share."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,7 +10,7 @@ from veen.client.keystore import Secrets
 from veen.client.pins import STATUS, HubFacts, Trust, believe, read_facts
 from veen.client.retrying import Asker, patiently
 from veen.client.state import LabelState, Pin, State
-from veen.client.steps import Steps, do
+from veen.client.steps import Pause, Steps, do
 from veen.core import labels
 from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import DEFAULT_LIMITS, Limits
@@ -26,6 +27,8 @@ class Rotation:
 
 
 DEFAULT_ROTATION: Final = Rotation()
+#: How often to look whether another has given the lock back.
+_LOCK_SEC: Final = 0.02
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,6 +49,8 @@ class Session(Asker):
     profiles: tuple[Profile, ...] = ()
     #: Bits of proof of work that the hub wants for a submit.
     pow_difficulty: int = 0
+    #: The state while an operation holds the lock; it saves it.
+    held: State | None = None
 
     # --- who the hub is -------------------------------------------------------------------------------------
 
@@ -59,7 +64,10 @@ class Session(Asker):
     def meet_again(self) -> Steps[None]:
         """Ask the hub who it is now: its keys may have changed."""
         facts = read_facts((yield from patiently(STATUS, self.retry, self.random)))
-        yield from do(lambda: self.home.update(lambda state: self._believe(state, facts)))
+        if self.held is not None:
+            self._believe(self.held, facts)
+        else:
+            yield from self.update(lambda state: self._believe(state, facts))
         self.profiles, self.pow_difficulty = facts.profiles, facts.pow_difficulty
 
     def _believe(self, state: State, facts: HubFacts) -> None:
@@ -71,6 +79,39 @@ class Session(Asker):
             now=self.clock(),
             expected=self.expected_hub,
         )
+
+    def check_signed(self, check: Callable[[Pin], None]) -> Steps[Pin]:
+        """Check what the hub has signed; if no key fits, once more with the keys that it has now."""
+        pin = yield from self.meet()
+        try:
+            check(pin)
+        except ProtocolError as error:
+            if error.detail not in (Detail.SIG_INVALID, Detail.KEY_INACTIVE):
+                raise
+            yield from self.meet_again()
+            if self.pin is None or self.pin.identity == pin.identity:
+                raise
+            check(self.pin)
+            pin = self.pin
+        return pin
+
+    # --- state ----------------------------------------------------------------------------------------------
+
+    def acquire(self) -> Steps[int]:
+        """Take the lock of the client's directory, without keeping a thread from its work."""
+        while True:
+            fd = yield from do(self.home.try_hold)
+            if fd is not None:
+                return fd
+            yield Pause(_LOCK_SEC)
+
+    def update(self, change: Callable[[State], None]) -> Steps[None]:
+        """Change the newest state, alone."""
+        fd = yield from self.acquire()
+        try:
+            yield from do(lambda: self.home.change(change))
+        finally:
+            os.close(fd)
 
     # --- names ----------------------------------------------------------------------------------------------
 
