@@ -1,0 +1,187 @@
+"""The page of the Python client, from its source: signatures, docstrings, and what stands beside fields."""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from enum import Enum
+from typing import Final
+
+from tools.cli_docs import table
+from veen.client import errors
+from veen.client.aio import AsyncClient
+from veen.client.authorizing import Authorized
+from veen.client.bodies import Attachment, BodyError
+from veen.client.client import Client, ReadOptions
+from veen.client.pins import Trust
+from veen.client.reading import Message
+from veen.client.resyncing import Consistency, Resynced
+from veen.client.retrying import Retry
+from veen.client.sending import Draft, Options, Sent
+from veen.client.session import Rotation
+
+_VALUES: Final = (
+    *(Draft, Options, Sent, ReadOptions, Message, Attachment),
+    *(Authorized, Resynced, Consistency, Trust, Retry, Rotation),
+)
+_ERRORS: Final = (
+    errors.ClientError,
+    errors.NetworkError,
+    errors.AnswerError,
+    errors.RefusedError,
+    errors.UnsentError,
+    errors.DivergenceError,
+    errors.PinError,
+    errors.KeystoreError,
+    errors.StateError,
+    errors.ReadOnlyError,
+    BodyError,
+)
+#: Of a context manager, and for those who write operations of their own.
+_LEFT_OUT: Final = frozenset({"__init__", "__enter__", "__exit__", "__aenter__", "__aexit__", "run"})
+
+#: Sections of the specification, which say nothing to a user.
+_CITED: Final = re.compile(r" \([A-Z][A-Z0-9+]*(?:-[0-9]+)?(?:, [A-Z][A-Z0-9+]*-[0-9]+)*\)")
+
+_HEAD: Final = """# Python API
+{note}
+[Use the library](../how-to/use-the-library.md) shows it at work. Names are imported from the module that
+stands with them. Everything is typed. A `Client` is for one thread at a time, an `AsyncClient` may be shared
+by tasks.
+
+`stream` is the name of a stream, or its id of 64 hex digits. A body (`Value`) is what deterministic CBOR
+holds: `None`, `bool`, `int` from 0 to 2^64 - 1, `str`, `bytes`, lists, and maps with `str` or `int` keys; no
+fractions, and no negative numbers.
+"""
+
+_ERRORS_HEAD: Final = """## Errors
+
+From `veen.client.errors`, and `BodyError` from `veen.client.bodies`. Data that breaks a rule of the protocol
+is a `ProtocolError` of `veen.core`, with `code`, `stage` and `detail`. `ClientError` and `ProtocolError` are
+both a `VeenError` (`veen.core.errors`).
+
+"""
+
+
+def api_page(note: str) -> str:
+    """Return the page of the Python client."""
+    parts = [_HEAD.format(note=note), *_client()]
+    parts.append("## Values\n")
+    parts += [_value(cls) for cls in _VALUES]
+    rows = [
+        (f"`{cls.__name__}`", f"`{cls.__mro__[1].__name__}`", _doc(_tree(cls)), _properties(cls))
+        for cls in _ERRORS
+    ]
+    parts.append(_ERRORS_HEAD + table(("error", "is a", "when", "has"), rows))
+    return "\n".join(parts)
+
+
+def _client() -> Iterator[str]:
+    tree, other = _tree(Client), {item.name: item for item in _functions(_tree(AsyncClient))}
+    yield f"## Client\n\n`from veen.client.client import Client`. {_doc(tree)}\n"
+    for item in _functions(tree):
+        assert item.name in other, f"AsyncClient has no {item.name}"
+        kind = "@classmethod\n" if any(_names(mark) == "classmethod" for mark in item.decorator_list) else ""
+        yield f"### {item.name}\n\n```py\n{kind}{_signature(item)}\n```\n\n{_doc(item)}\n"
+    iterators = [name for name, item in other.items() if _is_iterator(item)]
+    listed = " and ".join(f"`{name}`" for name in sorted(iterators))
+    yield (
+        f"## AsyncClient\n\n`from veen.client.aio import AsyncClient`. {_doc(_tree(AsyncClient))}\n\n"
+        f"It has the same methods with the same parameters, to be awaited; `open` too. {listed} give "
+        "async iterators.\n"
+    )
+
+
+def _is_iterator(item: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return item.returns is not None and ast.unparse(item.returns).startswith("AsyncIterator")
+
+
+def _value(cls: type) -> str:
+    tree = _tree(cls)
+    lines = inspect.getsource(cls).splitlines()
+    head = f"### {cls.__name__}\n\n`from {cls.__module__} import {cls.__name__}`. {_doc(tree)}\n"
+    rows: list[tuple[str, str, str, str]] = []
+    for item in tree.body:
+        match item:
+            case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
+                default = "" if item.value is None else f"`{ast.unparse(item.value)}`"
+                kind = f"`{ast.unparse(item.annotation)}`"
+                rows.append((f"`{name}`", kind, default, _beside(lines, item.lineno)))
+            case ast.Assign(targets=[ast.Name(id=name)]) if issubclass(cls, Enum):
+                rows.append((f"`{name}`", "", f"`{ast.unparse(item.value)}`", _beside(lines, item.lineno)))
+            case ast.FunctionDef(name=name) if not name.startswith("_") and _is_property(item):
+                returns = "" if item.returns is None else f"`{ast.unparse(item.returns)}`"
+                rows.append((f"`{name}`", returns, "", _doc(item)))
+            case ast.FunctionDef(name=name) if not name.startswith("_"):
+                rows.append((f"`{name}()`", "", "", _doc(item)))
+    return head + "\n" + table(("field", "type", "default", ""), rows)
+
+
+def _beside(lines: list[str], number: int) -> str:
+    """Return the comment above a line."""
+    found: list[str] = []
+    for line in reversed(lines[: number - 1]):
+        if not line.strip().startswith("#: ") and not (found and line.strip().startswith("# ")):
+            break
+        found.insert(0, line.strip().lstrip("#: "))
+    return " ".join(found)
+
+
+def _properties(cls: type) -> str:
+    tree = _tree(cls)
+    names = [item.name for item in _functions(tree)]
+    init = next(
+        (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"), None
+    )
+    names += [
+        node.attr
+        for node in (ast.walk(init) if init is not None else ())
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    ]
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+def _tree(cls: type) -> ast.ClassDef:
+    found = ast.parse(inspect.getsource(cls)).body[0]
+    assert isinstance(found, ast.ClassDef)
+    return found
+
+
+def _functions(tree: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [
+        item
+        for item in tree.body
+        if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)
+        and item.name not in _LEFT_OUT
+        and not item.name.startswith("_")
+    ]
+
+
+def _names(node: ast.expr) -> str:
+    return ast.unparse(node)
+
+
+def _is_property(item: ast.FunctionDef) -> bool:
+    return any(_names(mark) == "property" for mark in item.decorator_list)
+
+
+def _doc(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    return _CITED.sub("", ast.get_docstring(node) or "")
+
+
+def _signature(item: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    given = item.args
+    plain = [argument for argument in given.args if argument.arg not in ("self", "cls")]
+    named = list(zip(given.kwonlyargs, given.kw_defaults, strict=True))
+    texts = [ast.unparse(argument) for argument in plain]
+    texts += ["*"] if named else []
+    texts += [
+        ast.unparse(argument) + ("" if default is None else f" = {ast.unparse(default)}")
+        for argument, default in named
+    ]
+    returns = "" if item.returns is None else f" -> {ast.unparse(item.returns)}"
+    line = f"def {item.name}({', '.join(texts)}){returns}"
+    if len(line) <= 90:
+        return line
+    inside = "".join(f"    {text},\n" for text in texts)
+    return f"def {item.name}(\n{inside}){returns}"
