@@ -53,8 +53,9 @@ faults: $(READY) ## long fault runs of the storage engine: every byte flipped, a
 kills: $(READY) ## a hub killed under load, KILLS times (default 50)
 	@VEEN_KILLS=$(KILLS) $(PY) -m pytest -q -k kills tests/hub/test_process_kill.py $(ARGS)
 
-docs: $(READY) ## generate the reference pages
+docs: $(READY) ## generate the reference pages, then the site in site/ with every link checked
 	@$(PY) -m tools.gen_docs $(ARGS)
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
 
 fuzz: $(READY) ## feed the parsers garbage for SECONDS (default 60)
 	@$(PY) -m fuzz --seconds $(SECONDS) $(ARGS)
@@ -63,5 +64,5 @@ lock: ## choose package versions anew and write both lock files (needs uv)
 	@sh tools/lock.sh $(ARGS)
 
 clean: ## remove the environment and all caches
-	rm -rf .venv .setup.lock .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov dist build
+	rm -rf .venv .setup.lock .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov dist build site
 	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
