@@ -341,3 +341,18 @@ def test_what_another_implementation_encodes_canonically_we_accept(value: Any) -
     decoded = cbor.decode(encoded)
     assert decoded == value
     assert cbor.encode(decoded) == encoded
+
+
+def test_keys_in_the_order_of_a_schema() -> None:
+    data = bytes.fromhex("a3616201") + bytes.fromhex("616102") + bytes.fromhex("616382a1617a05a1617906")
+    with pytest.raises(CborError) as caught:
+        cbor.decode(data)
+    assert caught.value.fault is Fault.KEY_ORDER
+    assert cbor.decode_listed(data) == {"b": 1, "a": 2, "c": [{"z": 5}, {"y": 6}]}
+    twice = bytes.fromhex("a2616101616102")
+    with pytest.raises(CborError) as caught:
+        cbor.decode_listed(twice)
+    assert caught.value.fault is Fault.DUPLICATE_KEY
+    with pytest.raises(CborError) as caught:
+        cbor.decode_listed(data + b"\x00")
+    assert caught.value.fault is Fault.TRAILING

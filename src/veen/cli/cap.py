@@ -17,7 +17,7 @@ from veen.cli.settings import common, find_client
 from veen.cli.using import ClientOption, HubOption, hex32, load_secrets, open_client, read_card, write_bytes
 from veen.client.home import ClientHome
 from veen.client.sending import Draft, Options
-from veen.core import capability, cbor, labels
+from veen.core import capability, labels
 from veen.core.captoken import CapToken, Rate
 from veen.core.control import REVOCATION_SCHEMA, REVOCATION_STREAM, RevocationBody, Target
 from veen.core.hashing import h
@@ -154,7 +154,6 @@ def status(cap: CapFile, hub: HubOption = "", client: ClientOption = "") -> None
 
 # --- taking back ------------------------------------------------------------------------------------------
 
-revoke_app = typer.Typer(help="Older names of 'veen cap revoke'.", invoke_without_command=True)
 AdminOption = Annotated[
     str,
     typer.Option("--admin", help="Directory of an admin of the hub.  [default: the configured admin]"),
@@ -184,33 +183,19 @@ def revoke(
     _revoke(hub, admin, kind, target, reason, ttl)
 
 
-@revoke_app.callback()
 @reporting
-def revoke_bare(
-    ctx: typer.Context,
-    kind: KindOption = "",
-    target: TargetOption = "",
-    hub: HubOption = "",
-    admin: AdminOption = "",
-    reason: ReasonOption = "",
-    ttl: TtlOption = None,
-) -> None:
-    """Revoke a client or a token, as 'veen cap revoke' does."""
-    if ctx.invoked_subcommand is None:
-        _revoke(hub, admin, kind, target, reason, ttl)
-
-
-@revoke_app.command("publish")
-@reporting
-def revoke_publish(
+def revoke_alias(
     kind: KindOption,
     target: TargetOption,
+    word: Annotated[str, typer.Argument(metavar="[publish]", help="May be said, and changes nothing.")] = "",
     hub: HubOption = "",
     admin: AdminOption = "",
     reason: ReasonOption = "",
     ttl: TtlOption = None,
 ) -> None:
     """Revoke a client or a token, as 'veen cap revoke' does."""
+    if word not in ("", "publish"):
+        raise CommandError(f"there is no command 'revoke {word}'; see: veen cap revoke --help", USAGE)
     _revoke(hub, admin, kind, target, reason, ttl)
 
 
@@ -226,7 +211,7 @@ def _revoke(hub: str, admin: str, kind: str, target: str, reason: str, ttl: int 
         control = opened.meet().identity.control_pk
         if control is None:
             raise CommandError("E.PROFILE: the hub takes no administrative messages", REFUSED, "E.PROFILE")
-        draft = Draft(cbor.decode(record.encode()), schema=REVOCATION_SCHEMA)
+        draft = Draft(None, schema=REVOCATION_SCHEMA, encoded=record.encode())
         sent = opened.send(
             REVOCATION_STREAM.hex(), None, draft=draft, options=Options(to=control, as_identity=True)
         )

@@ -42,7 +42,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "verify-state": Entry("state", "verify_state_command", _MESSAGES),
     "bench": Entry("bench", "app", _MESSAGES),
     "cap": Entry("cap", "app", _AUTHORITY),
-    "revoke": Entry("cap", "revoke_app"),
+    "revoke": Entry("cap", "revoke_alias"),
     "pow": Entry("pow", "app", _AUTHORITY),
     "verify-receipt": Entry("verify", "verify_receipt", _CHECKING),
     "verify-fraud": Entry("verify", "verify_fraud", _CHECKING),

@@ -160,7 +160,7 @@ class Demo:
         (self._place / "plan.txt").write_text("The plan, in detail.\n" * 50)
         self._tell(
             "A message with an attachment",
-            "Sealed and signed by Alice; the receipt comes when it is on the hub's disk, and Alice checks it.",
+            "Sealed and signed by Alice; a receipt comes when it is on the hub's disk, and she checks it.",
         )
         body = json.dumps({"text": _WORDS})
         self._veen(
@@ -207,7 +207,7 @@ class Demo:
     def _kill(self) -> None:
         self._tell(
             "The hub is killed",
-            "With SIGKILL, in the middle of its life. Acknowledged means on disk: after a restart all is there.",
+            "With SIGKILL, at once. Acknowledged means on disk: after a restart all is there.",
         )
         pid = _pid(self._place / "hub")
         assert pid is not None

@@ -5,6 +5,7 @@ from typing import Final
 from veen.client.errors import (
     AnswerError,
     ClientError,
+    DamagedLogError,
     DivergenceError,
     NetworkError,
     PinError,
@@ -51,6 +52,8 @@ def as_command_error(error: Exception) -> CommandError | None:
             return CommandError(str(error), NETWORK, "E.NETWORK")
         case PinError() | UnsentError():
             return CommandError(str(error), REFUSED, "E.PIN" if isinstance(error, PinError) else "E.UNSENT")
+        case DamagedLogError():
+            return CommandError(str(error), REFUSED, "E.DAMAGED")
         case ClientError():
             return CommandError(str(error), USAGE, "E.CLIENT")
         case DamagedError():

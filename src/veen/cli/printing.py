@@ -53,7 +53,7 @@ def reporting(command: Callable[P, None]) -> Callable[P, None]:
             found = as_command_error(error)
             if found is None or common.verbose:
                 raise
-            fail(str(found), found.exit_code, bool(kwargs.get("as_json")), found.code)
+            fail(str(found), found.exit_code, common.json or bool(kwargs.get("as_json")), found.code)
 
     return run
 

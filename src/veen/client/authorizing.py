@@ -18,6 +18,7 @@ class Authorized:
 
     auth_ref: AuthRef
     expires_at: int
+    #: Of the entry in the hub's log of tokens.
     record: Receipt
 
 

@@ -51,9 +51,9 @@ def _check(value: object, where: str) -> None:
 
 
 def decode_body(data: bytes) -> Value:
-    """Decode a body that is canonical CBOR; others stay as the bytes they are."""
+    """Decode a body that is CBOR; its keys may be in the order of a schema. Others stay as they are."""
     try:
-        return cbor.decode(data)
+        return cbor.decode_listed(data)
     except CborError:
         return data
 

@@ -45,12 +45,14 @@ NO_OPTIONS: Final = Options()
 class ReadOptions:
     """What of a stream is read."""
 
+    #: First and last entry; counted in each label, that is in each epoch.
     from_seq: int = 1
     to_seq: int | None = None
     #: Only this epoch.
     epoch: int | None = None
     #: From where the last reading of this client has come to.
     resume: bool = False
+    #: Have the hub prove each page as well.
     with_proof: bool = False
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from veen.client.errors import ReadOnlyError, RefusedError, StateError
+from veen.client.errors import DamagedLogError, ReadOnlyError, RefusedError, StateError
 from veen.client.steps import Ask, Describe, GetAttachment, Request
 from veen.core.api import (
     CheckpointRequest,
@@ -28,7 +28,7 @@ from veen.core.wire import Wire
 from veen.storage import NotAStoreError, Reader, RealFilesystem, StorageError
 from veen.storage.answers import PageBounds, Reads
 from veen.storage.attachments import read_attachment
-from veen.storage.errors import not_found
+from veen.storage.errors import DamagedError, not_found
 from veen.storage.public import read_identity, read_public
 
 _Answers = Mapping[type[Wire], Callable[[Any], Wire]]
@@ -52,6 +52,9 @@ class DataDirectory:
         except NotAStoreError as error:
             self._fs.close()
             raise StateError(f"{path} is not a data directory: {error}") from None
+        except DamagedError as error:
+            self._fs.close()
+            raise DamagedLogError(_with_place(error, str(path))) from None
         except (OSError, StorageError) as error:
             self._fs.close()
             raise StateError(f"{path} can not be read: {error}; run: veen fsck {path}") from None
@@ -83,8 +86,10 @@ class DataDirectory:
                     return self._describe()
                 case GetAttachment():
                     return read_attachment(self._fs, Coid(request.coid))
+        except DamagedError as error:
+            raise DamagedLogError(_with_place(error, self.name)) from None
         except StorageError as error:
-            raise StateError(f"{self.name}: {error}; run: veen fsck {self.name}") from None
+            raise StateError(f"{self.name}: {error}") from None
         except ProtocolError as error:
             raise RefusedError(ErrorEnvelope.of(error)) from None
         raise ReadOnlyError(
@@ -112,3 +117,8 @@ class DataDirectory:
         if found is None:
             raise not_found("upto_seq", f"no checkpoint of entry {request.upto_seq} is stored")
         return CheckpointResponse(checkpoint=found)
+
+
+def _with_place(error: DamagedError, place: str) -> str:
+    """Return what is damaged, with advice that can be typed as it is."""
+    return f"{place}: {error}".replace("DATA_DIR", place)

@@ -53,6 +53,10 @@ class StateError(ClientError):
     """The files of a client are missing, damaged or in conflict."""
 
 
+class DamagedLogError(StateError):
+    """Files in the place of a hub do not hold what the hub had written."""
+
+
 class ReadOnlyError(ClientError):
     """Files answer questions, and take nothing."""
 

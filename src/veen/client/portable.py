@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from veen.client.errors import ReadOnlyError, RefusedError, StateError
+from veen.client.errors import DamagedLogError, ReadOnlyError, RefusedError, StateError
 from veen.client.steps import Ask, Describe, GetAttachment, Request
 from veen.core import api, cbor, hubfiles, tooling
 from veen.core.api import StreamItem
@@ -94,7 +94,7 @@ class PortableSet:
         except OSError as error:
             raise StateError(f"{place} is not a whole set: {error.filename}: {error.strerror}") from None
         except ProtocolError as error:
-            raise StateError(f"{place} is damaged: {error}") from None
+            raise DamagedLogError(f"{place} is damaged: {error}") from None
         self.checkpoints = sorted(checkpoints, key=lambda item: (item.label_curr, item.upto_seq))
         self._nodes: dict[Label, list[NodeHash]] = {}
 

@@ -39,6 +39,7 @@ class Resynced:
     epoch: int
     last_stream_seq: int
     last_mmr_root: bytes | None
+    #: How many entries were fetched.
     read: int
     #: Whether everything had to be read again.
     rebuilt: bool
@@ -103,6 +104,7 @@ class Consistency:
 
     label: Label
     epoch: int
+    #: How many entries agree.
     checked: int
     first_mismatch: int | None = None
     why: str = ""

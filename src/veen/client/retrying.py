@@ -19,6 +19,7 @@ class Retry:
     """How often to try, and how long to wait in between: twice as long each time, at random below that."""
 
     attempts: int = 5
+    #: The longest first pause, and the longest at all.
     base_sec: float = 0.2
     cap_sec: float = 10.0
 

@@ -59,11 +59,16 @@ class Draft:
     """A message to be sent."""
 
     body: Value
+    #: What kind of body it is; that of plain values by default.
     schema: SchemaId | None = None
+    #: The message that this one answers.
     parent_id: LeafHash | None = None
+    #: Seconds since 1970, after which readers should ignore it.
     expires_at: int | None = None
     #: Files, or their bytes.
     attachments: tuple[Path | bytes, ...] = ()
+    #: The body as its schema encodes it, in place of ``body``; then it declares its attachments itself.
+    encoded: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +77,13 @@ class Options:
 
     #: Whom to seal to: a key of a card, of a hub, of a stream.
     to: ReaderPublicKey | None = None
+    #: In place of one that the client keeps.
     token: CapToken | None = None
+    #: The hub's first one by default.
     profile_id: ProfileId | None = None
     #: Sign with the key of the identity itself: what an administrator is known by.
     as_identity: bool = False
+    #: Proof of work, if it is done already.
     pow_cookie: PowCookie | None = None
     #: Keep the sealed message in the client's directory too.
     store_body: bool = True
@@ -232,14 +240,15 @@ class Sending:
             coid = sealer.coids[-1]
             attached.append(Attachment(coid, len(plain), name))
             yield from patiently(PutAttachment(coid, sealed), session.retry, session.random)
-        body = with_attachments(draft.body, attached) if attached else draft.body
         header = PayloadHeader(
             schema=draft.schema or labels.schema_id(DEFAULT_SCHEMA),
             parent_id=draft.parent_id,
             cap_ref=context.auth_ref,
             expires_at=draft.expires_at,
         )
-        data = encode_body(body)
+        data = draft.encoded
+        if data is None:
+            data = encode_body(with_attachments(draft.body, attached) if attached else draft.body)
         done = sealer.finish(header=header, body=data, pad_block=profile.pad_block)
         return Msg.sign(key, context, done.ciphertext), tuple(attached)
 

@@ -175,7 +175,7 @@ def _read_key(buf: bytes, pos: int) -> tuple[int | str, int]:
     return read_uint(buf, pos)
 
 
-def _read_map_value(buf: bytes, pos: int, depth: int) -> tuple[Value, int]:
+def _read_map_value(buf: bytes, pos: int, depth: int, *, listed: bool) -> tuple[Value, int]:
     count, pos = read_map(buf, pos)
     pairs: dict[Any, Value] = {}
     previous = None
@@ -183,22 +183,25 @@ def _read_map_value(buf: bytes, pos: int, depth: int) -> tuple[Value, int]:
         start = pos
         key, pos = _read_key(buf, pos)
         encoded = buf[start:pos]
-        check_key_order(previous, encoded, start)
+        if not listed:
+            check_key_order(previous, encoded, start)
+        elif key in pairs:
+            raise CborError(Fault.DUPLICATE_KEY, start)
         previous = encoded
-        pairs[key], pos = _read_value(buf, pos, depth)
+        pairs[key], pos = _read_value(buf, pos, depth, listed=listed)
     return pairs, pos
 
 
-def _read_array_value(buf: bytes, pos: int, depth: int) -> tuple[Value, int]:
+def _read_array_value(buf: bytes, pos: int, depth: int, *, listed: bool) -> tuple[Value, int]:
     count, pos = read_array(buf, pos)
     items: list[Value] = []
     for _ in range(count):
-        item, pos = _read_value(buf, pos, depth)
+        item, pos = _read_value(buf, pos, depth, listed=listed)
         items.append(item)
     return items, pos
 
 
-def _read_value(buf: bytes, pos: int, depth: int) -> tuple[Value, int]:
+def _read_value(buf: bytes, pos: int, depth: int, *, listed: bool) -> tuple[Value, int]:
     if pos >= len(buf):
         raise CborError(Fault.TRUNCATED, pos)
     first = buf[pos]
@@ -213,7 +216,7 @@ def _read_value(buf: bytes, pos: int, depth: int) -> tuple[Value, int]:
         if depth == 0:
             raise CborError(Fault.DEPTH, pos)
         read = _read_array_value if major == MAJOR_ARRAY else _read_map_value
-        return read(buf, pos, depth - 1)
+        return read(buf, pos, depth - 1, listed=listed)
     if first in (TRUE, FALSE):
         return first == TRUE, pos + 1
     if first == NULL:
@@ -257,7 +260,18 @@ def item_end(buf: bytes, pos: int) -> int:
 
 def decode(data: bytes) -> Value:
     """Decode one free-form value; map keys must be unsigned or text, ascending by encoded bytes."""
-    value, pos = _read_value(data, 0, MAX_DEPTH)
+    value, pos = _read_value(data, 0, MAX_DEPTH, listed=False)
+    at_end(data, pos)
+    return value
+
+
+def decode_listed(data: bytes) -> Value:
+    """Decode one free-form value whose keys stand in any order, once each.
+
+    Bodies of overlays have their keys in the order in which their schema lists them (C-03); a reader without
+    the schema can not know it.
+    """
+    value, pos = _read_value(data, 0, MAX_DEPTH, listed=True)
     at_end(data, pos)
     return value
 
