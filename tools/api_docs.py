@@ -124,7 +124,7 @@ def _beside(lines: list[str], number: int) -> str:
         if not line.strip().startswith("#: ") and not (found and line.strip().startswith("# ")):
             break
         found.insert(0, line.strip().lstrip("#: "))
-    return " ".join(found)
+    return " ".join(found).replace("``", "`")
 
 
 def _properties(cls: type) -> str:
@@ -166,7 +166,7 @@ def _is_property(item: ast.FunctionDef) -> bool:
 
 
 def _doc(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    return _CITED.sub("", ast.get_docstring(node) or "")
+    return _CITED.sub("", ast.get_docstring(node) or "").replace("``", "`")
 
 
 def _signature(item: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
