@@ -64,6 +64,9 @@ def as_command_error(error: Exception) -> CommandError | None:
             seq = error.fields.get("stream_seq")
             where = f"entry {seq}: " if isinstance(seq, int) else ""
             return CommandError(f"{where}{error}", REFUSED, error.code.value)
+        case OSError():
+            where = f"{error.filename}: " if error.filename else ""
+            return CommandError(f"{where}{error.strerror or error}", USAGE, "E.FILE")
         case VeenError():
             return CommandError(str(error), REFUSED)
     return None
