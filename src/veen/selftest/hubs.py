@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from veen.selftest.signals import undisturbed
 from veen.selftest.steps import PATIENCE_SEC, Needs, StepError
 
 #: The program, as a command.
@@ -93,8 +94,8 @@ class TempHub:
     def start(self) -> None:
         """Start it, and wait until it serves."""
         assert self._process is None
-        with self.log.open("ab") as sink:
-            # In a session of its own: its helpers can be ended with it, and Ctrl-C is ours alone.
+        with self.log.open("ab") as sink, undisturbed():  # one that runs is one that we know of
+            # In a session of its own: Ctrl-C is ours alone.
             self._process = subprocess.Popen(  # noqa: S603 - our own program
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -149,8 +150,25 @@ class TempHub:
         process, self._process = self._process, None
         if process is None:
             return
-        with contextlib.suppress(ProcessLookupError):
+        # Helpers have sessions of their own. They end by themselves when the hub has, but we wait for it.
+        helpers = _children({process.pid, int(self._banner.get("pid", process.pid))})
+        if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+            process.wait()
+        for helper in helpers:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(helper, signal.SIGKILL)
+            select.select([helper], [], [], PATIENCE_SEC)
+            os.close(helper)
         assert process.stdout is not None
         process.stdout.close()
+
+
+def _children(pids: set[int]) -> list[int]:
+    """Return descriptors of the processes that these have started."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+            found += [os.pidfd_open(int(word)) for word in text.split()]
+    return found

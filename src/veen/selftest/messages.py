@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from veen.client.client import ReadOptions
-from veen.client.http import HttpHub, Message, to_message
+from veen.client.http import HttpHub, to_message
 from veen.client.sending import Options
 from veen.client.steps import Ask, Submit
 from veen.core import api, labels
@@ -16,6 +16,7 @@ from veen.core.api import (
     StreamRequest,
     StreamResponse,
 )
+from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import Code, Detail
 from veen.core.identity import HubIdentity
 from veen.core.msg import Msg
@@ -264,17 +265,20 @@ def bounds(ctx: Context) -> str:
 @step()
 def bulk(ctx: Context) -> str:
     """Of many messages in one request each has its own answer, and a bad one harms no other."""
-    author = author_of(ctx, "bulk")
-    msgs = []
+    author, forger = author_of(ctx, "bulk"), author_of(ctx, "bulk")
+    bodies, wanted = [], []
     for _ in range(_FEW):
-        msgs.append(author.msg())
+        bodies.append(author.msg().encode())
         author.client_seq += 1
-    bodies = [msg.encode() for msg in msgs]
+        forged = forger.msg()
+        bodies.append(replace(forged, sig=Signature(_flipped(forged.sig))).encode())
+        wanted += ["taken", str(Code.SIG)]
     answers = author.hub.answer(Submit(tuple(bodies)))
-    equal([type(item) for item in answers], [api.SubmitResponse] * _FEW, "answers")
-    reply = author.hub.exchange(Message("POST", "/v1/submit", bodies[0] + bodies[1], "application/cbor-seq"))
-    equal(reply.status, 200, "answer to a request with duplicates")
-    return f"{_FEW} messages in one request"
+    found = [item.code if isinstance(item, ErrorEnvelope) else "taken" for item in answers]
+    equal(found, wanted, "answers")
+    page = ask(author.hub, StreamRequest(label=author.label(), from_seq=1), StreamResponse)
+    equal([item.msg.encode() for item in page.items], bodies[::2], "the log")
+    return f"{2 * _FEW} messages in one request, every other one forged"
 
 
 STEPS: Final = (

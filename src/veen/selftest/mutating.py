@@ -116,9 +116,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
 
 
 def mutate(random: Random, corpus: Sequence[bytes]) -> bytes:
-    """Return one of the inputs with one to four kinds of damage; never as it was."""
-    original = data = random.choice(corpus)
-    while data == original:
+    """Return one of the inputs with one to four kinds of damage; never one that is as it was."""
+    data = random.choice(corpus)
+    while data in corpus:
         for _ in range(random.choice((1, 1, 1, 2, 3, 4))):
             data = random.choice(MUTATIONS)(random, data, corpus)[:_MAX_BYTES]
     return data

@@ -2,9 +2,7 @@
 
 import contextlib
 import shutil
-import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ from veen.client.http import HttpHub
 from veen.core.errors import VeenError
 from veen.selftest.context import STATUS, Context, Hubs
 from veen.selftest.hubs import VEEN
+from veen.selftest.signals import terminable, undisturbed
 from veen.selftest.steps import Needs, Step, StepError
 
 
@@ -87,7 +86,7 @@ def run(
     report = Report(suite, setup.seed)
     # Asked before anything is made: a hub that is not there ends it all.
     facts: dict[str, Any] = _ask(setup.hub_url) if setup.hub_url else {}
-    with _terminable(), _scratch() as scratch:
+    with terminable(), _scratch() as scratch:
         hubs = Hubs(scratch, setup.hub_command)
         try:
             for item in steps:
@@ -101,7 +100,7 @@ def run(
                 report.steps.append(outcome)
                 told(outcome)
         finally:
-            with _undisturbed():
+            with undisturbed():
                 hubs.close()
     return report
 
@@ -159,32 +158,5 @@ def _scratch() -> Iterator[Path]:
     try:
         yield place
     finally:
-        with _undisturbed():
+        with undisturbed():
             shutil.rmtree(place, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM end a run the way Ctrl-C does: tidied up."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Tidy up to the end, however often somebody asks us to hurry."""
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
