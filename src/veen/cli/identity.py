@@ -169,6 +169,8 @@ def usage(client: ClientOption = "", hub: HubOption = "") -> None:
     for row in rows:
         show(row, as_json=False)
         typer.echo("")
+    if not rows:
+        note("this client has sent nothing yet")
 
 
 @app.command()

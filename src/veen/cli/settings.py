@@ -93,7 +93,9 @@ def find_hub(given: str) -> str:
     if (place / "store.cbor").exists():
         return str(place)
     raise CommandError(
-        "no hub was named: give --hub URL_OR_DIRECTORY, or run: veen config set hub URL_OR_DIRECTORY", USAGE
+        "no hub was named: give --hub URL_OR_DIRECTORY, or run: veen config set hub URL_OR_DIRECTORY; "
+        "or start one here: veen hub start",
+        USAGE,
     )
 
 
