@@ -31,7 +31,7 @@ LONG_MODULES: dict[str, str] = {
 PURE_PACKAGES = ("src/veen/core", "src/veen/overlays")
 
 # Made by tools, never by hand.
-SKIPPED_DIRECTORIES = {"__pycache__", "build", "dist", "htmlcov", "node_modules", "spark-warehouse"}
+SKIPPED_DIRECTORIES = {"__pycache__", "build", "dist", "htmlcov", "node_modules", "site", "spark-warehouse"}
 
 
 # --- the tree -----------------------------------------------------------------------------------------------
