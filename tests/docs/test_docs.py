@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from veen.conformance.operations import OPERATIONS, TYPES
 from veen.core.errors import Code, Detail
 from veen.core.limits import REASONS
 from veen.core.types import HubId, Label, StreamId
+from veen.hub.config import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "vectors").glob("*.md")])
@@ -100,6 +102,18 @@ def _has_anchor(path: Path, anchor: str) -> bool:
         re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in HEADING.findall(path.read_text())
     }
     return anchor in slugs
+
+
+def test_every_setting_in_an_example_exists() -> None:
+    found = [
+        (path.name, tomllib.loads(text))
+        for path in PAGES
+        for text in re.findall(r"^```toml\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL)
+    ]
+    assert len(found) > 2
+    known = {*Settings.model_fields, "limits"}
+    assert [(name, sorted(set(values) - known)) for name, values in found if not set(values) <= known] == []
+    assert all(set(values.get("limits", {})) <= set(REASONS) for _, values in found)
 
 
 def test_the_readme_names_only_targets_that_exist() -> None:
