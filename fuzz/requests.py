@@ -135,7 +135,7 @@ def _proving() -> Iterator[dict[str, JsonValue]]:
 #: Parts that are never sent alone: the adapter has no names for them.
 _PARTS = {"allow", "rate", "chunk_range", "indexed_checkpoint", "hub_key", "bound_checkpoint", "stream_item"}
 #: Not of the protocol's objects: records of this hub, and what stands in a header of a request.
-_OTHERS = {"trust_record", "revocation_record", "pow_cookie"}
+_OTHERS = {"trust_record", "revocation_record", "revocation", "pow_cookie"}
 
 
 def _objects() -> Iterator[dict[str, JsonValue]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from fuzz.clients import client_forgeries, client_objects
 from fuzz.files import File, every_file
 from fuzz.mutate_json import mutate_json
 from fuzz.requests import REQUESTS
@@ -78,7 +79,7 @@ def json_target(parse: Callable[[Any], Any], decode: Callable[[bytes], Any]) -> 
 def wire_targets() -> Iterator[Target]:
     """Yield decode: and json: for every type."""
     by_type: dict[type[Wire], list[Wire]] = {}
-    for item in every_wire_object():
+    for item in (*every_wire_object(), *client_objects()):
         by_type.setdefault(type(item), []).append(item)
     for cls, items in by_type.items():
         name = cls.SHAPE.name
@@ -214,6 +215,8 @@ def forgery_targets() -> Iterator[Target]:
     yield verify_target(make.inclusion_proof(3, 7), verify_proof)
     yield verify_target(make.consistency_proof(3, 7), verify_consistency)
     yield verify_target(make.cap_token(), lambda item: item.verify())
+    for item, verify in client_forgeries():
+        yield verify_target(item, verify)
     yield Target("verify:CHECKPOINT", run_verify_checkpoint, (make.checkpoint(witnesses=("w1",)).encode(),))
 
 

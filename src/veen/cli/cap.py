@@ -14,12 +14,12 @@ from veen.cli.hub.targets import target_of
 from veen.cli.printing import note, reporting, show
 from veen.cli.send import read_token
 from veen.cli.settings import common, find_client
-from veen.cli.using import ClientOption, HubOption, hex32, load_secrets, open_client, read_card, write_bytes
+from veen.cli.using import ClientOption, HubOption, load_secrets, open_client, read_card, write_bytes
 from veen.client.home import ClientHome
 from veen.client.sending import Draft, Options
 from veen.core import capability, labels
 from veen.core.captoken import CapToken, Rate
-from veen.core.control import REVOCATION_SCHEMA, REVOCATION_STREAM, RevocationBody, Target
+from veen.core.control import REVOCATION_SCHEMA, REVOCATION_STREAM, RevocationBody
 from veen.core.hashing import h
 from veen.core.types import VerifyKey
 
@@ -108,6 +108,20 @@ def add(cap: CapFile, client: ClientOption = "") -> None:
             f"the token is for {token.subject_pk.hex()}, which is no key of this client", USAGE
         )
     show({"ok": True, "file": str(home.keep_token(token)), **_describe(token)}, common.json)
+
+
+@app.command()
+@reporting
+def renew(
+    cap: CapFile,
+    out: Annotated[Path, typer.Option(help="File to write.")],
+    issuer: Annotated[str, typer.Option(help="Directory of the issuer; default: the client.")] = "",
+) -> None:
+    """Renew a token before it expires: another reference, so its time starts anew. Seven times at most."""
+    _, secrets, _ = load_secrets(find_client(issuer))
+    token = read_token(cap).renew(secrets.identity)
+    write_bytes(out, token.encode())
+    show({"ok": True, "file": str(out), **_describe(token)}, common.json)
 
 
 @app.command("list")
@@ -200,11 +214,9 @@ def revoke_alias(
 
 
 def _revoke(hub: str, admin: str, kind: str, target: str, reason: str, ttl: int | None) -> None:
-    if kind not in set(Target):
-        raise CommandError(f"--kind is one of {', '.join(Target)}", USAGE)
     target = target_of(kind, target)
     record = RevocationBody(
-        kind=kind, target=hex32(target, "--target"), ts=int(time()), reason=reason or None, ttl=ttl
+        kind=kind, target=bytes.fromhex(target), ts=int(time()), reason=reason or None, ttl=ttl
     )
     place = find_client(admin, key="admin", variable="VEEN_ADMIN")
     with open_client(str(place), hub) as opened:

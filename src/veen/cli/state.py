@@ -3,7 +3,7 @@
 import typer
 
 from veen.cli.errors import REFUSED
-from veen.cli.printing import reporting, show
+from veen.cli.printing import progress, reporting, show
 from veen.cli.settings import common
 from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, open_client
 
@@ -17,8 +17,11 @@ def resync_command(
     hub_id: HubIdOption = "",
 ) -> None:
     """Read what is new, check it and remember it; with a lost state, everything is read again."""
-    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
-        found = opened.resync(stream)
+    with (
+        open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened,
+        progress("reading") as advance,
+    ):
+        found = opened.resync(stream, advance)
     rows = [
         {
             "stream": item.stream,

@@ -25,7 +25,7 @@ from veen.client.http import Reply, from_reply, to_message
 from veen.client.passphrase import ask_nobody
 from veen.client.pins import Trust
 from veen.client.reading import Message
-from veen.client.resyncing import Consistency, Resynced, resync, verify_state
+from veen.client.resyncing import Consistency, Progress, Resynced, resync, verify_state
 from veen.client.retrying import Retry
 from veen.client.sending import BATCH, Draft, Options, Sending, Sent, rotate
 from veen.client.session import DEFAULT_ROTATION, Rotation, Session
@@ -244,10 +244,10 @@ class AsyncClient:
             raise StateError(f"the message has {len(message.attachments)} attachments, counted from 0")
         return message.open_attachment(index, await self.run(fetch_attachment(message, index)))
 
-    async def resync(self, stream: str) -> list[Resynced]:
+    async def resync(self, stream: str, progress: Progress | None = None) -> list[Resynced]:
         """Make what is known of a stream again from the hub."""
         async with self._writing:
-            return await self.run(resync(self.session, stream))
+            return await self.run(resync(self.session, stream, progress))
 
     async def verify_state(self, stream: str) -> list[Consistency]:
         """Compare what is known of a stream with what the hub serves."""

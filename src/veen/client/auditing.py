@@ -12,6 +12,7 @@ from veen.client.errors import PinError, RefusedError, StateError
 from veen.client.files import sync_dir, write_file
 from veen.client.pins import HubFacts
 from veen.client.reading import walk
+from veen.client.resyncing import Progress
 from veen.client.retrying import Asker
 from veen.client.state import LabelState, Pin
 from veen.client.steps import Steps
@@ -22,9 +23,6 @@ from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.mmr import Peaks
 from veen.core.types import HubId, Label, NodeHash, StreamId, VerifyKey
 from veen.core.wire import encode_sequence
-
-#: Called with the number of entries read so far.
-Progress = Callable[[int], None]
 
 
 def pin_for_audit(facts: HubFacts, hub_id: HubId | None, name: str) -> Pin:

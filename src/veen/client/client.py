@@ -23,7 +23,7 @@ from veen.client.passphrase import ask_nobody
 from veen.client.pins import Trust
 from veen.client.portable import PortableSet, is_portable
 from veen.client.reading import Message, StreamReader
-from veen.client.resyncing import Consistency, Resynced, resync, verify_state
+from veen.client.resyncing import Consistency, Progress, Resynced, resync, verify_state
 from veen.client.retrying import Retry
 from veen.client.sending import BATCH, Draft, Options, Sending, Sent, rotate
 from veen.client.session import DEFAULT_ROTATION, Rotation, Session
@@ -205,9 +205,9 @@ class Client:
         sealed = self.run(fetch_attachment(message, index))
         return message.open_attachment(index, sealed)
 
-    def resync(self, stream: str) -> list[Resynced]:
+    def resync(self, stream: str, progress: Progress | None = None) -> list[Resynced]:
         """Make what is known of a stream again from the hub."""
-        return self.run(resync(self.session, stream))
+        return self.run(resync(self.session, stream, progress))
 
     def verify_state(self, stream: str) -> list[Consistency]:
         """Compare what is known of a stream with what the hub serves."""

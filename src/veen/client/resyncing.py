@@ -1,6 +1,7 @@
 """Resync: what a client knows of a label, made again from the hub and checked (RSY0, CLNT-004, CLI-077)."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from veen.client.checking import LabelCheck
@@ -14,18 +15,24 @@ from veen.core.errors import ProtocolError
 from veen.core.mmr import Peaks
 from veen.core.types import Label, VerifyKey
 
+#: Called with the number of entries read since the last call.
+Progress = Callable[[int], None]
+
 
 @dataclass(slots=True)
 class Found:
     """What the log says about our own messages."""
 
     mine: set[VerifyKey]
+    progress: Progress | None = None
     client_seq: dict[VerifyKey, int] = field(default_factory=dict)
     last_own: int = 0
 
     def note(self, item: StreamItem) -> None:
         """Look at one entry."""
         client_id = item.msg.client_id
+        if self.progress is not None:
+            self.progress(1)
         if client_id in self.mine:
             self.client_seq[client_id] = max(self.client_seq.get(client_id, 0), item.msg.client_seq)
             self.last_own = max(self.last_own, item.stream_seq)
@@ -45,11 +52,13 @@ class Resynced:
     rebuilt: bool
 
 
-def rebuild(session: Session, state: State, label: Label, kept: LabelState) -> Steps[int]:
+def rebuild(
+    session: Session, state: State, label: Label, kept: LabelState, progress: Progress | None = None
+) -> Steps[int]:
     """Read a label from its beginning, and put what is known of it right; the caller holds the lock."""
     pin = yield from session.meet()
     check = LabelCheck(pin, label, Peaks.empty(), None, kept)
-    found = Found(session.secrets.client_ids())
+    found = Found(session.secrets.client_ids(), progress)
     count = yield from walk(session, check, note=found.note)
     _adopt(session, kept, check, found)
     yield from do(lambda: session.home.save(state))
@@ -65,7 +74,7 @@ def _adopt(session: Session, kept: LabelState, check: LabelCheck, found: Found) 
     kept.prev_ack = max(kept.prev_ack, found.last_own)
 
 
-def resync(session: Session, stream: str) -> Steps[list[Resynced]]:
+def resync(session: Session, stream: str, progress: Progress | None = None) -> Steps[list[Resynced]]:
     """Bring what is known of a stream up to date; what is missing or does not fit is read from the start."""
     yield from session.meet_again()
     epochs = [0]
@@ -76,21 +85,23 @@ def resync(session: Session, stream: str) -> Steps[list[Resynced]]:
         state = session.held = yield from do(session.home.load)
         done: list[Resynced] = []
         for epoch in epochs:
-            done += [(yield from _resync_label(session, state, stream, epoch))]
+            done += [(yield from _resync_label(session, state, stream, epoch, progress))]
         return done
     finally:
         session.held = None
         os.close(lock)
 
 
-def _resync_label(session: Session, state: State, stream: str, epoch: int) -> Steps[Resynced]:
+def _resync_label(
+    session: Session, state: State, stream: str, epoch: int, progress: Progress | None
+) -> Steps[Resynced]:
     label, kept = session.label_state(state, stream, epoch)
     fresh = kept.last_seq == 0
     if fresh:
-        read = yield from rebuild(session, state, label, kept)
+        read = yield from rebuild(session, state, label, kept, progress)
     else:
         check = yield from start_at(session, label, kept, kept.last_seq + 1)
-        found = Found(session.secrets.client_ids())
+        found = Found(session.secrets.client_ids(), progress)
         read = yield from walk(session, check, note=found.note)
         _adopt(session, kept, check, found)
         yield from do(lambda: session.home.save(state))

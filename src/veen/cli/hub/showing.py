@@ -45,6 +45,7 @@ _STATUS: Final = (
     "hub_ts",
     "require_cap",
     "pow_difficulty",
+    "anchoring",
     "listen",
     "data_dir",
     "version",
