@@ -48,14 +48,19 @@ def report_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return found
 
 
-def assert_fails(done: subprocess.CompletedProcess[str], name: str) -> str:
-    """Check that a run failed at a step, and return what it says about it."""
+def only(*steps: str) -> list[str]:
+    """Return the options that choose steps."""
+    return [word for step in steps for word in ("--only", step)]
+
+
+def assert_fails(done: subprocess.CompletedProcess[str], *steps: str) -> dict[str, str]:
+    """Check that a run failed at exactly these steps, and return what it says about them."""
     assert done.returncode == 5, done.stdout + done.stderr
     found = report_of(done)
     assert not found["ok"]
     failed = {item["name"]: item["detail"] for item in found["steps"] if not item["ok"]}
-    assert set(failed) == {name}
-    return str(failed[name])
+    assert set(failed) == set(steps), failed
+    return failed
 
 
 def assert_nothing_left(place: Path) -> None:

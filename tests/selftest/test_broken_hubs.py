@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.selftest.runs import VEEN, assert_fails, assert_nothing_left, selftest
+from tests.selftest.runs import VEEN, assert_fails, assert_nothing_left, only, selftest
 
 pytestmark = pytest.mark.slow
 
@@ -25,27 +25,26 @@ def _with_settings(**settings: str) -> str:
     return shlex.join(["env", *(f"VEEN_{name.upper()}={value}" for name, value in settings.items()), *VEEN])
 
 
-@pytest.mark.parametrize(
-    ("step", "settings"),
-    [
-        ("submit-logs", {"log_submits": "false"}),
-        ("anchor-cadence", {"anchor_backend": "none"}),
-        ("anchor-binding", {"anchor_backend": "none"}),
-        ("capability-missing", {"require_cap": "false"}),
-        ("capability-issuer", {"trust_all_issuers": "true"}),
-        ("capability", {"trust_issuers": STRANGER}),
-        ("attachments", {"attachments": "false"}),
-        ("time-window", {"epoch_sec": "0"}),
-        ("send-receive", {"role": "replica"}),
-        ("safe-retry", {"max_msgs_per_client_id_per_label": "1"}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
-)
-def test_a_hub_without_the_feature_fails_the_step(
-    tmp_path: Path, step: str, settings: dict[str, str]
-) -> None:
-    done = selftest(tmp_path, "core", "--only", step, "--json", VEEN_SELFTEST_HUB=_with_settings(**settings))
-    assert_fails(done, step)
+SETTINGS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
+    "submits are not logged": ({"log_submits": "false"}, ("submit-logs",)),
+    "no anchors": ({"anchor_backend": "none"}, ("anchor-cadence", "anchor-binding")),
+    "anybody may write": ({"require_cap": "false"}, ("capability-missing", "capability-issuer")),
+    "every issuer counts": ({"trust_all_issuers": "true"}, ("capability-issuer",)),
+    "our issuer does not count": ({"trust_issuers": STRANGER}, ("capability", "capability-rate")),
+    "no attachments": ({"attachments": "false"}, ("attachments", "attachment-mutation")),
+    "epochs never end": ({"epoch_sec": "0"}, ("time-window",)),
+    "takes nothing": ({"role": "replica"}, ("send-receive", "bulk")),
+    "two at a time": ({"max_connections": "2"}, ("oversize-load",)),
+    "one message a client": ({"max_msgs_per_client_id_per_label": "1"}, ("safe-retry",)),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_hub_without_the_feature_fails_the_step(tmp_path: Path, name: str) -> None:
+    settings, steps = SETTINGS[name]
+    command = _with_settings(**settings)
+    done = selftest(tmp_path, "core", *only(*steps), "--json", VEEN_SELFTEST_HUB=command)
+    assert_fails(done, *steps)
     assert_nothing_left(tmp_path)
 
 
@@ -63,25 +62,40 @@ def _around(place: Path, *, before: str = "", after: str = "") -> str:
     return shlex.join([sys.executable, str(script)])
 
 
-@pytest.mark.parametrize(
-    ("step", "before", "after"),
-    [
-        ("killed-hub", "[path.unlink() for path in place.glob('state/journal-*.wal')]", ""),
-        ("rotation", "", "[path.unlink() for path in place.glob('log/*.summary')]"),
-        ("rotation", "", "[path.unlink() for path in place.glob('log/checkpoint-index-*')]"),
-        (
-            "offline-read",
-            "",
-            FLIP,
-        ),
-    ],
-    ids=["journal lost", "summaries lost", "checkpoint index lost", "bit flipped"],
-)
-def test_a_directory_that_loses_something_fails_the_step(
-    tmp_path: Path, step: str, before: str, after: str
-) -> None:
+#: What happens to the directory before the hub starts and after it has ended.
+LOSSES: dict[str, tuple[str, str, str]] = {
+    "journal": ("killed-hub", "[path.unlink() for path in place.glob('state/journal-*.wal')]", ""),
+    "summaries": ("rotation", "", "[path.unlink() for path in place.glob('log/*.summary')]"),
+    "a bit": ("offline-read", "", FLIP),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_directory_that_loses_something_fails_the_step(tmp_path: Path, name: str) -> None:
+    step, before, after = LOSSES[name]
     command = _around(tmp_path, before=before, after=after)
-    done = selftest(tmp_path, "core", "--only", step, "--json", VEEN_SELFTEST_HUB=command)
+    done = selftest(tmp_path, "core", *only(step), "--json", VEEN_SELFTEST_HUB=command)
+    assert_fails(done, step)
+    assert_nothing_left(tmp_path)
+
+
+#: Mistakes that no setting makes: code that a hub runs before it starts.
+MISTAKES: dict[str, tuple[str, str]] = {
+    "rates": ("capability-rate", "capability.Bucket.take = lambda self, rate, hub_ts: self"),
+    "lifetimes": ("capability-expired", "sequence.verify_ttl = lambda *_: None"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_hub_that_does_not_check_fails_the_step(tmp_path: Path, name: str) -> None:
+    step, mistake = MISTAKES[name]
+    script = tmp_path / "mistaken.py"
+    script.write_text(
+        "from veen.core import capability\nfrom veen.hub.admission import sequence\n"
+        f"from veen.cli.main import main\n{mistake}\nmain()\n"
+    )
+    command = shlex.join([sys.executable, str(script)])
+    done = selftest(tmp_path, "core", *only(step), "--json", VEEN_SELFTEST_HUB=command)
     assert_fails(done, step)
     assert_nothing_left(tmp_path)
 
@@ -93,13 +107,13 @@ def test_a_hub_that_writes_down_what_it_should_not_know_fails_the_step(tmp_path:
     marker = f"marker-{chance.randbytes(20).hex()}"
     text = marker if form == "text" else marker.encode().hex()
     command = _around(tmp_path, before=f'print(\'{{"body": "{text}"}}\', file=sys.stderr)')
-    args = ("core", "--only", "no-plaintext", "--seed", "7", "--json")
-    assert "holds what was sent" in assert_fails(
-        selftest(tmp_path, *args, VEEN_SELFTEST_HUB=command), "no-plaintext"
-    )
+    args = ("core", *only("no-plaintext"), "--seed", "7", "--json")
+    found = assert_fails(selftest(tmp_path, *args, VEEN_SELFTEST_HUB=command), "no-plaintext")
+    assert "holds what was sent" in found["no-plaintext"]
 
 
 def test_a_hub_that_does_not_start_fails_every_step_that_needs_it(tmp_path: Path) -> None:
-    done = selftest(tmp_path, "core", "--only", "health", "--json", VEEN_SELFTEST_HUB="false")
-    assert "did not start" in assert_fails(done, "health")
+    done = selftest(tmp_path, "core", *only("health", "bulk"), "--json", VEEN_SELFTEST_HUB="false")
+    found = assert_fails(done, "health", "bulk")
+    assert all("did not start" in detail for detail in found.values())
     assert_nothing_left(tmp_path)

@@ -19,6 +19,10 @@ from tests.selftest.runs import (
     surroundings,
     until,
 )
+from tests.selftest.test_broken_code import MISTAKES as CODE_MISTAKES
+from tests.selftest.test_broken_hubs import LOSSES, SETTINGS
+from tests.selftest.test_broken_hubs import MISTAKES as HUB_MISTAKES
+from tests.selftest.test_broken_roads import LIES
 from veen.selftest import SUITES, step_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -167,6 +171,19 @@ def _tree(place: Path) -> dict[str, tuple[int, bytes]]:
         str(path): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
         for path in sorted(place.rglob("*"))
     }
+
+
+def test_every_step_can_fail() -> None:
+    """A step that nothing breaks might as well not be there."""
+    broken = {
+        *(step for _, steps in SETTINGS.values() for step in steps),
+        *(step for step, _, _ in LOSSES.values()),
+        *(step for step, _ in HUB_MISTAKES.values()),
+        *(step for step, _ in CODE_MISTAKES.values()),
+        *(step for steps in LIES.values() for step in steps),
+        "no-plaintext",
+    }
+    assert set(step_names("all")) == broken
 
 
 def test_every_step_is_documented() -> None:

@@ -101,7 +101,7 @@ def capability_expired(ctx: Context) -> str:
             return True
         return False
 
-    poll(expired, "the token has a life of a second, and still counts")
+    poll(expired, "the end of a token with a life of a second", 8)
     check(int(ctx.status()["hub_ts"]) >= granted.expires_at, "the token was refused before its time")
     check(not client.cap_status(token).hub_currently_valid, "the hub calls an expired token valid")
     return "refused after its time"

@@ -276,6 +276,8 @@ def bulk(ctx: Context) -> str:
     answers = author.hub.answer(Submit(tuple(bodies)))
     found = [item.code if isinstance(item, ErrorEnvelope) else "taken" for item in answers]
     equal(found, wanted, "answers")
+    for answer in answers[::2]:
+        author.facts.identity.verify_receipt(answer.receipt)
     page = ask(author.hub, StreamRequest(label=author.label(), from_seq=1), StreamResponse)
     equal([item.msg.encode() for item in page.items], bodies[::2], "the log")
     return f"{2 * _FEW} messages in one request, every other one forged"

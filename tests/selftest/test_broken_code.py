@@ -1,0 +1,46 @@
+"""The same for laws: an installation whose code is wrong fails the step that is about it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.selftest.runs import assert_fails, only, surroundings
+
+#: Code that a run executes before it begins.
+MISTAKES: dict[str, tuple[str, str]] = {
+    "peaks folded the other way": (
+        "mmr-splits",
+        "mmr.fold_peaks = lambda peaks, fold=mmr.fold_peaks: fold(tuple(reversed(peaks)))",
+    ),
+    "any path will do": (
+        "proof-minimality",
+        "proof.MmrProof._climb = lambda self, seq, height: self.peaks_after[-1]",
+    ),
+    "the log may be rewritten": (
+        "consistency-proofs",
+        "consistency.ConsistencyProof.verify = lambda self, **_: None",
+    ),
+    "more may follow": ("cbor-determinism", "cbor.at_end = lambda *_: None"),
+    "maps as they were filled": ("canonical-maps", "cbor.sorted = lambda items, **_: list(items)"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_wrong_code_fails_the_step(tmp_path: Path, name: str) -> None:
+    step, mistake = MISTAKES[name]
+    program = (
+        "from veen.core import cbor, consistency, mmr, proof\n"
+        f"{mistake}\nfrom veen.cli.main import main\nmain()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "selftest", "props", *only(step), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=surroundings(tmp_path),
+        cwd=tmp_path,
+    )
+    assert_fails(done, step)
