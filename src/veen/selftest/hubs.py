@@ -118,7 +118,7 @@ class TempHub:
         try:
             found: dict[str, Any] = json.loads(line)
         except ValueError:
-            raise StepError(f"the hub did not start: {line.decode(errors='replace')}{self.tail()}") from None
+            raise StepError(f"the hub did not start: {self.tail()}") from None
         if not found.get("ok"):
             raise StepError(f"the hub did not start: {found.get('detail')}")
         return found
@@ -129,8 +129,9 @@ class TempHub:
         return self._process is not None and self._process.poll() is None
 
     def tail(self) -> str:
-        """Return the end of its log."""
-        return self.log.read_text(errors="replace")[-500:] if self.log.exists() else ""
+        """Return the last line of its log."""
+        lines = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
+        return lines[-1][:300] if lines else "it has said nothing"
 
     def stop(self) -> None:
         """End it as an operator does."""
