@@ -81,7 +81,7 @@ def _client() -> Iterator[str]:
     yield f"## Client\n\n`from veen.client.client import Client`. {_doc(tree)}\n"
     for item in _functions(tree):
         assert item.name in other, f"AsyncClient has no {item.name}"
-        kind = "@classmethod\n" if any(_names(mark) == "classmethod" for mark in item.decorator_list) else ""
+        kind = "@classmethod\n" if _is_marked(item, "classmethod") else ""
         yield f"### {item.name}\n\n```py\n{kind}{_signature(item)}\n```\n\n{_doc(item)}\n"
     iterators = [name for name, item in other.items() if _is_iterator(item)]
     listed = " and ".join(f"`{name}`" for name in sorted(iterators))
@@ -109,7 +109,7 @@ def _value(cls: type) -> str:
                 rows.append((f"`{name}`", kind, default, _beside(lines, item.lineno)))
             case ast.Assign(targets=[ast.Name(id=name)]) if issubclass(cls, Enum):
                 rows.append((f"`{name}`", "", f"`{ast.unparse(item.value)}`", _beside(lines, item.lineno)))
-            case ast.FunctionDef(name=name) if not name.startswith("_") and _is_property(item):
+            case ast.FunctionDef(name=name) if not name.startswith("_") and _is_marked(item, "property"):
                 returns = "" if item.returns is None else f"`{ast.unparse(item.returns)}`"
                 rows.append((f"`{name}`", returns, "", _doc(item)))
             case ast.FunctionDef(name=name) if not name.startswith("_"):
@@ -157,12 +157,8 @@ def _functions(tree: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDe
     ]
 
 
-def _names(node: ast.expr) -> str:
-    return ast.unparse(node)
-
-
-def _is_property(item: ast.FunctionDef) -> bool:
-    return any(_names(mark) == "property" for mark in item.decorator_list)
+def _is_marked(item: ast.FunctionDef | ast.AsyncFunctionDef, mark: str) -> bool:
+    return any(ast.unparse(found) == mark for found in item.decorator_list)
 
 
 def _doc(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:

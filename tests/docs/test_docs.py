@@ -1,7 +1,10 @@
 """The documentation says what is true: pages are current and complete, links lead somewhere."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -30,6 +33,25 @@ def _page(name: str) -> str:
 
 def test_generated_pages_are_current() -> None:
     assert gen_docs.stale_pages() == [], "run make docs"
+
+
+@pytest.mark.slow
+def test_generated_pages_are_the_same_for_everybody() -> None:
+    elsewhere = os.environ | {
+        "HOME": "/nonexistent",
+        "COLUMNS": "40",
+        "VEEN_HUB": "x",
+        "LC_ALL": "C",
+        "TERM": "dumb",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.gen_docs", "--check"],
+        cwd=ROOT,
+        env=elsewhere,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_every_command_is_documented() -> None:
