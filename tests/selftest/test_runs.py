@@ -1,6 +1,9 @@
 """``veen selftest`` as users and scripts see it: output, exit codes, seeds, and nothing left behind."""
 
+import contextlib
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -55,6 +58,33 @@ def test_people_see_a_line_a_step(tmp_path: Path) -> None:
     assert [line.split()[:2] for line in lines[:-1]] == [["ok", "mmr-splits"], ["ok", "canonical-maps"]]
     assert lines[-1] == "selftest props: 2 steps ok, seed 1"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["terminal", "output in a file"])
+def test_a_person_at_a_terminal_sees_a_bar(tmp_path: Path, *, whole: bool) -> None:
+    ours, theirs = pty.openpty()
+    run = subprocess.Popen(
+        [*VEEN, "selftest", "props", *QUICK],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs if whole else subprocess.PIPE,
+        stderr=theirs,
+        env=surroundings(tmp_path, TERM="xterm", COLUMNS="150"),
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # so a terminal says that nobody is there any more
+        while piece := os.read(ours, 4096):
+            shown += piece
+    os.close(ours)
+    output, _ = run.communicate(timeout=60)
+    assert run.returncode == 0
+    assert b"selftest props" in shown
+    assert b"2/2" in shown
+    if whole:
+        assert b"\x1b[2Kok       mmr-splits" in shown  # where the bar was, on a line that was cleared
+    else:
+        assert b"mmr-splits" not in shown
+        assert output.startswith(b"ok       mmr-splits")
 
 
 def test_quiet_is_quiet(tmp_path: Path) -> None:

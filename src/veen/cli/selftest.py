@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 from typing import Annotated, Final
 
 import typer
@@ -66,12 +67,14 @@ def _run(suite: str, hub: str, seed: int, only: list[str] | None) -> None:
     command = shlex.split(os.environ.get(HUB_COMMAND, ""))
     setup = Setup(seed, hub.rstrip("/"), **({"hub_command": command} if command else {}))
     width = max(len(item.name) for item in chosen)
+    out = sys.stdout
     with progress(f"selftest {suite}", len(chosen)) as advance:
 
         def told(outcome: Outcome) -> None:
             advance(1)
             if not common.json and not common.quiet:
-                typer.echo(line_of(outcome, width))
+                # While there is a bar, sys.stdout is what is shown above it: for a terminal, not for a file.
+                print(line_of(outcome, width), file=sys.stdout if out.isatty() else out, flush=True)
 
         report = run(suite, chosen, setup, told)
     _conclude(report)
