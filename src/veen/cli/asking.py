@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from veen.cli.errors import MALFORMED, NETWORK, REFUSED, USAGE, CommandError
 from veen.cli.settings import DEFAULT_TIMEOUT_MS, find_hub
+from veen.client.directory import find_running
 from veen.client.errors import AnswerError, NetworkError
 from veen.client.http import CBOR, HttpHub, Message, Reply, read_json, refusal
 from veen.core import layout
@@ -56,9 +56,15 @@ class HubClient:
         if "://" in hub and not hub.startswith("file://"):
             raise CommandError(f"{hub} is neither an http(s) URL nor a data directory", USAGE)
         place = directory_of(hub)
+        if not place.is_dir():
+            raise CommandError(
+                f"there is no directory {place}; give the URL or the data directory of a hub", USAGE
+            )
+        running = find_running(place)
+        if running is None:
+            raise _not_running(place)
         # Through its own socket, if we may: its certificate is for others.
-        door = place / layout.ADMIN_SOCKET
-        return cls(running_url(place), timeout, door if os.access(door, os.W_OK) else None)
+        return cls(running.url, timeout, running.door)
 
     @classmethod
     def operator(cls, data_dir: Path) -> "HubClient | None":
@@ -137,20 +143,6 @@ class HubClient:
     def malformed(self) -> CommandError:
         """Return the error for an answer that no hub gives."""
         return CommandError(f"{self.url} answered something else than a hub does", MALFORMED)
-
-
-def running_url(data_dir: Path) -> str:
-    """Return where the hub of a data directory is served."""
-    if not data_dir.is_dir():
-        raise CommandError(
-            f"there is no directory {data_dir}; give the URL or the data directory of a hub", USAGE
-        )
-    try:
-        urls = json.loads((data_dir / layout.HUB_RUNNING).read_text(encoding="ascii"))["urls"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise _not_running(data_dir) from None
-    # Served on all addresses means on this machine's own too.
-    return str(urls[0]).replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def _not_running(data_dir: Path) -> CommandError:

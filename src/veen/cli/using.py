@@ -10,21 +10,18 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from veen.cli.asking import check_url, directory_of, running_url
+from veen.cli.asking import check_url, directory_of
 from veen.cli.errors import NETWORK, USAGE, CommandError
 from veen.cli.settings import common, find_client, find_hub, load_config
 from veen.client.card import IdentityCard
-from veen.client.client import Client, open_session
-from veen.client.directory import DataDirectory
+from veen.client.client import Client, open_hub, open_session
 from veen.client.home import CARD, ClientHome
 from veen.client.http import HttpHub
 from veen.client.keystore import Secrets
 from veen.client.passphrase import asker
 from veen.client.pins import Trust
-from veen.client.portable import PortableSet, is_portable
 from veen.client.retrying import Retry
 from veen.client.steps import Hub
-from veen.core import layout
 from veen.core.errors import ProtocolError
 from veen.core.types import HubId
 
@@ -95,22 +92,7 @@ def hub_at(hub: str) -> Hub:
     place = directory_of(hub).expanduser()
     if not place.is_dir():
         raise CommandError(f"there is no hub at {place}: give its URL or its data directory", NETWORK)
-    if is_portable(place):
-        return PortableSet(place)
-    door = place / layout.ADMIN_SOCKET
-    if not is_running(place):
-        return DataDirectory(place)
-    return HttpHub(running_url(place), timeout, door if os.access(door, os.W_OK) else None)
-
-
-def is_running(place: Path) -> bool:
-    """Tell whether a hub runs in a directory: its process is there."""
-    try:
-        pid = int(json.loads((place / layout.HUB_RUNNING).read_text(encoding="ascii"))["pid"])
-        os.kill(pid, 0)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return isinstance(error, PermissionError)
-    return True
+    return open_hub(str(place), timeout)
 
 
 def open_client(client: str, hub: str, *, trust_first_use: bool = False, hub_id: str = "") -> Client:

@@ -4,15 +4,17 @@ import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
 from veen.client.authorizing import Authorized, authorize, cap_status
 from veen.client.client import (
+    DEFAULT_TIMEOUT_SEC,
     FOLLOW_SEC,
     NO_OPTIONS,
     READ_ALL,
+    Opening,
     ReadOptions,
     fetch_attachment,
     make_reader,
@@ -20,21 +22,16 @@ from veen.client.client import (
     open_session,
 )
 from veen.client.errors import DivergenceError, NetworkError, StateError
-from veen.client.home import AskPassphrase
 from veen.client.http import Reply, from_reply, to_message
-from veen.client.passphrase import ask_nobody
-from veen.client.pins import Trust
 from veen.client.reading import Message
 from veen.client.resyncing import Consistency, Progress, Resynced, resync, verify_state
-from veen.client.retrying import Retry
 from veen.client.sending import BATCH, Draft, Options, Sending, Sent, rotate
-from veen.client.session import DEFAULT_ROTATION, Rotation, Session
+from veen.client.session import Session
 from veen.client.state import Pin
 from veen.client.steps import Do, Effect, Hub, Pause, Request, Steps
 from veen.core.captoken import CapToken
 from veen.core.cbor import Value
 from veen.core.tooling import CapStatusResponse
-from veen.core.types import HubId
 
 T = TypeVar("T")
 
@@ -78,8 +75,8 @@ class AsyncHttpHub:
         await self._http.aclose()
 
 
-class _Files:
-    """Files that answer in place of a hub, in a thread."""
+class _Blocking:
+    """What answers by blocking, in a thread: files, or a hub behind a socket in the file system."""
 
     def __init__(self, hub: Hub) -> None:
         self.name = hub.name
@@ -95,38 +92,19 @@ class _Files:
 class AsyncClient:
     """A client and one hub, for asyncio. Tasks may share it; what they send goes one after the other."""
 
-    def __init__(self, session: Session, hub: AsyncHttpHub | _Files) -> None:
+    def __init__(self, session: Session, hub: AsyncHttpHub | _Blocking) -> None:
         self.session = session
         self.hub = hub
         self._writing = asyncio.Lock()
 
     @classmethod
-    async def open(
-        cls,
-        home: str | Path,
-        hub: str,
-        *,
-        timeout_sec: float = 10.0,
-        passphrase: AskPassphrase = ask_nobody,
-        trust: Trust = Trust.LOCAL,
-        hub_id: HubId | None = None,
-        retry: Retry | None = None,
-        rotation: Rotation | None = DEFAULT_ROTATION,
-    ) -> Self:
+    async def open(cls, home: str | Path, hub: str, **options: Unpack[Opening]) -> Self:
         """Open a client directory for work with a hub: a URL, a data directory or an exported set."""
-        session = await asyncio.to_thread(
-            open_session,
-            home,
-            hub,
-            passphrase=passphrase,
-            trust=trust,
-            hub_id=hub_id,
-            retry=retry,
-            rotation=rotation,
-        )
+        timeout_sec = options.pop("timeout_sec", DEFAULT_TIMEOUT_SEC)
+        session = await asyncio.to_thread(open_session, home, hub, **options)
         if hub.startswith(("http://", "https://")):
             return cls(session, AsyncHttpHub(hub.rstrip("/"), timeout_sec))
-        return cls(session, _Files(await asyncio.to_thread(open_hub, hub)))
+        return cls(session, _Blocking(await asyncio.to_thread(open_hub, hub, timeout_sec)))
 
     async def __aenter__(self) -> Self:
         """Use it in an ``async with`` statement, and it is closed."""
@@ -199,11 +177,15 @@ class AsyncClient:
         async for draft in _each(drafts):
             waiting.append(draft)
             if len(waiting) == BATCH:
-                for sent in await self._send_batch(stream, waiting, options):
+                done = await self._send_batch(stream, waiting, options)
+                waiting = waiting[len(done) :]
+                for sent in done:
                     yield sent
-                waiting = []
-        for sent in await self._send_batch(stream, waiting, options):
-            yield sent
+        while waiting:
+            done = await self._send_batch(stream, waiting, options)
+            waiting = waiting[len(done) :]
+            for sent in done:
+                yield sent
 
     async def _send_batch(self, stream: str, drafts: list[Draft], options: Options) -> list[Sent]:
         async with self._writing:

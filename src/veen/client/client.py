@@ -10,12 +10,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self, TypedDict, TypeVar, Unpack
 
 from veen.client.authorizing import Authorized, authorize, cap_status
-from veen.client.directory import DataDirectory
+from veen.client.directory import DataDirectory, find_running
 from veen.client.errors import DivergenceError, StateError
 from veen.client.home import AskPassphrase, ClientHome
 from veen.client.http import HttpHub
@@ -38,6 +39,7 @@ T = TypeVar("T")
 
 #: How long one request waits for news; the hub bounds it too.
 FOLLOW_SEC: Final = 25
+DEFAULT_TIMEOUT_SEC: Final = 10.0
 NO_OPTIONS: Final = Options()
 
 
@@ -59,41 +61,63 @@ class ReadOptions:
 READ_ALL: Final = ReadOptions()
 
 
-def open_hub(hub: str, timeout_sec: float = 10.0) -> Hub:
+class Opening(TypedDict, total=False):
+    """How a client is opened; what is left out has a default that works."""
+
+    #: For one answer of the hub.
+    timeout_sec: float
+    #: Asked if the keystore has one.
+    passphrase: AskPassphrase
+    #: Whether a hub that was never seen is believed.
+    trust: Trust
+    #: The hub that is meant, by its id.
+    hub_id: HubId | None
+    retry: Retry
+    #: When the client key is changed by itself; None: never.
+    rotation: Rotation | None
+    clock: Callable[[], int]
+    random: RandomBytes
+
+
+def open_hub(hub: str, timeout_sec: float = DEFAULT_TIMEOUT_SEC) -> Hub:
     """Return what answers for a hub: a URL, the directory of one, or an exported set of files."""
     if hub.startswith(("http://", "https://")):
         return HttpHub(hub.rstrip("/"), timeout_sec)
     place = Path(hub).expanduser()
-    return PortableSet(place) if is_portable(place) else DataDirectory(place)
+    if is_portable(place):
+        return PortableSet(place)
+    running = find_running(place)
+    return DataDirectory(place) if running is None else HttpHub(running.url, timeout_sec, running.door)
 
 
-def open_session(
-    home: str | Path,
-    hub_name: str,
-    *,
-    passphrase: AskPassphrase = ask_nobody,
-    trust: Trust = Trust.LOCAL,
-    hub_id: HubId | None = None,
-    retry: Retry | None = None,
-    rotation: Rotation | None = DEFAULT_ROTATION,
-    clock: Callable[[], int] = lambda: int(time.time()),
-    random: RandomBytes = os.urandom,
-) -> Session:
+def open_session(home: str | Path, hub_name: str, **options: Unpack[Opening]) -> Session:
     """Open the directory of a client for work with a hub."""
+    random = options.get("random", os.urandom)
     place = ClientHome(Path(home).expanduser(), random)
-    secrets, words = place.load_secrets(passphrase)
+    secrets, words = place.load_secrets(options.get("passphrase", ask_nobody))
     return Session(
         home=place,
         secrets=secrets,
         passphrase=words,
         hub_name=hub_name,
-        clock=clock,
+        clock=options.get("clock", _now),
         random=random,
-        retry=retry or Retry(),
-        trust=trust,
-        expected_hub=hub_id,
-        rotation=rotation,
+        retry=options.get("retry", Retry()),
+        trust=options.get("trust", Trust.LOCAL),
+        expected_hub=options.get("hub_id"),
+        rotation=options.get("rotation", DEFAULT_ROTATION),
     )
+
+
+def _now() -> int:
+    return int(time.time())
+
+
+def batched(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
+    """Yield as many as one request may hold."""
+    each = iter(drafts)
+    while batch := list(islice(each, BATCH)):
+        yield batch
 
 
 class Client:
@@ -104,23 +128,10 @@ class Client:
         self.hub = hub
 
     @classmethod
-    def open(
-        cls,
-        home: str | Path,
-        hub: str,
-        *,
-        timeout_sec: float = 10.0,
-        passphrase: AskPassphrase = ask_nobody,
-        trust: Trust = Trust.LOCAL,
-        hub_id: HubId | None = None,
-        retry: Retry | None = None,
-        rotation: Rotation | None = DEFAULT_ROTATION,
-    ) -> Self:
+    def open(cls, home: str | Path, hub: str, **options: Unpack[Opening]) -> Self:
         """Open a client directory for work with a hub: a URL, a data directory or an exported set."""
-        session = open_session(
-            home, hub, passphrase=passphrase, trust=trust, hub_id=hub_id, retry=retry, rotation=rotation
-        )
-        return cls(session, open_hub(hub, timeout_sec))
+        timeout_sec = options.pop("timeout_sec", DEFAULT_TIMEOUT_SEC)
+        return cls(open_session(home, hub, **options), open_hub(hub, timeout_sec))
 
     def __enter__(self) -> Self:
         """Use it in a ``with`` statement, and it is closed."""
@@ -163,14 +174,11 @@ class Client:
         self, stream: str, drafts: Iterable[Draft], *, options: Options = NO_OPTIONS
     ) -> Iterator[Sent]:
         """Send messages in order, many in one request; yields them as they are taken."""
-        waiting: list[Draft] = []
-        for draft in drafts:
-            waiting.append(draft)
-            if len(waiting) == BATCH:
-                yield from self.run(Sending(self.session, stream, options).send(waiting))
-                waiting = []
-        if waiting:
-            yield from self.run(Sending(self.session, stream, options).send(waiting))
+        for batch in batched(drafts):
+            while batch:
+                done = self.run(Sending(self.session, stream, options).send(batch))
+                yield from done
+                batch = batch[len(done) :]  # noqa: PLW2901 - what is left of it
 
     def authorize(self, token: CapToken) -> Authorized:
         """Make a capability token known to the hub, and keep it."""

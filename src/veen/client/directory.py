@@ -1,11 +1,17 @@
 """A hub's data directory in place of the hub: the same questions, answered from files, no hub running."""
 
+import json
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, Final
 
 from veen.client.errors import DamagedLogError, ReadOnlyError, RefusedError, StateError
+from veen.client.pins import describe_facts
 from veen.client.steps import Ask, Describe, GetAttachment, Request
+from veen.core import layout
 from veen.core.api import (
     CheckpointRequest,
     CheckpointResponse,
@@ -32,7 +38,33 @@ from veen.storage.errors import DamagedError, not_found
 from veen.storage.public import read_identity, read_public
 
 _Answers = Mapping[type[Wire], Callable[[Any], Wire]]
+#: How often files are looked at for news.
+_LOOK_SEC: Final = 0.2
 _BOUNDS: Final = PageBounds(max_items=1000, max_bytes=4 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A hub that runs in a directory: where it is served, and the socket there, if we may use it."""
+
+    url: str
+    door: Path | None
+
+
+def find_running(place: Path) -> Running | None:
+    """Return the hub that runs in a directory; None if none does."""
+    try:
+        found = json.loads((place / layout.HUB_RUNNING).read_text(encoding="ascii"))
+        pid, url = int(found["pid"]), str(found["urls"][0])
+        os.kill(pid, 0)
+    except PermissionError:
+        pass  # it is another user's
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None
+    # Served on all addresses means on this machine's own too.
+    url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+    door = place / layout.ADMIN_SOCKET
+    return Running(url, door if os.access(door, os.W_OK) else None)
 
 
 class DataDirectory:
@@ -81,9 +113,9 @@ class DataDirectory:
         try:
             match request:
                 case Ask() if type(request.request) in self._answers:
-                    return self._answers[type(request.request)](request.request)
+                    return self._answer(request)
                 case Describe("/tooling/status" | "/tooling/identity"):
-                    return self._describe()
+                    return describe_facts(self.identity, self._sig, self._settings.profiles)
                 case GetAttachment():
                     return read_attachment(self._fs, Coid(request.coid))
         except DamagedError as error:
@@ -97,20 +129,16 @@ class DataDirectory:
             f"veen hub start --data-dir {self.name}"
         )
 
-    def _describe(self) -> dict[str, Any]:
-        return {
-            "hub_id": self.identity.hub_id.hex(),
-            "identity": self.identity.encode().hex(),
-            "identity_sig": self._sig.hex(),
-            "profiles": [
-                {
-                    "profile_id": item.profile_id.hex(),
-                    "epoch_sec": item.epoch_sec,
-                    "pad_block": item.pad_block,
-                }
-                for item in self._settings.profiles
-            ],
-        }
+    def _answer(self, request: Ask) -> Wire:
+        """Answer; a question that waits for news is asked again until there are some, or the time is over."""
+        answer = self._answers[type(request.request)]
+        end = monotonic() + request.wait_sec
+        while True:
+            found = answer(request.request)
+            if monotonic() >= end or getattr(found, "items", True):
+                return found
+            sleep(_LOOK_SEC)
+            self.reader.refresh()
 
     def _checkpoint(self, request: CheckpointRequest) -> CheckpointResponse:
         found = self.reader.checkpoint(request.label, request.upto_seq)

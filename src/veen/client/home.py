@@ -151,8 +151,10 @@ class ClientHome:
     def change(self, change: Callable[[State], None]) -> None:
         """Change the newest state; the caller holds the lock."""
         state = self.load()
+        before = state.encode()
         change(state)
-        self.save(state)
+        if state.encode() != before or not (self.root / STATE).exists():
+            self.save(state)
 
     # --- messages on their way ------------------------------------------------------------------------------
 
@@ -207,19 +209,20 @@ class ClientHome:
         return path
 
     def tokens(self) -> dict[AuthRef, CapToken]:
-        """Return all tokens that are kept."""
+        """Return all tokens that are kept, in the order in which they were."""
         place = self.root / CAPS_DIR
         found = {}
-        for path in sorted(place.glob("*.cap")) if place.is_dir() else ():
+        paths = place.glob("*.cap") if place.is_dir() else ()
+        for path in sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name)):
             token = CapToken.decode(path.read_bytes())
             found[token.auth_ref] = token
         return found
 
     def token_for(self, stream: StreamId, client_id: VerifyKey) -> CapToken | None:
-        """Return a token that lets this key write to a stream; the one that lasts longest."""
+        """Return a token that lets this key write to a stream; the one that was kept last."""
         fitting = [
             token
             for token in self.tokens().values()
             if stream in token.allow.stream_ids and token.subject_pk == client_id
         ]
-        return max(fitting, key=lambda token: token.allow.ttl, default=None)
+        return fitting[-1] if fitting else None

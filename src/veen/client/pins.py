@@ -1,5 +1,6 @@
 """Which hubs a client believes, and how it notices that one is not what it was (HUB-001, HUB-002, KEX0)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from ipaddress import ip_address
@@ -56,6 +57,19 @@ def read_facts(found: dict[str, Any]) -> HubFacts:
     except ProtocolError:
         raise AnswerError("the hub's identity is not signed by its first key") from None
     return HubFacts(identity, sig, profiles, pow_difficulty)
+
+
+def describe_facts(identity: HubIdentity, sig: Signature, profiles: Sequence[Profile]) -> dict[str, Any]:
+    """Return what a hub would say of itself, for files that answer in its place."""
+    return {
+        "hub_id": identity.hub_id.hex(),
+        "identity": identity.encode().hex(),
+        "identity_sig": sig.hex(),
+        "profiles": [
+            {"profile_id": item.profile_id.hex(), "epoch_sec": item.epoch_sec, "pad_block": item.pad_block}
+            for item in profiles
+        ],
+    }
 
 
 def is_local(name: str) -> bool:

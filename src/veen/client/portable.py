@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from veen.client.errors import DamagedLogError, ReadOnlyError, RefusedError, StateError
+from veen.client.pins import describe_facts
 from veen.client.steps import Ask, Describe, GetAttachment, Request
 from veen.core import api, cbor, hubfiles, tooling
 from veen.core.api import StreamItem
@@ -28,7 +29,7 @@ from veen.core.msg import Msg, msg_end
 from veen.core.proof import prove_inclusion
 from veen.core.receipt import Receipt
 from veen.core.shapes import Field, MapShape
-from veen.core.types import Label, NodeHash, StreamId
+from veen.core.types import Label, NodeHash, Signature, StreamId
 from veen.core.wire import Wire, decode_sequence
 
 RECEIPTS: Final = "receipts.cborseq"
@@ -127,28 +128,17 @@ class PortableSet:
             match request:
                 case Describe("/tooling/status" | "/tooling/identity"):
                     return self.describe()
-                case Ask():
+                case Ask() if not request.wait_sec:
                     return self._ask(request.request)
                 case GetAttachment():
                     return self._attachment(request.coid)
         except ProtocolError as error:
             raise RefusedError(ErrorEnvelope.of(error)) from None
-        raise ReadOnlyError(f"{self.name} is a set of files: it can only be read")
+        raise ReadOnlyError(f"{self.name} is a set of files: it can be read, and does not change")
 
     def describe(self) -> dict[str, Any]:
         """Return what the hub would say of itself."""
-        return {
-            "identity": self.identity.encode().hex(),
-            "identity_sig": self._sig.hex(),
-            "profiles": [
-                {
-                    "profile_id": item.profile_id.hex(),
-                    "epoch_sec": item.epoch_sec,
-                    "pad_block": item.pad_block,
-                }
-                for item in self._settings.profiles
-            ],
-        }
+        return describe_facts(self.identity, Signature(self._sig), self._settings.profiles)
 
     def _ask(self, request: Wire) -> Wire:
         match request:

@@ -22,17 +22,20 @@ class Retry:
     #: The longest first pause, and the longest at all.
     base_sec: float = 0.2
     cap_sec: float = 10.0
+    #: Who is asked to wait longer than this gives up, and is told for how long.
+    patience_sec: int = 60
+
+    def gives_up(self, failures: int, envelope: ErrorEnvelope) -> bool:
+        """Tell whether a refusal is one to live with."""
+        if envelope.code not in _PASSING or (envelope.retry_after or 0) > self.patience_sec:
+            return True
+        return failures >= self.attempts
 
     def pause(self, failures: int, retry_after: int | None, random: RandomBytes) -> Pause:
         """Return the wait after a number of failures; never shorter than the hub has asked for."""
         most = min(self.cap_sec, self.base_sec * 2 ** (failures - 1))
         share = (1 + random(1)[0]) / 256
-        return Pause(max(most * share, float(min(retry_after or 0, 3600))))
-
-
-def passes(envelope: ErrorEnvelope) -> bool:
-    """Tell whether a refusal is one that time heals."""
-    return envelope.code in _PASSING
+        return Pause(max(most * share, float(retry_after or 0)))
 
 
 def patiently(request: Request, retry: Retry, random: RandomBytes) -> Steps[Any]:
@@ -45,7 +48,7 @@ def patiently(request: Request, retry: Retry, random: RandomBytes) -> Steps[Any]
                 raise
             pause = retry.pause(failures, None, random)
         except RefusedError as error:
-            if failures == retry.attempts or not passes(error.envelope):
+            if retry.gives_up(failures, error.envelope):
                 raise
             pause = retry.pause(failures, error.envelope.retry_after, random)
         yield pause

@@ -16,7 +16,7 @@ from veen.client.errors import NetworkError, ReadOnlyError, RefusedError, StateE
 from veen.client.http import single
 from veen.client.reading import absorb, fetch_receipt
 from veen.client.resyncing import rebuild
-from veen.client.retrying import passes, patiently
+from veen.client.retrying import patiently
 from veen.client.session import Session
 from veen.client.state import LabelState, State
 from veen.client.steps import Describe, PutAttachment, Steps, Submit, do
@@ -119,18 +119,15 @@ class Sending:
         self._epoch: int | None = None
 
     def send(self, drafts: Sequence[Draft]) -> Steps[list[Sent]]:
-        """Send messages in order; returns when the hub has taken all of them."""
+        """Send messages in order, as many as one request holds; returns those that the hub has taken.
+
+        They are the first ones, and at least one. If a later one is refused, sending that one says why.
+        """
         session = self._session
         yield from session.meet()
         lock = yield from session.acquire()
         try:
-            sent: list[Sent] = []
-            rest = list(drafts)
-            while rest:
-                done = yield from self._send_some(rest)
-                sent += done
-                rest = rest[len(done) :]
-            return sent
+            return (yield from self._send_some(drafts))
         finally:
             session.held = None
             os.close(lock)
@@ -300,7 +297,7 @@ class Sending:
             if refusal is None:
                 continue
             failures = 1 if taken else failures + 1
-            if not passes(refusal.envelope) or failures >= session.retry.attempts:
+            if session.retry.gives_up(failures, refusal.envelope):
                 return receipts, refusal
             yield session.retry.pause(failures, refusal.envelope.retry_after, session.random)
         return receipts, None
@@ -386,6 +383,10 @@ class Sending:
 
 
 def rotate(session: Session) -> None:
-    """Give the client a new key; nothing on the wire links it to the old one (CLI-056)."""
-    session.secrets = session.secrets.rotated(session.random, session.clock())
+    """Give the client a new key; nothing on the wire links it to the old one (CLI-056).
+
+    The caller holds the lock: another process may have added keys since ours were read.
+    """
+    newest, _ = session.home.load_secrets(lambda: session.passphrase)
+    session.secrets = newest.rotated(session.random, session.clock())
     session.home.save_secrets(session.secrets, session.passphrase, session.clock())
