@@ -15,7 +15,8 @@ from veen.cli.errors import MALFORMED, NETWORK, REFUSED, USAGE, CommandError
 from veen.cli.hub.issuers import issuer_of
 from veen.cli.printing import reporting, show
 from veen.cli.settings import DEFAULT_TIMEOUT_MS, find_hub
-from veen.cli.using import hub_at, is_running, write_bytes
+from veen.cli.using import hub_at, write_bytes
+from veen.client.directory import find_running
 from veen.client.pins import STATUS, read_facts
 from veen.core import hubfiles, labels
 from veen.core.api import CheckpointRequest, CheckpointResponse
@@ -92,7 +93,7 @@ def hub_id(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_jso
     """Print the hub's id, 64 hex digits; of a directory or an exported set, no hub need run."""
     named = find_hub(hub)
     place = directory_of(named).expanduser()
-    if (place / hubfiles.IDENTITY).is_file() and not is_running(place):
+    if (place / hubfiles.IDENTITY).is_file() and find_running(place) is None:
         with contextlib.closing(hub_at(named)) as files:
             made = read_facts(files.answer(STATUS)).identity.hub_id.hex()
     else:
