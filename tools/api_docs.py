@@ -12,7 +12,7 @@ from veen.client import errors
 from veen.client.aio import AsyncClient
 from veen.client.authorizing import Authorized
 from veen.client.bodies import Attachment, BodyError
-from veen.client.client import Client, ReadOptions
+from veen.client.client import Client, Opening, ReadOptions
 from veen.client.pins import Trust
 from veen.client.reading import Message
 from veen.client.resyncing import Consistency, Resynced
@@ -21,7 +21,7 @@ from veen.client.sending import Draft, Options, Sent
 from veen.client.session import Rotation
 
 _VALUES: Final = (
-    *(Draft, Options, Sent, ReadOptions, Message, Attachment),
+    *(Opening, Draft, Options, Sent, ReadOptions, Message, Attachment),
     *(Authorized, Resynced, Consistency, Trust, Retry, Rotation),
 )
 _ERRORS: Final = (
@@ -165,16 +165,18 @@ def _doc(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     return _CITED.sub("", ast.get_docstring(node) or "").replace("``", "`")
 
 
+def _parameter(argument: ast.arg, default: ast.expr | None) -> str:
+    return ast.unparse(argument) + ("" if default is None else f" = {ast.unparse(default)}")
+
+
 def _signature(item: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     given = item.args
     plain = [argument for argument in given.args if argument.arg not in ("self", "cls")]
-    named = list(zip(given.kwonlyargs, given.kw_defaults, strict=True))
-    texts = [ast.unparse(argument) for argument in plain]
-    texts += ["*"] if named else []
-    texts += [
-        ast.unparse(argument) + ("" if default is None else f" = {ast.unparse(default)}")
-        for argument, default in named
-    ]
+    defaults = [None] * (len(plain) - len(given.defaults)) + given.defaults
+    texts = [_parameter(*pair) for pair in zip(plain, defaults, strict=True)]
+    texts += ["*"] if given.kwonlyargs else []
+    texts += [_parameter(*pair) for pair in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
+    texts += [f"**{ast.unparse(given.kwarg)}"] if given.kwarg is not None else []
     returns = "" if item.returns is None else f" -> {ast.unparse(item.returns)}"
     line = f"def {item.name}({', '.join(texts)}){returns}"
     if len(line) <= 90:
