@@ -75,6 +75,10 @@ def test_send_stream_and_verify(user: User, tmp_path: Path, hub: HubProcess) -> 
     checked = user.ok("verify-receipt", "--receipt", receipt, "--stream", "core/main", "--msg", msg)
     assert (checked["hub_sig"], checked["message"], checked["mmr_root"]) == (True, True, True)
     user.fails(4, "verify-receipt", "--receipt", receipt, "--stream", "another")
+    offline = User(tmp_path)
+    remembered = offline.ok("verify-receipt", "--receipt", receipt, "--stream", "core/main", "--msg", msg)
+    assert remembered == checked, "what the client has seen is enough"
+    offline.fails(4, "verify-receipt", "--receipt", receipt, "--stream", "another")
     data = bytearray(receipt.read_bytes())
     data[-1] ^= 1
     receipt.write_bytes(data)

@@ -90,18 +90,18 @@ class Awaiting:
     """With the client for asyncio, on a loop of its own."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        self._runner = asyncio.Runner()
-        self.client: AsyncClient = self._runner.run(make())
+        self.runner = asyncio.Runner()
+        self.client: AsyncClient = self.runner.run(make())
         self.session = self.client.session
 
     def send(self, stream: str, body: Value, **more: Any) -> Sent:
-        return self._runner.run(self.client.send(stream, body, **more))
+        return self.runner.run(self.client.send(stream, body, **more))
 
     def send_many(self, stream: str, drafts: Sequence[Draft], options: Options = Options()) -> list[Sent]:  # noqa: B008
         async def all_of_them() -> list[Sent]:
             return [sent async for sent in self.client.send_many(stream, drafts, options=options)]
 
-        return self._runner.run(all_of_them())
+        return self.runner.run(all_of_them())
 
     def read(self, stream: str, options: ReadOptions = READ_ALL, *, most: int | None = None) -> list[Message]:
         """Read to the end; with ``most``, follow until there are so many."""
@@ -114,23 +114,23 @@ class Awaiting:
                     break
             return found
 
-        return self._runner.run(some_of_them())
+        return self.runner.run(some_of_them())
 
     def resync(self, stream: str) -> list[Resynced]:
-        return self._runner.run(self.client.resync(stream))
+        return self.runner.run(self.client.resync(stream))
 
     def verify_state(self, stream: str) -> list[Consistency]:
-        return self._runner.run(self.client.verify_state(stream))
+        return self.runner.run(self.client.verify_state(stream))
 
     def authorize(self, token: CapToken) -> Authorized:
-        return self._runner.run(self.client.authorize(token))
+        return self.runner.run(self.client.authorize(token))
 
     def attachment(self, message: Message, index: int) -> bytes:
-        return self._runner.run(self.client.attachment(message, index))
+        return self.runner.run(self.client.attachment(message, index))
 
     def close(self) -> None:
-        self._runner.run(self.client.close())
-        self._runner.close()
+        self.runner.run(self.client.close())
+        self.runner.close()
 
 
 def person(

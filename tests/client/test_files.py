@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -179,6 +180,30 @@ def test_many_tasks_share_one_client(opens: Opens, stream: str, kind: str) -> No
         found = await asyncio.gather(*(read() for _ in range(40)), *writing)
         return [item for item in found if isinstance(item, int)]
 
-    counts = alice._runner.run(everybody())  # type: ignore[attr-defined]
+    counts = alice.runner.run(everybody())  # type: ignore[attr-defined]
     assert all(30 <= count <= 50 for count in counts)
     assert len(alice.read(stream)) == 50
+
+
+def test_files_are_followed_as_a_hub_is(tmp_path: Path, kind: str) -> None:
+    make_home(tmp_path / "alice")
+    with HubProcess(tmp_path / "data") as hub:
+        with Client.open(tmp_path / "alice", hub.url, rotation=None) as alice:
+            alice.send(STREAM, 1)
+            directory = DataDirectory(hub.place)
+            label = next(iter(alice.session.home.load().labels))
+            asked = Ask(
+                api.StreamRequest(label=label, from_seq=2, with_receipts=True),
+                api.StreamResponse,
+                wait_sec=20,
+            )
+            writing = threading.Timer(0.3, lambda: alice.send(STREAM, 2))
+            writing.start()
+            try:
+                assert [item.stream_seq for item in directory.answer(asked).items] == [2]
+            finally:
+                writing.join()
+                directory.close()
+        reader = person(kind, tmp_path / "alice", str(hub.place))
+        assert reader.send(STREAM, 3).stream_seq == 3, "a directory whose hub runs is that hub"
+        reader.close()

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.client.conftest import Opens
-from tests.client.people import NOW, make_home
+from tests.client.people import NOW, Awaiting, Blocking, Person, make_home
 from tests.client.proxy import Answer, LostError, Passing, Proxy
 from tests.hub.process import HubProcess
 from veen.client.bodies import BodyError
 from veen.client.errors import AnswerError, NetworkError, RefusedError, UnsentError
 from veen.client.home import OUTBOX_DIR
+from veen.client.keystore import StreamKey
 from veen.client.reading import Message
 from veen.client.sending import Draft, Options
 from veen.client.session import Rotation
@@ -316,3 +317,67 @@ def test_a_new_home_starts_with_nothing(tmp_path: Path) -> None:
     home = make_home(tmp_path / "new", now=NOW)
     assert home.load().labels == {}
     assert os.listdir(home.root).count("lock") == 1  # noqa: PTH208 - names only
+
+
+def test_what_was_taken_of_many_is_told_before_what_was_not(opens: Opens, stream: str) -> None:
+    alice = opens("alice")
+    drafts = [Draft(0), Draft(1), Draft("x" * 2_000_000), Draft(3)]
+    taken: list[int] = []
+    with pytest.raises(ProtocolError, match="exceeds"):
+        _collect(alice, stream, drafts, taken)
+    assert taken == [1, 2]
+    assert bodies(alice.read(stream)) == [0, 1]
+    assert alice.send(stream, "on it goes").msg.client_seq == 3
+
+
+def _collect(who: Person, stream: str, drafts: list[Draft], taken: list[int]) -> None:
+    if isinstance(who, Blocking):
+        for sent in who.client.send_many(stream, drafts):
+            taken.append(sent.stream_seq)  # noqa: PERF401 - it may end in the middle
+        return
+    assert isinstance(who, Awaiting)
+
+    async def all_of_them() -> None:
+        async for sent in who.client.send_many(stream, drafts):
+            taken.append(sent.stream_seq)  # noqa: PERF401 - it may end in the middle
+
+    who.runner.run(all_of_them())
+
+
+def test_a_hub_that_asks_for_an_hour_is_not_waited_for(hub: HubProcess, opens: Opens, stream: str) -> None:
+    later = _UNAVAILABLE.replace(b"\xa3", b"\xa4", 1) + bytes.fromhex("05190e10")
+
+    def after(passing: Passing, answer: Answer) -> Answer:
+        return Answer(503, "application/cbor", later) if passing.path == "/v1/submit" else answer
+
+    with Proxy(hub.url) as between:
+        alice = opens("alice", between.url)
+        between.after = after
+        with pytest.raises(RefusedError) as caught:
+            alice.send(stream, 1)
+        assert caught.value.envelope.retry_after == 3600
+        between.after = lambda _, answer: answer
+        assert alice.send(stream, 2).stream_seq in (1, 2)
+
+
+def test_keys_that_another_process_has_added_survive_a_rotation(opens: Opens, stream: str) -> None:
+    alice, elsewhere = opens("alice", rotation=Rotation(max_age_sec=0)), opens("alice")
+    key = StreamKey(stream_id=labels.stream_id("team"), secret=os.urandom(32), created_at=NOW)
+    home = elsewhere.session.home
+    home.save_secrets(elsewhere.session.secrets.with_stream(key), None, NOW)
+    alice.send(stream, 1)
+    assert home.load_secrets(lambda: None)[0].stream_key(key.stream_id) == key
+
+
+def test_the_token_that_came_last_is_used(tmp_path: Path) -> None:
+    home = make_home(tmp_path / "alice")
+    secrets = home.load_secrets(lambda: None)[0]
+    client_id, stream_id = secrets.client.signing_key.public_key, labels.stream_id("s")
+    first = CapToken.mint(secrets.identity, client_id, stream_ids=[stream_id], ttl=10)
+    path = home.keep_token(first)
+    os.utime(path, ns=(1, 1))
+    renewed = first.renew(secrets.identity)
+    home.keep_token(renewed)
+    assert home.token_for(stream_id, client_id) == renewed
+    assert home.token_for(labels.stream_id("other"), client_id) is None
+    assert home.token_for(stream_id, secrets.identity.public_key) is None

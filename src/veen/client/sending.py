@@ -217,7 +217,12 @@ class Sending:
         size = 0
         for draft in drafts[:BATCH]:
             context = replace(context, client_seq=context.client_seq + 1)
-            msg, attached = yield from self._seal_one(draft, context, key, profile)
+            try:
+                msg, attached = yield from self._seal_one(draft, context, key, profile)
+            except Exception:
+                if made:
+                    break  # those before it are sent; when its turn comes, its fault is told
+                raise
             size += len(msg.encode())
             if made and size > _BATCH_BYTES:
                 break

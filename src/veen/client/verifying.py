@@ -2,40 +2,66 @@
 
 from dataclasses import dataclass
 
-from veen.client.errors import RefusedError
+from veen.client.checking import divergence
+from veen.client.errors import PinError, RefusedError
 from veen.client.pins import HubFacts
 from veen.client.retrying import Asker
+from veen.client.state import State
 from veen.client.steps import Steps
 from veen.core import labels
 from veen.core.api import ProofRequest, ProofResponse
 from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.msg import Msg
 from veen.core.receipt import Receipt
+from veen.core.types import HubId
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiptCheck:
-    """What was found out about a receipt; None where there was nothing to check it with."""
+    """What was found out about a receipt with a good signature; None: there was nothing to check it with."""
 
+    hub_id: HubId
     epoch: int
-    signed: bool
     msg_matches: bool | None
     in_log: bool | None
 
 
 def check_receipt(
-    asker: Asker, facts: HubFacts, receipt: Receipt, *, stream: str, msg: Msg | None, ask_hub: bool
+    asker: Asker, facts: HubFacts, receipt: Receipt, *, stream: str, msg: Msg | None
 ) -> Steps[ReceiptCheck]:
-    """Check signature, label, message (I1, I2), and with a hub or its files the root (I3)."""
+    """Check signature, label, message (I1, I2), and at a hub or in its files the root (I3)."""
     facts.identity.verify_receipt(receipt)
     epoch = _epoch_of(facts, receipt, stream)
-    if msg is not None:
-        msg.verify()
-        receipt.verify_msg(msg)
-    in_log = None
-    if ask_hub:
-        in_log = yield from _is_in_log(asker, receipt)
-    return ReceiptCheck(epoch, signed=True, msg_matches=None if msg is None else True, in_log=in_log)
+    matches = _check_msg(receipt, msg)
+    in_log = yield from _is_in_log(asker, receipt)
+    return ReceiptCheck(facts.identity.hub_id, epoch, matches, in_log)
+
+
+def check_receipt_by_state(state: State, receipt: Receipt, *, stream: str, msg: Msg | None) -> ReceiptCheck:
+    """Check a receipt by what a client has seen: the pinned hub, and the root if it is the newest one known."""
+    kept = state.labels.get(receipt.label)
+    if kept is None or kept.stream_id != labels.stream_id(stream):
+        raise ProtocolError(
+            Detail.LEAF_HASH, f"this client knows no such label of {stream}; ask a hub", field="label"
+        )
+    pin = state.pins.get(kept.hub_id)
+    if pin is None:
+        raise PinError(f"the client has not pinned hub {kept.hub_id.hex()}")
+    pin.identity.verify_receipt(receipt)
+    matches = _check_msg(receipt, msg)
+    newest = kept.receipt
+    if newest is not None and newest.contradicts(receipt):
+        raise divergence(pin, newest, receipt)
+    is_newest = newest is not None and newest.stream_seq == receipt.stream_seq
+    return ReceiptCheck(kept.hub_id, kept.epoch, matches, True if is_newest else None)
+
+
+def _check_msg(receipt: Receipt, msg: Msg | None) -> bool | None:
+    if msg is None:
+        return None
+    msg.verify()
+    receipt.verify_msg(msg)
+    return True
 
 
 def _epoch_of(facts: HubFacts, receipt: Receipt, stream: str) -> int:
