@@ -116,7 +116,7 @@ def test_the_same_seed_does_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
-        ([], 0, "core"),
+        ([], 1, "core"),
         (["core", "--only", "nonsense"], 1, "no step nonsense"),
         (["core", "--hub", "somewhere"], 1, "URL"),
         (["core", "--hub", "http://127.0.0.1:1"], 2, "can not be reached"),
@@ -128,7 +128,7 @@ def test_the_same_seed_does_the_same(tmp_path: Path) -> None:
 def test_mistakes(tmp_path: Path, args: list[str], code: int, says: str) -> None:
     done = selftest(tmp_path, *args)
     assert says in done.stdout + done.stderr
-    assert done.returncode == (1 if not args else code)
+    assert done.returncode == code
 
 
 def test_the_older_name_does_the_same(tmp_path: Path) -> None:
