@@ -14,6 +14,7 @@ from tests.hub.process import HubProcess
 from veen.client.bodies import BodyError
 from veen.client.errors import AnswerError, NetworkError, RefusedError, UnsentError
 from veen.client.home import OUTBOX_DIR
+from veen.client.http import MAX_ANSWER_BYTES
 from veen.client.keystore import StreamKey
 from veen.client.reading import Message
 from veen.client.sending import Draft, Options
@@ -381,3 +382,11 @@ def test_the_token_that_came_last_is_used(tmp_path: Path) -> None:
     assert home.token_for(stream_id, client_id) == renewed
     assert home.token_for(labels.stream_id("other"), client_id) is None
     assert home.token_for(stream_id, secrets.identity.public_key) is None
+
+
+def test_an_answer_without_an_end_is_none(hub: HubProcess, opens: Opens, stream: str) -> None:
+    with Proxy(hub.url) as between:
+        alice = opens("alice", between.url)
+        between.after = lambda _, answer: Answer(200, answer.content_type, bytes(MAX_ANSWER_BYTES + 1))
+        with pytest.raises(AnswerError, match="more than"):
+            alice.send(stream, 1)

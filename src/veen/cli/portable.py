@@ -210,7 +210,7 @@ def _make_client(place: Path, out: Path, found: PortableSet, pin: Pin, audits: l
         home.keep_token(token)
     state = State()
     state.pins[pin.identity.hub_id] = Pin(
-        pin.identity, pin.sig, "given", int(time()), pin.profile_id, pin.name
+        pin.identity, pin.sig, "given", int(time()), pin.profile_id, pin.names
     )
     by_label = {item.label: item for item in found.states}
     for audit in audits:

@@ -1,6 +1,7 @@
 """``AsyncClient``: the client for asyncio. Operations are those of ``Client``; only the waiting differs."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,8 +22,9 @@ from veen.client.client import (
     open_hub,
     open_session,
 )
-from veen.client.errors import DivergenceError, NetworkError, StateError
-from veen.client.http import Reply, from_reply, to_message
+from veen.client.errors import AnswerError, DivergenceError, NetworkError, StateError
+from veen.client.http import MAX_ANSWER_BYTES, Reply, from_reply, to_message
+from veen.client.http import Message as HttpMessage
 from veen.client.reading import Message
 from veen.client.resyncing import Consistency, Progress, Resynced, resync, verify_state
 from veen.client.sending import BATCH, Draft, Options, Sending, Sent, rotate
@@ -42,33 +44,46 @@ class AsyncHttpHub:
     def __init__(self, url: str, timeout_sec: float = 10.0) -> None:
         self.name = url
         self._timeout = timeout_sec
-        self._http = httpx.AsyncClient(base_url=url, timeout=timeout_sec, trust_env=False)
+        # Time is kept over the whole exchange; certificates are checked as the blocking client does.
+        self._http = httpx.AsyncClient(
+            base_url=url,
+            timeout=None,  # noqa: S113 - see above
+            trust_env=False,
+            verify=ssl.create_default_context(),
+        )
 
     async def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
         """Exchange a request for its answer."""
         message = to_message(request)
         try:
-            found = await self._http.request(
-                message.method,
-                message.path,
-                content=message.body,
-                headers=message.all_headers(),
-                timeout=self._timeout + message.wait_sec,
-            )
-        except httpx.TimeoutException:
+            async with asyncio.timeout(self._timeout + message.wait_sec):
+                return from_reply(request, await self._exchange(message), self.name)
+        except (TimeoutError, httpx.TimeoutException):
             raise NetworkError(f"{self.name} did not answer in {self._timeout:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise NetworkError(
                 f"{self.name} can not be reached: {str(error) or type(error).__name__}"
             ) from None
-        headers = found.headers
-        reply = Reply(
-            found.status_code,
-            headers.get("content-type", ""),
-            found.content,
-            headers.get("retry-after", ""),
+
+    async def _exchange(self, message: HttpMessage) -> Reply:
+        exchange = self._http.stream(
+            message.method, message.path, content=message.body, headers=message.all_headers()
         )
-        return from_reply(request, reply, self.name)
+        async with exchange as found:
+            parts: list[bytes] = []
+            size = 0
+            async for part in found.aiter_bytes():
+                parts.append(part)
+                size += len(part)
+                if size > MAX_ANSWER_BYTES:
+                    raise AnswerError(f"{self.name} answers with more than {MAX_ANSWER_BYTES} bytes")
+            headers = found.headers
+            return Reply(
+                found.status_code,
+                headers.get("content-type", ""),
+                b"".join(parts),
+                headers.get("retry-after", ""),
+            )
 
     async def close(self) -> None:
         """Close the connections."""

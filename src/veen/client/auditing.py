@@ -31,7 +31,7 @@ def pin_for_audit(facts: HubFacts, hub_id: HubId | None, name: str) -> Pin:
     if hub_id is not None and found != hub_id:
         raise PinError(f"{name} is of hub {found.hex()}, and not of {hub_id.hex()}")
     how = "given" if hub_id is not None else "unknown"
-    return Pin(facts.identity, facts.sig, how, 0, facts.profiles[0].profile_id.hex(), name)
+    return Pin(facts.identity, facts.sig, how, 0, facts.profiles[0].profile_id.hex(), (name,))
 
 
 @dataclass(slots=True)

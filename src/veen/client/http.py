@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -22,6 +23,10 @@ from veen.core.wire import Wire
 CBOR: Final = "application/cbor"
 CBOR_SEQ: Final = "application/cbor-seq"
 _OCTETS: Final = "application/octet-stream"
+
+#: The largest answer is a page, which a hub bounds, and with it one entry or attachment.
+MAX_ANSWER_BYTES: Final = 64 << 20
+_PART_BYTES: Final = 1 << 20
 
 PATHS: Final[Mapping[type[Wire], str]] = {
     api.StreamRequest: "/v1/stream",
@@ -194,6 +199,7 @@ class HttpHub:
 
     def _exchange(self, connection: http.client.HTTPConnection, message: Message) -> Reply:
         connection.timeout = self.timeout_sec + message.wait_sec
+        end = monotonic() + connection.timeout
         if connection.sock is not None:
             connection.sock.settimeout(connection.timeout)
         try:
@@ -201,7 +207,7 @@ class HttpHub:
                 message.method, self._prefix + message.path, message.body, message.all_headers()
             )
             response = connection.getresponse()
-            body = response.read()
+            body = self._read(connection, response, end)
         except BaseException:
             connection.close()
             raise
@@ -211,6 +217,23 @@ class HttpHub:
             self._kept = connection
         headers = response.headers
         return Reply(response.status, headers.get("content-type", ""), body, headers.get("retry-after", ""))
+
+    def _read(
+        self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse, end: float
+    ) -> bytes:
+        """Read an answer; one that comes drop by drop, or does not end, is none."""
+        parts: list[bytes] = []
+        size = 0
+        while part := response.read(_PART_BYTES):
+            parts.append(part)
+            size += len(part)
+            if size > MAX_ANSWER_BYTES:
+                raise AnswerError(f"{self.name} answers with more than {MAX_ANSWER_BYTES} bytes")
+            if monotonic() > end:
+                raise TimeoutError
+            if connection.sock is not None:
+                connection.sock.settimeout(max(end - monotonic(), 0.001))
+        return b"".join(parts)
 
     def _unreachable(self, error: Exception) -> NetworkError:
         if isinstance(error, TimeoutError):

@@ -97,21 +97,20 @@ def believe(
     kept = state.pins.get(who.hub_id)
     if kept is not None:
         _check_continues(kept, facts, name)
-        pin = replace(
-            kept, identity=who, sig=facts.sig, profile_id=facts.profiles[0].profile_id.hex(), name=name
-        )
+        profile_id = facts.profiles[0].profile_id.hex()
+        pin = replace(kept, identity=who, sig=facts.sig, profile_id=profile_id, names=kept.reached(name))
     else:
         _check_new(state, facts, name, trust, known=expected is not None)
         how = "given" if expected is not None else "local" if is_local(name) else "first-use"
         profile_id = facts.profiles[0].profile_id.hex()
-        pin = Pin(who, facts.sig, how, now, profile_id, name)
+        pin = Pin(who, facts.sig, how, now, profile_id, (name,))
     state.pins[who.hub_id] = pin
     return pin
 
 
 def _check_new(state: State, facts: HubFacts, name: str, trust: Trust, *, known: bool) -> None:
     found = facts.identity.hub_id.hex()
-    before = next((pin for pin in state.pins.values() if pin.name == name), None)
+    before = next((pin for pin in state.pins.values() if name in pin.names), None)
     if before is not None and not known:
         raise PinError(
             f"{name} was hub {before.identity.hub_id.hex()} and now says it is {found}: it was made anew, "

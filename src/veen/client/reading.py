@@ -331,7 +331,12 @@ def start_at(session: Session, label: Label, kept: LabelState, seq: int) -> Step
         return LabelCheck(pin, label, kept.peaks, kept.receipt, kept)
     peaks = yield from peaks_at(session, receipt)
     if 0 < kept.last_seq < receipt.stream_seq:
-        yield from check_growth(session, label, kept.peaks, peaks)
+        try:
+            yield from check_growth(session, label, kept.peaks, peaks)
+        except ProtocolError:
+            # Entry by entry shows where it does not fit, with evidence.
+            yield from walk(session, LabelCheck(pin, label, kept.peaks, kept.receipt, kept), seq - 1)
+            raise
     elif kept.receipt is not None and kept.receipt.contradicts(receipt):
         raise divergence(pin, kept.receipt, receipt)
     return LabelCheck(pin, label, peaks, receipt, kept)

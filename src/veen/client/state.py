@@ -109,7 +109,17 @@ class Pin:
     how: str
     pinned_at: int
     profile_id: str
-    name: str = ""
+    #: Every name under which it was reached, the newest last.
+    names: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name under which it was reached last."""
+        return self.names[-1] if self.names else ""
+
+    def reached(self, name: str) -> tuple[str, ...]:
+        """Return the names, with one that is the newest now."""
+        return (*(item for item in self.names if item != name), name)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -119,7 +129,7 @@ class Pin:
             "how": self.how,
             "pinned_at": self.pinned_at,
             "profile_id": self.profile_id,
-            "name": self.name,
+            "names": list(self.names),
         }
 
     @classmethod
@@ -131,7 +141,7 @@ class Pin:
             how=value["how"],
             pinned_at=value["pinned_at"],
             profile_id=value["profile_id"],
-            name=value["name"],
+            names=tuple(map(str, value["names"])),
         )
 
 

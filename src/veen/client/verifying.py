@@ -38,7 +38,7 @@ def check_receipt(
 
 
 def check_receipt_by_state(state: State, receipt: Receipt, *, stream: str, msg: Msg | None) -> ReceiptCheck:
-    """Check a receipt by what a client has seen: the pinned hub, and the root if it is the newest one known."""
+    """Check a receipt by what a client has seen: the pinned hub, and the root if it is the newest known."""
     kept = state.labels.get(receipt.label)
     if kept is None or kept.stream_id != labels.stream_id(stream):
         raise ProtocolError(
