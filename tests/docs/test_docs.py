@@ -1,5 +1,6 @@
 """The documentation says what is true: pages are current and complete, links lead somewhere."""
 
+import inspect
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from tools import gen_docs
 from veen.cli import errors as cli_errors
 from veen.cli.commands import COMMANDS
 from veen.client import home, portable
-from veen.client.state import LabelState, State
+from veen.client.state import LabelState, Pin, State, Writer
 from veen.conformance.operations import OPERATIONS, TYPES
 from veen.core.errors import Code, Detail
 from veen.core.limits import REASONS
@@ -77,6 +78,8 @@ def test_every_file_of_a_client_is_documented() -> None:
     assert [name for name in names if f"`{name}" not in page] == []
     state = State(labels={Label(bytes(32)): LabelState(HubId(bytes(32)), StreamId(bytes(32)), 0)}).encode()
     fields = {*json.loads(state), *json.loads(state)["labels"]["00" * 32]}
+    for part in (Pin, Writer):
+        fields |= set(re.findall(r'"(\w+)":', inspect.getsource(part.to_json)))
     assert [name for name in sorted(fields) if not re.search(rf"[`.]{name}[`.]", page)] == []
 
 
