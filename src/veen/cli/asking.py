@@ -34,6 +34,8 @@ def check_url(hub: str) -> None:
         raise CommandError(f"{hub} is not a URL: {error}", USAGE) from None
     if not parts.hostname:
         raise CommandError(f"{hub} has no host", USAGE)
+    if not parts.path.isascii():
+        raise CommandError(f"{hub} is not a URL: its path has to be written with percent signs", USAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ class HubClient:
         """Take an answer apart: what is missing or of another type is the fault of whoever sent it."""
         try:
             yield
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             raise self.malformed() from None
 
     def malformed(self) -> CommandError:

@@ -231,9 +231,13 @@ def _revoke(hub: str, admin: str, kind: str, target: str, reason: str, ttl: int 
     client = HubClient.of(hub, common.timeout_ms + 1000 * _EFFECT_SEC)
     listed: list[Any] = []
     for _ in range(_LOOKS):  # it answers early when it has dealt with orders of others
-        listed = listed or client.get(f"/tooling/revocations?{query}")["revocations"]
+        found = client.get(f"/tooling/revocations?{query}")
+        with client.reading():
+            listed = listed or list(found["revocations"])
     if not listed:
         note("the hub has the message and does not act on it: is this client one of its admins?")
+    with client.reading():
+        active = any(bool(item["active_now"]) for item in listed)
     show(
         {
             "ok": True,
@@ -241,7 +245,7 @@ def _revoke(hub: str, admin: str, kind: str, target: str, reason: str, ttl: int 
             "target": target,
             "ts": record.ts,
             "ttl": ttl,
-            "active_now": any(item["active_now"] for item in listed),
+            "active_now": active,
             "stream_seq": sent.stream_seq,
             "msg_id": sent.msg_id.hex(),
         },
@@ -262,10 +266,13 @@ def revocations(
     query = (
         f"since={since}&limit={limit}" + (f"&kind={quote(kind)}" if kind else "") + "&active=1" * active_only
     )
-    found = HubClient.of(hub, common.timeout_ms).get(f"/tooling/revocations?{query}")
+    asked = HubClient.of(hub, common.timeout_ms)
+    found = asked.get(f"/tooling/revocations?{query}")
     if common.json:
         show(found, as_json=True)
         return
-    for item in found["revocations"]:
-        show(item, as_json=False)
+    with asked.reading():
+        rows = [dict(item) for item in found["revocations"]]
+    for row in rows:
+        show(row, as_json=False)
         typer.echo("")

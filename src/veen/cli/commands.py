@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
-from veen.cli.settings import DEFAULT_TIMEOUT_MS, common
+from veen.cli.settings import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, common
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,8 @@ def note_common(given: dict[str, Any]) -> None:
     """Take the common flags out of what was given; a flag that is not given changes nothing."""
     for name in ("json", "quiet", "verbose", "timeout_ms", "env", "hub_name"):
         value = given.pop(f"_{name}", None)
+        if name == "timeout_ms" and value is not None and not 1 <= value <= MAX_TIMEOUT_MS:
+            raise typer.BadParameter(f"--timeout-ms is from 1 to {MAX_TIMEOUT_MS}")
         if value:
             setattr(common, name, value)
 

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from veen.client.bodies import BodyError
 from veen.client.errors import (
     AnswerError,
     ClientError,
@@ -67,6 +68,8 @@ def as_command_error(error: Exception) -> CommandError | None:
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             return CommandError(f"{where}{error.strerror or error}", USAGE, "E.FILE")
+        case BodyError():
+            return CommandError(str(error), USAGE, "E.USAGE")
         case VeenError():
             return CommandError(str(error), REFUSED)
     return None

@@ -11,7 +11,7 @@ import typer
 
 from veen.cli.asking import HubClient
 from veen.cli.errors import USAGE, CommandError
-from veen.cli.printing import note, reporting, show
+from veen.cli.printing import note, plain, reporting, show
 from veen.cli.settings import DEFAULT_CLIENT, common, find_client
 from veen.cli.using import ClientOption, HubOption, load_secrets, read_card
 from veen.client.errors import KeystoreError
@@ -65,7 +65,7 @@ def _new_passphrase() -> bytes:
     first = getpass.getpass("New passphrase: ")
     if not first or first != getpass.getpass("Again: "):
         raise CommandError("the two are empty or differ; nothing was made", USAGE)
-    return first.encode()
+    return first.encode(errors="surrogateescape")
 
 
 @app.command("show")
@@ -93,7 +93,7 @@ def show_identity(client: ClientOption = "") -> None:
         as_json=False,
     )
     for hub_id, name in found["hubs"].items():
-        typer.echo(f"hub: {hub_id} {name}")
+        typer.echo(plain(f"hub: {hub_id} {name}"))
     for item in found["labels"]:
         show({f"label {item.pop('label')}": item}, as_json=False)
 
@@ -138,10 +138,12 @@ def usage(client: ClientOption = "", hub: HubOption = "") -> None:
     lifetime, messages = DEFAULT_ROTATION.max_age_sec, DEFAULT_ROTATION.max_msgs
     known = False
     if hub:
-        policy = HubClient.of(hub, common.timeout_ms).get("/tooling/kex_policy")
+        asked = HubClient.of(hub, common.timeout_ms)
+        policy = asked.get("/tooling/kex_policy")
         known = True
-        lifetime = policy.get("max_client_id_lifetime_sec") or lifetime
-        messages = policy.get("max_msgs_per_client_id_per_label") or messages
+        with asked.reading():
+            lifetime = int(policy.get("max_client_id_lifetime_sec") or lifetime)
+            messages = int(policy.get("max_msgs_per_client_id_per_label") or messages)
     now = int(time())
     created = {key.signing_key.public_key: key.created_at for key in secrets.clients}
     rows = []

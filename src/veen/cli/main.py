@@ -72,6 +72,8 @@ def _run(arguments: list[str]) -> None:
         _complain(error, arguments)
         code = USAGE
     except (typer.Abort, KeyboardInterrupt):
+        if "--json" in arguments and "--follow" not in arguments:  # which is interrupted in any case
+            typer.echo(json.dumps({"ok": False, "code": "E.INTERRUPTED", "detail": "interrupted"}))
         code = USAGE
     except BrokenPipeError:
         # Whoever read our output has seen enough; nobody is left to tell.

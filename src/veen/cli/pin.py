@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from veen.cli.errors import USAGE, CommandError
-from veen.cli.printing import reporting, show
+from veen.cli.printing import plain, reporting, show
 from veen.cli.settings import common, find_client
 from veen.cli.using import ClientOption, HubIdOption, HubOption, TrustFlag, hex32, open_client
 from veen.client.home import ClientHome
@@ -48,7 +48,7 @@ def list_pins(client: ClientOption = "") -> None:
         show({"pins": rows}, as_json=True)
         return
     for row in rows:
-        typer.echo(f"{row['hub_id']}  {row['how']}  {row['hub']}")
+        typer.echo(plain(f"{row['hub_id']}  {row['how']}  {row['hub']}"))
 
 
 @app.command()

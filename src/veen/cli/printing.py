@@ -2,10 +2,12 @@
 
 import json
 import sys
+import traceback
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, Final, ParamSpec
 
 import typer
 
@@ -13,6 +15,9 @@ from veen.cli.errors import as_command_error
 from veen.cli.settings import common
 
 P = ParamSpec("P")
+#: Categories of letters that are commands to a terminal, or end a line; and directions that turn it round.
+_STEERING: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_TURNING: Final = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 
 
 def show(values: Mapping[str, Any], as_json: bool) -> None:
@@ -21,13 +26,32 @@ def show(values: Mapping[str, Any], as_json: bool) -> None:
         typer.echo(json.dumps(values))
     elif not common.quiet:
         for name, value in values.items():
-            typer.echo(f"{name}: {_text(value)}")
+            typer.echo(f"{plain(name)}: {plain(_text(value))}")
+
+
+def plain(text: str) -> str:
+    """Return a text for a terminal, in one line: what would steer it is shown as an escape.
+
+    Names, reasons and bodies are written by strangers.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escaped(letter) if _steers(letter) else letter for letter in text)
+
+
+def _steers(letter: str) -> bool:
+    return unicodedata.category(letter) in _STEERING or unicodedata.bidirectional(letter) in _TURNING
+
+
+def _escaped(letter: str) -> str:
+    code = ord(letter)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def note(text: str) -> None:
     """Tell a person something beside the result."""
     if not common.quiet and not common.json:
-        typer.echo(f"veen: {text}", err=True)
+        typer.echo(f"veen: {plain(text)}", err=True)
 
 
 def _text(value: object) -> str:
@@ -51,8 +75,10 @@ def reporting(command: Callable[P, None]) -> Callable[P, None]:
             command(*args, **kwargs)
         except Exception as error:
             found = as_command_error(error)
-            if found is None or common.verbose:
+            if found is None:
                 raise
+            if common.verbose:
+                traceback.print_exc()
             fail(str(found), found.exit_code, common.json or bool(kwargs.get("as_json")), found.code)
 
     return run
@@ -63,7 +89,7 @@ def fail(message: str, exit_code: int, as_json: bool, code: str = "") -> None:
     if as_json:
         typer.echo(json.dumps({"ok": False, "code": code or "E.USAGE", "detail": message}))
     else:
-        typer.echo(f"veen: {message}", err=True)
+        typer.echo(f"veen: {plain(message)}", err=True)
     raise typer.Exit(exit_code)
 
 

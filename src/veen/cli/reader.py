@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from veen.cli.errors import USAGE, CommandError
-from veen.cli.printing import reporting, show
+from veen.cli.printing import plain, reporting, show
 from veen.cli.settings import common, find_client
 from veen.cli.using import ClientOption, StreamOption, load_secrets, read_bytes, read_card, write_bytes
 from veen.client.home import ClientHome
@@ -109,4 +109,4 @@ def list_keys(client: ClientOption = "") -> None:
         show({"keys": rows}, as_json=True)
         return
     for row in rows:
-        typer.echo("  ".join(str(value) for value in row.values()))
+        typer.echo(plain("  ".join(str(value) for value in row.values())))

@@ -79,10 +79,7 @@ def send(
             store_body=not no_store_body,
             pow_cookie=_cookie(opened, pow_challenge, pow_nonce, pow_difficulty, pow_max_time),
         )
-        try:
-            sent = opened.send(stream, None, draft=draft, options=options)
-        except BodyError as error:
-            raise CommandError(str(error), USAGE) from None
+        sent = opened.send(stream, None, draft=draft, options=options)
     if dump_raw is not None:
         write_bytes(dump_raw[0], sent.msg.encode())
         write_bytes(dump_raw[1], sent.receipt.encode())

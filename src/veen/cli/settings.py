@@ -15,6 +15,8 @@ from typing import Any, Final
 from veen.cli.errors import USAGE, CommandError
 
 DEFAULT_TIMEOUT_MS: Final = 10_000
+#: A day; sockets take no more than some weeks.
+MAX_TIMEOUT_MS: Final = 86_400_000
 DEFAULT_DATA_DIR: Final = "~/.local/share/veen/hub"
 DEFAULT_CLIENT: Final = "~/.local/share/veen/client"
 _CONFIG: Final = "veen/config.toml"

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from veen.cli.printing import note, reporting
+from veen.cli.printing import note, plain, reporting
 from veen.cli.settings import common
 from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, open_client
 from veen.client.bodies import to_json
@@ -93,4 +93,4 @@ def _print(message: Message, found: dict[str, Any], *, with_epoch: bool) -> None
         parts += [f"parent={header.parent_id.hex()[:16]}"] if header.parent_id is not None else []
         parts += [f"expires={header.expires_at}"] if header.expires_at is not None else []
         parts += [f"problem={message.problem}"] if message.problem else []
-    typer.echo("  ".join(parts))
+    typer.echo(plain("  ".join(parts)))

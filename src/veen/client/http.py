@@ -194,7 +194,7 @@ class HttpHub:
                     raise self._unreachable(error) from None
         try:
             return self._exchange(self.connect(), message)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
             raise self._unreachable(error) from None
 
     def _exchange(self, connection: http.client.HTTPConnection, message: Message) -> Reply:

@@ -18,14 +18,22 @@ def ask_nobody() -> bytes | None:
 def given_passphrase(environment: Mapping[str, str]) -> bytes | None:
     """Return the passphrase of the environment, if it has one."""
     if environment.get(VARIABLE):
-        return environment[VARIABLE].encode()
+        return _bytes(environment[VARIABLE])
     path = environment.get(FILE_VARIABLE)
     if not path:
         return None
     try:
-        return Path(path).read_bytes().rstrip(b"\r\n")
+        found = Path(path).read_bytes().rstrip(b"\r\n")
     except OSError as error:
         raise KeystoreError(f"{FILE_VARIABLE}: {path} can not be read: {error.strerror}") from None
+    if not found:
+        raise KeystoreError(f"{FILE_VARIABLE}: {path} holds no passphrase")
+    return found
+
+
+def _bytes(text: str) -> bytes:
+    # What is not UTF-8 came in as surrogates, and goes out as it was.
+    return text.encode(errors="surrogateescape")
 
 
 def asker(environment: Mapping[str, str], prompt: Callable[[], str | None]) -> Callable[[], bytes | None]:
@@ -36,6 +44,6 @@ def asker(environment: Mapping[str, str], prompt: Callable[[], str | None]) -> C
         if found is not None:
             return found
         typed = prompt()
-        return None if typed is None else typed.encode()
+        return None if typed is None else _bytes(typed)
 
     return ask

@@ -10,6 +10,7 @@ from veen.client.reading import list_epochs, start_at, walk
 from veen.client.session import Session
 from veen.client.state import LabelState, State, Writer
 from veen.client.steps import Steps, do
+from veen.core import labels
 from veen.core.api import StreamItem
 from veen.core.errors import ProtocolError
 from veen.core.mmr import Peaks
@@ -130,10 +131,11 @@ def verify_state(session: Session, stream: str) -> Steps[list[Consistency]]:
     """Compare what is known of a stream with what the hub serves; nothing is changed (CLI-078)."""
     yield from session.meet()
     state = yield from do(session.home.load)
+    stream_id = labels.stream_id(stream)
     known = sorted(
         (kept.epoch, label)
         for label, kept in state.labels.items()
-        if session.label_state(state, stream, kept.epoch)[0] == label
+        if session.label(stream_id, kept.epoch) == label
     )
     done = []
     for epoch, label in known or [(0, session.label_state(state, stream, 0)[0])]:
