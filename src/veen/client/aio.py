@@ -1,8 +1,9 @@
 """``AsyncClient``: the client for asyncio. Operations are those of ``Client``; only the waiting differs."""
 
 import asyncio
+import contextlib
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -165,7 +166,7 @@ class AsyncClient:
             case Pause(seconds):
                 return await asyncio.sleep(seconds)
             case Do(work):
-                return await asyncio.to_thread(work)
+                return await _finished(work)
         return await self.hub.answer(effect)
 
     # --- writing --------------------------------------------------------------------------------------------
@@ -262,3 +263,16 @@ async def _each(drafts: Iterable[Draft] | AsyncIterable[Draft]) -> AsyncIterator
     else:
         for draft in drafts:
             yield draft
+
+
+async def _finished(work: Callable[[], Any]) -> Any:  # noqa: ANN401 - by the work
+    """Have work done in a thread. Who is cancelled waits for its end: the lock is held for its files."""
+    done = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        while not done.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([done])
+        done.exception()  # nobody else asks
+        raise

@@ -3,7 +3,9 @@
 import contextlib
 import fcntl
 import os
+import threading
 from pathlib import Path
+from typing import BinaryIO
 
 from veen.client.errors import StateError
 
@@ -68,3 +70,28 @@ def lock(path: Path, *, wait: bool) -> int | None:
         os.close(fd)
         raise
     return fd
+
+
+class Hold:
+    """A lock that a thread takes and another gives back; once given back, it is not taken any more."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._guard = threading.Lock()
+        self._fd: int | None = None
+        self._over = False
+
+    def take(self) -> bool:
+        """Take the lock if nobody has it."""
+        with self._guard:
+            if not self._over:
+                self._fd = lock(self._path, wait=False)
+            return self._fd is not None
+
+    def close(self) -> None:
+        """Give it back."""
+        with self._guard:
+            self._over = True
+            if self._fd is not None:
+                os.close(self._fd)
+                self._fd = None

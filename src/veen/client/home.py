@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from veen.client.errors import KeystoreError, StateError
-from veen.client.files import append_file, lock, read_file, remove_file, write_file
+from veen.client.files import Hold, append_file, lock, read_file, remove_file, write_file
 from veen.client.fraud import Fraud
 from veen.client.keystore import KEY_BYTES, SealedKeystore, Secrets
 from veen.client.state import State
@@ -130,9 +130,9 @@ class ClientHome:
         finally:
             os.close(fd)
 
-    def try_hold(self) -> int | None:
-        """Take the lock if nobody has it; returns a descriptor to be closed."""
-        return lock(self.root / LOCK, wait=False)
+    def holding(self) -> Hold:
+        """Return the lock, to be taken and closed."""
+        return Hold(self.root / LOCK)
 
     def load(self) -> State:
         """Read the state; a client that has none starts with nothing seen."""

@@ -11,6 +11,7 @@ from veen.client.errors import AnswerError, PinError
 from veen.client.state import Pin, State
 from veen.client.steps import Describe
 from veen.core.errors import ProtocolError
+from veen.core.hashing import U64_MAX
 from veen.core.identity import HubIdentity
 from veen.core.profile import Profile
 from veen.core.types import HubId, Signature
@@ -48,7 +49,7 @@ def read_facts(found: dict[str, Any]) -> HubFacts:
         )
         pow_difficulty = int(found.get("pow_difficulty", 0))
         stated = [bytes.fromhex(item["profile_id"]) for item in found["profiles"]]
-    except (KeyError, TypeError, ValueError, ProtocolError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, ProtocolError) as error:
         raise AnswerError(f"the hub's description of itself can not be read: {error}") from None
     if not profiles or [profile.profile_id for profile in profiles] != stated:
         raise AnswerError("the hub names profiles that are not what their ids say")
@@ -57,6 +58,14 @@ def read_facts(found: dict[str, Any]) -> HubFacts:
     except ProtocolError:
         raise AnswerError("the hub's identity is not signed by its first key") from None
     return HubFacts(identity, sig, profiles, pow_difficulty)
+
+
+def read_epoch(found: dict[str, Any]) -> int:
+    """Return the epoch that a hub says it is in."""
+    epoch = found.get("epoch")
+    if not isinstance(epoch, int) or not 0 <= epoch <= U64_MAX:
+        raise AnswerError("the hub does not say in which epoch it is")
+    return epoch
 
 
 def describe_facts(identity: HubIdentity, sig: Signature, profiles: Sequence[Profile]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Resync: what a client knows of a label, made again from the hub and checked (RSY0, CLNT-004, CLI-077)."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -81,7 +80,7 @@ def resync(session: Session, stream: str, progress: Progress | None = None) -> S
     epochs = [0]
     if session.profiles[0].epoch_sec:
         epochs = yield from list_epochs(session, stream, 0)
-    lock = yield from session.acquire()
+    hold = yield from session.acquire()
     try:
         state = session.held = yield from do(session.home.load)
         done: list[Resynced] = []
@@ -90,7 +89,7 @@ def resync(session: Session, stream: str, progress: Progress | None = None) -> S
         return done
     finally:
         session.held = None
-        os.close(lock)
+        hold.close()
 
 
 def _resync_label(

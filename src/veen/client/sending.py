@@ -4,16 +4,17 @@ Numbers are used under the lock of the client's directory. Before a message is s
 it is answered they are what is sent again (C-63, CLNT-015).
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from veen.client.bodies import DEFAULT_SCHEMA, Attachment, encode_body, with_attachments
 from veen.client.checking import LabelCheck, check_receipts
-from veen.client.errors import NetworkError, ReadOnlyError, RefusedError, StateError, UnsentError
+from veen.client.errors import AnswerError, NetworkError, ReadOnlyError, RefusedError, StateError, UnsentError
 from veen.client.http import single
+from veen.client.pins import read_epoch
 from veen.client.reading import absorb, fetch_receipt
 from veen.client.resyncing import rebuild
 from veen.client.retrying import patiently
@@ -49,8 +50,10 @@ from veen.core.types import (
 #: Messages of one request.
 BATCH: Final = 256
 _BATCH_BYTES: Final = 4 << 20
-#: Nonces of proof of work that are tried; 2^32 is more than a difficulty of 26 ever needs.
-_MOST_NONCES: Final = 1 << 32
+#: Bits of proof of work that are done: some minutes. Who asks for more wants us to do nothing else.
+_MOST_WORK: Final = 26
+#: Nonces that are tried in one portion, and at all: more than that difficulty ever needs.
+_NONCES, _MOST_NONCES = 1 << 16, 1 << 32
 _LOST_STATE: Final = frozenset({Detail.DUPLICATE.value, Detail.CLIENT_SEQ.value, Detail.PREV_ACK.value})
 
 
@@ -125,12 +128,12 @@ class Sending:
         """
         session = self._session
         yield from session.meet()
-        lock = yield from session.acquire()
+        hold = yield from session.acquire()
         try:
             return (yield from self._send_some(drafts))
         finally:
             session.held = None
-            os.close(lock)
+            hold.close()
 
     def _send_some(self, drafts: Sequence[Draft]) -> Steps[list[Sent]]:
         """Send as many as one request holds; once more if the state turns out to be old."""
@@ -160,7 +163,7 @@ class Sending:
             found = yield from patiently(
                 Describe("/tooling/status"), self._session.retry, self._session.random
             )
-            self._epoch = int(found["epoch"])
+            self._epoch = read_epoch(found)
             return True
         if error.code == Code.SEQ.value and error.detail in _LOST_STATE:
             yield from rebuild(self._session, state, label, kept)
@@ -339,8 +342,7 @@ class Sending:
                 return {}
             bodies = [msg.encode() for msg in msgs]
             challenge = h(single(bodies[0]) if len(bodies) == 1 else b"".join(bodies))
-            cookie = yield from do(lambda: solve(challenge, difficulty, range(_MOST_NONCES)))
-            assert cookie is not None
+            cookie = yield from _solve(challenge, difficulty)
         return {"veen-pow": cookie.encode().hex()}
 
     # --- after ----------------------------------------------------------------------------------------------
@@ -395,3 +397,14 @@ def rotate(session: Session) -> None:
     newest, _ = session.home.load_secrets(lambda: session.passphrase)
     session.secrets = newest.rotated(session.random, session.clock())
     session.home.save_secrets(session.secrets, session.passphrase, session.clock())
+def _solve(challenge: bytes, difficulty: int) -> Steps[PowCookie]:
+    """Do work, in portions: who has lost interest need not wait for all of it."""
+    if not 0 <= difficulty <= _MOST_WORK:
+        raise AnswerError(f"the hub asks for {difficulty} bits of proof of work, more than {_MOST_WORK}")
+    for start in range(0, _MOST_NONCES, _NONCES):
+        found = yield from do(partial(solve, challenge, difficulty, range(start, start + _NONCES)))
+        if found is not None:
+            return found
+    raise AnswerError("no proof of work was found")
+
+

@@ -1,10 +1,10 @@
 """A client at work with one hub: whose keys, which hub, how it waits. What the operations share."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from veen.client.files import Hold
 from veen.client.home import ClientHome
 from veen.client.keystore import Secrets
 from veen.client.pins import STATUS, HubFacts, Trust, believe, read_facts
@@ -97,21 +97,24 @@ class Session(Asker):
 
     # --- state ----------------------------------------------------------------------------------------------
 
-    def acquire(self) -> Steps[int]:
+    def acquire(self) -> Steps[Hold]:
         """Take the lock of the client's directory, without keeping a thread from its work."""
-        while True:
-            fd = yield from do(self.home.try_hold)
-            if fd is not None:
-                return fd
-            yield Pause(_LOCK_SEC)
+        hold = self.home.holding()
+        try:
+            while not (yield from do(hold.take)):
+                yield Pause(_LOCK_SEC)
+        except BaseException:
+            hold.close()  # perhaps it was taken, and nobody has waited to hear of it
+            raise
+        return hold
 
     def update(self, change: Callable[[State], None]) -> Steps[None]:
         """Change the newest state, alone."""
-        fd = yield from self.acquire()
+        hold = yield from self.acquire()
         try:
             yield from do(lambda: self.home.change(change))
         finally:
-            os.close(fd)
+            hold.close()
 
     # --- names ----------------------------------------------------------------------------------------------
 

@@ -103,6 +103,13 @@ def do(work: Callable[[], T]) -> Steps[T]:
 
 def run(steps: Steps[T], hub: Hub, sleep: Callable[[float], None] = time.sleep) -> T:
     """Drive an operation to its end, blocking."""
+    try:
+        return _drive(steps, hub, sleep)
+    finally:
+        steps.close()  # interrupted, it would keep the lock for as long as somebody looks at the traceback
+
+
+def _drive(steps: Steps[T], hub: Hub, sleep: Callable[[float], None]) -> T:
     send: Callable[[], Effect] = lambda: next(steps)  # noqa: E731 - the first turn has nothing to send
     while True:
         try:
