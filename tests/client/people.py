@@ -42,6 +42,7 @@ class Person(Protocol):
         self, stream: str, options: ReadOptions = READ_ALL, *, most: int | None = None
     ) -> list[Message]: ...
     def resync(self, stream: str) -> list[Resynced]: ...
+    def flush(self, stream: str) -> int: ...
     def verify_state(self, stream: str) -> list[Consistency]: ...
     def authorize(self, token: CapToken) -> Authorized: ...
     def attachment(self, message: Message, index: int) -> bytes: ...
@@ -72,6 +73,9 @@ class Blocking:
 
     def resync(self, stream: str) -> list[Resynced]:
         return self.client.resync(stream)
+
+    def flush(self, stream: str) -> int:
+        return self.client.flush(stream)
 
     def verify_state(self, stream: str) -> list[Consistency]:
         return self.client.verify_state(stream)
@@ -118,6 +122,9 @@ class Awaiting:
 
     def resync(self, stream: str) -> list[Resynced]:
         return self.runner.run(self.client.resync(stream))
+
+    def flush(self, stream: str) -> int:
+        return self.runner.run(self.client.flush(stream))
 
     def verify_state(self, stream: str) -> list[Consistency]:
         return self.runner.run(self.client.verify_state(stream))

@@ -117,8 +117,9 @@ def test_a_lost_answer_to_many_makes_none_twice(hub: HubProcess, opens: Opens, s
         assert bodies(alice.read(stream)) == list(range(20))
 
 
+@pytest.mark.parametrize("later", ["send", "flush"])
 def test_a_hub_that_stays_away_leaves_the_message_to_the_next_send(
-    hub: HubProcess, opens: Opens, stream: str
+    hub: HubProcess, opens: Opens, stream: str, later: str
 ) -> None:
     with Proxy(hub.url) as between:
         alice = opens("alice", between.url)
@@ -131,6 +132,8 @@ def test_a_hub_that_stays_away_leaves_the_message_to_the_next_send(
         assert len(waiting) == 1
         assert stat.S_IMODE(waiting[0].stat().st_mode) == 0o600
     again = opens("alice")  # another process, straight to the hub
+    if later == "flush":
+        assert (again.flush(stream), again.flush(stream)) == (1, 0)
     assert again.send(stream, 3).stream_seq == 3
     assert bodies(again.read(stream)) == [1, 2, 3]
     assert not list(place.iterdir())

@@ -19,13 +19,10 @@ from veen.cli.using import (
 )
 from veen.client.bodies import attachments_of, decode_body
 from veen.client.client import ReadOptions
-from veen.client.keystore import Secrets
+from veen.client.reading import open_any
 from veen.core import attachments as att
 from veen.core.errors import Detail, ProtocolError
-from veen.core.hpke import ReaderKey
 from veen.core.msg import Msg
-from veen.core.sealing import Opened, open_msg
-from veen.core.types import ReaderSecretKey
 
 app = typer.Typer(help="Files that travel beside a message.", no_args_is_help=True)
 
@@ -60,7 +57,11 @@ def _verify(msg_file: Path, file: Path, index: int, client: str) -> None:
         msg.verify()
     except ProtocolError as error:
         raise CommandError(f"{msg_file} is not a message: {error}", REFUSED, error.code.value) from None
-    opened = _open(msg, secrets)
+    opened = open_any(msg, secrets)
+    if opened is None:
+        raise CommandError(
+            "no key of this client opens the message; choose another with --client", REFUSED, "E.OPEN"
+        )
     declared = attachments_of(decode_body(opened.body))
     if index >= len(declared):
         raise CommandError(f"the message has {len(declared)} attachments, counted from 0", USAGE)
@@ -82,20 +83,6 @@ def _verify(msg_file: Path, file: Path, index: int, client: str) -> None:
             "att_root": None if root is None else root.hex(),
         },
         common.json,
-    )
-
-
-def _open(msg: Msg, secrets: Secrets) -> Opened:
-    keys = [secrets.id_dh, *(key.secret for key in secrets.prekeys), *(key.secret for key in secrets.streams)]
-    for secret in keys:
-        try:
-            # Padding was checked when the message was taken; which profile it has is not known here.
-            return open_msg(msg, ReaderKey.from_secret(ReaderSecretKey(secret)), pad_block=0)
-        except ProtocolError as error:
-            if error.detail not in (Detail.HDR_AEAD, Detail.DH_ZERO):
-                raise
-    raise CommandError(
-        "no key of this client opens the message; choose another with --client", REFUSED, "E.OPEN"
     )
 
 

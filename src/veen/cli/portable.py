@@ -11,18 +11,24 @@ import typer
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.printing import progress, reporting, show
 from veen.cli.settings import common, find_client, find_hub
-from veen.cli.using import HubIdOption, HubOption, hex32, hub_at
+from veen.cli.using import HubIdOption, HubOption, hex32, hub_at, load_secrets
 from veen.client import portable
 from veen.client.auditing import LabelAudit, SetWriter, Source, audit_label, export_label, pin_for_audit
+from veen.client.bodies import attachments_of, decode_body
 from veen.client.directory import DataDirectory
+from veen.client.errors import AnswerError
+from veen.client.files import write_file
 from veen.client.home import CARD, KEY_FILE, KEYSTORE, ClientHome
 from veen.client.pins import STATUS, HubFacts, read_facts
 from veen.client.portable import PortableSet
+from veen.client.reading import open_any
 from veen.client.retrying import Asker, Retry
 from veen.client.state import LabelState, Pin, State
-from veen.client.steps import Hub, run
+from veen.client.steps import GetAttachment, Hub, run
+from veen.core import attachments as att
 from veen.core import labels
 from veen.core.captoken import CapToken
+from veen.core.msg import Msg
 from veen.core.tooling import StreamEpochsRequest, StreamEpochsResponse
 from veen.core.types import HubId
 from veen.core.wire import decode_sequence, encode_sequence
@@ -38,6 +44,9 @@ def export_command(
     ] = False,
     client: Annotated[
         str, typer.Option(help="Take this client along: keys (sealed as they are), card, tokens.")
+    ] = "",
+    attachments: Annotated[
+        str, typer.Option(help="Take attachments along, of messages that this client can open.")
     ] = "",
     hub_id: HubIdOption = "",
 ) -> None:
@@ -57,6 +66,7 @@ def export_command(
                 ]
             _check_any(done)
             writer.finish(facts)
+            taken = _take_attachments(find_client(attachments), answering, out) if attachments else 0
         except BaseException:
             writer.close()
             shutil.rmtree(out, ignore_errors=True)
@@ -72,10 +82,28 @@ def export_command(
             "hub_id": facts.identity.hub_id.hex(),
             "labels": len([item for item in done if item]),
             "entries": sum(item.entries for item in done if item),
+            "attachments": taken,
             "client": bool(client),
         },
         common.json,
     )
+
+
+def _take_attachments(client: Path, answering: Hub, out: Path) -> int:
+    """Fetch the attachments of a set; what a message names is taken if it is what the name says."""
+    _, secrets, _ = load_secrets(client)
+    place = out / portable.ATTACHMENTS_DIR
+    place.mkdir(mode=0o700)
+    count = 0
+    for msg in decode_sequence((out / portable.PAYLOADS).read_bytes(), Msg):
+        opened = open_any(msg, secrets)
+        for item in attachments_of(decode_body(opened.body)) if opened is not None else ():
+            sealed = answering.answer(GetAttachment(item.coid))
+            if att.coid(sealed) != item.coid:
+                raise AnswerError(f"{answering.name} serves another attachment than {item.coid.hex()}")
+            write_file(place / item.coid.hex(), sealed)
+            count += 1
+    return count
 
 
 def _check_any(done: list[LabelAudit | None]) -> None:

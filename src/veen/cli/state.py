@@ -16,12 +16,16 @@ def resync_command(
     trust_first_use: TrustFlag = False,
     hub_id: HubIdOption = "",
 ) -> None:
-    """Read what is new, check it and remember it; with a lost state, everything is read again."""
+    """Read what is new, check it and remember it; with a lost state, everything is read again.
+
+    Messages that were sent and not answered are sent again.
+    """
     with (
         open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened,
         progress("reading") as advance,
     ):
         found = opened.resync(stream, advance)
+        delivered = opened.flush(stream)
     rows = [
         {
             "stream": item.stream,
@@ -34,10 +38,12 @@ def resync_command(
         for item in found
     ]
     if common.json:
-        show({"ok": True, "labels": rows}, as_json=True)
+        show({"ok": True, "labels": rows, "delivered": delivered}, as_json=True)
         return
     for row in rows:
         show(row, as_json=False)
+    if delivered:
+        show({"delivered": delivered}, as_json=False)
 
 
 @reporting

@@ -87,6 +87,7 @@ def _print(message: Message, found: dict[str, Any], *, with_epoch: bool) -> None
     place = f"{message.epoch}/{message.stream_seq}" if with_epoch else str(message.stream_seq)
     body = json.dumps(found["body"], ensure_ascii=False) if message.is_open else ""
     parts = [place, message.msg_id.hex()[:16], body or f"({message.problem})"]
+    parts.append(f"from={message.client_id.hex()[:16]}")
     header = message.header
     if header is not None:
         parts.append(f"schema={header.schema.hex()[:16]}")

@@ -211,6 +211,11 @@ class AsyncClient:
         """Make a capability token known to the hub, and keep it."""
         return await self.run(authorize(self.session, token))
 
+    async def flush(self, stream: str) -> int:
+        """Send again what was not answered, as the next send would; returns how many messages that were."""
+        async with self._writing:
+            return await self.run(Sending(self.session, stream, NO_OPTIONS).flush())
+
     async def cap_status(self, token: CapToken) -> CapStatusResponse:
         """Ask what the hub thinks of a token."""
         return await self.run(cap_status(self.session, token))

@@ -9,9 +9,9 @@ from typing import BinaryIO
 from veen.client import portable
 from veen.client.checking import LabelCheck
 from veen.client.errors import PinError, RefusedError, StateError
-from veen.client.files import sync_dir, write_file
+from veen.client.files import create_file, sync_dir, write_file
 from veen.client.pins import HubFacts
-from veen.client.reading import walk
+from veen.client.positions import walk
 from veen.client.resyncing import Progress
 from veen.client.retrying import Asker
 from veen.client.state import LabelState, Pin
@@ -139,8 +139,8 @@ class SetWriter:
             raise StateError(f"{place} is not empty; choose another directory")
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.place = place
-        self._receipts: BinaryIO = (place / portable.RECEIPTS).open("wb")
-        self._msgs: BinaryIO = (place / portable.PAYLOADS).open("wb")
+        self._receipts: BinaryIO = create_file(place / portable.RECEIPTS)
+        self._msgs: BinaryIO = create_file(place / portable.PAYLOADS)
         self._checkpoints: list[Checkpoint] = []
         self._states: list[portable.SyncState] = []
 
@@ -163,12 +163,6 @@ class SetWriter:
                 epoch=source.epoch,
             )
         )
-
-    def put_attachment(self, coid: bytes, sealed: bytes) -> None:
-        """Add a sealed attachment."""
-        place = self.place / portable.ATTACHMENTS_DIR
-        place.mkdir(mode=0o700, exist_ok=True)
-        write_file(place / coid.hex(), sealed)
 
     def finish(self, facts: HubFacts) -> None:
         """Write what is about the whole, and close."""

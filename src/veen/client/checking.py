@@ -28,7 +28,7 @@ class LabelCheck:
         self.label = label
         self.peaks = peaks
         self.receipt = receipt
-        self._kept = kept
+        self.known = kept
 
     @property
     def next_seq(self) -> int:
@@ -60,10 +60,23 @@ class LabelCheck:
         receipt.verify_msg(msg)
         self.append(receipt)
 
+    def end(self) -> None:
+        """Refuse that there is nothing more, if more was seen before."""
+        if self.next_seq <= self.known.last_seq:
+            raise self.cut_off(self.next_seq)
+
+    def cut_off(self, seq: int) -> ProtocolError:
+        """Return the error for a hub that no longer has what it has signed."""
+        return ProtocolError(
+            Detail.PROOF_SEQ,
+            f"the hub has signed entry {self.known.last_seq}, and says that there is no entry {seq}",
+            stream_seq=seq,
+        )
+
     def append(self, receipt: Receipt) -> None:
         """Take the next receipt, whose signature was checked: its root must follow from what was read."""
         grown = self.peaks.append(receipt.leaf_hash)
-        known = self._kept.receipt
+        known = self.known.receipt
         if known is not None and known.contradicts(receipt):
             raise divergence(self.pin, known, receipt)
         if grown.root != receipt.mmr_root:

@@ -184,6 +184,10 @@ class Client:
         """Make a capability token known to the hub, and keep it."""
         return self.run(authorize(self.session, token))
 
+    def flush(self, stream: str) -> int:
+        """Send again what was not answered, as the next send would; returns how many messages that were."""
+        return self.run(Sending(self.session, stream, NO_OPTIONS).flush())
+
     def cap_status(self, token: CapToken) -> CapStatusResponse:
         """Ask what the hub thinks of a token."""
         return self.run(cap_status(self.session, token))

@@ -28,6 +28,11 @@ def write_file(path: Path, data: bytes, mode: int = PRIVATE) -> None:
     sync_dir(path.parent)
 
 
+def create_file(path: Path) -> BinaryIO:
+    """Make a file to write to."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE), "wb")
+
+
 def sync_dir(path: Path) -> None:
     """Make names in a directory durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -5,6 +5,7 @@ parameters nor the kind can be changed unseen. A client without a passphrase (CL
 mode of its files and nothing else.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Self
 
@@ -236,7 +237,14 @@ class Secrets(Wire):
 
     def reader_keys(self, stream: StreamId) -> list[ReaderKey]:
         """Return every key that a message of this stream may be sealed to, the likeliest first."""
-        secrets = [key.secret for key in reversed(self.streams) if key.stream_id == stream]
+        return self._reader_keys([key for key in self.streams if key.stream_id == stream])
+
+    def all_reader_keys(self) -> list[ReaderKey]:
+        """Return every key that any message may be sealed to."""
+        return self._reader_keys(self.streams)
+
+    def _reader_keys(self, shared: Sequence[StreamKey]) -> list[ReaderKey]:
+        secrets = [key.secret for key in reversed(shared)]
         secrets += [self.id_dh, *(key.secret for key in reversed(self.prekeys))]
         return [ReaderKey.from_secret(ReaderSecretKey(secret)) for secret in secrets]
 

@@ -103,13 +103,14 @@ def believe(
         raise PinError(
             f"{name} is hub {who.hub_id.hex()}, and not {expected.hex()} as was asked for; nothing was sent"
         )
+    _check_name(state, who.hub_id, name, known=expected is not None)
     kept = state.pins.get(who.hub_id)
     if kept is not None:
         _check_continues(kept, facts, name)
         profile_id = facts.profiles[0].profile_id.hex()
         pin = replace(kept, identity=who, sig=facts.sig, profile_id=profile_id, names=kept.reached(name))
     else:
-        _check_new(state, facts, name, trust, known=expected is not None)
+        _check_new(facts, name, trust, known=expected is not None)
         how = "given" if expected is not None else "local" if is_local(name) else "first-use"
         profile_id = facts.profiles[0].profile_id.hex()
         pin = Pin(who, facts.sig, how, now, profile_id, (name,))
@@ -117,14 +118,22 @@ def believe(
     return pin
 
 
-def _check_new(state: State, facts: HubFacts, name: str, trust: Trust, *, known: bool) -> None:
+def _check_name(state: State, found: HubId, name: str, *, known: bool) -> None:
+    """Refuse a hub under the name of another one, even if both are pinned; the user may move the name."""
+    for hub_id, pin in list(state.pins.items()):
+        if hub_id == found or name not in pin.names:
+            continue
+        if not known:
+            raise PinError(
+                f"{name} was hub {hub_id.hex()} and now says it is {found.hex()}: it was made anew, or "
+                f"somebody stands between; if you know it was, run: "
+                f"veen pin add --hub {name} --hub-id {found.hex()}"
+            )
+        state.pins[hub_id] = replace(pin, names=tuple(item for item in pin.names if item != name))
+
+
+def _check_new(facts: HubFacts, name: str, trust: Trust, *, known: bool) -> None:
     found = facts.identity.hub_id.hex()
-    before = next((pin for pin in state.pins.values() if name in pin.names), None)
-    if before is not None and not known:
-        raise PinError(
-            f"{name} was hub {before.identity.hub_id.hex()} and now says it is {found}: it was made anew, "
-            f"or somebody stands between; if you know it was, run: veen pin add --hub {name} --hub-id {found}"
-        )
     if known or trust is Trust.FIRST_USE or (trust is Trust.LOCAL and is_local(name)):
         return
     raise PinError(
@@ -134,7 +143,12 @@ def _check_new(state: State, facts: HubFacts, name: str, trust: Trust, *, known:
 
 
 def _check_continues(kept: Pin, facts: HubFacts, name: str) -> None:
-    """Refuse an identity that has lost or moved a key: what was signed with it would no longer verify."""
+    """Refuse an identity that has lost or moved a key: what was signed with it would no longer verify.
+
+    With another routing key all labels would be others, and all that was seen would be gone without a word.
+    """
+    if facts.identity.routing_key != kept.identity.routing_key:
+        raise PinError(f"{name} shows an identity with another routing key; nothing it says is believed")
     now = {key.hub_pk: key for key in facts.identity.hub_keys}
     for key in kept.identity.hub_keys:
         found = now.get(key.hub_pk)

@@ -1,45 +1,36 @@
 """Reading a stream: page after page, every entry checked, and opened if it is for us."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from time import monotonic
 from typing import Final
 
 from veen.client.bodies import Attachment, attachments_of, decode_body
-from veen.client.checking import LabelCheck, divergence
-from veen.client.errors import DivergenceError, RefusedError
-from veen.client.retrying import Asker
+from veen.client.checking import LabelCheck
+from veen.client.errors import DivergenceError
+from veen.client.keystore import Secrets
+from veen.client.positions import PAGE_ITEMS, agree, fetch_page, start_at
 from veen.client.session import Session
-from veen.client.state import LabelState, Pin, State
+from veen.client.state import LabelState, State
 from veen.client.steps import Pause, Steps, do
 from veen.core import attachments as att
 from veen.core import labels
 from veen.core.api import (
-    ProofRequest,
-    ProofResponse,
-    ReceiptRequest,
-    ReceiptResponse,
-    StreamItem,
     StreamRequest,
     StreamResponse,
 )
 from veen.core.cbor import Value
-from veen.core.errors import Code, Detail, ProtocolError, VeenError
+from veen.core.errors import Detail, ProtocolError, VeenError
 from veen.core.hpke import ReaderKey
-from veen.core.mmr import Peaks
 from veen.core.msg import Msg
 from veen.core.payload import PayloadHeader
 from veen.core.receipt import Receipt
 from veen.core.sealing import Opened, open_msg
 from veen.core.tooling import (
-    ConsistencyRequest,
-    ConsistencyResponse,
     StreamEpochsRequest,
     StreamEpochsResponse,
 )
-from veen.core.types import Label, LeafHash, VerifyKey
+from veen.core.types import LeafHash, VerifyKey
 
-_PAGE_ITEMS: Final = 500
 #: How long after its end an epoch may still get entries; hubs allow a minute or an epoch.
 _LATE_SEC: Final = 600
 #: How often to look for the first entry of a stream whose labels change.
@@ -92,6 +83,18 @@ class Message:
         return self._opened.open_attachment(index, sealed)
 
 
+def open_any(msg: Msg, secrets: Secrets) -> Opened | None:
+    """Open a message with any key of a client, whatever its stream and profile; None if none fits."""
+    for key in secrets.all_reader_keys():
+        try:
+            # Which profile it has is not known here; the hub has checked the padding.
+            return open_msg(msg, key, pad_block=0)
+        except ProtocolError as error:
+            if error.detail not in (Detail.HDR_AEAD, Detail.DH_ZERO):
+                raise
+    return None
+
+
 class Opener:
     """Opens the messages of a stream with any key that fits; the last one that did is tried first."""
 
@@ -101,7 +104,10 @@ class Opener:
 
     def open(self, epoch: int, msg: Msg, receipt: Receipt) -> Message:
         """Open a message that was checked; one that is not for us is returned as it is."""
-        pad_block = self._session.pad_block(msg.profile_id)
+        try:
+            pad_block = self._session.pad_block(msg.profile_id)
+        except ProtocolError as error:
+            return Message(epoch, msg, receipt, problem=f"does not open: {error}")
         for nth, key in enumerate(self._keys):
             try:
                 opened = open_msg(msg, key, pad_block=pad_block, limits=self._session.limits)
@@ -135,6 +141,8 @@ class _Epoch:
 
     epoch: int
     check: LabelCheck
+    #: Entries before this one were not asked for.
+    first: int = 1
     #: The last entry that was handed out, and is not noted in the state yet.
     delivered: int = 0
 
@@ -165,7 +173,7 @@ class StreamReader:
         self._opener: Opener | None = None
         self._renewed = False
         #: What stopped the reading, until the good entries before it have been handed out.
-        self._failure: ProtocolError | DivergenceError | None = None
+        self._failure: VeenError | None = None
         self.at_end = False
 
     @property
@@ -178,6 +186,7 @@ class StreamReader:
 
         The entries returned before count as dealt with: reading would go on behind them after a restart.
         """
+        started = monotonic()
         yield from self._session.meet()
         yield from self.settle()
         if self._failure is not None:
@@ -196,8 +205,8 @@ class StreamReader:
             found_more = yield from self._look_for_epochs()
             if not found_more:
                 break
-        if wait_sec and not self._epochs:
-            yield Pause(_NEW_STREAM_SEC)  # nobody has written yet, and there is no label to wait at
+        if wait_sec and monotonic() - started < _NEW_STREAM_SEC:
+            yield Pause(_NEW_STREAM_SEC)  # there is no label to wait at yet, or the hub does not wait
         self.at_end = True
         return []
 
@@ -207,16 +216,23 @@ class StreamReader:
         if not dealt:
             return
 
+        newer: list[tuple[LabelCheck, LabelState]] = []
+
         def save(state: State) -> None:
             for item in dealt:
                 _, kept = self._session.label_state(state, self._stream, item.epoch)
                 kept.read_seq = max(kept.read_seq, item.delivered)
-                if item.check.receipt is not None:
+                if kept.receipt != item.check.known.receipt:
+                    newer.append((item.check, kept))  # another has gone on meanwhile
+                elif item.check.receipt is not None:
                     kept.advance(item.check.peaks, item.check.receipt)
+                    item.check.known = kept
 
         yield from self._session.update(save)
         for item in dealt:
             item.delivered = 0
+        for check, kept in newer:
+            yield from agree(self._session, check, kept)
 
     def _look_for_epochs(self) -> Steps[bool]:
         """Begin with epochs that have come up since; False if there are none.
@@ -234,8 +250,9 @@ class StreamReader:
             state = yield from do(session.home.load)
             label, kept = session.label_state(state, self._stream, epoch)
             start, self._from = self._from, 1
-            check = yield from start_at(session, label, kept, kept.read_seq + 1 if self._resume else start)
-            self._epochs.append(_Epoch(epoch, check))
+            start = kept.read_seq + 1 if self._resume else start
+            check = yield from start_at(session, label, kept, start)
+            self._epochs.append(_Epoch(epoch, check, start))
         if epoch_sec and self._epochs:
             oldest = self._epochs[-1].epoch - _LATE_SEC // epoch_sec - 1
             self._epochs = [item for item in self._epochs if item.epoch >= oldest or item.epoch in found]
@@ -250,30 +267,38 @@ class StreamReader:
             label=check.label,
             from_seq=check.next_seq,
             to_seq=self._to,
-            max_items=_PAGE_ITEMS,
+            max_items=PAGE_ITEMS,
             with_receipts=True,
             with_mmr_proof=self._with_proof or None,
         )
         page = yield from fetch_page(session, request, wait_sec)
         found: list[Message] = []
         try:
+            if not page.items:
+                check.end()
             yield from do(lambda: _open_each(opener, item, page, found))
             if self._with_proof and found:
                 _verify_page_proof(page, found[-1])
         except ProtocolError as error:
             if error.detail in (Detail.SIG_INVALID, Detail.KEY_INACTIVE) and not self._renewed:
                 self._renewed = True  # perhaps the hub has a new key; once is enough to know
-                yield from session.meet_again()
-                check.pin = yield from session.meet()
-                return found + (yield from self._page(item, 0))
-            self._failure = error
+                try:
+                    yield from session.meet_again()
+                    check.pin = yield from session.meet()
+                    found += yield from self._page(item, 0)
+                except VeenError as late:
+                    if not found:
+                        raise
+                    self._failure = late
+            else:
+                self._failure = error
         except DivergenceError as error:
             self._failure = error
         if not found and self._failure is not None:
             raise self._failure
         item.delivered = check.peaks.size if found else item.delivered
         self._renewed = False
-        return found
+        return [message for message in found if message.stream_seq >= item.first]
 
 
 def _open_each(opener: Opener, item: _Epoch, page: StreamResponse, found: list[Message]) -> None:
@@ -287,19 +312,6 @@ def _verify_page_proof(page: StreamResponse, last: Message) -> None:
     page.mmr_proof.verify(receipt.mmr_root, receipt.leaf_hash, stream_seq=receipt.stream_seq)
 
 
-def fetch_page(session: Asker, request: StreamRequest, wait_sec: int = 0) -> Steps[StreamResponse]:
-    """Fetch a page; a label that nobody has written to yet is an empty one."""
-    try:
-        page = yield from session.ask(request, StreamResponse, wait_sec=wait_sec)
-    except RefusedError as error:
-        if error.code == Code.NOT_FOUND.value and error.field("field") == "label":
-            return StreamResponse(label=request.label, from_seq=request.from_seq, items=())
-        raise
-    if page.label != request.label:
-        raise ProtocolError(Detail.VALUE, "the page is of another label", field="label")
-    return page
-
-
 def list_epochs(session: Session, stream: str, from_epoch: int) -> Steps[list[int]]:
     """Return the epochs from one on in which a stream has entries."""
     found: list[int] = []
@@ -308,127 +320,10 @@ def list_epochs(session: Session, stream: str, from_epoch: int) -> Steps[list[in
         asked = StreamEpochsRequest(stream_id=labels.stream_id(stream), from_epoch=start)
         page = yield from session.ask(asked, StreamEpochsResponse)
         ascending = all(left < right for left, right in zip(page.epochs, page.epochs[1:], strict=False))
-        if not ascending or (page.epochs and page.epochs[0] < start):
+        after = page.next_epoch
+        goes_on = after is None or not page.epochs or after > page.epochs[-1]
+        if not ascending or not goes_on or (page.epochs and page.epochs[0] < start):
             raise ProtocolError(Detail.VALUE, "epochs are out of order", field="epochs")
         found += page.epochs
         start = page.next_epoch if page.epochs else None
     return found
-
-
-# --- positions ----------------------------------------------------------------------------------------------
-
-
-def start_at(session: Session, label: Label, kept: LabelState, seq: int) -> Steps[LabelCheck]:
-    """Return a check that continues before entry ``seq``: from nothing, from what is known, or by a proof."""
-    pin = yield from session.meet()
-    if seq <= 1:
-        return LabelCheck(pin, label, Peaks.empty(), None, kept)
-    if seq == kept.last_seq + 1:
-        return LabelCheck(pin, label, kept.peaks, kept.receipt, kept)
-    receipt = yield from fetch_receipt(session, label, seq - 1)
-    if receipt is None:
-        # Beyond the head: entries that will come are checked from the end of what there is.
-        return LabelCheck(pin, label, kept.peaks, kept.receipt, kept)
-    peaks = yield from peaks_at(session, receipt)
-    if 0 < kept.last_seq < receipt.stream_seq:
-        try:
-            yield from check_growth(session, label, kept.peaks, peaks)
-        except ProtocolError:
-            # Entry by entry shows where it does not fit, with evidence.
-            yield from walk(session, LabelCheck(pin, label, kept.peaks, kept.receipt, kept), seq - 1)
-            raise
-    elif kept.receipt is not None and kept.receipt.contradicts(receipt):
-        raise divergence(pin, kept.receipt, receipt)
-    return LabelCheck(pin, label, peaks, receipt, kept)
-
-
-def fetch_receipt(session: Session, label: Label, seq: int) -> Steps[Receipt | None]:
-    """Fetch a receipt and check its signature; None if there is no such entry."""
-    try:
-        answer = yield from session.ask(ReceiptRequest(label=label, stream_seq=seq), ReceiptResponse)
-    except RefusedError as error:
-        if error.code == Code.NOT_FOUND.value:
-            return None
-        raise
-    receipt = answer.receipt
-    if (receipt.label, receipt.stream_seq) != (label, seq):
-        raise ProtocolError(Detail.VALUE, "the receipt is of another entry", field="stream_seq")
-    yield from session.check_signed(lambda pin: _verify_receipt(pin, receipt))
-    return receipt
-
-
-def _verify_receipt(pin: Pin, receipt: Receipt) -> None:
-    pin.identity.verify_receipt(receipt)
-
-
-def peaks_at(session: Session, receipt: Receipt) -> Steps[Peaks]:
-    """Return the peaks after an entry: those of its proof, which give the root of its receipt (C-97)."""
-    asked = ProofRequest(label=receipt.label, stream_seq=receipt.stream_seq)
-    proof = (yield from session.ask(asked, ProofResponse)).mmr_proof
-    proof.verify(receipt.mmr_root, receipt.leaf_hash, stream_seq=receipt.stream_seq)
-    return Peaks(receipt.stream_seq, proof.peaks_after)
-
-
-def check_growth(session: Session, label: Label, old: Peaks, new: Peaks) -> Steps[None]:
-    """Check that a log has only grown since it was seen."""
-    asked = ConsistencyRequest(label=label, old_size=old.size, new_size=new.size)
-    proof = (yield from session.ask(asked, ConsistencyResponse)).proof
-    proof.verify(old_root=old.root, old_size=old.size, new_root=new.root, new_size=new.size)
-
-
-def walk(
-    session: Asker,
-    check: LabelCheck,
-    upto: int | None = None,
-    note: Callable[[StreamItem], None] | None = None,
-) -> Steps[int]:
-    """Read entries without opening them, up to one or to the end; returns how many there were.
-
-    Whatever does not follow is found on the way. ``note`` is called with each entry that was checked.
-    """
-    count = 0
-    while upto is None or check.next_seq <= upto:
-        request = StreamRequest(
-            label=check.label,
-            from_seq=check.next_seq,
-            to_seq=upto,
-            max_items=_PAGE_ITEMS,
-            with_receipts=True,
-        )
-        page = yield from fetch_page(session, request)
-        if not page.items:
-            break
-        yield from do(partial(_accept_all, check, page.items, note))
-        count += len(page.items)
-    return count
-
-
-def _accept_all(
-    check: LabelCheck, items: tuple[StreamItem, ...], note: Callable[[StreamItem], None] | None
-) -> None:
-    for item in items:
-        check.accept(item)
-        if note is not None:
-            note(item)
-
-
-def absorb(session: Session, check: LabelCheck, receipts: list[Receipt]) -> Steps[None]:
-    """Take receipts of own messages into what is known, whatever others have written in between (C-97)."""
-    for receipt in receipts:
-        if receipt.stream_seq < check.next_seq:
-            continue
-        if receipt.stream_seq == check.next_seq:
-            check.append(receipt)
-            continue
-        try:
-            peaks = yield from peaks_at(session, receipt)
-            if check.peaks.size:
-                yield from check_growth(session, check.label, check.peaks, peaks)
-        except VeenError:
-            # What it proves does not fit: entry by entry shows where, with evidence.
-            yield from walk(session, check, receipt.stream_seq - 1)
-            if receipt.stream_seq != check.next_seq:
-                raise
-            check.append(receipt)
-        else:
-            check.peaks, check.receipt = peaks, receipt

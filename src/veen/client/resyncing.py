@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from veen.client.checking import LabelCheck
+from veen.client.checking import LabelCheck, divergence
 from veen.client.errors import DivergenceError
-from veen.client.reading import list_epochs, start_at, walk
+from veen.client.positions import fetch_receipt, start_at, walk
+from veen.client.reading import list_epochs
 from veen.client.session import Session
 from veen.client.state import LabelState, State, Writer
 from veen.client.steps import Steps, do
@@ -101,12 +102,22 @@ def _resync_label(
         read = yield from rebuild(session, state, label, kept, progress)
     else:
         check = yield from start_at(session, label, kept, kept.last_seq + 1)
+        yield from _confirm(session, check, kept)
         found = Found(session.secrets.client_ids(), progress)
         read = yield from walk(session, check, note=found.note)
         _adopt(session, kept, check, found)
         yield from do(lambda: session.home.save(state))
     root = kept.peaks.root if kept.last_seq else None
     return Resynced(stream, epoch, kept.last_seq, root, read, fresh)
+
+
+def _confirm(session: Session, check: LabelCheck, kept: LabelState) -> Steps[None]:
+    """Have the hub show the last entry that was seen: it could have lost it, or have another."""
+    receipt = yield from fetch_receipt(session, check.label, kept.last_seq)
+    if receipt is None:
+        raise check.cut_off(kept.last_seq)
+    if kept.receipt is not None and kept.receipt.contradicts(receipt):
+        raise divergence(check.pin, kept.receipt, receipt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from veen.client.checking import LabelCheck, check_receipts
 from veen.client.errors import AnswerError, NetworkError, ReadOnlyError, RefusedError, StateError, UnsentError
 from veen.client.http import single
 from veen.client.pins import read_epoch
-from veen.client.reading import absorb, fetch_receipt
+from veen.client.positions import absorb, fetch_receipt
 from veen.client.resyncing import rebuild
 from veen.client.retrying import patiently
 from veen.client.session import Session
@@ -131,6 +131,24 @@ class Sending:
         hold = yield from session.acquire()
         try:
             return (yield from self._send_some(drafts))
+        finally:
+            session.held = None
+            hold.close()
+
+    def flush(self) -> Steps[int]:
+        """Send again what was not answered, in any epoch; returns how many messages the hub has now."""
+        session = self._session
+        yield from session.meet()
+        hold = yield from session.acquire()
+        try:
+            state = session.held = yield from do(session.home.load)
+            stream_id = labels.stream_id(self._stream)
+            count = 0
+            for label, kept in state.labels.items():
+                if kept.stream_id == stream_id:
+                    count += len((yield from do(partial(session.home.outbox, label))))
+                    yield from self._flush(state, label, kept)
+            return count
         finally:
             session.held = None
             hold.close()
@@ -389,14 +407,6 @@ class Sending:
         )
 
 
-def rotate(session: Session) -> None:
-    """Give the client a new key; nothing on the wire links it to the old one (CLI-056).
-
-    The caller holds the lock: another process may have added keys since ours were read.
-    """
-    newest, _ = session.home.load_secrets(lambda: session.passphrase)
-    session.secrets = newest.rotated(session.random, session.clock())
-    session.home.save_secrets(session.secrets, session.passphrase, session.clock())
 def _solve(challenge: bytes, difficulty: int) -> Steps[PowCookie]:
     """Do work, in portions: who has lost interest need not wait for all of it."""
     if not 0 <= difficulty <= _MOST_WORK:
@@ -408,3 +418,11 @@ def _solve(challenge: bytes, difficulty: int) -> Steps[PowCookie]:
     raise AnswerError("no proof of work was found")
 
 
+def rotate(session: Session) -> None:
+    """Give the client a new key; nothing on the wire links it to the old one (CLI-056).
+
+    The caller holds the lock: another process may have added keys since ours were read.
+    """
+    newest, _ = session.home.load_secrets(lambda: session.passphrase)
+    session.secrets = newest.rotated(session.random, session.clock())
+    session.home.save_secrets(session.secrets, session.passphrase, session.clock())
