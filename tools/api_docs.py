@@ -45,9 +45,9 @@ _CITED: Final = re.compile(r" \([A-Z][A-Z0-9+]*(?:-[0-9]+)?(?:, [A-Z][A-Z0-9+]*-
 
 _HEAD: Final = """# Python API
 {note}
-[Use the library](../how-to/use-the-library.md) shows it at work. Names are imported from the module that
-stands with them. Everything is typed. A `Client` is for one thread at a time, an `AsyncClient` may be shared
-by tasks.
+[Use the library](../how-to/use-the-library.md) shows it at work. All names are imported from
+`veen.client`. Everything is typed. A `Client` is for one thread at a time, an `AsyncClient` may be shared by
+tasks.
 
 `stream` is the name of a stream, or its id of 64 hex digits. A body (`Value`) is what deterministic CBOR
 holds: `None`, `bool`, `int` from 0 to 2^64 - 1, `str`, `bytes`, lists, and maps with `str` or `int` keys; no
@@ -56,7 +56,7 @@ fractions, and no negative numbers.
 
 _ERRORS_HEAD: Final = """## Errors
 
-From `veen.client.errors`, and `BodyError` from `veen.client.bodies`. Data that breaks a rule of the protocol
+Data that breaks a rule of the protocol
 is a `ProtocolError` of `veen.core`, with `code`, `stage` and `detail`. `ClientError` and `ProtocolError` are
 both a `VeenError` (`veen.core.errors`).
 
@@ -78,7 +78,7 @@ def api_page(note: str) -> str:
 
 def _client() -> Iterator[str]:
     tree, other = _tree(Client), {item.name: item for item in _functions(_tree(AsyncClient))}
-    yield f"## Client\n\n`from veen.client.client import Client`. {_doc(tree)}\n"
+    yield f"## Client\n\n{_doc(tree)}\n"
     for item in _functions(tree):
         assert item.name in other, f"AsyncClient has no {item.name}"
         kind = "@classmethod\n" if _is_marked(item, "classmethod") else ""
@@ -86,7 +86,7 @@ def _client() -> Iterator[str]:
     iterators = [name for name, item in other.items() if _is_iterator(item)]
     listed = " and ".join(f"`{name}`" for name in sorted(iterators))
     yield (
-        f"## AsyncClient\n\n`from veen.client.aio import AsyncClient`. {_doc(_tree(AsyncClient))}\n\n"
+        f"## AsyncClient\n\n{_doc(_tree(AsyncClient))}\n\n"
         f"It has the same methods with the same parameters, to be awaited; `open` too. {listed} give "
         "async iterators.\n"
     )
@@ -99,7 +99,7 @@ def _is_iterator(item: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 def _value(cls: type) -> str:
     tree = _tree(cls)
     lines = inspect.getsource(cls).splitlines()
-    head = f"### {cls.__name__}\n\n`from {cls.__module__} import {cls.__name__}`. {_doc(tree)}\n"
+    head = f"### {cls.__name__}\n\n{_doc(tree)}\n"
     rows: list[tuple[str, str, str, str]] = []
     for item in tree.body:
         match item:

@@ -1,1 +1,109 @@
-"""The client: keys, sending, reading and checking (docs/adr/0009-the-client.md)."""
+"""The client: keys, sending, reading and checking (docs/adr/0009-the-client.md).
+
+from veen.client import Client
+
+Names are loaded when they are asked for: a program that blocks needs nothing of asyncio, and a command that
+only asks a hub nothing of the rest.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from veen.client.aio import AsyncClient
+    from veen.client.authorizing import Authorized
+    from veen.client.bodies import Attachment, BodyError
+    from veen.client.card import IdentityCard
+    from veen.client.client import Client, Opening, ReadOptions
+    from veen.client.errors import (
+        AnswerError,
+        ClientError,
+        DivergenceError,
+        KeystoreError,
+        NetworkError,
+        PinError,
+        ReadOnlyError,
+        RefusedError,
+        StateError,
+        UnsentError,
+    )
+    from veen.client.fraud import Fraud
+    from veen.client.home import ClientHome
+    from veen.client.keystore import Secrets
+    from veen.client.pins import Trust
+    from veen.client.reading import Message
+    from veen.client.resyncing import Consistency, Resynced
+    from veen.client.retrying import Retry
+    from veen.client.sending import Draft, Options, Sent
+    from veen.client.session import Rotation
+
+#: Where each public name is written.
+_MODULES: Final = {
+    "aio": ("AsyncClient",),
+    "authorizing": ("Authorized",),
+    "bodies": ("Attachment", "BodyError"),
+    "card": ("IdentityCard",),
+    "client": ("Client", "Opening", "ReadOptions"),
+    "errors": (
+        "AnswerError",
+        "ClientError",
+        "DivergenceError",
+        "KeystoreError",
+        "NetworkError",
+        "PinError",
+        "ReadOnlyError",
+        "RefusedError",
+        "StateError",
+        "UnsentError",
+    ),
+    "fraud": ("Fraud",),
+    "home": ("ClientHome",),
+    "keystore": ("Secrets",),
+    "pins": ("Trust",),
+    "reading": ("Message",),
+    "resyncing": ("Consistency", "Resynced"),
+    "retrying": ("Retry",),
+    "sending": ("Draft", "Options", "Sent"),
+    "session": ("Rotation",),
+}
+_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "AnswerError",
+    "AsyncClient",
+    "Attachment",
+    "Authorized",
+    "BodyError",
+    "Client",
+    "ClientError",
+    "ClientHome",
+    "Consistency",
+    "DivergenceError",
+    "Draft",
+    "Fraud",
+    "IdentityCard",
+    "KeystoreError",
+    "Message",
+    "NetworkError",
+    "Opening",
+    "Options",
+    "PinError",
+    "ReadOnlyError",
+    "ReadOptions",
+    "RefusedError",
+    "Resynced",
+    "Retry",
+    "Rotation",
+    "Secrets",
+    "Sent",
+    "StateError",
+    "Trust",
+    "UnsentError",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - of its module
+    """Load a public name."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"veen.client.{_HOMES[name]}"), name)
