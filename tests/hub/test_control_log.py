@@ -186,11 +186,13 @@ def test_a_full_disk_only_delays(tmp_path: Path) -> None:
             hub.hub.waiting.add(order.label, 10, lambda: hub.hub.turn(full, turns.append))
             await hub.submit([order])
             hub.hub.turn(disk.heal, turns.append)
-            assert refusals(await hub.submit([write(hub, "victim", 1)])) == [None]
-            assert control_records(hub) == 0
+            # The hub tries again by itself within a second: on a slow machine that may be now.
+            early = refusals(await hub.submit([write(hub, "victim", 1)]))
+            assert early in ([None], [REVOKED])
             assert [turn.error for turn in turns] == [None, None]
             hub.hub.check()
-            assert refusals(await hub.submit([write(hub, "victim", 2)])) == [REVOKED]
+            again = write(hub, "victim", 2 if early == [None] else 1)
+            assert refusals(await hub.submit([again])) == [REVOKED]
             assert control_records(hub) == 1
             assert order.leaf_hash in plane.applied
 
