@@ -15,7 +15,7 @@ PY := .venv/bin/python
 # .venv is set up again, because the environment holds absolute paths.
 READY := .venv/.ready-$(shell pwd -P | cksum | cut -d ' ' -f 1)
 
-.PHONY: help setup run test lint fix bench docs fuzz faults kills lock clean
+.PHONY: help setup run test lint ci fmt fix bench docs fuzz faults kills lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,10 @@ lint: $(READY) ## ruff, mypy, import contracts and the tidy tests
 	@$(PY) -m mypy
 	@.venv/bin/lint-imports --no-logo
 	@$(PY) -m pytest -q tests/tidy
+
+ci: lint test ## what must pass before a change is accepted
+
+fmt: fix
 
 fix: $(READY) ## let ruff repair and format what it can
 	@$(PY) -m ruff check --fix .
