@@ -23,6 +23,7 @@ from veen.core.wire import Wire
 CBOR: Final = "application/cbor"
 CBOR_SEQ: Final = "application/cbor-seq"
 _OCTETS: Final = "application/octet-stream"
+_SUBMIT: Final = "/v1/submit"
 
 #: The largest answer is a page, which a hub bounds, and with it one entry or attachment.
 MAX_ANSWER_BYTES: Final = 64 << 20
@@ -82,8 +83,8 @@ def to_message(request: Request) -> Message:
             return Message("POST", path, body, CBOR, request.headers, request.wait_sec)
         case Submit():
             if len(request.bodies) == 1:
-                return Message("POST", "/v1/submit", single(request.bodies[0]), CBOR, request.headers)
-            return Message("POST", "/v1/submit", b"".join(request.bodies), CBOR_SEQ, request.headers)
+                return Message("POST", _SUBMIT, single(request.bodies[0]), CBOR, request.headers)
+            return Message("POST", _SUBMIT, b"".join(request.bodies), CBOR_SEQ, request.headers)
         case Describe():
             return Message("GET", request.path)
         case PutAttachment():
@@ -181,8 +182,8 @@ class HttpHub:
     def exchange(self, message: Message) -> Reply:
         """Send a request and read the reply.
 
-        A connection that was idle may have been closed meanwhile: then a new one is used, once. Every
-        request may be repeated; a message that is sent twice is in the log once (C-63).
+        A connection that was idle may have been closed meanwhile: then a new one is used, once. Only who
+        submits has to know: a refusal says less if the message was sent before (C-63).
         """
         kept, self._kept = self._kept, None
         if kept is not None:
@@ -190,7 +191,7 @@ class HttpHub:
                 return self._exchange(kept, message)
             except (OSError, http.client.HTTPException) as error:
                 kept.close()
-                if isinstance(error, TimeoutError):
+                if isinstance(error, TimeoutError) or message.path == _SUBMIT:
                     raise self._unreachable(error) from None
         try:
             return self._exchange(self.connect(), message)

@@ -14,6 +14,11 @@ from veen.core.wire import W, Wire
 _PASSING: Final = frozenset({Code.UNAVAILABLE.value, Code.RATE.value})
 
 
+def is_passing(envelope: ErrorEnvelope) -> bool:
+    """Tell whether a refusal may be another answer later."""
+    return envelope.code in _PASSING
+
+
 @dataclass(frozen=True, slots=True)
 class Retry:
     """How often to try, and how long to wait in between: twice as long each time, at random below that."""
@@ -27,7 +32,7 @@ class Retry:
 
     def gives_up(self, failures: int, envelope: ErrorEnvelope) -> bool:
         """Tell whether a refusal is one to live with."""
-        if envelope.code not in _PASSING or (envelope.retry_after or 0) > self.patience_sec:
+        if not is_passing(envelope) or (envelope.retry_after or 0) > self.patience_sec:
             return True
         return failures >= self.attempts
 

@@ -7,6 +7,7 @@ it is answered they are what is sent again (C-63, CLNT-015).
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -15,14 +16,14 @@ from veen.client.checking import LabelCheck, check_receipts
 from veen.client.errors import AnswerError, NetworkError, ReadOnlyError, RefusedError, StateError, UnsentError
 from veen.client.http import single
 from veen.client.pins import read_epoch
-from veen.client.positions import absorb, fetch_receipt
+from veen.client.positions import absorb, fetch_receipt, start_at, walk
 from veen.client.resyncing import rebuild
-from veen.client.retrying import patiently
+from veen.client.retrying import is_passing, patiently
 from veen.client.session import Session
 from veen.client.state import LabelState, State
 from veen.client.steps import Describe, PutAttachment, Steps, Submit, do
 from veen.core import labels
-from veen.core.api import SubmitResponse
+from veen.core.api import StreamItem, SubmitResponse
 from veen.core.captoken import CapToken
 from veen.core.cbor import Value
 from veen.core.context import MsgContext
@@ -287,7 +288,7 @@ class Sending:
         msgs = [msg for msg, _ in batch]
         yield from do(lambda: self._session.home.put_outbox(label, msgs))
         try:
-            receipts, error = yield from self._submit(label, msgs)
+            receipts, error = yield from self._submit(label, kept, msgs, unsure=False)
         except NetworkError as unsure:
             raise NetworkError(
                 f"{unsure}; whether it has the message is not known: it is kept, and the next send to this "
@@ -306,27 +307,60 @@ class Sending:
         pairs = zip(batch, receipts, strict=False)
         return [Sent(msg, receipt, epoch, attached) for (msg, attached), receipt in pairs]
 
-    def _submit(self, label: Label, msgs: list[Msg]) -> Steps[tuple[list[Receipt], RefusedError | None]]:
-        """Submit until all are taken, or one is refused for good; returns the receipts of those before it."""
+    def _submit(
+        self, label: Label, kept: LabelState, msgs: list[Msg], *, unsure: bool
+    ) -> Steps[tuple[list[Receipt], RefusedError | None]]:
+        """Submit until all are taken, or one is refused for good; returns the receipts of those before it.
+
+        ``unsure``: they may have been taken before. Then no refusal says that they were not.
+        """
         session = self._session
         receipts: list[Receipt] = []
         failures = 0
         while len(receipts) < len(msgs):
             left = msgs[len(receipts) :]
-            answers = yield from patiently(
-                Submit(tuple(msg.encode() for msg in left), (yield from self._work(left))),
-                session.retry,
-                session.random,
-            )
+            request = Submit(tuple(msg.encode() for msg in left), (yield from self._work(left)))
+            try:
+                answers: list[SubmitResponse | ErrorEnvelope] = yield request
+            except NetworkError:
+                failures, unsure = failures + 1, True
+                if failures >= session.retry.attempts:
+                    raise
+                yield session.retry.pause(failures, None, session.random)
+                continue
+            except RefusedError as error:  # the request as a whole
+                answers = [error.envelope] * len(left)
             taken, refusal = yield from self._take(label, left, answers)
             receipts += taken
             if refusal is None:
                 continue
             failures = 1 if taken else failures + 1
             if session.retry.gives_up(failures, refusal.envelope):
-                return receipts, refusal
+                if unsure:
+                    receipts += yield from self._look_for(label, kept, msgs[len(receipts) :], refusal)
+                return receipts, None if len(receipts) == len(msgs) else refusal
             yield session.retry.pause(failures, refusal.envelope.retry_after, session.random)
         return receipts, None
+
+    def _look_for(
+        self, label: Label, kept: LabelState, msgs: list[Msg], refusal: RefusedError
+    ) -> Steps[list[Receipt]]:
+        """Return the receipts of messages that are refused now, and were taken before (CLNT-015)."""
+        if is_passing(refusal.envelope):
+            raise NetworkError(str(refusal)) from None  # it may even be taken yet
+        found: dict[LeafHash, Receipt] = {}
+
+        def note(item: StreamItem) -> None:
+            if item.receipt is not None:
+                found[item.receipt.leaf_hash] = item.receipt
+
+        try:
+            check = yield from start_at(self._session, label, kept, msgs[0].prev_ack + 1)
+            yield from walk(self._session, check, note=note)
+        except RefusedError as error:
+            raise NetworkError(f"{refusal}; and what it has can not be read: {error}") from None
+        there = takewhile(lambda receipt: receipt is not None, (found.get(msg.leaf_hash) for msg in msgs))
+        return [receipt for receipt in there if receipt is not None]
 
     def _take(
         self, label: Label, msgs: list[Msg], answers: list[SubmitResponse | ErrorEnvelope]
@@ -366,9 +400,19 @@ class Sending:
     # --- after ----------------------------------------------------------------------------------------------
 
     def _remember(
-        self, state: State, label: Label, kept: LabelState, msgs: list[Msg], receipts: list[Receipt]
+        self,
+        state: State,
+        label: Label,
+        kept: LabelState,
+        msgs: list[Msg],
+        receipts: list[Receipt],
+        *,
+        left: Sequence[Msg] = (),
     ) -> Steps[None]:
-        """Check receipts, and take them into the state; if one is false, nothing changes (CLI-059)."""
+        """Check receipts, and take them into the state; if one is false, nothing changes (CLI-059).
+
+        ``left``: what is kept on.
+        """
         session = self._session
         pin = yield from session.check_signed(lambda pin: check_receipts(pin, msgs, receipts))
         check = LabelCheck(pin, label, kept.peaks, kept.receipt, kept)
@@ -382,7 +426,10 @@ class Sending:
         stored = msgs if self._options.store_body else []
         yield from do(lambda: session.home.keep_sent(stored, receipts))
         yield from do(lambda: session.home.save(state))
-        yield from do(lambda: session.home.clear_outbox(label))
+        if left:
+            yield from do(lambda: session.home.put_outbox(label, list(left)))
+        else:
+            yield from do(lambda: session.home.clear_outbox(label))
 
     def _flush(self, state: State, label: Label, kept: LabelState) -> Steps[None]:
         """Send again what was not answered, byte for byte; what is refused now is set aside, and told."""
@@ -392,10 +439,10 @@ class Sending:
             return
         if any(msg.label != label for msg in waiting):
             raise StateError(f"{home.root} has messages of another label in its outbox; it was tampered with")
-        receipts, error = yield from self._submit(label, waiting)
-        if receipts:
-            yield from self._remember(state, label, kept, waiting[: len(receipts)], receipts)
+        receipts, error = yield from self._submit(label, kept, waiting, unsure=True)
         refused = waiting[len(receipts) :]
+        if receipts:
+            yield from self._remember(state, label, kept, waiting[: len(receipts)], receipts, left=refused)
         if error is None:
             return
         paths = yield from do(lambda: [home.set_aside(label, msg) for msg in refused])
