@@ -1,16 +1,25 @@
 """What strangers write, and mistakes of every kind: one line, a code, and nothing that steers a terminal."""
 
+import contextlib
+import json
 import os
+import signal
+import socket
+import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.cli.running import User
-from tests.hub.process import HubProcess, veen
+from tests.client.proxy import Answer, Passing, Proxy
+from tests.hub.process import TIMEOUT, VEEN, HubProcess, environment, veen
 from veen.cli.printing import plain
 from veen.client.home import ClientHome
 from veen.client.keystore import Secrets
+from veen.core.api import StreamResponse
+from veen.core.types import Signature
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +92,61 @@ def test_strange_passphrases(tmp_path: Path) -> None:
     empty.write_text("\n")
     careless = User(tmp_path / "other", VEEN_KEYSTORE_PASSPHRASE_FILE=str(empty))
     assert "no passphrase" in careless.fails(1, "keygen")["detail"]
+
+
+def test_resume_goes_on_behind_a_limit(user: User) -> None:
+    user.ok("bench", "send", "--stream", "portions", "--count", "5")
+    seen = [user.ok("stream", "--stream", "portions", "--resume", "--limit", "2") for _ in range(4)]
+    assert [[item["stream_seq"] for item in page] for page in seen] == [[1, 2], [3, 4], [5], []]
+    followed = user.run("stream", "--stream", "portions", "--follow", "--limit", "3")
+    assert len(followed.stdout.splitlines()) == 3
+
+
+def test_good_entries_before_a_bad_one_are_in_the_document_of_the_error(user: User, hub: HubProcess) -> None:
+    def after(passing: Passing, answer: Answer) -> Answer:
+        if passing.path != "/v1/stream":
+            return answer
+        page = StreamResponse.decode(answer.body)
+        items = [
+            replace(item, receipt=replace(item.receipt, hub_sig=Signature(bytes(64))))
+            if item.stream_seq == 3 and item.receipt is not None
+            else item
+            for item in page.items
+        ]
+        return Answer(200, answer.content_type, replace(page, items=tuple(items)).encode())
+
+    user.ok("bench", "send", "--stream", "bad", "--count", "4")
+    with Proxy(hub.url) as between:
+        between.after = after
+        done = user.run("stream", "--stream", "bad", "--hub", between.url, "--json")
+    assert done.exit_code == 4
+    found = json.loads(done.stdout)
+    assert (found["ok"], found["code"]) == (False, "E.SIG")
+    assert [item["stream_seq"] for item in found["entries"]] == [1, 2]
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_an_interrupt_ends_with_1(user: User, hub: HubProcess, tmp_path: Path, follow: bool) -> None:  # noqa: FBT001 - which
+    user.ok("send", "--stream", "interrupted", "--body", "1")
+    with socket.create_server(("127.0.0.1", 0)) as silent, contextlib.ExitStack() as stack:
+        words = ["stream", "--stream", "interrupted", "--json"]
+        words += ["--follow"] if follow else ["--hub", f"http://127.0.0.1:{silent.getsockname()[1]}"]
+        with subprocess.Popen(
+            [*VEEN, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(HOME=str(tmp_path), VEEN_HUB=hub.url),
+        ) as running:
+            assert running.stdout is not None
+            silent.settimeout(TIMEOUT)
+            begun = running.stdout.readline() if follow else stack.enter_context(silent.accept()[0])
+            running.send_signal(signal.SIGINT)
+            told, errors = running.communicate(timeout=TIMEOUT)
+    assert begun
+    assert running.returncode == 1, errors
+    assert "Traceback" not in errors
+    if follow:
+        assert not told
+    else:
+        assert json.loads(told)["code"] == "E.INTERRUPTED"

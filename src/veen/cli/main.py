@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.main import get_command
@@ -13,6 +13,9 @@ import veen
 from veen.cli.commands import LazyGroup, note_common
 from veen.cli.errors import USAGE
 from veen.cli.settings import common
+
+#: What typer makes of an interrupt.
+_INTERRUPTED: Final = 130
 
 app = typer.Typer(
     name="veen",
@@ -72,13 +75,15 @@ def _run(arguments: list[str]) -> None:
         _complain(error, arguments)
         code = USAGE
     except (typer.Abort, KeyboardInterrupt):
-        if "--json" in arguments and "--follow" not in arguments:  # which is interrupted in any case
-            typer.echo(json.dumps({"ok": False, "code": "E.INTERRUPTED", "detail": "interrupted"}))
-        code = USAGE
+        code = _INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has seen enough; nobody is left to tell.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = USAGE
+    if code == _INTERRUPTED:
+        if "--json" in arguments and "--follow" not in arguments:  # which is interrupted in any case
+            typer.echo(json.dumps({"ok": False, "code": "E.INTERRUPTED", "detail": "interrupted"}))
         code = USAGE
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -5,12 +5,14 @@ from typing import Annotated, Any
 
 import typer
 
+from veen.cli.errors import USAGE, CommandError, as_command_error
 from veen.cli.printing import note, plain, reporting
 from veen.cli.settings import common
 from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, open_client
 from veen.client.bodies import to_json
 from veen.client.client import ReadOptions
 from veen.client.reading import Message
+from veen.core.errors import VeenError
 
 
 @reporting
@@ -36,30 +38,42 @@ def stream(
 ) -> None:
     """Read a stream. Signatures, hashes, order and the root after each entry are checked before it is shown.
 
-    An entry that fails a check ends the command with code 4, and is named. With --json there is one array;
-    with --follow --json, one object a line.
+    An entry that fails a check ends the command with code 4, and is named. With --json there is one array, or
+    an error with the entries before it; with --follow --json, one object a line.
     """
-    options = ReadOptions(from_seq, to_seq, epoch, resume, with_proof)
+    options = ReadOptions(from_seq, to_seq, epoch, resume, with_proof, limit)
     with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
         epochs = False
         shown: list[dict[str, Any]] = []
         count = 0
-        for message in opened.stream(stream, follow=follow, options=options):
-            epochs = epochs or opened.session.profiles[0].epoch_sec > 0
-            found = describe(message)
-            if common.json and not follow:
-                shown.append(found)
-            elif common.json:
-                typer.echo(json.dumps(found))
-            else:
-                _print(message, found, with_epoch=epochs)
-            count += 1
-            if count == limit:
-                break
+        try:
+            for message in opened.stream(stream, follow=follow, options=options):
+                epochs = epochs or opened.session.profiles[0].epoch_sec > 0
+                found = describe(message)
+                if common.json and not follow:
+                    shown.append(found)
+                elif common.json:
+                    typer.echo(json.dumps(found))
+                else:
+                    _print(message, found, with_epoch=epochs)
+                count += 1
+        except (VeenError, KeyboardInterrupt) as error:
+            _fail_with(error, shown)
     if common.json and not follow:
         typer.echo(json.dumps(shown))
     elif not count:
         note(f"stream {stream} has no entries{' there' if from_seq > 1 else ''}")
+
+
+def _fail_with(error: VeenError | KeyboardInterrupt, shown: list[dict[str, Any]]) -> None:
+    """End with an error; entries before it were good, and would not be read again with --resume."""
+    known = CommandError("interrupted", USAGE, "E.INTERRUPTED")
+    if isinstance(error, VeenError):
+        known = as_command_error(error) or known
+    if not shown:
+        raise error
+    typer.echo(json.dumps({"ok": False, "code": known.code, "detail": str(known), "entries": shown}))
+    raise typer.Exit(known.exit_code)
 
 
 def describe(message: Message) -> dict[str, Any]:

@@ -237,7 +237,7 @@ class AsyncClient:
     ) -> AsyncIterator[Message]:
         """Yield the entries of a stream, each checked; with ``follow``, for ever."""
         reader = make_reader(self.session, stream, options)
-        while follow or not reader.at_end:
+        while not reader.at_end or (follow and not reader.is_full):
             for message in await self.run(reader.fetch(FOLLOW_SEC if follow else 0)):
                 yield message
 

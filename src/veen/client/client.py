@@ -56,6 +56,8 @@ class ReadOptions:
     resume: bool = False
     #: Have the hub prove each page as well.
     with_proof: bool = False
+    #: So many entries at most.
+    limit: int | None = None
 
 
 READ_ALL: Final = ReadOptions()
@@ -207,7 +209,7 @@ class Client:
         With ``resume`` an entry is delivered at least once: after a crash, those of the last page again.
         """
         reader = make_reader(self.session, stream, options)
-        while follow or not reader.at_end:
+        while not reader.at_end or (follow and not reader.is_full):
             yield from self.run(reader.fetch(FOLLOW_SEC if follow else 0))
 
     def attachment(self, message: Message, index: int) -> bytes:
@@ -240,6 +242,7 @@ def make_reader(session: Session, stream: str, options: ReadOptions) -> StreamRe
         epoch=options.epoch,
         resume=options.resume,
         with_proof=options.with_proof,
+        limit=options.limit,
     )
 
 

@@ -1,6 +1,6 @@
 """Reading a stream: page after page, every entry checked, and opened if it is for us."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final
 
@@ -160,6 +160,7 @@ class StreamReader:
         epoch: int | None = None,
         resume: bool = False,
         with_proof: bool = False,
+        limit: int | None = None,
     ) -> None:
         """``from_seq`` counts in the first epoch that is read; ``epoch`` reads just that one."""
         self._session = session
@@ -169,6 +170,8 @@ class StreamReader:
         self._only = epoch
         self._resume = resume
         self._with_proof = with_proof
+        #: How many entries are still wanted.
+        self._left = limit
         self._epochs: list[_Epoch] = []
         self._opener: Opener | None = None
         self._renewed = False
@@ -181,6 +184,11 @@ class StreamReader:
         """Return the newest epoch, and the number of the last entry that was checked in it."""
         return (self._epochs[-1].epoch, self._epochs[-1].check.peaks.size) if self._epochs else (0, 0)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether as many entries were returned as were wanted."""
+        return self._left is not None and self._left <= 0
+
     def fetch(self, wait_sec: int = 0) -> Steps[list[Message]]:
         """Return the next entries; none at the end, or if nothing has come in that time.
 
@@ -191,6 +199,9 @@ class StreamReader:
         yield from self.settle()
         if self._failure is not None:
             raise self._failure
+        if self.is_full:
+            self.at_end = True
+            return []
         if self._opener is None:
             keys = yield from do(lambda: self._session.secrets.reader_keys(labels.stream_id(self._stream)))
             self._opener = Opener(self._session, keys)
@@ -201,6 +212,7 @@ class StreamReader:
                 messages = yield from self._page(item, wait_sec if newest and not found_more else 0)
                 if messages:
                     self.at_end = False
+                    self._left = None if self._left is None else self._left - len(messages)
                     return messages
             found_more = yield from self._look_for_epochs()
             if not found_more:
@@ -263,15 +275,17 @@ class StreamReader:
         assert opener is not None
         if self._to is not None and check.next_seq > self._to:
             return []
+        most = PAGE_ITEMS if self._left is None else min(PAGE_ITEMS, self._left)
         request = StreamRequest(
             label=check.label,
             from_seq=check.next_seq,
             to_seq=self._to,
-            max_items=PAGE_ITEMS,
+            max_items=most,
             with_receipts=True,
             with_mmr_proof=self._with_proof or None,
         )
         page = yield from fetch_page(session, request, wait_sec)
+        page = replace(page, items=page.items[:most])
         found: list[Message] = []
         try:
             if not page.items:
