@@ -150,3 +150,13 @@ def test_an_interrupt_ends_with_1(user: User, hub: HubProcess, tmp_path: Path, f
         assert not told
     else:
         assert json.loads(told)["code"] == "E.INTERRUPTED"
+
+
+def test_no_writer_can_stop_an_export(user: User, tmp_path: Path) -> None:
+    place = tmp_path / ".local/share/veen/client"
+    (tmp_path / "file").write_text("attached")
+    user.ok("send", "--stream", "exported", "--body", "1", "--attach", tmp_path / "file")
+    user.ok("send", "--stream", "exported", "--body", '{"attachments": [1, 2]}')
+    user.ok("send", "--stream", "exported", "--body", '{"attachments": [{"coid": 1, "size": 2}]}')
+    words = ("--stream", "exported", "--out", tmp_path / "set", "--attachments", place)
+    assert user.ok("export", *words)["attachments"] == 1

@@ -1,6 +1,7 @@
 """Cards and shared keys: signed by who gives them, useless to others."""
 
 import os
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -49,6 +50,12 @@ def test_a_member_gets_the_key_and_knows_from_whom() -> None:
 def test_a_key_sealed_to_a_prekey_opens_after_rotation() -> None:
     sealed = share(ALICE, KEY, BOB.card(NOW), NOW, os.urandom)
     assert accept(BOB.rotated(os.urandom, NOW + 1), sealed).key == KEY
+
+
+def test_a_key_does_not_go_under_the_name_of_another_stream() -> None:
+    sealed = share(EVE, replace(KEY, name="something harmless"), BOB.card(NOW), NOW, os.urandom)
+    with pytest.raises(ProtocolError, match="another stream"):
+        accept(BOB, sealed)
 
 
 def test_nobody_else_opens_it() -> None:

@@ -14,6 +14,7 @@ from tests.hub.process import HubProcess, veen
 from veen.client.client import Client, ReadOptions
 from veen.client.directory import DataDirectory
 from veen.client.errors import ReadOnlyError, RefusedError, StateError
+from veen.client.home import ClientHome
 from veen.client.http import HttpHub
 from veen.client.portable import PAYLOADS, RECEIPTS, PortableSet
 from veen.client.sending import Draft
@@ -155,7 +156,10 @@ def test_a_client_moves_with_a_set(places: tuple[HubProcess, Path, Path, Label],
         "export", "--hub", hub.url, "--stream", STREAM, "--out", tmp_path / "moved", "--client", alice
     )
     assert done.returncode == 0, done.stderr
+    (tmp_path / "moved/keystore.key").chmod(0o644)  # on a disk that knows no modes
     assert veen("import", tmp_path / "moved", "--out", tmp_path / "alice").returncode == 0
+    assert (tmp_path / "alice/keystore.key").stat().st_mode & 0o777 == 0o600
+    assert not ClientHome(tmp_path / "alice").load().pins, "a set does not vouch for its hub"
     with Client.open(tmp_path / "alice", hub.url) as moved:
         kept = moved.session.home.load()
         assert kept.labels[places[3]].last_seq == 21

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from time import time
 from typing import Annotated, Any
@@ -9,16 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from veen.cli.errors import REFUSED, USAGE, CommandError
-from veen.cli.printing import progress, reporting, show
+from veen.cli.printing import note, progress, reporting, show
 from veen.cli.settings import common, find_client, find_hub
 from veen.cli.using import HubIdOption, HubOption, hex32, hub_at, load_secrets
 from veen.client import portable
 from veen.client.auditing import LabelAudit, SetWriter, Source, audit_label, export_label, pin_for_audit
 from veen.client.bodies import attachments_of, decode_body
 from veen.client.directory import DataDirectory
-from veen.client.errors import AnswerError
-from veen.client.files import write_file
+from veen.client.errors import AnswerError, RefusedError
+from veen.client.files import PRIVATE, write_file
 from veen.client.home import CARD, KEY_FILE, KEYSTORE, ClientHome
+from veen.client.keystore import Secrets
 from veen.client.pins import STATUS, HubFacts, read_facts
 from veen.client.portable import PortableSet
 from veen.client.reading import open_any
@@ -28,9 +30,10 @@ from veen.client.steps import GetAttachment, Hub, run
 from veen.core import attachments as att
 from veen.core import labels
 from veen.core.captoken import CapToken
+from veen.core.errors import Code, ProtocolError
 from veen.core.msg import Msg
 from veen.core.tooling import StreamEpochsRequest, StreamEpochsResponse
-from veen.core.types import HubId
+from veen.core.types import Coid, HubId
 from veen.core.wire import decode_sequence, encode_sequence
 
 
@@ -96,14 +99,32 @@ def _take_attachments(client: Path, answering: Hub, out: Path) -> int:
     place.mkdir(mode=0o700)
     count = 0
     for msg in decode_sequence((out / portable.PAYLOADS).read_bytes(), Msg):
-        opened = open_any(msg, secrets)
-        for item in attachments_of(decode_body(opened.body)) if opened is not None else ():
-            sealed = answering.answer(GetAttachment(item.coid))
-            if att.coid(sealed) != item.coid:
-                raise AnswerError(f"{answering.name} serves another attachment than {item.coid.hex()}")
-            write_file(place / item.coid.hex(), sealed)
+        for coid in _declared(msg, secrets):
+            try:
+                sealed = answering.answer(GetAttachment(coid))
+            except RefusedError as error:
+                if error.code != Code.NOT_FOUND.value:
+                    raise
+                note(f"the hub does not have attachment {coid.hex()}")
+                continue
+            if att.coid(sealed) != coid:
+                raise AnswerError(f"{answering.name} serves another attachment than {coid.hex()}")
+            write_file(place / coid.hex(), sealed)
             count += 1
     return count
+
+
+def _declared(msg: Msg, secrets: Secrets) -> list[Coid]:
+    """Return the attachments of a message; none if its sender has written nonsense."""
+    try:
+        opened = open_any(msg, secrets)
+        if opened is None:
+            return []
+        coids = [item.coid for item in attachments_of(decode_body(opened.body))]
+        att.verify_root(opened.header.att_root, coids)
+    except ProtocolError:
+        return []
+    return coids
 
 
 def _check_any(done: list[LabelAudit | None]) -> None:
@@ -232,14 +253,13 @@ def _make_client(place: Path, out: Path, found: PortableSet, pin: Pin, audits: l
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in (KEYSTORE, KEY_FILE, CARD):
         if (place / name).exists():
-            shutil.copy2(place / name, out / name)
+            write_file(out / name, (place / name).read_bytes(), 0o644 if name == CARD else PRIVATE)
     home = ClientHome(out)
     for token in decode_sequence((place / portable.TOKENS).read_bytes(), CapToken):
         home.keep_token(token)
     state = State()
-    state.pins[pin.identity.hub_id] = Pin(
-        pin.identity, pin.sig, "given", int(time()), pin.profile_id, pin.names
-    )
+    if pin.how == "given":  # a set does not vouch for itself
+        state.pins[pin.identity.hub_id] = replace(pin, pinned_at=int(time()))
     by_label = {item.label: item for item in found.states}
     for audit in audits:
         known = by_label[audit.label]

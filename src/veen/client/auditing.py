@@ -84,7 +84,7 @@ class LabelAudit:
         epoch_sec = facts.profiles[0].epoch_sec
         for item in checkpoints:
             facts.identity.verify_checkpoint(item, epoch_sec=epoch_sec, max_skew_sec=max(epoch_sec, 60))
-            if self._roots.get(item.upto_seq) != item.mmr_root:
+            if (item.label_curr, self._roots.get(item.upto_seq)) != (self.label, item.mmr_root):
                 raise ProtocolError(
                     Detail.CHECKPOINT_ROOT,
                     f"the checkpoint at {item.upto_seq} does not state the root of the log",

@@ -5,7 +5,7 @@ from typing import ClassVar, Final, Self
 
 from veen.client.card import IdentityCard
 from veen.client.keystore import Secrets, StreamKey
-from veen.core import ed25519, hpke
+from veen.core import ed25519, hpke, labels
 from veen.core.errors import Detail, ProtocolError
 from veen.core.hashing import ht
 from veen.core.hpke import ReaderKey
@@ -85,6 +85,9 @@ def accept(secrets: Secrets, sealed: SealedKey) -> SharedKey:
             continue
         shared = SharedKey.decode(data)
         shared.verify()
+        name = shared.key.name
+        if name is not None and labels.stream_id(name) != shared.key.stream_id:
+            raise ProtocolError(Detail.VALUE, "the key is of another stream than it says", field="name")
         if shared.taker != secrets.identity.public_key:
             break
         return shared
