@@ -1,12 +1,14 @@
 """A hub over HTTP: how requests become bytes, and answers objects; and the blocking way to exchange them."""
 
 import http.client
+import io
 import json
 import os
 import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -200,7 +202,7 @@ class HttpHub:
 
     def _exchange(self, connection: http.client.HTTPConnection, message: Message) -> Reply:
         connection.timeout = self.timeout_sec + message.wait_sec
-        end = monotonic() + connection.timeout
+        connection.response_class = partial(_TimedResponse, end=monotonic() + connection.timeout)  # type: ignore[assignment] # makes one
         if connection.sock is not None:
             connection.sock.settimeout(connection.timeout)
         try:
@@ -208,7 +210,7 @@ class HttpHub:
                 message.method, self._prefix + message.path, message.body, message.all_headers()
             )
             response = connection.getresponse()
-            body = self._read(connection, response, end)
+            body = self._read(response)
         except BaseException:
             connection.close()
             raise
@@ -219,10 +221,8 @@ class HttpHub:
         headers = response.headers
         return Reply(response.status, headers.get("content-type", ""), body, headers.get("retry-after", ""))
 
-    def _read(
-        self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse, end: float
-    ) -> bytes:
-        """Read an answer; one that comes drop by drop, or does not end, is none."""
+    def _read(self, response: http.client.HTTPResponse) -> bytes:
+        """Read an answer; one that does not end is none."""
         parts: list[bytes] = []
         size = 0
         while part := response.read(_PART_BYTES):
@@ -230,10 +230,6 @@ class HttpHub:
             size += len(part)
             if size > MAX_ANSWER_BYTES:
                 raise AnswerError(f"{self.name} answers with more than {MAX_ANSWER_BYTES} bytes")
-            if monotonic() > end:
-                raise TimeoutError
-            if connection.sock is not None:
-                connection.sock.settimeout(max(end - monotonic(), 0.001))
         return b"".join(parts)
 
     def _unreachable(self, error: Exception) -> NetworkError:
@@ -260,6 +256,42 @@ class HttpHub:
         if self._kept is not None:
             self._kept.close()
             self._kept = None
+
+
+class _TimedResponse(http.client.HTTPResponse):
+    """An answer that has to be there as a whole at a time, its headers too, however slowly it comes."""
+
+    def __init__(self, sock: socket.socket, *args: Any, end: float, **more: Any) -> None:  # noqa: ANN401 - of the library
+        super().__init__(sock, *args, **more)
+        self.fp = io.BufferedReader(_TimedSocket(sock, self.fp.detach(), end))
+
+
+class _TimedSocket(io.RawIOBase):
+    """What comes in at a socket until a time."""
+
+    def __init__(self, sock: socket.socket, raw: io.RawIOBase, end: float) -> None:
+        """``raw`` reads from the socket, and keeps it open for as long as somebody reads."""
+        super().__init__()
+        self._sock = sock
+        self._raw = raw
+        self._end = end
+
+    def readable(self) -> bool:
+        """Tell that it is to be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 - of the library
+        """Read what there is."""
+        left = self._end - monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        """Let the socket be closed."""
+        self._raw.close()
+        super().close()
 
 
 class _UnixConnection(http.client.HTTPConnection):
