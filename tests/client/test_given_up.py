@@ -12,7 +12,7 @@ from tests.client.proxy import Answer, Passing, Proxy
 from tests.hub.process import HubProcess
 from veen.client.aio import AsyncClient
 from veen.client.client import Client
-from veen.client.errors import AnswerError
+from veen.client.errors import AnswerError, StateError
 from veen.client.steps import Request, Submit
 
 
@@ -34,6 +34,20 @@ def test_a_task_that_is_cancelled_anywhere_leaves_a_client_that_works(
             found = [message.body async for message in client.stream("given up")]
             after = [body["after"] for body in found if isinstance(body, dict) and "after" in body]
             assert after == list(range(40)), "once each, in order"
+
+    asyncio.run(work())
+
+
+def test_a_client_that_is_closed_says_so_to_who_follows(hub: HubProcess, tmp_path: Path) -> None:
+    async def work() -> None:
+        make_home(tmp_path / "alice")
+        client = await AsyncClient.open(tmp_path / "alice", hub.url, retry=QUICK)
+        await client.send("closed", 1)
+        messages = client.stream("closed", follow=True)
+        assert (await anext(messages)).body == 1
+        await client.close()
+        with pytest.raises(StateError, match="was closed"):
+            await anext(messages)
 
     asyncio.run(work())
 

@@ -56,6 +56,8 @@ class AsyncHttpHub:
     async def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
         """Exchange a request for its answer."""
         message = to_message(request)
+        if self._http.is_closed:
+            raise StateError("the client was closed")
         try:
             async with asyncio.timeout(self._timeout + message.wait_sec):
                 return from_reply(request, await self._exchange(message), self.name)
