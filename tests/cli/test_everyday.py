@@ -237,7 +237,7 @@ def test_a_lost_state_is_made_again(user: User) -> None:
 def test_resume_and_limit(user: User) -> None:
     user.ok("bench", "send", "--stream", "queue", "--count", "5", "--one-by-one")
     assert len(user.ok("stream", "--stream", "queue", "--limit", "2")) == 2
-    assert len(user.ok("stream", "--stream", "queue", "--resume")) == 5
+    assert len(user.ok("stream", "--stream", "queue", "--resume")) == 3
     assert user.ok("stream", "--stream", "queue", "--resume") == []
     assert "has no entries" in user.run("stream", "--stream", "nothing here").stderr
 

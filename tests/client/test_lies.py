@@ -15,14 +15,15 @@ from veen.client.client import ReadOptions, make_reader
 from veen.client.errors import DivergenceError, PinError
 from veen.client.pins import read_facts
 from veen.client.reading import StreamReader
-from veen.client.sending import Draft
+from veen.client.sending import Draft, Options, rotate
 from veen.core.api import StreamRequest, StreamResponse, SubmitRequest, SubmitResponse
 from veen.core.ed25519 import SigningKey
 from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.hpke import public_key
 from veen.core.receipt import Receipt
 from veen.core.tooling import StreamEpochsResponse
-from veen.core.types import NodeHash, RoutingKey, Signature
+from veen.core.types import NodeHash, ReaderSecretKey, RoutingKey, Signature
 from veen.hub.files import SECRETS, HubSecrets
 
 CBOR = "application/cbor"
@@ -172,6 +173,20 @@ def _fetch(who: Person, reader: StreamReader) -> list[int]:
         assert isinstance(who, Blocking)
         found = who.client.run(reader.fetch())
     return [item.stream_seq for item in found]
+
+
+def test_a_reader_opens_what_is_sealed_to_keys_that_came_later(opens: Opens, stream: str) -> None:
+    alice, bob = opens("alice"), opens("bob")
+    bob.send(stream, "before")
+    reader = make_reader(alice.session, stream, ReadOptions())
+    assert _fetch(alice, reader) == [1]
+    with alice.session.home.hold():
+        rotate(alice.session)
+    newest = public_key(ReaderSecretKey(alice.session.secrets.prekeys[-1].secret))
+    bob.send(stream, "after", options=Options(to=newest))
+    client = alice.client if isinstance(alice, Blocking) else None
+    if client is not None:
+        assert [item.body for item in client.run(reader.fetch())] == ["after"]
 
 
 def test_a_list_of_epochs_that_does_not_end(between: Proxy, opens: Opens, stream: str) -> None:

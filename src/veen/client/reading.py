@@ -174,6 +174,7 @@ class StreamReader:
         self._left = limit
         self._epochs: list[_Epoch] = []
         self._opener: Opener | None = None
+        self._secrets = session.secrets
         self._renewed = False
         #: What stopped the reading, until the good entries before it have been handed out.
         self._failure: VeenError | None = None
@@ -202,9 +203,10 @@ class StreamReader:
         if self.is_full:
             self.at_end = True
             return []
-        if self._opener is None:
-            keys = yield from do(lambda: self._session.secrets.reader_keys(labels.stream_id(self._stream)))
-            self._opener = Opener(self._session, keys)
+        secrets = self._session.secrets
+        if self._opener is None or self._secrets is not secrets:  # which change when keys do
+            keys = yield from do(lambda: secrets.reader_keys(labels.stream_id(self._stream)))
+            self._opener, self._secrets = Opener(self._session, keys), secrets
         found_more = not self._epochs and (yield from self._look_for_epochs())
         while True:
             for item in list(self._epochs):
