@@ -28,7 +28,6 @@ def facts(hub: HubProcess) -> HubFacts:
         ("http://127.9.9.9", True),
         ("http://[::1]:80", True),
         ("https://localhost", True),
-        ("/var/lib/veen", True),
         ("http://192.168.1.5:37411", False),
         ("https://hub.example", False),
         ("http://localhost.example", False),
@@ -114,3 +113,19 @@ def test_a_description_that_was_changed_is_no_identity(
         between.after = after
         with pytest.raises(AnswerError):
             opens("alice", between.url).send(stream, 1)
+
+
+def test_a_copy_may_be_anybodys(tmp_path: Path, hub: HubProcess, kind: str) -> None:
+    """Who was given files is not made to believe, at every address, whoever made them."""
+    assert is_local(str(hub.place))
+    make_home(tmp_path / "alice")
+    assert veen("clone", hub.place, tmp_path / "copy").returncode == 0
+    assert not is_local(str(tmp_path / "copy"))
+    stranger = person(kind, tmp_path / "alice", str(tmp_path / "copy"))
+    with pytest.raises(PinError, match="--hub-id"):
+        stranger.read("s")
+    stranger.close()
+    hub_id = HubId(bytes.fromhex(hub.banner["hub_id"]))
+    told = person(kind, tmp_path / "alice", str(tmp_path / "copy"), hub_id=hub_id)
+    assert told.read("s") == []
+    told.close()

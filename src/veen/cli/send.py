@@ -28,6 +28,7 @@ from veen.client.sending import Draft, Options, Sent
 from veen.core import labels
 from veen.core.captoken import CapToken
 from veen.core.errors import ProtocolError
+from veen.core.hashing import U64_MAX
 from veen.core.pow import PowCookie, solve
 from veen.core.types import LeafHash, ProfileId, SchemaId
 
@@ -47,7 +48,9 @@ def send(
     attach: Annotated[list[Path] | None, typer.Option(help="File to attach; may be repeated.")] = None,
     cap: Annotated[list[Path] | None, typer.Option(help="Capability token to use.")] = None,
     parent_id: Annotated[str, typer.Option(help="Message that this one answers: 64 hex digits.")] = "",
-    expires_at: Annotated[int | None, typer.Option(help="Time after which readers should ignore it.")] = None,
+    expires_at: Annotated[
+        int | None, typer.Option(min=0, max=U64_MAX, help="Time after which readers should ignore it.")
+    ] = None,
     profile_id: Annotated[str, typer.Option(help="Profile to use: 64 hex digits.")] = "",
     no_store_body: Annotated[
         bool, typer.Option("--no-store-body", help="Keep no copy in the client's directory.")

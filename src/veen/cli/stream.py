@@ -13,6 +13,7 @@ from veen.client.bodies import to_json
 from veen.client.client import ReadOptions
 from veen.client.reading import Message
 from veen.core.errors import VeenError
+from veen.core.hashing import U64_MAX
 
 
 @reporting
@@ -21,10 +22,10 @@ def stream(
     hub: HubOption = "",
     client: ClientOption = "",
     from_seq: Annotated[
-        int, typer.Option("--from", min=0, help="First entry; 0 and 1 are the beginning.")
+        int, typer.Option("--from", min=0, max=U64_MAX, help="First entry; 0 and 1 are the beginning.")
     ] = 1,
-    to_seq: Annotated[int | None, typer.Option("--to", min=1, help="Last entry.")] = None,
-    epoch: Annotated[int | None, typer.Option(min=0, help="Only this epoch.")] = None,
+    to_seq: Annotated[int | None, typer.Option("--to", min=1, max=U64_MAX, help="Last entry.")] = None,
+    epoch: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Only this epoch.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="From where this client has read to the last time.")
     ] = False,

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from veen.client.errors import AnswerError, PinError
 from veen.client.state import Pin, State
 from veen.client.steps import Describe
+from veen.core import hubfiles
 from veen.core.errors import ProtocolError
 from veen.core.hashing import U64_MAX
 from veen.core.identity import HubIdentity
@@ -23,7 +25,7 @@ STATUS: Final = Describe("/tooling/status")
 class Trust(StrEnum):
     """What to do with a hub that was never seen."""
 
-    #: Take it if this machine itself stands behind the address: loopback, or a directory. Else refuse.
+    #: Take it if this machine itself stands behind it: loopback, or the hub's own directory. Else refuse.
     LOCAL = "local"
     FIRST_USE = "first-use"
     NEVER = "never"
@@ -82,9 +84,12 @@ def describe_facts(identity: HubIdentity, sig: Signature, profiles: Sequence[Pro
 
 
 def is_local(name: str) -> bool:
-    """Tell whether this machine itself answers under a name: a directory, or a loopback address."""
+    """Tell whether this machine itself answers under a name: a hub's home, or a loopback address.
+
+    A copy or an exported set may be anybody's: only who has the secrets of a hub is at home there.
+    """
     if not name.startswith(("http://", "https://")):
-        return True
+        return (Path(name) / hubfiles.SECRETS).exists()
     host = urlsplit(name).hostname or ""
     if host == "localhost":
         return True

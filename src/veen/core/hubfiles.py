@@ -10,6 +10,8 @@ from veen.core.shapes import Field, MapShape
 from veen.core.wire import Nested, Wire
 
 SETTINGS: Final = "hub-settings.cbor"
+#: Not for anybody: whoever has it is the hub.
+SECRETS: Final = "hub-secrets.cbor"
 IDENTITY: Final = "hub-identity.cbor"
 IDENTITY_JSON: Final = "hub-identity.json"
 IDENTITY_SIG: Final = "hub-identity.sig"

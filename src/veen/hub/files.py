@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from veen.core import hubfiles
 from veen.core.kinds import B32, VER, ListOf
 from veen.core.shapes import Field, MapShape
 from veen.core.wire import Wire
 
-SECRETS: Final = "hub-secrets.cbor"
+SECRETS: Final = hubfiles.SECRETS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

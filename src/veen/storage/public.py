@@ -44,7 +44,7 @@ def read_identity(fs: Filesystem) -> tuple[HubIdentity, Signature] | None:
                 hubfiles.PENDING,
                 0,
                 f"a change of keys was cut short, and its signature is wrong: {error}",
-                f"restore {hubfiles.IDENTITY}, {hubfiles.IDENTITY_SIG} and hub-secrets.cbor from a backup "
+                f"restore {hubfiles.IDENTITY}, {hubfiles.IDENTITY_SIG} and {hubfiles.SECRETS} from a backup "
                 "and remove this file",
             ) from error
         raise DamagedError(
