@@ -211,13 +211,22 @@ def test_no_colour_and_no_bars_where_nobody_looks(user: User, hub: HubProcess) -
     assert "\x1b" not in done.output
 
 
-def test_a_reader_of_our_output_may_leave() -> None:
+@pytest.mark.parametrize("words", [["--help"], ["explain-error", "E.SEQ"], ["demo", "--help"]])
+def test_a_reader_of_our_output_may_leave(words: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "veen.cli.main", "--help"]
+    command = [sys.executable, "-m", "veen.cli.main", *words]
     with os.fdopen(writing, "wb") as nobody:
         done = subprocess.run(command, stdout=nobody, stderr=subprocess.PIPE, check=False)
-    assert b"Traceback" not in done.stderr
+    assert (done.returncode, done.stderr) == (1, b""), "nobody is told, since nobody is there"
+
+
+@pytest.mark.parametrize("group", [(), ("hub",), ("cap",), ("hub", "trust")])
+def test_a_group_alone_shows_its_help(group: tuple[str, ...]) -> None:
+    done = veen(*group)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("Usage: veen ")
+    assert "see: " not in done.stdout
 
 
 # --- defaults -----------------------------------------------------------------------------------------

@@ -40,6 +40,8 @@ def as_command_error(error: Exception) -> CommandError | None:
     match error:
         case CommandError():
             return error
+        case BrokenPipeError():
+            return None  # whoever read our output has seen enough
         case RefusedError():
             return CommandError(str(error), REFUSED, error.code)
         case NetworkError():

@@ -91,9 +91,11 @@ def _run(arguments: list[str]) -> None:
 def _complain(error: Any, arguments: list[str]) -> None:  # noqa: ANN401 - of click
     """Say what is wrong with the arguments, in one line, and where to look."""
     text = error.format_message().rstrip(".")
-    if not text:  # no arguments at all: help was asked for
-        typer.echo(error.ctx.get_help())
-        return
+    if text.startswith("Usage: "):  # a group without a command: this is its help
+        if "--json" not in arguments:
+            typer.echo(error.ctx.get_help())
+            return
+        text = "a command is missing"
     path = error.ctx.command_path if error.ctx is not None else "veen"
     text += f"; see: {path} --help"
     if "--json" in arguments:

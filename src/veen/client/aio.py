@@ -80,13 +80,7 @@ class AsyncHttpHub:
                 size += len(part)
                 if size > MAX_ANSWER_BYTES:
                     raise AnswerError(f"{self.name} answers with more than {MAX_ANSWER_BYTES} bytes")
-            headers = found.headers
-            return Reply(
-                found.status_code,
-                headers.get("content-type", ""),
-                b"".join(parts),
-                headers.get("retry-after", ""),
-            )
+            return Reply(found.status_code, found.headers.get("content-type", ""), b"".join(parts))
 
     async def close(self) -> None:
         """Close the connections."""

@@ -72,7 +72,6 @@ class Reply:
     status: int
     content_type: str
     body: bytes
-    retry_after: str = ""
 
 
 def to_message(request: Request) -> Message:
@@ -218,8 +217,7 @@ class HttpHub:
             connection.close()
         else:
             self._kept = connection
-        headers = response.headers
-        return Reply(response.status, headers.get("content-type", ""), body, headers.get("retry-after", ""))
+        return Reply(response.status, response.headers.get("content-type", ""), body)
 
     def _read(self, response: http.client.HTTPResponse) -> bytes:
         """Read an answer; one that does not end is none."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from veen.core.wire import W, Wire
+from veen.core.wire import Wire
 
 T = TypeVar("T")
 
@@ -87,12 +87,6 @@ class Hub(Protocol):
 
     def close(self) -> None:
         """Let go of connections and files."""
-
-
-def ask(request: Wire, answer: type[W], *, wait_sec: int = 0) -> Steps[W]:
-    """Ask, with the type of the answer known."""
-    found: W = yield Ask(request, answer, wait_sec)
-    return found
 
 
 def do(work: Callable[[], T]) -> Steps[T]:
