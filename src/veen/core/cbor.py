@@ -101,6 +101,14 @@ def read_uint(buf: bytes, pos: int) -> tuple[int, int]:
     return _head(buf, pos, MAJOR_UINT, "an unsigned integer")
 
 
+def read_int(buf: bytes, pos: int) -> tuple[int, int]:
+    """Read a signed integer, -2^64 to 2^64 - 1: one field of the protocol may be negative (WAL-007)."""
+    if pos < len(buf) and buf[pos] >> 5 == MAJOR_NEGATIVE:
+        argument, end = _head(buf, pos, MAJOR_NEGATIVE, "an integer")
+        return -1 - argument, end
+    return _head(buf, pos, MAJOR_UINT, "an integer")
+
+
 def read_bytes_head(buf: bytes, pos: int) -> tuple[int, int]:
     """Read the length of a byte string, and where its content begins."""
     return _head(buf, pos, MAJOR_BYTES, "a byte string")
@@ -224,6 +232,11 @@ def _read_value(buf: bytes, pos: int, depth: int, *, listed: bool) -> tuple[Valu
     _refuse(buf, pos, "a value")
 
 
+def read_value(buf: bytes, pos: int) -> tuple[Value, int]:
+    """Read a free-form value inside another object; its maps have ascending keys."""
+    return _read_value(buf, pos, MAX_DEPTH, listed=False)
+
+
 def item_end(buf: bytes, pos: int) -> int:
     """Return where the item at ``pos`` ends, without judging it: for cutting a sequence into items.
 
@@ -290,6 +303,11 @@ def head(major: int, argument: int) -> bytes:
 def write_uint(value: int) -> bytes:
     """Encode an unsigned integer."""
     return head(MAJOR_UINT, value)
+
+
+def write_int(value: int) -> bytes:
+    """Encode a signed integer."""
+    return head(MAJOR_UINT, value) if value >= 0 else head(MAJOR_NEGATIVE, -1 - value)
 
 
 def write_bytes(value: bytes) -> bytes:

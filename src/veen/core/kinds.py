@@ -96,6 +96,27 @@ class _Uint(Scalar):
         return value
 
 
+class _Int(Scalar):
+    """A signed integer; of a size that its negative has too."""
+
+    name = "int"
+    python_type = int
+    read = staticmethod(cbor.read_int)
+    write = staticmethod(cbor.write_int)
+
+    def lower(self, value: Any) -> Any:
+        if not -U64_MAX <= super().lower(value) <= U64_MAX:
+            raise ProtocolError(Detail.VALUE, f"{value} is not a signed 64-bit integer")
+        return value
+
+    def from_json(self, value: JsonValue) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise not_json("an integer", value)
+        if not -U64_MAX <= value <= U64_MAX:
+            raise CborError(Fault.VALUE, 0)
+        return value
+
+
 class _Version(_Uint):
     name = "uint = 1"
     versioned = True
@@ -368,6 +389,7 @@ class ListOf:
 
 VER: Final = _Version()
 UINT: Final = _Uint()
+INT: Final = _Int()
 TEXT: Final = _Text()
 BOOL: Final = _Bool()
 BYTES: Final = _Bytes()

@@ -11,24 +11,10 @@ _RAW_ID: Final = re.compile(r"[0-9a-fA-F]{64}")
 #: The realm of deployments that have no others.
 DEFAULT_REALM: Final = "default"
 
-#: Schemas of the operation profiles hash their name under a prefix; all others hash the bare name.
-OPERATION_SCHEMAS: Final = frozenset(
-    {
-        "paid.operation.v1",
-        "access.grant.v1",
-        "access.revoke.v1",
-        "delegated.execution.v1",
-        "agreement.definition.v1",
-        "agreement.confirmation.v1",
-        "data.publication.v1",
-        "state.checkpoint.v1",
-        "recovery.request.v1",
-        "recovery.approval.v1",
-        "recovery.execution.v1",
-        "query.audit.v1",
-        "federation.mirror.v1",
-    }
-)
+#: Families of schemas that hash the bare name, and one name that a published vector uses; all others hash
+#: it under a prefix, the operation profiles among them (OVR-028).
+_BARE_FAMILIES: Final = ("id.", "wallet.", "rpc.", "crdt.", "disc.", "veen.")
+_BARE_NAMES: Final = frozenset({"chat.v1"})
 
 
 def sized(value: bytes, name: str) -> bytes:
@@ -70,7 +56,8 @@ def stream_id(name: str) -> StreamId:
 
 def schema_id(name: str) -> SchemaId:
     """Return the id of a schema name."""
-    prefix = "veen/schema:" if name in OPERATION_SCHEMAS else ""
+    bare = name in _BARE_NAMES or name.startswith(_BARE_FAMILIES)
+    prefix = "" if bare else "veen/schema:"
     return SchemaId(h(_utf8(prefix + name)))
 
 

@@ -1,0 +1,104 @@
+"""Records of the log, and what they become: a typed event, a named refusal, or somebody else's schema.
+
+A fold may see what the log authenticates, and nothing else (C-105): no clock, no network, no other fold.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from veen.core.hashing import ht
+from veen.core.shapes import Raw
+from veen.core.types import LeafHash
+from veen.overlays.monoids import Position
+from veen.overlays.schema import RejectedError, Schema
+
+
+class Record(NamedTuple):
+    """An entry of a log, opened."""
+
+    stream_seq: int
+    msg_id: bytes
+    client_id: bytes
+    client_seq: int
+    hub_ts: int
+    #: None if it could not be opened: it is sealed for somebody else.
+    schema: bytes | None
+    body: bytes
+    epoch: int = 0
+    parent_id: bytes | None = None
+    auth_ref: bytes | None = None
+    cap_ref: bytes | None = None
+    expires_at: int | None = None
+
+
+class Event(NamedTuple):
+    """A record whose body is what its schema says."""
+
+    record: Record
+    schema: Schema
+    body: Raw
+    #: The message that this one is, or is a copy of (OVR-014).
+    canonical_id: bytes
+
+    @property
+    def name(self) -> str:
+        """The name of its schema."""
+        return self.schema.name
+
+    @property
+    def position(self) -> Position:
+        """Where it stands."""
+        record = self.record
+        return (record.epoch, record.stream_seq, record.msg_id)
+
+    @property
+    def operation_id(self) -> bytes:
+        """By what other operations refer to it."""
+        return operation_id(self.canonical_id)
+
+
+def operation_id(msg_id: LeafHash | bytes) -> bytes:
+    """Return the id of the operation that a message carries (OPP-001)."""
+    return ht("veen/operation-id", msg_id)
+
+
+class Outcome(StrEnum):
+    """What became of a record."""
+
+    EVENT = "events"
+    #: A copy of an event that was there before.
+    DUPLICATE = "duplicates"
+    #: Its body is not what its schema says.
+    REJECTED = "rejected"
+    #: Of a schema that this overlay does not read.
+    UNKNOWN = "unknown"
+    #: Sealed for somebody else.
+    UNREADABLE = "unreadable"
+
+
+class Report(NamedTuple):
+    """What is wrong with an event, for whoever audits (OVR-030)."""
+
+    epoch: int
+    stream_seq: int
+    canonical_id: bytes
+    code: str
+    detail: str
+
+
+class Decoder:
+    """Decodes the bodies of some schemas; total."""
+
+    def __init__(self, schemas: Iterable[Schema]) -> None:
+        self._by_id: Mapping[bytes, Schema] = {schema.schema_id: schema for schema in schemas}
+
+    def schema_of(self, record: Record) -> Schema | None:
+        """Return the schema of a record, if it is one of these."""
+        return None if record.schema is None else self._by_id.get(record.schema)
+
+    def decode(self, record: Record, schema: Schema, canonical_id: bytes) -> Event:
+        """Decode a record of a schema; what it is not is told by a RejectedError."""
+        if record.cap_ref is not None and record.cap_ref != record.auth_ref:  # OPP-005
+            raise RejectedError("BODY.CAP_REF", "cap_ref is not the auth_ref of the message")
+        return Event(record, schema, schema.decode(record.body), canonical_id)

@@ -1,0 +1,129 @@
+"""What an overlay is: schemas, tables of summaries, how an event is entered in them, and how they are read.
+
+An event is *lowered* to cells: (table, key, summary of this event alone). Folding is joining cells of one key
+in the order of the log. Where an event counts or not depending on what was before it (an overdraft, a
+recovery), the overlay looks at the tables as they were and lowers it accordingly: the verdict is made once, and
+the cells of any range join without it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from veen.core import cbor
+from veen.core.cbor import Value
+from veen.core.hashing import ht
+from veen.core.types import JsonValue
+from veen.overlays.events import Event
+from veen.overlays.monoids import Monoid
+from veen.overlays.schema import Schema
+
+#: A key of a table: bytes, text, or a tuple of such and numbers.
+Key = bytes | str | tuple[Any, ...]
+#: A table's name, a key, and the summary of one event.
+Cell = tuple[str, Key, Any]
+
+
+class Tables(Protocol):
+    """The tables at some position, to be read."""
+
+    def get(self, table: str, key: Key) -> Any:
+        """Return the summary of a key; None if it has none."""
+
+    def items(self, table: str) -> Iterable[tuple[Key, Any]]:
+        """Yield all keys of a table with their summaries, sorted by the encoding of the key."""
+
+
+class Lowered(NamedTuple):
+    """What an event does: cells to join, and what is wrong with it (code and detail)."""
+
+    cells: Sequence[Cell] = ()
+    reports: Sequence[tuple[str, str]] = ()
+
+
+NOTHING = Lowered()
+
+
+@dataclass(frozen=True)
+class Overlay(ABC):
+    """A fold over a stream. Subclasses are frozen dataclasses; their fields are its parameters."""
+
+    name: ClassVar[str]
+    #: Goes up when the same log would fold to another state, or a summary is packed in another way.
+    version: ClassVar[int] = 1
+    #: What it is, in a line.
+    about: ClassVar[str] = ""
+    schemas: ClassVar[tuple[Schema, ...]]
+    #: What makes up the state.
+    tables: ClassVar[Mapping[str, Monoid]]
+    #: What only verdicts need: kept for the end of the log, not for positions within it.
+    indexes: ClassVar[Mapping[str, Monoid]] = {}
+    #: ``parent_id`` says "copied from" whoever sends it (OVR-014 a); else only from configured bridges.
+    copies_by_parent: ClassVar[bool] = False
+    #: Under what name its state is hashed (SNP-003).
+    state_class: ClassVar[str]
+
+    @abstractmethod
+    def lower(self, event: Event, before: Tables) -> Lowered:
+        """Return what an event does, given the tables before it."""
+
+    @abstractmethod
+    def parse_key(self, text: str) -> Key:
+        """Return the key that a person means; what it can not be is a ValueError."""
+
+    @abstractmethod
+    def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:
+        """Return the state of one key; None if there is nothing. ``now`` decides what has expired."""
+
+    @abstractmethod
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:
+        """Return the whole state."""
+
+    @abstractmethod
+    def serialized(self, tables: Tables) -> Value | Mapping[bytes, Any]:
+        """Return the state as it is hashed: the same for every reader of the log, without ``now``."""
+
+    def parameters(self) -> dict[str, JsonValue]:
+        """Return what this fold was configured with."""
+        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+
+    @property
+    def identity(self) -> bytes:
+        """Under what its summaries are kept: another version or other parameters are another fold."""
+        named: Value = {"name": self.name, "version": self.version, "parameters": _text(self.parameters())}
+        return ht("veen/overlay", cbor.encode(named))
+
+
+def _plain(value: Any) -> JsonValue:
+    match value:
+        case bytes():
+            return value.hex()
+        case frozenset() | set():
+            return sorted((_plain(item) for item in value), key=str)
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case Mapping():
+            return {str(_plain(key)): _plain(item) for key, item in sorted(value.items())}
+    return value  # type: ignore[no-any-return] # null, bool, int or text
+
+
+def _text(value: JsonValue) -> Value:
+    """Return parameters as CBOR has them: numbers as text, since they may be negative."""
+    match value:
+        case dict():
+            return {key: _text(item) for key, item in value.items()}
+        case list():
+            return [_text(item) for item in value]
+        case bool() | None | str():
+            return value
+    return str(value)
+
+
+def sorted_items(table: Mapping[Key, Any]) -> Iterator[tuple[Key, Any]]:
+    """Yield keys and summaries in the order of the encoded keys."""
+    return iter(sorted(table.items(), key=_encoded_key))
+
+
+def _encoded_key(item: tuple[Key, Any]) -> bytes:
+    return cbor.encode(item[0])

@@ -1,0 +1,52 @@
+"""The overlays and schemas by name; each overlay's module is loaded when it is asked for."""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Final
+
+from veen.overlays.overlay import Overlay
+from veen.overlays.schema import Schema
+
+#: Name of an overlay -> module and class.
+_HOMES: Final[Mapping[str, tuple[str, str]]] = {
+    "crdt.lww": ("crdt", "LwwMap"),
+    "crdt.orset": ("crdt", "OrSet"),
+    "crdt.gcnt": ("crdt", "GCounter"),
+}
+#: Other names: what operators call them, and the classes of their states (SNP-004).
+_ALIASES: Final[Mapping[str, str]] = {
+    "lww.map": "crdt.lww",
+    "configuration.map": "crdt.lww",
+    "orset": "crdt.orset",
+    "counter.map": "crdt.gcnt",
+}
+
+
+def names() -> list[str]:
+    """Return the names of all overlays."""
+    return list(_HOMES)
+
+
+def overlay_class(name: str) -> type[Overlay]:
+    """Return an overlay by a name; KeyError if there is none."""
+    module, attribute = _HOMES[_ALIASES.get(name, name)]
+    found: type[Overlay] = getattr(importlib.import_module(f"veen.overlays.{module}"), attribute)
+    return found
+
+
+def overlays() -> Iterator[type[Overlay]]:
+    """Yield all overlays."""
+    return map(overlay_class, _HOMES)
+
+
+@cache
+def schemas() -> Mapping[str, Schema]:
+    """Return all schemas by name."""
+    return {schema.name: schema for overlay in overlays() for schema in overlay.schemas}
+
+
+@cache
+def schemas_by_id() -> Mapping[bytes, Schema]:
+    """Return all schemas by id."""
+    return {schema.schema_id: schema for schema in schemas().values()}
