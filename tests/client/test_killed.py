@@ -39,7 +39,7 @@ def _write_until_killed(place: Path, url: str, stream: str, run: int, count: int
             number, seq = process.stdout.readline().split()
             said.append((int(number), int(seq)))
         # Not at a moment that it chooses: somewhere in the next messages.
-        select.select([], [], [], random.random() * 0.02)  # noqa: S311 - no secret
+        select.select([], [], [], random.random() * 0.02)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         rest = process.stdout.read().splitlines()

@@ -66,7 +66,7 @@ CHOICES: dict[str, Sequence[object]] = {
 
 
 def random_steps(count: int, seed: int) -> list[Step]:
-    random = Random(seed)  # noqa: S311 - a test's own
+    random = Random(seed)
     return [
         Step(**{name: random.choice(values) for name, values in CHOICES.items()})  # type: ignore[arg-type]
         for _ in range(count)

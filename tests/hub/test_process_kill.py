@@ -118,7 +118,7 @@ def check_gone(pids: list[int], fds: list[int]) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300 + 60 * _ROUNDS)
 def test_no_receipt_is_lost_by_kills(tmp_path: Path) -> None:
-    chance = random.Random(int(os.environ.get("VEEN_KILLS_SEED", "11")))  # noqa: S311 - not for secrets
+    chance = random.Random(int(os.environ.get("VEEN_KILLS_SEED", "11")))
     place, load = tmp_path / "data", a_load()
     known: set[Receipt] = set()
     for _ in range(_ROUNDS):

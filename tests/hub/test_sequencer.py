@@ -180,7 +180,7 @@ def test_a_job_behind_messages_that_are_all_refused_has_its_turn(tmp_path: Path)
 @pytest.mark.parametrize("seed", range(12))
 def test_everything_is_answered_once_and_the_log_has_what_was_acknowledged(tmp_path: Path, seed: int) -> None:
     """Messages, repeats and jobs in any order, on a disk that is slow, and full now and then."""
-    chance = Random(seed)  # noqa: S311 - not a secret
+    chance = Random(seed)
 
     async def story(hub: Inside, disk: SlowDisk, label: Label) -> None:
         answers: list[asyncio.Task[list[Outcome]]] = []

@@ -103,7 +103,7 @@ def test_a_hub_that_does_not_check_fails_the_step(tmp_path: Path, name: str) -> 
 @pytest.mark.parametrize("form", ["text", "hex"])
 def test_a_hub_that_writes_down_what_it_should_not_know_fails_the_step(tmp_path: Path, form: str) -> None:
     # The run takes its marker from the seed, so we know it as well as a hub that could open messages.
-    chance = Random("7/no-plaintext")  # noqa: S311 - to be repeated
+    chance = Random("7/no-plaintext")
     marker = f"marker-{chance.randbytes(20).hex()}"
     text = marker if form == "text" else marker.encode().hex()
     command = _around(tmp_path, before=f'print(\'{{"body": "{text}"}}\', file=sys.stderr)')

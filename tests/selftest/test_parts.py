@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _chance(seed: int) -> Random:
-    return Random(seed)  # noqa: S311 - to be repeated
+    return Random(seed)
 
 
 def _step(name: str, does: Callable[[Context], str]) -> Step:

@@ -87,7 +87,7 @@ LIES: Final = (Fault.MISDIRECTED, Fault.LOST_WRITE)
 
 def chance(seed: int) -> random.Random:
     """Return a source of decisions that is the same in every run."""
-    return random.Random(seed)  # noqa: S311 - reproducible on purpose
+    return random.Random(seed)
 
 
 class Plan:

@@ -12,7 +12,7 @@ from tests.storage.oneshots import check_kept, command, receipts, start
 @pytest.mark.slow
 def test_what_was_printed_survives_a_kill(tmp_path: Path) -> None:
     """Again and again on one directory, at moments that depend on how much was acknowledged."""
-    chance = random.Random(7)  # noqa: S311 - not for secrets
+    chance = random.Random(7)
     root = tmp_path / "data"
     promised = []
     for _ in range(6):

@@ -4,7 +4,7 @@ Numbers are used under the lock of the client's directory. Before a message is s
 it is answered they are what is sent again (C-63, CLNT-015).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -72,7 +72,8 @@ class Draft:
     #: Files, or their bytes.
     attachments: tuple[Path | bytes, ...] = ()
     #: The body as its schema encodes it, in place of ``body``; then it declares its attachments itself.
-    encoded: bytes | None = None
+    #: A function is called when the place of the message is known: a body may name it (WAL-054).
+    encoded: bytes | Callable[[MsgContext], bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +271,7 @@ class Sending:
             cap_ref=context.auth_ref,
             expires_at=draft.expires_at,
         )
-        data = draft.encoded
+        data = draft.encoded(context) if callable(draft.encoded) else draft.encoded
         if data is None:
             data = encode_body(with_attachments(draft.body, attached) if attached else draft.body)
         done = sealer.finish(header=header, body=data, pad_block=profile.pad_block)

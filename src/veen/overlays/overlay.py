@@ -2,8 +2,8 @@
 
 An event is *lowered* to cells: (table, key, summary of this event alone). Folding is joining cells of one key
 in the order of the log. Where an event counts or not depending on what was before it (an overdraft, a
-recovery), the overlay looks at the tables as they were and lowers it accordingly: the verdict is made once, and
-the cells of any range join without it.
+recovery), the overlay looks at the tables as they were and lowers it accordingly: the verdict is made once,
+and the cells of any range join without it.
 """
 
 from abc import ABC, abstractmethod

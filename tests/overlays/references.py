@@ -1,0 +1,85 @@
+"""Reference folds: one event after the other, written from the specification, without summaries or merging.
+
+They know nothing of ``veen.overlays`` but the records: bodies are decoded with another library. Each returns
+the state as ``Overlay.view`` gives it. One function for each overlay, added to ``REFERENCES``.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from typing import Any
+
+import cbor2
+
+from tests.overlays.histories import BRIDGE
+from veen.overlays.events import Record
+
+Reference = Callable[[Iterable[Record]], Any]
+
+
+def name_id(name: str) -> bytes:
+    """Return the id of a schema that is hashed bare."""
+    return sha256(name.encode()).digest()
+
+
+def bodies(
+    records: Iterable[Record], names: dict[bytes, str], *, by_parent: bool = False
+) -> Iterator[tuple[str, Any, Record, bytes]]:
+    """Yield (schema name, body, record, canonical id) of what decodes and is no copy of another."""
+    seen: set[bytes] = set()
+    origin: dict[bytes, bytes] = {}
+    for record in records:
+        name = names.get(record.schema or b"")
+        if name is None:
+            continue
+        canonical = record.msg_id
+        if record.parent_id is not None and (by_parent or record.client_id == BRIDGE):
+            canonical = origin.get(record.parent_id, record.parent_id)
+            if canonical not in seen and record.client_id != BRIDGE:
+                continue
+        if canonical in seen:
+            continue
+        seen.add(canonical)
+        origin[record.msg_id] = canonical
+        try:
+            body = cbor2.loads(record.body)
+        except Exception:  # noqa: BLE001, S112 - whatever that library says of garbage
+            continue
+        if isinstance(body, dict) and cbor2.dumps(body) == record.body:
+            yield name, body, record, canonical
+
+
+def _text(data: bytes) -> str:
+    return data.decode()
+
+
+def lww(records: Iterable[Record]) -> Any:
+    best: dict[bytes, tuple[int, int, bytes]] = {}
+    for _, body, record, _ in bodies(records, {name_id("crdt.lww.v1"): "lww"}):
+        if list(body) != ["key", "ts", "value"]:
+            continue
+        key, new = body["key"], (body["ts"], record.stream_seq, body["value"])
+        if key not in best or new[:2] > best[key][:2]:
+            best[key] = new
+    return {_text(key): _text(best[key][2]) for key in sorted(best, key=cbor2.dumps)}
+
+
+def orset(records: Iterable[Record]) -> Any:
+    adds: dict[bytes, bytes] = {}
+    tombs: set[bytes] = set()
+    for _, body, _, _ in bodies(records, {name_id("crdt.orset.v1"): "orset"}):
+        if list(body) == ["id", "elem"]:
+            adds.setdefault(body["id"], body["elem"])
+        elif list(body) == ["tomb"]:
+            tombs.update(body["tomb"])
+    return sorted({_text(elem) for one, elem in adds.items() if one not in tombs})
+
+
+def counter(records: Iterable[Record]) -> Any:
+    shards: dict[bytes, int] = {}
+    for _, body, _, _ in bodies(records, {name_id("crdt.gcnt.v1"): "gcnt"}):
+        if list(body) == ["shard", "delta"]:
+            shards[body["shard"]] = shards.get(body["shard"], 0) + body["delta"]
+    return {"total": sum(shards.values()), "shards": {shard.hex(): shards[shard] for shard in sorted(shards)}}
+
+
+REFERENCES: dict[str, Reference] = {"crdt.lww": lww, "crdt.orset": orset, "crdt.gcnt": counter}
