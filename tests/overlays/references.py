@@ -42,7 +42,7 @@ def bodies(
         origin[record.msg_id] = canonical
         try:
             body = cbor2.loads(record.body)
-        except Exception:  # noqa: BLE001, S112 - whatever that library says of garbage
+        except (cbor2.CBORError, ValueError, TypeError, OverflowError):
             continue
         if isinstance(body, dict) and cbor2.dumps(body) == record.body:
             yield name, body, record, canonical
