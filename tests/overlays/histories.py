@@ -11,6 +11,7 @@ from random import Random
 from veen.core import cbor
 from veen.overlays.crdt import COUNTER, LWW, ORSET
 from veen.overlays.events import Record
+from veen.overlays.rpc import REPLY, REQUEST, failure, success
 from veen.overlays.schema import Schema
 
 #: Keys of writers.
@@ -119,4 +120,21 @@ def counter(rng: Random, count: int) -> list[Record]:
     return log.records
 
 
-HISTORIES: dict[str, History] = {"crdt.lww": lww, "crdt.orset": orset, "crdt.gcnt": counter}
+def rpc(rng: Random, count: int) -> list[Record]:
+    """Calls that are repeated, answered twice, not at all, or by nobody's request."""
+    log = Log(rng)
+    while len(log.records) < count:
+        requests = [record for record in log.records if record.schema == REQUEST.schema_id]
+        if rng.random() < 0.2:
+            spoil(log, (REQUEST, REPLY), by_parent=False)
+        elif rng.random() < 0.5 or not requests:
+            idem = rng.choice([None, 1, 2])
+            log.event(REQUEST, method=rng.choice(["add", "sub"]), args=[rng.randrange(2)], idem=idem)
+        else:
+            body = rng.choice([success(None), success(rng.randrange(2)), failure("NO"), failure("NO", "why")])
+            parent = rng.choice([None, ident("nobody's"), *(record.msg_id for record in requests)])
+            log.add(REPLY, body, parent_id=parent)
+    return log.records
+
+
+HISTORIES: dict[str, History] = {"crdt.lww": lww, "crdt.orset": orset, "crdt.gcnt": counter, "rpc": rpc}

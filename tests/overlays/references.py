@@ -82,4 +82,40 @@ def counter(records: Iterable[Record]) -> Any:
     return {"total": sum(shards.values()), "shards": {shard.hex(): shards[shard] for shard in sorted(shards)}}
 
 
-REFERENCES: dict[str, Reference] = {"crdt.lww": lww, "crdt.orset": orset, "crdt.gcnt": counter}
+def _is_request(body: dict[str, Any]) -> bool:
+    order = ["method", "args", "timeout_ms", "reply_to", "idem"]
+    return [name for name in order if name in body] == list(body) and {"method", "args"} <= set(body)
+
+
+def _is_reply(body: dict[str, Any]) -> bool:
+    return list(body) in (["ok", "result"], ["ok", "error"]) and body["ok"] == ("result" in body)
+
+
+def rpc(records: Iterable[Record]) -> Any:
+    calls: dict[tuple[Any, ...], dict[str, Any]] = {}
+    replies: dict[bytes, Any] = {}
+    names = {name_id("rpc.v1"): "request", name_id("rpc.res.v1"): "reply"}
+    for name, body, record, canonical in bodies(records, names):
+        if name == "request" and _is_request(body):
+            idem = body.get("idem")
+            key = (canonical,) if idem is None else (body["method"], record.client_id, idem)
+            said = (body["method"], body["args"])
+            call = calls.setdefault(key, {"said": said, "request": canonical, "seq": record.stream_seq})
+            call["reused"] = call.get("reused", False) or call["said"] != said
+            call["idem"] = idem
+        elif name == "reply" and _is_reply(body) and record.parent_id is not None:
+            replies.setdefault(record.parent_id, body)
+    return [
+        {
+            "request": call["request"].hex(),
+            "stream_seq": call["seq"],
+            "method": call["said"][0],
+            "idem": call["idem"],
+            "reply": replies.get(call["request"]),
+            "reused": call["reused"],
+        }
+        for call in calls.values()
+    ]
+
+
+REFERENCES: dict[str, Reference] = {"crdt.lww": lww, "crdt.orset": orset, "crdt.gcnt": counter, "rpc": rpc}

@@ -13,6 +13,7 @@ _HOMES: Final[Mapping[str, tuple[str, str]]] = {
     "crdt.lww": ("crdt", "LwwMap"),
     "crdt.orset": ("crdt", "OrSet"),
     "crdt.gcnt": ("crdt", "GCounter"),
+    "rpc": ("rpc", "Calls"),
 }
 #: Other names: what operators call them, and the classes of their states (SNP-004).
 _ALIASES: Final[Mapping[str, str]] = {
