@@ -58,6 +58,8 @@ class ReadOptions:
     with_proof: bool = False
     #: So many entries at most.
     limit: int | None = None
+    #: Look on: where a reading with ``resume`` begins stays as it is.
+    looks_on: bool = False
 
 
 READ_ALL: Final = ReadOptions()
@@ -243,6 +245,7 @@ def make_reader(session: Session, stream: str, options: ReadOptions) -> StreamRe
         resume=options.resume,
         with_proof=options.with_proof,
         limit=options.limit,
+        looks_on=options.looks_on,
     )
 
 

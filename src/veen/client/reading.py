@@ -161,8 +161,12 @@ class StreamReader:
         resume: bool = False,
         with_proof: bool = False,
         limit: int | None = None,
+        looks_on: bool = False,
     ) -> None:
-        """``from_seq`` counts in the first epoch that is read; ``epoch`` reads just that one."""
+        """``from_seq`` counts in the first epoch that is read; ``epoch`` reads just that one.
+
+        Who only looks on does not change where reading would be resumed.
+        """
         self._session = session
         self._stream = stream
         self._from = max(from_seq, 1)
@@ -170,6 +174,7 @@ class StreamReader:
         self._only = epoch
         self._resume = resume
         self._with_proof = with_proof
+        self._looks_on = looks_on
         #: How many entries are still wanted.
         self._left = limit
         self._epochs: list[_Epoch] = []
@@ -235,7 +240,8 @@ class StreamReader:
         def save(state: State) -> None:
             for item in dealt:
                 _, kept = self._session.label_state(state, self._stream, item.epoch)
-                kept.read_seq = max(kept.read_seq, item.delivered)
+                if not self._looks_on:
+                    kept.read_seq = max(kept.read_seq, item.delivered)
                 if kept.receipt != item.check.known.receipt:
                     newer.append((item.check, kept))  # another has gone on meanwhile
                 elif item.check.receipt is not None:
