@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from veen.client.aio import AsyncClient
     from veen.client.authorizing import Authorized
     from veen.client.bodies import Attachment, BodyError
+    from veen.client.calling import CallOptions, RpcError, RpcTimeoutError
     from veen.client.card import IdentityCard
     from veen.client.client import Client, Opening, ReadOptions
     from veen.client.errors import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from veen.client.resyncing import Consistency, Resynced
     from veen.client.retrying import Retry
     from veen.client.sending import Draft, Options, Sent
+    from veen.client.serving import Call, Handled, RpcServer, serve
     from veen.client.session import Rotation
 
 #: Where each public name is written.
@@ -42,6 +44,7 @@ _MODULES: Final = {
     "aio": ("AsyncClient",),
     "authorizing": ("Authorized",),
     "bodies": ("Attachment", "BodyError"),
+    "calling": ("CallOptions", "RpcError", "RpcTimeoutError"),
     "card": ("IdentityCard",),
     "client": ("Client", "Opening", "ReadOptions"),
     "errors": (
@@ -64,6 +67,7 @@ _MODULES: Final = {
     "resyncing": ("Consistency", "Resynced"),
     "retrying": ("Retry",),
     "sending": ("Draft", "Options", "Sent"),
+    "serving": ("Call", "Handled", "RpcServer", "serve"),
     "session": ("Rotation",),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
@@ -74,6 +78,8 @@ __all__ = [
     "Attachment",
     "Authorized",
     "BodyError",
+    "Call",
+    "CallOptions",
     "Client",
     "ClientError",
     "ClientHome",
@@ -81,6 +87,7 @@ __all__ = [
     "DivergenceError",
     "Draft",
     "Fraud",
+    "Handled",
     "IdentityCard",
     "KeystoreError",
     "Message",
@@ -94,11 +101,15 @@ __all__ = [
     "Resynced",
     "Retry",
     "Rotation",
+    "RpcError",
+    "RpcServer",
+    "RpcTimeoutError",
     "Secrets",
     "Sent",
     "StateError",
     "Trust",
     "UnsentError",
+    "serve",
 ]
 
 

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import httpx
 
@@ -35,6 +35,9 @@ from veen.client.steps import Do, Effect, Hub, Pause, Request, Steps
 from veen.core.captoken import CapToken
 from veen.core.cbor import Value
 from veen.core.tooling import CapStatusResponse
+
+if TYPE_CHECKING:
+    from veen.client.calling import CallOptions
 
 T = TypeVar("T")
 
@@ -202,6 +205,14 @@ class AsyncClient:
     async def _send_batch(self, stream: str, drafts: list[Draft], options: Options) -> list[Sent]:
         async with self._writing:
             return await self.run(Sending(self.session, stream, options).send(drafts))
+
+    async def call(
+        self, stream: str, method: str, args: Value, options: "CallOptions | None" = None
+    ) -> Value:
+        """Call a method of whoever serves the stream; its error is raised as RpcError."""
+        from veen.client.calling import call  # noqa: PLC0415 - for those who call
+
+        return await self.run(call(self.session, stream, method, args, options))
 
     async def authorize(self, token: CapToken) -> Authorized:
         """Make a capability token known to the hub, and keep it."""

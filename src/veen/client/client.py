@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, Self, TypedDict, TypeVar, Unpack
 
 from veen.client.authorizing import Authorized, authorize, cap_status
 from veen.client.directory import DataDirectory, find_running
@@ -34,6 +34,9 @@ from veen.core.captoken import CapToken
 from veen.core.cbor import Value
 from veen.core.tooling import CapStatusResponse
 from veen.core.types import HubId, RandomBytes
+
+if TYPE_CHECKING:
+    from veen.client.calling import CallOptions
 
 T = TypeVar("T")
 
@@ -183,6 +186,12 @@ class Client:
                 done = self.run(Sending(self.session, stream, options).send(batch))
                 yield from done
                 batch = batch[len(done) :]  # noqa: PLW2901 - what is left of it
+
+    def call(self, stream: str, method: str, args: Value, options: "CallOptions | None" = None) -> Value:
+        """Call a method of whoever serves the stream; its error is raised as RpcError."""
+        from veen.client.calling import call  # noqa: PLC0415 - for those who call
+
+        return self.run(call(self.session, stream, method, args, options))
 
     def authorize(self, token: CapToken) -> Authorized:
         """Make a capability token known to the hub, and keep it."""

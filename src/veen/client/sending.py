@@ -92,6 +92,8 @@ class Options:
     pow_cookie: PowCookie | None = None
     #: Keep the sealed message in the client's directory too.
     store_body: bool = True
+    #: Sign with the key that is in force, however much it was used: others know this message by it.
+    keep_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ class Sending:
     def _rotate(self, kept: LabelState) -> Steps[None]:
         """Change the client key when it has been used enough, unless a token is bound to it (C-50, C-96)."""
         session, bounds = self._session, self._session.rotation
-        if bounds is None or self._options.as_identity:
+        if bounds is None or self._options.as_identity or self._options.keep_key:
             return
         key = session.secrets.client
         client_id = key.signing_key.public_key

@@ -1,7 +1,7 @@
 """Rows of files that hold what was opened: sealed under a key that comes from the client's own.
 
-They give away no more than the keystore does, and a row that was changed, or put in the place of another, does not
-open. Names of rows are hashed under the key as well.
+They give away no more than the keystore does, and a row that was changed, or put in the place of another,
+does not open. Names of rows are hashed under the key as well.
 """
 
 from hashlib import blake2b

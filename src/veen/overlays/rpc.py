@@ -57,7 +57,7 @@ def failure(code: str, detail: str = "") -> bytes:
 
 
 def call_key(method: str, client_id: bytes, idem: int | None, msg_id: bytes) -> tuple[Any, ...]:
-    """Return by what a call is the same call again: the key of idempotency, or the message alone (CTL-002)."""
+    """Return by what a call is the same call again: its idempotency, or the message alone (CTL-002)."""
     return (msg_id,) if idem is None else (method, client_id, idem)
 
 

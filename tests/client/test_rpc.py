@@ -1,0 +1,316 @@
+"""Calls over a stream, by real clients and a real hub."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.people import QUICK, make_home
+from tests.hub.process import HubProcess
+from veen.client.calling import CallOptions, RpcError, RpcTimeoutError, Waiting
+from veen.client.client import Client, ReadOptions
+from veen.client.errors import StateError
+from veen.client.interpreting import interpret, typed
+from veen.client.sending import Draft, Options, Sent
+from veen.client.serving import Call, Handled, RpcServer, serve
+from veen.client.steps import Submit, perform
+from veen.core.types import ReaderPublicKey, VerifyKey
+from veen.overlays.rpc import REPLY, REQUEST, Calls, success
+
+
+def _open(place: Path, hub: HubProcess) -> Client:
+    if not place.exists():
+        make_home(place)
+    return Client.open(place, hub.url, retry=QUICK, rotation=None)
+
+
+class Desk:
+    """Somebody who answers calls in a thread, until enough are answered."""
+
+    def __init__(self, place: Path, hub: HubProcess, stream: str) -> None:
+        self.client = _open(place, hub)
+        self.server = RpcServer(self.client.session, stream)
+        self.handled: list[Handled] = []
+        self.runs: list[Call] = []
+
+        @self.server.method("add")
+        def add(call: Call) -> Any:
+            self.runs.append(call)
+            assert isinstance(call.args, list)
+            return call.args[0] + call.args[1]
+
+    def answer_all(self) -> list[Handled]:
+        """Answer what is there."""
+        found = list(serve(self.client, self.server, follow=False))
+        self.handled += found
+        return found
+
+
+@contextmanager
+def _answering(desk: Desk, count: int) -> Iterator[None]:
+    def work() -> None:
+        for nth, handled in enumerate(serve(desk.client, desk.server), 1):
+            desk.handled.append(handled)
+            if nth == count:
+                return
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    yield
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+
+
+class Room:
+    """A stream, who answers on it, and who calls."""
+
+    def __init__(self, tmp_path: Path, hub: HubProcess, stream: str) -> None:
+        self.place = tmp_path
+        self.hub = hub
+        self.stream = stream
+        self._opened: list[Client | RpcServer] = []
+        self.desk = self.new_desk()
+        self.to_server = Options(to=self.key_of("server"))
+
+    def new_desk(self) -> Desk:
+        """Return a server; another one of the same directory is as after a restart."""
+        made = Desk(self.place / "server", self.hub, self.stream)
+        self._opened += [made.server, made.client]
+        return made
+
+    def person(self, name: str = "caller") -> Client:
+        self._opened.append(_open(self.place / name, self.hub))
+        assert isinstance(self._opened[-1], Client)
+        return self._opened[-1]
+
+    def key_of(self, name: str) -> ReaderPublicKey:
+        return self.person(name).session.secrets.card(0).id_dh
+
+    def options(self, **more: Any) -> CallOptions:
+        return CallOptions(**{"timeout_ms": 20_000, "sending": self.to_server, **more})
+
+    def ask(self, draft: Draft, name: str = "caller") -> Sent:
+        """Send a request, and do not wait."""
+        return self.person(name).send(self.stream, None, draft=draft, options=self.to_server)
+
+    def close(self) -> None:
+        for item in self._opened:
+            item.close()
+
+
+@pytest.fixture
+def room(tmp_path: Path, hub: HubProcess, stream: str) -> Iterator[Room]:
+    made = Room(tmp_path, hub, stream)
+    yield made
+    made.close()
+
+
+def _request(**values: Any) -> Draft:
+    return typed(REQUEST, REQUEST.make(**{"method": "add", "args": [1, 2], **values}))
+
+
+class TestCalling:
+    def test_add(self, opens: Any, room: Room, kind: str) -> None:
+        caller = opens("somebody")
+        with _answering(room.desk, 1):
+            called = caller.client.call(room.stream, "add", [1, 2], room.options())
+            assert (called if kind == "blocking" else caller.runner.run(called)) == 3
+
+    def test_only_the_caller_can_read_the_reply(self, room: Room) -> None:
+        with _answering(room.desk, 1):
+            room.person().call(room.stream, "add", [1, 2], room.options())
+        opened = {
+            name: [message.is_open for message in room.person(name).stream(room.stream)]
+            for name in ("caller", "server", "other")
+        }
+        assert opened == {"caller": [False, True], "server": [True, False], "other": [False, False]}
+
+    def test_the_same_idem_has_one_effect_and_one_result(self, room: Room) -> None:
+        caller, options = room.person(), room.options(idem=7)
+        with _answering(room.desk, 3):
+            results = [caller.call(room.stream, "add", [1, 2], options) for _ in range(2)]
+            other = caller.call(room.stream, "add", [5, 5], options)  # the first arguments count
+        assert [*results, other] == [3, 3, 3]
+        assert len(room.desk.runs) == 1
+        assert [handled.ran for handled in room.desk.handled] == [True, False, False]
+
+    def test_the_same_idem_of_another_caller_is_another_call(self, room: Room) -> None:
+        options = room.options(idem=7)
+        with _answering(room.desk, 2):
+            assert room.person().call(room.stream, "add", [1, 2], options) == 3
+            assert room.person("other").call(room.stream, "add", [4, 5], options) == 9
+        assert len(room.desk.runs) == 2
+
+    def test_nobody_answers(self, room: Room) -> None:
+        with pytest.raises(RpcTimeoutError, match="not known"):
+            room.person().call(room.stream, "add", [1, 2], room.options(timeout_ms=50))
+
+    def test_a_call_is_repeated_until_somebody_answers(self, room: Room) -> None:
+        options = room.options(timeout_ms=50, idem=3, repeats=2)
+        with pytest.raises(RpcTimeoutError, match="idem 3"):
+            room.person().call(room.stream, "add", [1, 2], options)
+        handled = room.desk.answer_all()
+        assert len(handled) == 3
+        assert len(room.desk.runs) <= 1, "one effect, or none if the caller has given up before"
+        assert len({str(item.reply) for item in handled}) == 1
+
+    def test_repeating_needs_idem(self, room: Room) -> None:
+        with pytest.raises(ValueError, match="idem"):
+            room.person().call(room.stream, "add", [], room.options(repeats=1))
+
+    def test_a_reply_of_somebody_else_does_not_count(self, room: Room) -> None:
+        key = room.key_of("caller")
+        sent = room.ask(_request(reply_to=bytes(key)))
+        forged = Draft(None, schema=REPLY.schema_id, parent_id=sent.msg_id, encoded=success(4))
+        room.person("liar").send(room.stream, None, draft=forged, options=Options(to=key))
+        room.desk.answer_all()
+        caller = room.person()
+
+        def first(servers: frozenset[VerifyKey]) -> Any:
+            waiting = Waiting(caller.session, room.stream, sent, servers)
+            caller.run(caller.session.meet())
+            found = caller.run(waiting.reply({sent.msg_id}, until=0))
+            assert found is not None
+            return found["result"]
+
+        assert first(frozenset()) == 4
+        assert first(frozenset({room.desk.client.session.secrets.client.signing_key.public_key})) == 3
+
+    def test_waiting_for_a_reply_reads_nothing_for_the_application(self, room: Room) -> None:
+        caller = room.person()
+        caller.send(room.stream, "for me")
+        with _answering(room.desk, 1):
+            caller.call(room.stream, "add", [1, 2], room.options())
+        read = list(caller.stream(room.stream, options=ReadOptions(resume=True)))
+        assert [message.stream_seq for message in read] == [1, 2, 3]
+
+
+class TestServing:
+    @pytest.mark.parametrize(
+        ("draft", "code"),
+        [
+            (_request(method="sub"), "RPC.UNKNOWN_METHOD"),
+            (_request(args=["x", 1]), "RPC.INTERNAL"),
+            (Draft(None, schema=REQUEST.schema_id, encoded=b"\xa0"), "RPC.MALFORMED"),
+        ],
+    )
+    def test_what_can_not_be_answered_is_refused_by_name(self, room: Room, draft: Draft, code: str) -> None:
+        room.ask(draft)
+        [handled] = room.desk.answer_all()
+        assert handled.reply["error"]["code"] == code
+        assert room.desk.answer_all() == []
+
+    def test_a_method_says_why_it_fails(self, room: Room) -> None:
+        def refuse(_: Call) -> Any:
+            raise RpcError("MATH.NO", "not today")
+
+        room.desk.server.add("refuse", refuse)
+        with _answering(room.desk, 1), pytest.raises(RpcError, match="not today") as raised:
+            room.person().call(room.stream, "refuse", 1, room.options())
+        assert raised.value.code == "MATH.NO"
+
+    def test_a_result_that_cbor_can_not_hold(self, room: Room) -> None:
+        room.desk.server.add("half", lambda _: 0.5)  # type: ignore[arg-type, return-value] # that is the point
+        room.ask(_request(method="half"))
+        [handled] = room.desk.answer_all()
+        assert handled.reply["error"]["code"] == "RPC.RESULT"
+
+    def test_a_request_that_nobody_waits_for_is_not_run(self, room: Room) -> None:
+        room.ask(_request(timeout_ms=1))
+        clock = room.desk.client.session.clock
+        room.desk.client.session.clock = lambda: clock() + 60
+        [handled] = room.desk.answer_all()
+        assert handled.reply["error"]["code"] == "RPC.EXPIRED"
+        assert room.desk.runs == []
+
+    def test_a_key_that_nothing_can_be_sealed_to_stops_nobody(self, room: Room) -> None:
+        room.ask(_request(reply_to=bytes(32)))
+        room.ask(_request(args=[2, 2]))
+        assert [handled.reply["result"] for handled in room.desk.answer_all()] == [3, 4]
+
+    def test_the_fold_of_the_server_s_stream_is_what_happened(self, room: Room) -> None:
+        room.ask(_request(idem=1))
+        room.desk.answer_all()
+        seen = interpret(room.desk.client, Calls(), room.stream).view()
+        assert isinstance(seen, list)
+        assert [(item["method"], item["idem"]) for item in seen if isinstance(item, dict)] == [("add", 1)]
+
+
+class TestRestart:
+    def test_a_call_that_was_answered_is_not_run_again(self, room: Room) -> None:
+        room.ask(_request(idem=1))
+        room.desk.answer_all()
+        (room.place / "server" / "state.json").unlink()  # it begins at the beginning again
+        room.ask(_request(idem=1))
+        again = room.new_desk()
+        [handled] = again.answer_all()
+        assert handled.reply["result"] == 3
+        assert not handled.ran
+        assert again.runs == []
+
+    def test_a_method_that_was_interrupted_is_not_run_again_unless_it_may_be(self, room: Room) -> None:
+        def end(_: Call) -> Any:
+            raise KeyboardInterrupt
+
+        for name in ("once", "often"):
+            room.ask(_request(method=name))
+            room.desk.server.add(name, end, repeatable=name == "often")
+        with pytest.raises(KeyboardInterrupt):
+            room.desk.answer_all()  # ends in the first one
+        second = room.new_desk()
+        second.server.add("once", end)
+        second.server.add("often", end, repeatable=True)
+        with pytest.raises(KeyboardInterrupt):
+            second.answer_all()  # answers the first one, ends in the other
+        third, seen = room.new_desk(), []
+
+        def often(call: Call) -> Any:
+            seen.append(call.again)
+            return 2
+
+        third.server.add("often", often, repeatable=True)
+        [handled] = third.answer_all()
+        assert (handled.method, handled.reply["result"], seen) == ("often", 2, [True])
+
+    def test_what_was_interrupted_is_told_to_the_caller(self, room: Room) -> None:
+        def end(_: Call) -> Any:
+            raise KeyboardInterrupt
+
+        room.ask(_request(method="once"))
+        room.desk.server.add("once", end)
+        with pytest.raises(KeyboardInterrupt):
+            room.desk.answer_all()
+        again = room.new_desk()
+        again.server.add("once", lambda _: 1)
+        [handled] = again.answer_all()
+        assert handled.reply["error"]["code"] == "RPC.INTERRUPTED"
+
+    def test_what_was_done_and_not_answered_is_answered(self, room: Room) -> None:
+        room.ask(_request())
+        steps = room.desk.server.step()
+        outcome: Any = None
+        # Drive it until it wants to submit the reply, and end there, as a crash would.
+        while not isinstance(effect := steps.send(outcome), Submit):
+            outcome = perform(effect, room.desk.client.hub, lambda _: None)
+        steps.close()
+        room.desk.server.close()
+        again = room.new_desk()
+        [handled] = again.answer_all()
+        assert handled.reply["result"] == 3
+        assert len(room.desk.runs) + len(again.runs) == 1
+
+    def test_two_servers_of_one_directory(self, room: Room) -> None:
+        room.desk.client.run(room.desk.server.step())
+        other = room.new_desk()
+        with pytest.raises(StateError, match="another process"):
+            other.client.run(other.server.step())
+
+    def test_a_journal_gives_nothing_away(self, room: Room) -> None:
+        room.ask(_request(idem=1))
+        room.desk.answer_all()
+        [path] = (room.place / "server" / "rpc").glob("*.lmdb")
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert success(3) not in path.read_bytes()
