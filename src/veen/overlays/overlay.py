@@ -17,7 +17,7 @@ from veen.core.hashing import ht
 from veen.core.types import JsonValue
 from veen.overlays.events import Event
 from veen.overlays.monoids import Monoid
-from veen.overlays.schema import Schema
+from veen.overlays.schema import RejectedError, Schema
 
 #: A key of a table: bytes, text, or a tuple of such and numbers.
 Key = bytes | str | tuple[Any, ...]
@@ -83,6 +83,10 @@ class Overlay(ABC):
     @abstractmethod
     def serialized(self, tables: Tables) -> Value | Mapping[bytes, Any]:
         """Return the state as it is hashed: the same for every reader of the log, without ``now``."""
+
+    def serialized_key(self, tables: Tables, key: Key) -> Any:  # noqa: ARG002 - of overlays with such states
+        """Return the state of one key as it is hashed, where each key has a state of its own (SNP-004)."""
+        raise RejectedError("STATE.WHOLE", f"{self.name} has one state, not one for each key")
 
     def parameters(self) -> dict[str, JsonValue]:
         """Return what this fold was configured with."""
