@@ -1,0 +1,347 @@
+"""Wallets: each event is judged once by the state before it, and counts or not (WAL-047; monoids section 4).
+
+What counts is entered as its effect, so that ranges join without judging again. What does not count changes
+nothing at all and is reported. Fold order is that of the stream; ``ts`` only says which day it is (WAL-009).
+
+Which wallets a stream is of is configured, not guessed. By default a stream is shared: it is of all wallets,
+one that is not opened in it does not exist, and a credit counts only if its debit did. With ``wallets`` it is
+of these only: the other side of a transfer stands in another stream, so that a credit from there counts
+without its debit (WAL-058, WAL-059), and ``reconciling`` compares the two.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from veen.core.cbor import Value
+from veen.core.hashing import HASH_BYTES, U64_MAX
+from veen.core.kinds import hex_from_json
+from veen.core.types import JsonValue
+from veen.overlays.events import Event
+from veen.overlays.monoids import MIN, Monoid
+from veen.overlays.overlay import NOTHING, Cell, Key, Lowered, Overlay, Tables
+from veen.overlays.schema import Schema
+from veen.overlays.wallet_effects import CLOSED, EFFECT, OPENED, Effect, State, state_of
+from veen.overlays.wallet_ids import DAY, needs_reset
+from veen.overlays.wallet_schemas import (
+    ADJUST,
+    CLOSE,
+    DEPOSIT,
+    FREEZE,
+    LIMIT,
+    OPEN,
+    SCHEMAS,
+    TRANSFER,
+    UNFREEZE,
+    WITHDRAW,
+)
+
+#: Why an event, or one side of a transfer, does not count (WAL-047 to WAL-051); the last two do count.
+REASONS: Final[Mapping[str, str]] = {
+    "WAL.NOT_FOUND": "the wallet is not open in this stream",
+    "WAL.CLOSED": "the wallet is closed",
+    "WAL.FROZEN": "the wallet is frozen",
+    "WAL.DUPLICATE": "this transfer or reference was there before; the first one counts",
+    "WAL.DAILY_LIMIT_EXCEEDED": "more than the wallet may spend on this day",
+    "WAL.INSUFFICIENT_FUNDS": "more than the wallet has",
+    "WAL.NEGATIVE_ADJUST": "the balance would be below zero",
+    "WAL.OVERFLOW": "the balance would be beyond 2^64 - 1",
+    "WAL.SELF_TRANSFER": "a transfer from a wallet to itself",
+    "WAL.UNBACKED": "no credit without its debit",
+    "WAL.WRONG_STREAM": "a wallet that this stream is not of",
+    "WAL.NOT_A_COPY": "an event that began here, in a replica",
+    "WAL.REOPENED": "opened a second time, with another time; the first one counts",
+    "WAL.TS_REGRESSION": "a spend on a day before the last one",
+}
+#: What counts is not refused by any reason.
+_APPLIED: Final = ""
+_NEW: Final = Effect()
+#: Of a transfer: which side.
+OUT: Final = "out"
+IN: Final = "in"
+
+
+@dataclass(frozen=True)
+class Wallets(Overlay):
+    """Balances, limits, freezes and transfers."""
+
+    #: A day ends when another one comes ("neq"), or only when a later one comes ("gt"; WAL-041).
+    needs_reset: str = "neq"
+    #: A second withdrawal with the same reference does not count (WAL-060).
+    unique_withdraw_refs: bool = True
+    #: The wallets that the stream is of; none: all, it is shared (WAL-023).
+    wallets: frozenset[bytes] = frozenset()
+    #: The stream is a copy of one elsewhere: only copies count (WAL-068).
+    replica: bool = False
+
+    name: ClassVar[str] = "wallet"
+    about: ClassVar[str] = "Wallets: balances, limits, freezes, transfers; what breaks a rule does not count."
+    schemas: ClassVar[tuple[Schema, ...]] = SCHEMAS
+    tables: ClassVar[Mapping[str, Monoid]] = {
+        "wallets": EFFECT,
+        #: Of each wallet its first opening: (place, realm, context, currency, time).
+        "opened": MIN,
+        #: (wallet, side, transfer) -> (place of the first, amount, other wallet, why it does not count).
+        "transfers": MIN,
+    }
+    indexes: ClassVar[Mapping[str, Monoid]] = {"refs": MIN}
+    copies_by_parent: ClassVar[bool] = True
+    state_class: ClassVar[str] = "wallet.account"
+
+    def __post_init__(self) -> None:
+        """Refuse parameters that mean nothing."""
+        if self.needs_reset not in ("neq", "gt"):
+            raise ValueError(f"needs_reset is neq or gt, not {self.needs_reset!r}")
+
+    def lower(self, event: Event, before: Tables) -> Lowered:
+        """Judge an event by the state before it, and enter what it does."""
+        if self.replica and event.canonical_id == event.record.msg_id:
+            return _refused("WAL.NOT_A_COPY", event.body["wallet_id"])
+        if event.schema is TRANSFER:
+            return self._transfer(event, before)
+        wallet = event.body["wallet_id"]
+        if not self._is_here(wallet):
+            return _refused("WAL.WRONG_STREAM", wallet)
+        known: Effect = before.get("wallets", wallet) or _NEW
+        if event.schema is WITHDRAW:
+            return self._withdraw(event, known, before)
+        if event.schema is OPEN:
+            return _open(event, known, before)
+        return _RULES[event.schema.name](event, known)
+
+    def _is_here(self, wallet: bytes) -> bool:
+        return not self.wallets or wallet in self.wallets
+
+    # --- spending -------------------------------------------------------------------------------------------
+
+    def _withdraw(self, event: Event, known: Effect, before: Tables) -> Lowered:
+        body = event.body
+        wallet, amount, ref = body["wallet_id"], body["amount"], body.get("ref")
+        cells: list[Cell] = []
+        if ref is not None and self.unique_withdraw_refs:
+            if before.get("refs", (wallet, ref)) is not None:
+                return _refused("WAL.DUPLICATE", wallet)
+            cells.append(("refs", (wallet, ref), (event.position,)))
+        why, effect = self._spend(known, amount, body["ts"])
+        if why != _APPLIED:
+            return Lowered(cells, (report(why, wallet),))
+        cells.append(("wallets", wallet, effect._replace(withdrawn=amount)))
+        return Lowered(cells, _regression(known, body["ts"], wallet))
+
+    def _spend(self, known: Effect, amount: int, ts: int) -> tuple[str, Effect]:
+        """Return why an amount may not leave a wallet, or what it does when it leaves."""
+        why = _APPLIED
+        limit = None if known.limit is None else known.limit[0]
+        last, pending = known.last_reset or 0, known.pending
+        resets = limit is not None and needs_reset(last, ts, forward_only=self.needs_reset == "gt")
+        if known.mode != OPENED:
+            why = "WAL.CLOSED" if known.mode else "WAL.NOT_FOUND"
+        elif known.frozen:
+            why = "WAL.FROZEN"
+        elif limit is not None and (0 if resets else pending) + amount > limit:  # the limit first: WAL-048
+            why = "WAL.DAILY_LIMIT_EXCEEDED"
+        elif amount > known.balance:
+            why = "WAL.INSUFFICIENT_FUNDS"
+        if why != _APPLIED or limit is None:  # without a limit nobody counts (WAL-032)
+            return why, Effect(balance=-amount)
+        return why, Effect(last_reset=ts if resets else None, resets=resets, pending=amount, balance=-amount)
+
+    # --- transfers ------------------------------------------------------------------------------------------
+
+    def _transfer(self, event: Event, before: Tables) -> Lowered:
+        body = event.body
+        source, target = body["wallet_id"], body["to_wallet_id"]
+        out, into = self._is_here(source), self._is_here(target)
+        if not out and not into:
+            return _refused("WAL.WRONG_STREAM", source)
+        cells: list[Cell] = []
+        reports: list[tuple[str, str]] = []
+        paid = True
+        if out:
+            paid = self._debit_side(event, before, cells, reports)
+        if into:
+            _credit_side(event, before, cells, reports, paid=paid)
+        return Lowered(cells, reports)
+
+    def _debit_side(
+        self, event: Event, before: Tables, cells: list[Cell], reports: list[tuple[str, str]]
+    ) -> bool:
+        """Enter the debit of a transfer, if it counts; returns whether it does."""
+        body = event.body
+        source, target, amount, ts = body["wallet_id"], body["to_wallet_id"], body["amount"], body["ts"]
+        key = (source, OUT, body["transfer_id"])
+        if before.get("transfers", key) is not None:  # the first counts, whatever became of it (WAL-056)
+            reports.append(report("WAL.DUPLICATE", source))
+            return False
+        known: Effect = before.get("wallets", source) or _NEW
+        why, effect = self._spend(known, amount, ts)
+        if source == target:
+            why = "WAL.SELF_TRANSFER"
+        cells.append(("transfers", key, (event.position, amount, target, why)))
+        if why != _APPLIED:
+            reports.append(report(why, source))
+            return False
+        cells.append(("wallets", source, effect))
+        reports += _regression(known, ts, source)
+        return True
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def parse_key(self, text: str) -> Key:
+        """Take a wallet id in hex."""
+        return hex_from_json(text)
+
+    def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return the state of a wallet, and what it was opened with."""
+        found = tables.get("wallets", key)
+        return None if found is None else _shown(found, tables.get("opened", key))
+
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return the state of each wallet."""
+        return {
+            wallet_of(key).hex(): _shown(found, tables.get("opened", key))
+            for key, found in tables.items("wallets")
+        }
+
+    def serialized(self, tables: Tables) -> Mapping[bytes, list[Value]]:
+        """Return the seven fields of each wallet."""
+        return {wallet_of(key): list(state_of(found)) for key, found in tables.items("wallets")}
+
+    def serialized_key(self, tables: Tables, key: Key) -> list[Value]:
+        """Return the seven fields of a wallet."""
+        return list(self.state(tables, wallet_of(key)))
+
+    def state(self, tables: Tables, wallet: bytes) -> State:
+        """Return the state of a wallet; that of one that nobody knows is the initial one."""
+        return state_of(tables.get("wallets", wallet))
+
+
+def report(why: str, wallet: bytes) -> tuple[str, str]:
+    """Return what is said of an event that does not count."""
+    return why, f"wallet {wallet.hex()}: {REASONS[why]}"
+
+
+def _refused(why: str, wallet: bytes) -> Lowered:
+    return Lowered((), (report(why, wallet),))
+
+
+def _entered(wallet: bytes, effect: Effect) -> Lowered:
+    return Lowered((("wallets", wallet, effect),))
+
+
+def _credit(known: Effect, amount: int) -> str:
+    """Return why an amount may not come to a wallet; "" if it may. Of an adjustment it may be negative."""
+    if known.mode != OPENED:
+        return "WAL.CLOSED" if known.mode else "WAL.NOT_FOUND"
+    balance = known.balance + amount
+    if balance < 0:
+        return "WAL.NEGATIVE_ADJUST"
+    return "WAL.OVERFLOW" if balance > U64_MAX else _APPLIED
+
+
+def _credit_side(
+    event: Event, before: Tables, cells: list[Cell], reports: list[tuple[str, str]], *, paid: bool
+) -> None:
+    """Enter the credit of a transfer, if it counts; ``paid`` is whether its debit does, or is elsewhere."""
+    body = event.body
+    source, target, amount = body["wallet_id"], body["to_wallet_id"], body["amount"]
+    key = (target, IN, body["transfer_id"])
+    if before.get("transfers", key) is not None:
+        if paid:
+            reports.append(report("WAL.DUPLICATE", target))
+        return
+    why = _credit(before.get("wallets", target) or _NEW, amount) if paid else "WAL.UNBACKED"
+    cells.append(("transfers", key, (event.position, amount, source, why)))
+    if why != _APPLIED:
+        reports.append(report(why, target))
+        return
+    cells.append(("wallets", target, Effect(balance=amount)))
+
+
+def _regression(known: Effect, ts: int, wallet: bytes) -> tuple[tuple[str, str], ...]:
+    """Report a spend on an earlier day than the last: with "neq" it opens the allowance again (WAL-041)."""
+    if known.limit is None or known.limit[0] is None or ts // DAY >= (known.last_reset or 0) // DAY:
+        return ()
+    return (report("WAL.TS_REGRESSION", wallet),)
+
+
+# --- what each event does, but for spending -----------------------------------------------------------------
+
+
+def _open(event: Event, known: Effect, before: Tables) -> Lowered:
+    body = event.body
+    wallet, created_at = body["wallet_id"], body["created_at"]
+    if known.mode:
+        first = before.get("opened", wallet)
+        return NOTHING if first[4] == created_at else _refused("WAL.REOPENED", wallet)
+    opened = (event.position, body["realm_id"], body["ctx_id"], body["currency"], created_at)
+    effect = Effect(OPENED, limit=(None,), last_reset=created_at, resets=True)
+    return Lowered((("wallets", wallet, effect), ("opened", wallet, opened)))
+
+
+def _close(event: Event, known: Effect) -> Lowered:
+    wallet = event.body["wallet_id"]
+    return _entered(wallet, Effect(CLOSED)) if known.mode else _refused("WAL.NOT_FOUND", wallet)
+
+
+def _limit(event: Event, known: Effect) -> Lowered:
+    # Also before it is opened and after it is closed (WAL-038).
+    limit = event.body["daily_limit"]
+    starts = limit is not None and not known.last_reset
+    return _entered(
+        event.body["wallet_id"],
+        Effect(limit=(limit,), last_reset=event.body["ts"] if starts else None),
+    )
+
+
+def _freeze(event: Event, known: Effect) -> Lowered:
+    wallet = event.body["wallet_id"]
+    if not known.mode:
+        return _refused("WAL.NOT_FOUND", wallet)
+    return _entered(wallet, Effect(frozen=event.schema is FREEZE))
+
+
+def _deposit(event: Event, known: Effect) -> Lowered:
+    wallet, amount = event.body["wallet_id"], event.body["amount"]
+    why = _credit(known, amount)
+    if why:
+        return _refused(why, wallet)
+    return _entered(wallet, Effect(balance=amount, deposited=amount))
+
+
+def _adjust(event: Event, known: Effect) -> Lowered:
+    wallet, delta = event.body["wallet_id"], event.body["delta"]
+    why = _credit(known, delta)
+    if why:
+        return _refused(why, wallet)
+    return _entered(wallet, Effect(balance=delta, adjusted=delta))
+
+
+_RULES: Final[Mapping[str, Callable[[Event, Effect], Lowered]]] = {
+    CLOSE.name: _close,
+    DEPOSIT.name: _deposit,
+    ADJUST.name: _adjust,
+    LIMIT.name: _limit,
+    FREEZE.name: _freeze,
+    UNFREEZE.name: _freeze,
+}
+
+
+def wallet_of(key: Key) -> bytes:
+    """Return the wallet that is a key of a table."""
+    assert isinstance(key, bytes)
+    assert len(key) == HASH_BYTES
+    return key
+
+
+def _shown(effect: Effect, opened: tuple[object, bytes, bytes, str, int] | None) -> dict[str, JsonValue]:
+    fields: dict[str, JsonValue] = dict(state_of(effect)._asdict())
+    if opened is not None:
+        _, realm, ctx, currency, created_at = opened
+        fields |= {
+            "currency": currency,
+            "realm_id": realm.hex(),
+            "ctx_id": ctx.hex(),
+            "created_at": created_at,
+        }
+    return fields
