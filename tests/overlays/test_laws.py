@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.overlays.histories import BRIDGE, HISTORIES, ident
+from tests.overlays.histories import BRIDGE, HISTORIES, PARAMETERS, ident
 from tests.overlays.references import REFERENCES
 from veen.overlays import registry
 from veen.overlays.events import Outcome, Record
@@ -19,12 +19,12 @@ COUNT, SEEDS = 60, 6
 
 
 def _made(name: str) -> Overlay:
-    return registry.overlay_class(name)()
+    return registry.overlay_class(name)(**PARAMETERS.get(name, {}))
 
 
 @pytest.fixture(params=registry.names())
 def overlay(request: pytest.FixtureRequest) -> Overlay:
-    """Every overlay, with its default parameters."""
+    """Every overlay, configured as its history needs it."""
     return _made(request.param)
 
 
@@ -146,5 +146,5 @@ def _copies(records: list[Record]) -> Iterator[Record]:
 def test_another_parameter_or_version_is_another_fold(overlay: Overlay) -> None:
     identity = overlay.identity
     other: Any = type("Other", (type(overlay),), {"version": overlay.version + 1})
-    assert other().identity != identity
+    assert other(**PARAMETERS.get(overlay.name, {})).identity != identity
     assert _made(overlay.name).identity == identity

@@ -15,6 +15,7 @@ from veen.core import cbor
 from veen.core.cbor import Value
 from veen.core.hashing import ht
 from veen.core.types import JsonValue
+from veen.core.wire import Wire
 from veen.overlays.events import Event
 from veen.overlays.monoids import Monoid
 from veen.overlays.schema import RejectedError, Schema
@@ -103,6 +104,10 @@ def _plain(value: Any) -> JsonValue:
     match value:
         case bytes():
             return value.hex()
+        case Wire():
+            return value.encode().hex()
+        case Overlay():
+            return [value.name, value.version, value.parameters()]
         case frozenset() | set():
             return sorted((_plain(item) for item in value), key=str)
         case list() | tuple():

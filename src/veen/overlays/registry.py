@@ -13,7 +13,18 @@ _HOMES: Final[Mapping[str, tuple[str, str]]] = {
     "crdt.lww": ("crdt", "LwwMap"),
     "crdt.orset": ("crdt", "OrSet"),
     "crdt.gcnt": ("crdt", "GCounter"),
+    "wallet": ("wallet", "Wallets"),
+    "wallet.literal": ("wallet_literal", "LiteralWallets"),
+    "paid.ledger": ("ledger", "PaidLedger"),
     "rpc": ("rpc", "Calls"),
+    "access": ("access", "Access"),
+    "delegated": ("delegation", "Delegated"),
+    "agreement": ("agreement", "Agreements"),
+    "publication": ("publication", "Publications"),
+    "snapshot": ("snapshot", "Snapshots"),
+    "recovery": ("recovery", "Recoveries"),
+    "query.audit": ("auditlog", "QueryAudit"),
+    "federation.mirror": ("mirror", "Mirrors"),
 }
 #: Other names: what operators call them, and the classes of their states (SNP-004).
 _ALIASES: Final[Mapping[str, str]] = {
@@ -21,6 +32,11 @@ _ALIASES: Final[Mapping[str, str]] = {
     "configuration.map": "crdt.lww",
     "orset": "crdt.orset",
     "counter.map": "crdt.gcnt",
+    "wallet.account": "wallet",
+    "wallet.ledger": "paid.ledger",
+    "paid": "paid.ledger",
+    "audit": "query.audit",
+    "mirror": "federation.mirror",
 }
 
 

@@ -1,0 +1,80 @@
+"""The audit of queries: who has asked for what, when and why (QAL lines)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from veen.core.types import JsonValue
+from veen.overlays.events import Event
+from veen.overlays.monoids import COUNT, MIN, Monoid
+from veen.overlays.operation_schemas import QUERY, normal
+from veen.overlays.overlay import Key, Lowered, Overlay, Tables
+from veen.overlays.schema import Schema
+
+
+@dataclass(frozen=True)
+class QueryAudit(Overlay):
+    """Queries in the order of the log, and how many there were of each class."""
+
+    name: ClassVar[str] = "query.audit"
+    about: ClassVar[str] = "The audit of queries: who has asked for what, and when."
+    schemas: ClassVar[tuple[Schema, ...]] = (QUERY,)
+    tables: ClassVar[Mapping[str, Monoid]] = {"queries": MIN, "classes": COUNT}
+    state_class: ClassVar[str] = "query.audit"
+
+    def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - needs no past
+        """Enter a query."""
+        body, record = event.body, event.record
+        entry = (event.position, record.hub_ts, record.client_id, normal(QUERY, body))
+        counted = (1, event.position, event.position)
+        return Lowered((("queries", event.canonical_id, entry), ("classes", body["resource_class"], counted)))
+
+    def queries(
+        self, tables: Tables, *, resource_prefix: str = "", since: int = 0, until: int | None = None
+    ) -> Iterator[dict[str, JsonValue]]:
+        """Yield queries in the order of the log: of resources with a prefix, in a time (QAL-004)."""
+        for key, entry in sorted(tables.items("queries"), key=lambda row: row[1][0]):
+            shown = _shown(key, entry)
+            when = shown["time"]
+            assert isinstance(when, int)
+            inside = since <= when and (until is None or when < until)
+            if inside and str(shown["resource_identifier"]).startswith(resource_prefix):
+                yield shown
+
+    def parse_key(self, text: str) -> Key:
+        """Take a class of resources."""
+        return text
+
+    def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return the queries of a class."""
+        found = tables.get("classes", key)
+        if found is None:
+            return None
+        rows: list[JsonValue] = [row for row in self.queries(tables) if row["resource_class"] == key]
+        return {"count": found[0], "queries": rows}
+
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return all queries, and how many there were of each class."""
+        return {
+            "classes": {str(key): found[0] for key, found in tables.items("classes")},
+            "queries": list(self.queries(tables)),
+        }
+
+    def serialized(self, tables: Tables) -> list[Any]:
+        """Return the queries in the order of the log."""
+        rows = sorted(tables.items("queries"), key=lambda row: row[1][0])
+        return [[key, entry[1], entry[3]] for key, entry in rows]
+
+
+def _shown(key: Key, entry: Any) -> dict[str, JsonValue]:
+    place, hub_ts, client_id, body = entry
+    decoded = QUERY.decode(body)
+    said = decoded.get("request_time")
+    assert isinstance(key, bytes)
+    return {
+        "stream_seq": place[1],
+        "msg_id": key.hex(),
+        "client_id": client_id.hex(),
+        "time": hub_ts if said is None else said,  # QAL-006
+        **QUERY.to_json(decoded),
+    }

@@ -1,0 +1,89 @@
+"""Publications: what was published under which version, by the root of its content (PUB lines)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from veen.core.types import JsonValue
+from veen.overlays.events import Event
+from veen.overlays.identities import parse_id
+from veen.overlays.monoids import FIRST, MAX, Monoid, first
+from veen.overlays.operation_schemas import PUBLICATION, normal
+from veen.overlays.overlay import Key, Lowered, Overlay, Tables
+from veen.overlays.schema import Schema
+
+
+@dataclass(frozen=True)
+class Publications(Overlay):
+    """Of each version the first publication; of each publication the last new version."""
+
+    name: ClassVar[str] = "publication"
+    about: ClassVar[str] = "Publications: the first content of each version, and the latest version."
+    schemas: ClassVar[tuple[Schema, ...]] = (PUBLICATION,)
+    tables: ClassVar[Mapping[str, Monoid]] = {"editions": FIRST, "latest": MAX}
+    state_class: ClassVar[str] = "publication"
+
+    def lower(self, event: Event, before: Tables) -> Lowered:
+        """Enter a publication; a version that is there stays as it is (PUB-002)."""
+        body = event.body
+        one, version, root = body["publication_id"], body["version"], body["content_root"]
+        record = first(event.position, root, event.record.client_id, normal(PUBLICATION, body))
+        edition = ("editions", (one, version), record)
+        known = before.get("editions", (one, version))
+        if known is None:
+            return Lowered((edition, ("latest", one, (event.position, version))))
+        if known[0][1] == root:
+            report = ("OP.PUBLICATION_DUPLICATE", "the version was published before, with the same content")
+        else:
+            report = ("OP.PUBLICATION_CONFLICT", "the version was published before, with other content")
+        return Lowered((edition,), (report,))
+
+    def parse_key(self, text: str) -> Key:
+        """Take the id of a publication in hex."""
+        return parse_id(text)
+
+    def edition(self, tables: Tables, publication_id: Key, version: str) -> dict[str, JsonValue] | None:
+        """Return a version; None if it was not published."""
+        found = tables.get("editions", (publication_id, version))
+        if found is None:
+            return None
+        (place, _, client_id, body), other = found
+        decoded = PUBLICATION.decode(body)
+        return {
+            **PUBLICATION.to_json(decoded),
+            "stream_seq": place[1],
+            "client_id": client_id.hex(),
+            "signed_by_publisher": client_id == decoded["publisher_identity"],
+            "conflict": None if other is None else other[1].hex(),
+        }
+
+    def latest(self, tables: Tables, publication_id: Key) -> str | None:
+        """Return the version that came last (PUB-006)."""
+        found = tables.get("latest", publication_id)
+        return None if found is None else found[1]
+
+    def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return a publication with its versions."""
+        version = self.latest(tables, key)
+        if version is None:
+            return None
+        return {"latest": version, "versions": self._versions(tables).get(key, {})}
+
+    def _versions(self, tables: Tables) -> dict[Any, dict[str, JsonValue]]:
+        found: dict[Any, dict[str, JsonValue]] = {}
+        for key, _ in tables.items("editions"):
+            assert isinstance(key, tuple)
+            found.setdefault(key[0], {})[key[1]] = self.edition(tables, *key)
+        return found
+
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return every publication."""
+        versions = self._versions(tables)
+        return {
+            one.hex(): {"latest": self.latest(tables, one), "versions": versions[one]}
+            for one in sorted(versions)
+        }
+
+    def serialized(self, tables: Tables) -> list[Any]:
+        """Return the content of each version."""
+        return [[*key, found[0][1]] for key, found in tables.items("editions")]
