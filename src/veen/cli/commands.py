@@ -25,6 +25,7 @@ class Entry:
 
 
 _KEYS, _MESSAGES, _AUTHORITY = "Keys and identities", "Messages", "Authority"
+_STATE = "State"
 _CHECKING, _HUBS, _HELP = "Checking and copies", "Hubs", "Finding out"
 
 COMMANDS: Final[Mapping[str, Entry]] = {
@@ -41,6 +42,12 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "resync": Entry("state", "resync_command", _MESSAGES),
     "verify-state": Entry("state", "verify_state_command", _MESSAGES),
     "bench": Entry("bench", "app", _MESSAGES),
+    "rpc": Entry("rpc", "app", _STATE),
+    "crdt": Entry("crdt", "crdt_app", _STATE),
+    "crdt-lww": Entry("crdt", "lww_app"),
+    "crdt-orset": Entry("crdt", "orset_app"),
+    "crdt-counter": Entry("crdt", "counter_app"),
+    "schema-id": Entry("schemas", "schema_id_command", _STATE),
     "cap": Entry("cap", "app", _AUTHORITY),
     "revoke": Entry("cap", "revoke_alias"),
     "pow": Entry("pow", "app", _AUTHORITY),

@@ -1,0 +1,241 @@
+"""``veen rpc``: call a method of whoever serves a stream, and serve methods."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from time import time
+from types import ModuleType
+from typing import Annotated, Any, Final
+
+import typer
+
+from veen.cli.errors import NETWORK, REFUSED, USAGE, CommandError
+from veen.cli.printing import note, plain, reporting, show
+from veen.cli.settings import common
+from veen.cli.using import (
+    ClientOption,
+    HubIdOption,
+    HubOption,
+    StreamOption,
+    TrustFlag,
+    hex32,
+    open_client,
+    parse_json,
+    read_card,
+)
+from veen.client.bodies import BodyError, encode_body, to_json
+from veen.client.calling import CallOptions, RpcError, RpcTimeoutError
+from veen.client.sending import Options
+from veen.client.serving import Call, Handled, Method, RpcServer, serve
+from veen.core.cbor import Value
+from veen.core.hashing import U64_MAX
+from veen.core.types import VerifyKey
+from veen.overlays.rpc import REPLY
+
+app = typer.Typer(help="Call a method of whoever serves a stream, or serve methods.", no_args_is_help=True)
+
+_DEFAULT_WAIT_MS: Final = 10_000
+_MOST_WAIT_MS: Final = 86_400_000
+#: A program that answers calls may take as long; the caller waits as long as he likes.
+_EXEC_SEC: Final = 300
+
+
+@app.command("call")
+@reporting
+def call_command(
+    stream: StreamOption,
+    method: Annotated[str, typer.Option(help="Name of the method.")],
+    args: Annotated[
+        str, typer.Option(help="Its arguments in JSON; @FILE or @- read them from there.")
+    ] = "null",
+    hub: HubOption = "",
+    client: ClientOption = "",
+    to: Annotated[
+        str, typer.Option(help="Identity card of the server; needed unless the stream is shared.")
+    ] = "",
+    wait_ms: Annotated[
+        int, typer.Option("--timeout-ms", min=1, max=_MOST_WAIT_MS, help="How long to wait for the reply.")
+    ] = _DEFAULT_WAIT_MS,
+    idem: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=U64_MAX, help="Number of this call: given again, the call is not made twice."
+        ),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=0, max=16, help="Ask again so often; needs --idem.")] = 0,
+    server_key: Annotated[
+        list[str] | None, typer.Option(help="Only replies signed with this key count; may be repeated.")
+    ] = None,
+    trust_first_use: TrustFlag = False,
+    hub_id: HubIdOption = "",
+) -> None:
+    """Call a method and show its result. Ends with 4 if the method refuses, with 2 if no reply comes."""
+    if repeats and idem is None:
+        raise CommandError("--repeats needs --idem: else each repetition would be a call of its own", USAGE)
+    given = _arguments(args)
+    options = CallOptions(
+        timeout_ms=wait_ms,
+        idem=idem,
+        repeats=repeats,
+        servers=frozenset(VerifyKey(hex32(key, "--server-key")) for key in server_key or ()),
+        sending=Options(to=read_card(to).seal_key(int(time())) if to else None),
+    )
+    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+        try:
+            result = opened.call(stream, method, given, options)
+        except RpcError as error:
+            raise CommandError(str(error), REFUSED, f"E.{error.code}") from None
+        except RpcTimeoutError as error:
+            raise CommandError(f"timeout: {error}", NETWORK, "E.TIMEOUT") from None
+    show({"ok": True, "result": to_json(result)}, common.json)
+
+
+def _arguments(text: str) -> Value:
+    value: Value = parse_json(text, "--args")
+    try:
+        encode_body(value)
+    except BodyError as error:
+        raise CommandError(str(error).replace("the body", "--args", 1), USAGE) from None
+    return value
+
+
+@app.command("serve")
+@reporting
+def serve_command(
+    stream: StreamOption,
+    hub: HubOption = "",
+    client: ClientOption = "",
+    module: Annotated[
+        Path | None,
+        typer.Option(
+            help="Python file: each of its functions is a method; lists are its arguments, maps its names."
+        ),
+    ] = None,
+    run: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--exec",
+            metavar="METHOD=COMMAND",
+            help="Answer with a program: JSON of the arguments on its input, of the result from its output.",
+        ),
+    ] = None,
+    repeatable: Annotated[
+        bool,
+        typer.Option(
+            "--repeatable", help="Run a method again that was interrupted by the end of the server."
+        ),
+    ] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many calls.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Answer the calls that are there, and stop.")] = False,
+    trust_first_use: TrustFlag = False,
+    hub_id: HubIdOption = "",
+) -> None:
+    """Answer calls until interrupted; each once, also across restarts.
+
+    Use a client directory of its own for it: a server goes on where that client has stopped reading.
+    """
+    methods = _methods(module, run or [])
+    count = 0
+    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+        server = RpcServer(opened.session, stream)
+        for name, method in methods.items():
+            server.add(name, method, repeatable=repeatable)
+        opened.meet()
+        note(f"serving {', '.join(methods)} on {stream}; stop with Ctrl-C")
+        try:
+            for handled in serve(opened, server, follow=not once):
+                _tell(handled)
+                count += 1
+                if count == limit:
+                    break
+        except KeyboardInterrupt:
+            note("stopped")
+        finally:
+            server.close()
+    if not common.json:
+        show({"calls": count}, as_json=False)
+
+
+def _tell(handled: Handled) -> None:
+    if common.json:
+        told = {"msg_id": handled.msg_id.hex(), "method": handled.method, "ran": handled.ran}
+        typer.echo(json.dumps({**told, "reply": REPLY.to_json(handled.reply)}))
+        return
+    outcome = "ok" if handled.reply["ok"] else handled.reply["error"]["code"]
+    typer.echo(
+        plain(f"{handled.msg_id.hex()[:16]}  {handled.method}  {outcome}{'' if handled.ran else '  (again)'}")
+    )
+    if handled.error is not None:
+        note(f"{handled.method} has raised {type(handled.error).__name__}: {handled.error}")
+
+
+def _methods(module: Path | None, commands: list[str]) -> Mapping[str, Method]:
+    found: dict[str, Method] = {} if module is None else _functions(module)
+    for text in commands:
+        name, equals, command = text.partition("=")
+        if not (name and equals and command):
+            raise CommandError(f"--exec takes METHOD=COMMAND, not {text!r}", USAGE)
+        found[name] = partial(_execute, command)
+    if not found:
+        raise CommandError("nothing to serve: give --module FILE.py or --exec METHOD=COMMAND", USAGE)
+    return found
+
+
+def _functions(path: Path) -> dict[str, Method]:
+    loaded = load_module(path)
+    found = {
+        name: partial(_apply, item)
+        for name, item in vars(loaded).items()
+        if callable(item) and not name.startswith("_") and getattr(item, "__module__", "") == loaded.__name__
+    }
+    if not found:
+        raise CommandError(f"{path} has no functions", USAGE)
+    return dict(found)
+
+
+def load_module(path: Path) -> ModuleType:
+    """Load a Python file of the user's."""
+    spec = importlib.util.spec_from_file_location(f"veen_user_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise CommandError(f"{path} is not a Python file", USAGE)
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = loaded
+    try:
+        spec.loader.exec_module(loaded)
+    except Exception as error:  # noqa: BLE001 - of whoever wrote it
+        raise CommandError(f"{path} can not be loaded: {type(error).__name__}: {error}", USAGE) from None
+    return loaded
+
+
+def _apply(function: Callable[..., Any], call: Call) -> Value:
+    match call.args:
+        case list():
+            made: Value = function(*call.args)
+        case dict():
+            made = function(**call.args)
+        case None:
+            made = function()
+        case _:
+            made = function(call.args)
+    return made
+
+
+def _execute(command: str, call: Call) -> Value:
+    given = json.dumps(to_json(call.args))
+    try:
+        done = subprocess.run(  # noqa: S602 - the operator's own command line
+            command, shell=True, input=given, capture_output=True, text=True, timeout=_EXEC_SEC, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise RpcError("RPC.TIMEOUT", f"the program has not ended in {_EXEC_SEC} s") from None
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"the program has ended with {done.returncode}"]
+        raise RpcError("RPC.FAILED", lines[-1])
+    try:
+        return json.loads(done.stdout)  # type: ignore[no-any-return] # any JSON
+    except ValueError:
+        raise RpcError("RPC.RESULT", "the program has written no JSON") from None
