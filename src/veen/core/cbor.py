@@ -348,7 +348,7 @@ def _encode(value: Value, depth: int) -> bytes:
             return write_bytes(value)
         case str():
             return write_text(value)
-        case Sequence() | Mapping():
+        case list() | tuple() | Sequence() | Mapping():  # the usual ones first: asking an ABC is slow
             return _encode_container(value, depth)
     assert_never(value)
 
@@ -359,8 +359,8 @@ def _encode_container(value: Sequence[Value] | Mapping[Any, Value], depth: int) 
         raise CborError(Fault.DEPTH, 0)
     if len(value) > MAX_ITEMS:
         raise CborError(Fault.ITEMS, 0)
-    if isinstance(value, Sequence):
-        return head(MAJOR_ARRAY, len(value)) + b"".join(_encode(item, depth - 1) for item in value)
+    if isinstance(value, list | tuple | Sequence):
+        return head(MAJOR_ARRAY, len(value)) + b"".join([_encode(item, depth - 1) for item in value])
     if any(type(key) not in (int, str) for key in value):
         raise TypeError("map keys are int or str")
     pairs = sorted((_encode(key, 0), _encode(item, depth - 1)) for key, item in value.items())

@@ -1,0 +1,1 @@
+"""The summary tree: the state of a stream at any position, from few rows."""
