@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.selftest.runs import assert_fails, only, surroundings
+from veen.selftest import SUITES, step_names
 
 #: Code that a run executes before it begins.
 MISTAKES: dict[str, tuple[str, str]] = {
@@ -24,18 +25,30 @@ MISTAKES: dict[str, tuple[str, str]] = {
     ),
     "more may follow": ("cbor-determinism", "cbor.at_end = lambda *_: None"),
     "maps as they were filled": ("canonical-maps", "cbor.sorted = lambda items, **_: list(items)"),
+    "replies to anybody": (
+        "rpc",
+        "serving.ReaderPublicKey = lambda _: None",
+    ),
+    "a journal that forgets": (
+        "rpc-idempotency",
+        "serving.Journal.reply = lambda *_: (False, None)",
+    ),
+    "the last one wins": ("crdt", "monoids._Max.merge = lambda self, left, right: right"),
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_wrong_code_fails_the_step(tmp_path: Path, name: str) -> None:
     step, mistake = MISTAKES[name]
+    suite = next(suite for suite in SUITES if step in step_names(suite))
     program = (
         "from veen.core import cbor, consistency, mmr, proof\n"
+        "from veen.overlays import monoids\n"
+        "from veen.client import serving\n"
         f"{mistake}\nfrom veen.cli.main import main\nmain()\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, "selftest", "props", *only(step), "--json"],
+        [sys.executable, "-c", program, "selftest", suite, *only(step), "--json"],
         capture_output=True,
         text=True,
         check=False,

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Final
 
-from veen.selftest import authority, fuzzing, keeping, messages, observing, props
+from veen.selftest import authority, calling, fuzzing, keeping, messages, observing, props
 from veen.selftest.steps import Step
 
 _PARTS: Final[Mapping[str, tuple[Step, ...]]] = {
-    "core": (*messages.STEPS, *authority.STEPS, *keeping.STEPS, *observing.STEPS),
+    "core": (*messages.STEPS, *authority.STEPS, *keeping.STEPS, *observing.STEPS, *calling.STEPS),
     "props": props.STEPS,
     "fuzz": fuzzing.STEPS,
 }
