@@ -29,13 +29,12 @@ def bodies(
             continue
         canonical = record.msg_id
         if record.parent_id is not None and (by_parent or record.client_id == BRIDGE):
-            canonical = origin.get(record.parent_id, record.parent_id)
+            canonical = origin[record.msg_id] = origin.get(record.parent_id, record.parent_id)
             if canonical not in seen and record.client_id != BRIDGE:
                 continue
         if canonical in seen:
             continue
         seen.add(canonical)
-        origin[record.msg_id] = canonical
         try:
             body = cbor2.loads(record.body)
         except (cbor2.CBORError, ValueError, TypeError, OverflowError):

@@ -136,6 +136,8 @@ class Annotator:
         if is_copy and parent is not None:
             origin = head.get(ORIGINS, parent)
             canonical_id = parent if origin is None else origin[1]
+            # Also of one that does not count: a copy of a copy is a copy of the first (WAL-072).
+            head.add(ORIGINS, msg_id, ((record.epoch, record.stream_seq, msg_id), canonical_id))
         content = h((record.schema or b"") + record.body)
         known = head.get(FIRSTS, canonical_id)
         if known is not None:
@@ -146,10 +148,7 @@ class Annotator:
         if is_copy and self._bridges and record.client_id not in self._bridges:
             text = "a copy of an event that is not here, from a key that is no bridge"
             return canonical_id, _reported(record, Outcome.REJECTED, canonical_id, "COPY.NOT_A_BRIDGE", text)
-        place = (record.epoch, record.stream_seq, msg_id)
-        head.add(FIRSTS, canonical_id, (place, content))
-        if canonical_id != msg_id:
-            head.add(ORIGINS, msg_id, (place, canonical_id))
+        head.add(FIRSTS, canonical_id, ((record.epoch, record.stream_seq, msg_id), content))
         return canonical_id, None
 
 
