@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from tests.overlays.histories_operations import OPERATION_HISTORIES, OPERATION_PARAMETERS
+from tests.overlays.histories_wallet import WALLET_HISTORIES
 from tests.overlays.logs import BRIDGE, T0, WRITERS, History, Log, ident, spoil
 from veen.overlays.crdt import COUNTER, LWW, ORSET
 from veen.overlays.events import Record
@@ -77,6 +78,7 @@ HISTORIES: dict[str, History] = {
     "crdt.gcnt": counter,
     "rpc": rpc,
     **OPERATION_HISTORIES,
+    **WALLET_HISTORIES,
 }
 #: What a fold is configured with where its history is interesting only then.
 PARAMETERS: dict[str, Mapping[str, Any]] = {**OPERATION_PARAMETERS}

@@ -11,6 +11,7 @@ import cbor2
 
 from tests.overlays.decoding import Reference, bodies, name_id
 from tests.overlays.reference_operations import OPERATION_REFERENCES
+from tests.overlays.reference_wallet import WALLET_REFERENCES
 from veen.overlays.events import Record
 
 
@@ -90,4 +91,5 @@ REFERENCES: dict[str, Reference] = {
     "crdt.gcnt": counter,
     "rpc": rpc,
     **OPERATION_REFERENCES,
+    **WALLET_REFERENCES,
 }

@@ -66,7 +66,9 @@ class PaidLedger(Overlay):
     def lower(self, event: Event, before: Tables) -> Lowered:
         """Enter both sides of an operation, or neither."""
         body = event.body
-        currency = body.get("currency_code") or self.default_currency
+        currency = body.get("currency_code")
+        if currency is None:
+            currency = self.default_currency
         if currency is None:
             return Lowered((), (("OP.CURRENCY_MISSING", "no currency is named, and none is configured"),))
         payer, payee, amount = body["payer_account"], body["payee_account"], body["amount"]
