@@ -32,7 +32,7 @@ from veen.core.tooling import (
 from veen.core.types import LeafHash, VerifyKey
 
 #: How long after its end an epoch may still get entries; hubs allow a minute or an epoch.
-_LATE_SEC: Final = 600
+LATE_SEC: Final = 600
 #: How often to look for the first entry of a stream whose labels change.
 _NEW_STREAM_SEC: Final = 1.0
 
@@ -274,7 +274,7 @@ class StreamReader:
             check = yield from start_at(session, label, kept, start)
             self._epochs.append(_Epoch(epoch, check, start))
         if epoch_sec and self._epochs:
-            oldest = self._epochs[-1].epoch - _LATE_SEC // epoch_sec - 1
+            oldest = self._epochs[-1].epoch - LATE_SEC // epoch_sec - 1
             self._epochs = [item for item in self._epochs if item.epoch >= oldest or item.epoch in found]
         return bool(found)
 
