@@ -280,6 +280,8 @@ CONTRACT: dict[str, tuple[str, ...]] = {
     "cap_verify": ("token",),
     "entry": ("msg", "receipt"),
     "public_keys": ("seed",),
+    "overlay_ids": (),
+    "fold": ("overlay", "events"),
 }  # fmt: skip
 CONTRACT_TYPES = (
     "msg receipt checkpoint payload_hdr mmr_proof cap_token profile error entry submit_request "

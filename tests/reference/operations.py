@@ -6,26 +6,10 @@ from collections.abc import Callable
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.reference import codec, merkle, objects, rfc8032, sealing
+from tests.reference import codec, folds, merkle, objects, rfc8032, sealing
 from tests.reference.basics import Fields, Json, Refused, h, hexed, ht, need, sized, u64, unhexed
 
 Answer = tuple[Fields, Fields]
-
-OPERATION_SCHEMAS = {
-    "paid.operation.v1",
-    "access.grant.v1",
-    "access.revoke.v1",
-    "delegated.execution.v1",
-    "agreement.definition.v1",
-    "agreement.confirmation.v1",
-    "data.publication.v1",
-    "state.checkpoint.v1",
-    "recovery.request.v1",
-    "recovery.approval.v1",
-    "recovery.execution.v1",
-    "query.audit.v1",
-    "federation.mirror.v1",
-}
 
 
 def sign(seed: bytes, message: bytes) -> bytes:
@@ -79,7 +63,9 @@ def _stream_id(r: Fields) -> Answer:
 
 
 def _schema_id(r: Fields) -> Answer:
-    prefix = "veen/schema:" if r["name"] in OPERATION_SCHEMAS else ""
+    families = {"id", "wallet", "rpc", "crdt", "disc", "veen"}
+    bare = r["name"] == "chat.v1" or ("." in r["name"] and r["name"].split(".")[0] in families)
+    prefix = "" if bare else "veen/schema:"
     preimage = (prefix + r["name"]).encode()
     return {"schema_id": h(preimage)}, {"preimage": preimage}
 
@@ -368,10 +354,12 @@ OPERATIONS: dict[str, Callable[[Fields], Answer]] = {
     "cap_mint": _cap_mint,
     "cap_verify": _cap_verify,
     "entry": _entry,
+    "overlay_ids": lambda r: (folds.overlay_ids(r), {}),
+    "fold": lambda r: (folds.fold(r), {}),
 }
 
 #: Request fields that are not hex.
-_PLAIN = {"op", "type", "value", "hdr", "tag", "name"}
+_PLAIN = {"op", "type", "value", "hdr", "tag", "name", "realm", "currency", "overlay", "events"}
 
 
 def _parsed(name: str, value: Json) -> Json:

@@ -16,6 +16,7 @@ from vectors.generators import (
     json_forms,
     messages,
     messages_refused,
+    overlays,
     proofs,
     proofs_refused,
     receipts,
@@ -43,6 +44,7 @@ MODULES: tuple[Callable[[], Iterator[Scenario]], ...] = (
     files.scenarios,
     hubs.scenarios,
     requests.scenarios,
+    overlays.scenarios,
 )
 
 

@@ -11,6 +11,7 @@ from veen.conformance.arguments import Arguments, UsageError
 from veen.conformance.operations import OPERATIONS, Answer
 from veen.core.errors import ProtocolError
 from veen.core.types import JsonValue
+from veen.overlays.schema import RejectedError
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -62,6 +63,8 @@ def _run(request: dict[str, JsonValue]) -> Answer:
             "detail": error.detail.value,
             "message": error.message,
         }
+    except RejectedError as error:
+        return {"ok": False, "code": error.code, "stage": "overlay", "detail": str(error)}
     except Exception:  # noqa: BLE001 - a bug of ours must fail one request, not the whole run
         traceback.print_exc(file=sys.stderr)
         return {"ok": False, "code": "INTERNAL", "stage": "", "detail": "see standard error"}

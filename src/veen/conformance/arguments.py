@@ -24,6 +24,17 @@ class Arguments:
             raise UsageError(f"{name} is missing")
         return self._fields[name]
 
+    def has(self, name: str) -> bool:
+        """Tell whether a field is there and not null."""
+        return self._fields.get(name) is not None
+
+    def objects(self, name: str) -> "list[Arguments]":
+        """Return a list of objects, each with fields of its own."""
+        items = self._list(name)
+        if not all(isinstance(item, dict) for item in items):
+            raise UsageError(f"{name} must be a list of objects")
+        return [Arguments(item) for item in items if isinstance(item, dict)]
+
     def hex(self, name: str) -> bytes:
         """Return a field of lowercase hex as bytes."""
         return _hex(self.json(name), name)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from veen.conformance import folding
 from veen.conformance.arguments import Arguments, UsageError
 from veen.core import api, hpke, labels, mmr
 from veen.core.artifacts import CheckpointIndex, ChunkSummary, PeakSnapshot
@@ -94,9 +95,10 @@ TYPES: Final[Mapping[str, _Parsers]] = MappingProxyType(
 
 def _parsers(args: Arguments) -> _Parsers:
     name = args.text("type")
-    if name not in TYPES:
+    found = TYPES.get(name) or folding.body_parsers(name)
+    if found is None:
         raise UsageError(f"unknown type {name!r}")
-    return TYPES[name]
+    return found
 
 
 def _decode(args: Arguments) -> Answer:
@@ -341,5 +343,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType(
         "cap_mint": _cap_mint,
         "cap_verify": _cap_verify,
         "entry": _entry,
+        "overlay_ids": folding.overlay_ids,
+        "fold": folding.fold,
     }
 )

@@ -1,0 +1,169 @@
+"""The operations of the adapter about overlays: ids, and folds of given events."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from veen.conformance.arguments import Arguments, UsageError
+from veen.core import labels
+from veen.core.hashing import ht, u64be
+from veen.core.shapes import Raw
+from veen.core.types import JsonValue, RealmId
+from veen.overlays import registry, wallet_ids
+from veen.overlays.events import Outcome, Record, operation_id
+from veen.overlays.folding import Annotator, hash_state, memory_of
+from veen.overlays.schema import Schema
+
+Answer = dict[str, JsonValue]
+
+_ID_DIGITS: Final = 64
+
+
+def _schema(text: str) -> bytes:
+    is_id = len(text) == _ID_DIGITS and all(digit in "0123456789abcdef" for digit in text)
+    return bytes.fromhex(text) if is_id else labels.schema_id(text)
+
+
+def _record(args: Arguments) -> Record:
+    """Return the record of an event; one without an id of its own gets one from its writer and number."""
+    client_id, client_seq = args.key("client_id"), args.uint("client_seq")
+    schema = _schema(args.text("schema"))
+    return Record(
+        stream_seq=args.uint("stream_seq"),
+        msg_id=args.hex_or_none("msg_id") or ht("veen/conformance-event", client_id + u64be(client_seq)),
+        client_id=client_id,
+        client_seq=client_seq,
+        hub_ts=args.uint("hub_ts"),
+        schema=schema,
+        body=_body(args, schema),
+        epoch=args.uint("epoch") if args.has("epoch") else 0,
+        parent_id=args.hex_or_none("parent_id"),
+        auth_ref=args.hex_or_none("auth_ref"),
+        cap_ref=args.hex_or_none("cap_ref"),
+        expires_at=args.uint("expires_at") if args.has("expires_at") else None,
+    )
+
+
+def _body(args: Arguments, schema: bytes) -> bytes:
+    """Return the body: bytes in hex, or the JSON form of a schema that is known."""
+    value = args.json("body")
+    if isinstance(value, str):
+        return args.hex("body")
+    known = registry.schemas_by_id().get(schema)
+    if known is None:
+        raise UsageError("the body of an unknown schema is given in hex")
+    return known.encode(known.from_json(value))
+
+
+def _records(args: Arguments) -> list[Record]:
+    """Return the records in the order of the log; the same one given twice is one."""
+    found: dict[tuple[int, int], Record] = {}
+    for item in args.objects("events"):
+        record = _record(item)
+        place = (record.epoch, record.stream_seq)
+        if found.setdefault(place, record) != record:
+            raise UsageError(f"two events have stream_seq {record.stream_seq}")
+    upto = args.uint("upto") if args.has("upto") else None
+    return [found[place] for place in sorted(found) if upto is None or place[1] <= upto]
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body of a schema, for ``decode`` and ``encode``."""
+
+    schema: Schema
+    fields: Raw
+
+    def encode(self) -> bytes:
+        """Return its bytes."""
+        return self.schema.encode(self.fields)
+
+    def to_json(self) -> JsonValue:
+        """Return its JSON form."""
+        return self.schema.to_json(self.fields)
+
+
+def body_parsers(
+    name: str,
+) -> tuple[Callable[[bytes], Body], Callable[[JsonValue], Body]] | None:
+    """Return what parses bodies of a schema; None if there is no such schema."""
+    schema = registry.schemas().get(name)
+    if schema is None:
+        return None
+    return lambda data: Body(schema, schema.decode(data)), lambda value: Body(schema, schema.from_json(value))
+
+
+def fold(args: Arguments) -> Answer:
+    """Fold events by an overlay with its default parameters."""
+    try:
+        overlay = registry.overlay_class(args.text("overlay"))()
+    except KeyError:
+        known = ", ".join(registry.names())
+        raise UsageError(f"unknown overlay {args.text('overlay')!r}; there are {known}") from None
+    bridges = frozenset(args.keys("bridges")) if args.has("bridges") else frozenset()
+    now = args.uint("now") if args.has("now") else None
+    head = memory_of(overlay)
+    annotator = Annotator(overlay, head, bridges)
+    counts = dict.fromkeys((outcome.value for outcome in Outcome), 0)
+    rejected: list[JsonValue] = []
+    for record in _records(args):
+        item = annotator.annotate(record)
+        counts[item.outcome.value] += 1
+        rejected += [
+            {"stream_seq": report.stream_seq, "code": report.code, "detail": report.detail}
+            for report in item.reports
+        ]
+    return {
+        "state": overlay.view(head, now),
+        "state_hash": hash_state(overlay, head).hex(),
+        "rejected": rejected,
+        "counts": {**counts},
+    }
+
+
+def _realm(args: Arguments) -> RealmId:
+    return RealmId(args.key("realm_id")) if args.has("realm_id") else labels.realm_id(args.text("realm"))
+
+
+def _wallet(args: Arguments) -> bytes:
+    if args.has("wallet_id"):
+        return args.key("wallet_id")
+    return wallet_ids.wallet_id(_realm(args), args.key("ctx_id"), args.text("currency"))
+
+
+#: Each id with the fields that it is made of; those in a tuple are any one of them.
+_IDS: Final[Mapping[str, tuple[tuple[tuple[str, ...], ...], Callable[[Arguments], bytes]]]] = {
+    "schema_id": ((("name",),), lambda args: labels.schema_id(args.text("name"))),
+    "operation_id": ((("msg_id",),), lambda args: operation_id(args.key("msg_id"))),
+    "realm_id": ((("realm",),), _realm),
+    "wallet_id": ((("realm", "realm_id"), ("ctx_id",), ("currency",)), _wallet),
+    "transfer_id": (
+        (("label",), ("client_id",), ("client_seq",)),
+        lambda args: wallet_ids.transfer_id(
+            args.key("label"), args.key("client_id"), args.uint("client_seq")
+        ),
+    ),
+    "approval_hash": (
+        (("wallet_id",), ("to_wallet_id",), ("amount",), ("ts",), ("transfer_id",)),
+        lambda args: wallet_ids.approval_hash(
+            args.key("wallet_id"),
+            args.key("to_wallet_id"),
+            args.uint("amount"),
+            args.uint("ts"),
+            args.key("transfer_id"),
+        ),
+    ),
+}
+
+
+def overlay_ids(args: Arguments) -> Answer:
+    """Return every id that can be made of the fields that are given."""
+    found: Answer = {}
+    for name, (needed, make) in _IDS.items():
+        if all(any(args.has(field) for field in choice) for choice in needed):
+            found[name] = make(args).hex()
+    if "wallet_id" in found or args.has("wallet_id"):
+        found["wallet_stream"] = wallet_ids.wallet_stream(_wallet(args)).hex()
+    if not found:
+        raise UsageError("no id can be made of these fields")
+    return found
