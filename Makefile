@@ -6,6 +6,7 @@ SHELL := /bin/sh
 # For example: make setup PYTHON=/opt/python3.12/bin/python3; make fuzz SECONDS=600; make test ARGS="-k mmr"
 SECONDS ?= 60
 KILLS ?= 50
+EVENTS ?= 3000000
 ARGS ?=
 export PYTHON
 
@@ -15,7 +16,7 @@ PY := .venv/bin/python
 # .venv is set up again, because the environment holds absolute paths.
 READY := .venv/.ready-$(shell pwd -P | cksum | cut -d ' ' -f 1)
 
-.PHONY: help setup run test lint ci fmt fix bench docs fuzz faults kills lock clean
+.PHONY: help setup run test lint ci fmt fix bench docs fuzz faults folds kills lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -53,6 +54,9 @@ bench: $(READY) ## measure speed as ratios to the bare primitives
 
 faults: $(READY) ## long fault runs of the storage engine: every byte flipped, a thousand random histories
 	@VEEN_FLIP_STEP=1 VEEN_MACHINE_EXAMPLES=1000 $(PY) -m pytest -q -n 2 --timeout 3600 tests/storage $(ARGS)
+
+folds: $(READY) ## long comparison of folds with their references: EVENTS events (default 3000000)
+	@VEEN_FOLD_EVENTS=$(EVENTS) $(PY) -m pytest -q -n 2 --timeout 3600 tests/overlays/test_wallet_random.py $(ARGS)
 
 kills: $(READY) ## a hub killed under load, KILLS times (default 50)
 	@VEEN_KILLS=$(KILLS) $(PY) -m pytest -q -k kills tests/hub/test_process_kill.py $(ARGS)

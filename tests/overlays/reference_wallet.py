@@ -287,13 +287,17 @@ class Wallets:
             self._credit(target, body["amount"])
 
 
-def wallet(records: Iterable[Record], **how: bool) -> Any:
+def shown_wallets(made: Wallets) -> Any:
     """Return all wallets as the overlay shows them."""
-    made = Wallets(records, **how)
     return {
         key.hex(): {**made.known[key].shown(), **made.known[key].opened}
         for key in sorted(made.known, key=cbor2.dumps)
     }
+
+
+def wallet(records: Iterable[Record]) -> Any:
+    """Return the wallets of a log."""
+    return shown_wallets(Wallets(records))
 
 
 def literal(records: Iterable[Record]) -> Any:
@@ -339,13 +343,17 @@ class Ledger:
                 self.verdicts.append((record.stream_seq, "OP.STALE"))
 
 
-def paid(records: Iterable[Record], **how: Any) -> Any:
+def shown(made: Ledger) -> Any:
     """Return the ledger as the overlay shows it."""
-    made = Ledger(records, **how)
     found: dict[str, dict[str, int]] = {}
     for code, account in sorted(made.balances, key=cbor2.dumps):
         found.setdefault(code, {})[account.hex()] = made.balances[code, account]
     return found
+
+
+def paid(records: Iterable[Record]) -> Any:
+    """Return the ledger of a log."""
+    return shown(Ledger(records))
 
 
 WALLET_REFERENCES: dict[str, Callable[[Iterable[Record]], Any]] = {

@@ -1,0 +1,211 @@
+"""Wallets and the ledger beside their references: states and verdicts, over many random logs.
+
+``make folds`` does the same for millions of events.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from functools import cache
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.overlays import reference_wallet as reference
+from tests.overlays.histories_wallet import ACCOUNTS, IDS, WALLET_HISTORIES
+from tests.overlays.logs import BRIDGE, T0, WRITERS
+from veen.overlays.events import Decoder, Outcome, Record
+from veen.overlays.folding import Fold, Summary, annotate, fold
+from veen.overlays.ledger import PaidLedger
+from veen.overlays.overlay import Overlay
+from veen.overlays.wallet import REASONS, Wallets
+from veen.overlays.wallet_effects import State
+from veen.overlays.wallet_literal import IDENTITY, LITERAL, Table, applied, enforced, literal_cells
+
+#: Events for all configurations together.
+EVENTS = int(os.environ.get("VEEN_FOLD_EVENTS", "200000"))
+LOG = 250
+BRIDGES = frozenset({BRIDGE})
+#: Two accounts that have become one.
+REMAP = {ACCOUNTS[0]: ACCOUNTS[1]}
+
+
+@cache
+def _pool(name: str) -> list[Record]:
+    """Return records to make logs of: making them costs more than folding them."""
+    return [record for seed in range(20) for record in WALLET_HISTORIES[name](Random(seed), LOG)]
+
+
+def logs(name: str, count: int) -> Iterator[list[Record]]:
+    """Yield random logs with so many records in all; copies are of records of the same log."""
+    pool = _pool(name)
+    for seed in range(max(count // LOG, 1)):
+        rng = Random(f"{name}/{seed}")
+        made: list[Record] = []
+        for seq in range(1, LOG + 1):
+            source = rng.choice(pool)
+            copied = None
+            writer = WRITERS[seq % 4]
+            if made and rng.random() < 0.05:
+                source = rng.choice(made)
+                copied, writer = source.msg_id, rng.choice((BRIDGE, writer))
+            made.append(
+                source._replace(
+                    stream_seq=seq,
+                    msg_id=b"%032d" % (seed * LOG + seq),
+                    client_id=writer,
+                    client_seq=seq,
+                    hub_ts=T0 + seq,
+                    parent_id=copied,
+                )
+            )
+        yield made
+
+
+#: Overlay, reference with the same parameters, history, and share of the events.
+CASES: dict[str, tuple[Overlay, Callable[[list[Record]], Any], str, float]] = {
+    "wallet": (Wallets(), reference.Wallets, "wallet", 0.4),
+    "wallet, days go forward only": (
+        Wallets(needs_reset="gt"),
+        lambda records: reference.Wallets(records, forward_only=True),
+        "wallet",
+        0.15,
+    ),
+    "wallet, references may repeat": (
+        Wallets(unique_withdraw_refs=False),
+        lambda records: reference.Wallets(records, unique_refs=False),
+        "wallet",
+        0.1,
+    ),
+    "ledger": (PaidLedger(), reference.Ledger, "paid.ledger", 0.15),
+    "ledger, strict": (
+        PaidLedger(default_currency="XTS", forbid_negative=True),
+        lambda records: reference.Ledger(records, default="XTS", strict=True),
+        "paid.ledger",
+        0.1,
+    ),
+    "ledger, strict with remap": (
+        PaidLedger(forbid_negative=True, remap=REMAP),
+        lambda records: reference.Ledger(records, strict=True, remap=REMAP),
+        "paid.ledger",
+        0.1,
+    ),
+}
+
+
+def _shown(made: Any) -> Any:
+    return reference.shown_wallets(made) if isinstance(made, reference.Wallets) else reference.shown(made)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_states_and_verdicts_are_those_of_the_reference(case: str) -> None:
+    overlay, refer, history, share = CASES[case]
+    folding = Fold(overlay)
+    seen: set[str] = set()
+    for log in logs(history, int(EVENTS * share)):
+        summary = fold(overlay, log, BRIDGES)
+        made = refer(log)
+        assert folding.view(summary) == _shown(made)
+        verdicts = [
+            (report.stream_seq, report.code)
+            for report in summary.reports
+            if not report.code.startswith(("BODY.", "COPY."))
+        ]
+        assert verdicts == made.verdicts
+        seen |= {code for _, code in verdicts}
+    wanted = _WALLET_CODES if history == "wallet" else _LEDGER_CODES[case]
+    assert seen == wanted, "the logs reach every verdict"
+
+
+#: What the logs must reach; what makes a body or a copy bad is tried elsewhere.
+_WALLET_CODES = {
+    *(code for code in REASONS if code not in {"WAL.WRONG_STREAM", "WAL.NOT_A_COPY"}),
+    "WAL.ID_MISMATCH",
+}
+
+
+_LEDGER_CODES = {
+    "ledger": {"OP.STALE", "OP.CURRENCY_MISSING"},
+    "ledger, strict": {"OP.STALE", "OP.NEGATIVE_BALANCE"},
+    "ledger, strict with remap": {"OP.STALE", "OP.CURRENCY_MISSING", "OP.NEGATIVE_BALANCE"},
+}
+
+
+# --- the literal summary ------------------------------------------------------------------------------------
+
+
+def _tables(log: list[Record], wallet: bytes) -> tuple[list[tuple[int, Table]], Summary]:
+    """Return the literal summaries of a wallet's events, with their places; and the fold with the rules.
+
+    As in a stream of its own: the other side of a transfer is elsewhere.
+    """
+    overlay = Wallets(wallets=frozenset({wallet}))
+    decoder = Decoder(overlay.schemas)
+    summary = Fold(overlay).empty()
+    found: list[tuple[int, Table]] = []
+    for record, item in zip(log, annotate(overlay, log, BRIDGES), strict=True):
+        Fold(overlay).step(summary, item)
+        dropped = {report.code for report in item.reports} & _DROPPED
+        schema = decoder.schema_of(record)
+        if item.outcome is not Outcome.EVENT or dropped or schema is None:
+            continue
+        event = decoder.decode(record, schema, record.msg_id)
+        found += [(record.stream_seq, table) for whose, _, table in literal_cells(event) if whose == wallet]
+    return found, summary
+
+
+#: Known without a state, so that they are never entered.
+_DROPPED = {"WAL.DUPLICATE", "WAL.SELF_TRANSFER", "WAL.WRONG_STREAM"}
+#: Known by a state only.
+_RULES = {
+    "WAL.DAILY_LIMIT_EXCEEDED",
+    "WAL.INSUFFICIENT_FUNDS",
+    "WAL.NEGATIVE_ADJUST",
+    "WAL.OVERFLOW",
+}
+
+
+def _joined(tables: list[Table]) -> Table:
+    whole = IDENTITY
+    for table in tables:
+        whole = LITERAL.merge(whole, table)
+    return whole
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_literal_summaries_join_in_any_grouping_to_the_same_bytes(seed: int) -> None:
+    rng = Random(seed)
+    log = list(logs("wallet", 4 * LOG))[seed]
+    for wallet in IDS:
+        tables = [table for _, table in _tables(log, wallet)[0]]
+        for _ in range(30):
+            low, high = sorted(rng.sample(range(len(tables) + 1), 2))
+            a, b, c = (_joined(part) for part in (tables[:low], tables[low:high], tables[high:]))
+            left = LITERAL.merge(LITERAL.merge(a, b), c)
+            assert left == LITERAL.merge(a, LITERAL.merge(b, c))
+            assert LITERAL.unpack(LITERAL.pack(left)) == left
+
+
+def test_a_tree_of_literal_summaries_finds_what_breaks_a_rule() -> None:
+    seen: set[str] = set()
+    for log in logs("wallet", EVENTS // 40):
+        for wallet in IDS:
+            events, summary = _tables(log, wallet)
+            state, found = enforced([table for _, table in events])
+            assert state == Wallets().state(Fold(Wallets()).tables_of(summary), wallet)
+            told = {report.stream_seq: report.code for report in summary.reports if report.code in _RULES}
+            assert {events[nth][0] for nth in found} == set(told)
+            seen |= set(told.values())
+    assert seen == _RULES
+
+
+def test_a_literal_summary_holds_from_any_state_in_the_middle() -> None:
+    rng = Random(5)
+    for log in logs("wallet", 4 * LOG):
+        for wallet in IDS:
+            tables = [table for _, table in _tables(log, wallet)[0]]
+            cut = rng.randrange(len(tables) + 1)
+            start, first = applied(_joined(tables[:cut]), State())
+            after, second = applied(_joined(tables[cut:]), start)
+            whole, broken = applied(_joined(tables), State())
+            assert (after, first or second) == (whole, broken)
