@@ -46,6 +46,9 @@ _EXIT_CODES: Final[Mapping[int, tuple[str, str]]] = {
 _ALIASES: Final[Mapping[str, str]] = {
     "send-with-attachment": "veen send --attach",
     "verify-attachment": "veen attachment verify --index 0",
+    "crdt-lww": "veen crdt lww",
+    "crdt-orset": "veen crdt orset",
+    "crdt-counter": "veen crdt counter",
     "revoke": "veen cap revoke",
     "verify-anchor": "veen anchor verify",
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tools.api_docs import api_page
 from tools.cli_docs import cli_page, table
+from tools.schema_docs import overlays_page, schemas_page
 from veen.client.card import IdentityCard, Prekey
 from veen.client.fraud import Fraud
 from veen.client.keystore import ClientKey, PrekeySecret, SealedKeystore, Secrets, StreamKey
@@ -302,6 +303,8 @@ PAGES = {
     "errors.md": errors_page,
     "hub-configuration.md": configuration_page,
     "limits.md": limits_page,
+    "overlays.md": lambda: overlays_page(NOTE),
+    "schemas.md": lambda: schemas_page(NOTE),
     "wire.md": wire_page,
 }
 

@@ -11,6 +11,7 @@ from veen.cli.errors import USAGE, CommandError
 from veen.cli.printing import reporting, show
 from veen.cli.settings import common
 from veen.core.errors import ADMISSION_TABLE, HTTP_STATUS, VERIFICATION_TABLE, Code
+from veen.overlays.codes import CODES
 
 #: Names of older releases (C-60).
 _LEGACY: Final = {
@@ -41,12 +42,16 @@ _MEANING: Final = {
 
 @reporting
 def explain_error(
-    code: Annotated[str, typer.Argument(help="For example E.SEQ, or a detail such as DUPLICATE.")],
+    code: Annotated[
+        str, typer.Argument(help="For example E.SEQ, a detail such as DUPLICATE, or WAL.FROZEN.")
+    ],
 ) -> None:
     """Say in one line what an error code means and what to do."""
     wanted = code.upper()
     if wanted in _LEGACY:
         text = _LEGACY[wanted]
+    elif (overlay := wanted.removeprefix("E.")) in CODES:
+        text = f"{CODES[overlay]} (reported by a fold)"
     elif wanted in {item.value for item in Code}:
         text = _MEANING[Code(wanted)]
         status = HTTP_STATUS.get(Code(wanted))

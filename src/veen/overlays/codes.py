@@ -1,0 +1,106 @@
+"""Every code that a fold reports, and what it means (OVR-030). Codes never change their meaning."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from veen.core.errors import Fault
+
+_BODIES: Final = {
+    **{f"BODY.{fault.name}": f"the body is not what its schema says: {fault.value}" for fault in Fault},
+    "BODY.FIELD_SIZE": "a field of the body has the wrong length",
+    "BODY.CAP_REF": "the header names another capability than the message was admitted under",
+    "COPY.DIFFERS": "a copy says something else than the event that it is a copy of; the first counts",
+    "COPY.NOT_A_BRIDGE": "a copy of an event that is not in the log, from a key that is no bridge",
+}
+_CALLS: Final = {
+    "RPC.RESULT_OR_ERROR": "a reply that is ok has a result and no error; another has an error and no result",
+    "RPC.IDEM_REUSED": "a call with the same idem has other arguments; the first ones count",
+    "RPC.REPLY_DIFFERS": "a second reply to a request says something else; the first counts",
+    "RPC.UNCORRELATED": "a reply to nothing, or to a request that is not in the log",
+    "RPC.UNKNOWN_METHOD": "the server has no such method",
+    "RPC.MALFORMED": "the request is not what its schema says",
+    "RPC.EXPIRED": "the server has seen the request after the caller had given up; the method was not run",
+    "RPC.INTERRUPTED": "the server has ended while the method ran; what it has done is not known",
+    "RPC.INTERNAL": "the method has failed in a way that it does not explain; the server's operator sees how",
+    "RPC.RESULT": "the method has returned what CBOR can not hold, as a fraction",
+    "RPC.FAILED": "the program that answers calls has ended with an error",
+    "RPC.TIMEOUT": "the program that answers calls has not ended in time",
+}
+_CRDTS: Final = {
+    "CRDT.ADD_OR_REMOVE": "an event of a set has id and elem, or tomb, and not both",
+    "CRDT.ID_REUSED": "an id of a set was added before with another element; the first stays",
+    "CRDT.OVERFLOW": "a shard of a counter is beyond 2^64 - 1: its state can not be written",
+}
+_WALLETS: Final = {
+    "WAL.NOT_FOUND": "the wallet was not opened before",
+    "WAL.CLOSED": "the wallet is closed, for good",
+    "WAL.FROZEN": "the wallet is frozen: nothing goes out of it",
+    "WAL.DUPLICATE": "a transfer or withdrawal that was there before",
+    "WAL.DAILY_LIMIT_EXCEEDED": "more than the wallet may spend on one day",
+    "WAL.INSUFFICIENT_FUNDS": "more than the wallet holds",
+    "WAL.NEGATIVE_ADJUST": "an adjustment below zero",
+    "WAL.SELF_TRANSFER": "a transfer from a wallet to itself",
+    "WAL.OVERFLOW": "a balance or a day's spending beyond 2^64 - 1",
+    "WAL.UNBACKED": "a credit whose debit does not count",
+    "WAL.WRONG_STREAM": "a wallet that is not of this stream",
+    "WAL.NOT_A_COPY": "an event that was not bridged, in the stream of a replica",
+    "WAL.ID_MISMATCH": "wallet_id is not that of realm, context and currency",
+    "WAL.INVALID_CURRENCY": "a currency code that is not ASCII",
+    "WAL.REOPENED": "opened a second time with other fields; the first opening counts (reported only)",
+    "WAL.TS_REGRESSION": "a spend on an earlier day than the one before it (reported only)",
+    "WAL.UNDELIVERED_CREDIT": "a debit that counts, and no credit of it anywhere",
+    "WAL.UNBACKED_CREDIT": "a credit that counts, and no debit of it that does",
+    "WAL.TRANSFER_MISMATCH": "debit and credit of a transfer differ in amount or wallets",
+    "WAL.TWO_STREAMS": "a wallet that is opened in two streams",
+}
+_OPERATIONS: Final = {
+    "OP.CURRENCY_MISSING": "no currency is named, and none is configured",
+    "OP.NEGATIVE_BALANCE": "the payer would have less than nothing; neither leg counts",
+    "OP.OVERFLOW": "a balance is beyond 64 bits: the state can not be written",
+    "OP.STALE": "taken by the hub after its time; it counts all the same (reported only)",
+    "OP.GRANT_STREAMS": "a grant names at least one stream",
+    "OP.GRANT_BURST": "maximum_burst needs maximum_rate_per_second",
+    "OP.GRANT_CURRENCY": "currency_code without maximum_amount is ignored (reported only)",
+    "OP.UNAUTHORIZED_ISSUER": "a grant or revocation of somebody who may not change permissions",
+    "OP.DELEGATION_EMPTY": "delegation_chain names at least one capability",
+    "OP.DELEGATION_NESTED": "a delegated execution carries no other one",
+    "OP.DELEGATION_UNKNOWN": "a capability of the chain is not known",
+    "OP.DELEGATION_SIGNATURE": "a capability of the chain is not signed by its issuer",
+    "OP.DELEGATION_EXPIRED": "a capability of the chain does not count at the time of the message",
+    "OP.DELEGATION_REVOKED": "a capability of the chain is revoked at the time of the message",
+    "OP.DELEGATION_LINK": "a capability was issued by somebody else than the subject before it",
+    "OP.DELEGATION_STREAMS": "a capability is for more streams than the one before it",
+    "OP.DELEGATION_OUTLIVES": "a capability lasts longer than the one before it",
+    "OP.DELEGATION_PRINCIPAL": "the first capability is not the principal's",
+    "OP.DELEGATION_AGENT": "the last capability is neither the agent's nor the sender's",
+    "OP.DELEGATION_SCOPE": "the last capability is not for this stream",
+    "OP.DELEGATION_BODY": "the operation that is carried is not what its schema says",
+    "OP.AGREEMENT_PARTIES": "parties are at least one, each of them once",
+    "OP.AGREEMENT_REDEFINED": "the version was defined before in another way; the first definition counts",
+    "OP.AGREEMENT_VERSION": "the version is not above all that were defined (reported only)",
+    "OP.AGREEMENT_UNDEFINED": "a confirmation of what was not defined before it",
+    "OP.AGREEMENT_STRANGER": "a confirmation of somebody who is no party",
+    "OP.AGREEMENT_UNAUTHENTICATED": "a confirmation that the party has not signed",
+    "OP.AGREEMENT_DECISION": "a decision other than accept, reject and withdraw: it is no acceptance",
+    "OP.PUBLICATION_DUPLICATE": "the version was published before, with the same content",
+    "OP.PUBLICATION_CONFLICT": "the version was published before with other content; the first counts",
+    "OP.CONTENT_EMPTY": "what is published has at least one file",
+    "OP.CONTENT_NAMES": "two files have the same name",
+    "OP.SNAPSHOT_AHEAD": "a snapshot is of entries up to its own place",
+    "OP.RECOVERY_NO_POLICY": "no guardians are configured for the target",
+    "OP.RECOVERY_NO_REQUEST": "no open request came before all of the approvals",
+    "OP.RECOVERY_THRESHOLD": "not enough guardians approve",
+    "OP.RECOVERY_REFERENCE": "a reference is no approval before the execution",
+    "OP.RECOVERY_NOT_APPROVED": "a referenced approval does not approve",
+    "OP.RECOVERY_OTHER": "a referenced approval is of another target or new identity",
+    "OP.RECOVERY_CYCLE": "the new identity leads back to the target",
+    "OP.RECOVERY_EXECUTOR": "executions are sent by configured identities only",
+    "OP.RECOVERY_UNAUTHENTICATED": "an approval that the approver has not signed",
+    "OP.MIRROR_SEQ": "entries are counted from 1",
+    "OP.MIRROR_LOOP": "a label is no mirror of itself",
+    "OP.MIRROR_DUPLICATE": "the entry was recorded before; the first record counts",
+    "OP.MIRROR_CONFLICT": "the entry was recorded before with another hash or root; the first record counts",
+}
+
+#: Code -> what it means. Unless it says that it is reported only, the event does not count.
+CODES: Final[Mapping[str, str]] = {**_BODIES, **_CALLS, **_CRDTS, **_WALLETS, **_OPERATIONS}

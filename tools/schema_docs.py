@@ -1,0 +1,93 @@
+"""The reference pages of schemas and overlays: both follow from their declarations."""
+
+from dataclasses import fields
+
+from tools.cli_docs import table
+from veen.overlays import registry
+from veen.overlays.codes import CODES
+from veen.overlays.overlay import Overlay
+from veen.overlays.schema import Schema
+
+
+def _family(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _schema(schema: Schema) -> str:
+    rows = [
+        (f"`{field.name}`", field.kind.name, "may be absent" if field.optional else "")
+        for field in schema.fields
+    ]
+    return "\n".join(
+        (f"### {schema.name}", "", f"`{schema.schema_id.hex()}`", "", table(("field", "type", ""), rows), "")
+    )
+
+
+def schemas_page(note: str) -> str:
+    """Return the page of all schemas."""
+    found = list(registry.schemas().values())
+    parts = [
+        "# Schemas",
+        "",
+        note,
+        "Bodies of events are maps with text keys **in the order listed here**, without others; integers are the",
+        "shortest, lengths definite, no tags, no fractions. What is not so is refused with a code (see",
+        "[overlays](overlays.md#codes)). A field that may be absent may also be null: the operation profiles write",
+        "null, all others leave it out, and readers take both. `any` is deterministic CBOR with sorted keys.",
+        "",
+        "The id of a schema is H(name) in the families `id`, `wallet`, `rpc`, `crdt`, `disc` and `veen`, and",
+        'H("veen/schema:" + name) for all others: `veen schema-id NAME`.',
+        "",
+    ]
+    for family in dict.fromkeys(_family(schema.name) for schema in found):
+        parts += [f"## {family}", ""]
+        parts += [_schema(schema) for schema in found if _family(schema.name) == family]
+    return "\n".join(parts)
+
+
+def _overlay(overlay: type[Overlay]) -> str:
+    rows = [(f"`{name}`", kind.name, "") for name, kind in overlay.tables.items()]
+    rows += [(f"`{name}`", kind.name, "for verdicts only") for name, kind in overlay.indexes.items()]
+    read = ", ".join(f"[{schema.name}](schemas.md#{_anchor(schema.name)})" for schema in overlay.schemas)
+    parts = [
+        f"### {overlay.name}",
+        "",
+        overlay.about,
+        "",
+        f"Reads {read}. Its state is hashed as `{overlay.state_class}`.",
+    ]
+    parameters = ", ".join(f"`{item.name}`" for item in fields(overlay))
+    if parameters:
+        parts += ["", f"Parameters: {parameters}."]
+    return "\n".join((*parts, "", table(("table", "kept as", ""), rows), ""))
+
+
+def _anchor(name: str) -> str:
+    return name.replace(".", "").lower()
+
+
+def overlays_page(note: str) -> str:
+    """Return the page of all overlays."""
+    parts = [
+        "# Overlays",
+        "",
+        note,
+        "An overlay folds a stream to a state: [how to](../how-to/interpret.md), and",
+        "[why so](../adr/0011-overlays.md). Its tables keep for each key what one of a few building blocks",
+        "keeps: MAX and MIN the record with the greatest or least order, FIRST the first record and the first",
+        "that differs from it, SUM a sum, CNT a count with first and last, SET records by id, PFX a running",
+        "sum with its lowest value, COVER ranges of numbers; others are of their overlay.",
+        "",
+        'The hash of a state is Ht("veen/state-" + class, bytes of the state).',
+        "",
+        "## The overlays",
+        "",
+        *map(_overlay, registry.overlays()),
+        "## Codes",
+        "",
+        "What a fold reports of an event. Unless it says *reported only*, the event does not count.",
+        "`veen explain-error CODE` says the same.",
+        "",
+        table(("code", "meaning"), ((f"`{code}`", meaning) for code, meaning in sorted(CODES.items()))),
+    ]
+    return "\n".join(parts)
