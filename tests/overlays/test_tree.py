@@ -286,5 +286,5 @@ def test_a_tree_of_another_format_is_no_tree() -> None:
     rows = MemoryRows()
     grow(rows, LwwMap(), list(registers(5, 1)))
     assert Meta.load(rows) is not None
-    rows.values[layout.META] = b"\x85\x18\x63" + rows.values[layout.META][2:]
+    rows.values[layout.META] = b"\x84\x18\x63" + rows.values[layout.META][2:]
     assert Meta.load(rows) is None

@@ -1,7 +1,7 @@
 """Rows of a summary tree: their keys, what is in them, and where they may be kept.
 
 row     key                                  value
-m       -                                    what the tree is of, and how far it has come
+m       -                                    how far the tree has come
 l       epoch                                a label: its name, last number and root
 c       epoch, chunk                         256 records: their outcomes and roots, counts before them
 r       number of the report                 a report

@@ -30,17 +30,16 @@ def table_numbers(overlay: Overlay) -> dict[str, int]:
 
 
 class Meta:
-    """What a tree is of, and how far it has come."""
+    """How far a tree has come."""
 
-    def __init__(self, subject: bytes, epoch: int = 0, seq: int = 0, tally: Tally | None = None) -> None:
-        self.subject = subject
+    def __init__(self, epoch: int = 0, seq: int = 0, tally: Tally | None = None) -> None:
         self.epoch = epoch
         self.seq = seq
         self.tally = tally or Tally()
 
     def encode(self) -> bytes:
         """Return the value of the row."""
-        return cbor.encode([layout.FORMAT, self.subject, self.epoch, self.seq, self.tally.pack()])
+        return cbor.encode([layout.FORMAT, self.epoch, self.seq, self.tally.pack()])
 
     @classmethod
     def load(cls, rows: Rows) -> "Meta | None":
@@ -51,8 +50,8 @@ class Meta:
         version, *rest = layout.decoded(data)
         if version != layout.FORMAT:
             return None
-        subject, epoch, seq, tally = rest
-        return cls(subject, epoch, seq, Tally.unpack(tally))
+        epoch, seq, tally = rest
+        return cls(epoch, seq, Tally.unpack(tally))
 
 
 class _Entry:
@@ -78,9 +77,7 @@ class _Entry:
 class TreeWriter:
     """A tree that grows; it is the head that verdicts look at (``folding.Head``)."""
 
-    def __init__(
-        self, rows: Rows, overlay: Overlay, bridges: frozenset[bytes] = frozenset(), subject: bytes = b""
-    ) -> None:
+    def __init__(self, rows: Rows, overlay: Overlay, bridges: frozenset[bytes] = frozenset()) -> None:
         self._rows = rows
         self._kinds: dict[str, Monoid] = {**table_kinds(overlay), **index_kinds(overlay)}
         self._indexes = frozenset(index_kinds(overlay))
@@ -88,7 +85,7 @@ class TreeWriter:
         self._annotator = Annotator(overlay, self, bridges)
         self._held: dict[tuple[str, Key], _Entry] = {}
         self._changed: list[_Entry] = []
-        self._meta = Meta.load(rows) or Meta(subject)
+        self._meta = Meta.load(rows) or Meta()
         self._chunk: Chunk | None = None
         self._chunk_key = b""
         self._number = 0

@@ -1,0 +1,184 @@
+"""Summaries that are kept: LMDB files in the client's directory, one for each overlay of a stream.
+
+Whoever reads has a snapshot; one at a time writes, and nobody waits for another. Everything in them can be
+made again from the log, so whatever is not as it was written is thrown away.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from weakref import WeakValueDictionary, finalize
+
+import lmdb
+
+from veen.client.errors import StateError
+from veen.client.files import PRIVATE, lock
+from veen.client.vault import Vault
+from veen.overlays.tree.rows import DamagedTreeError
+
+OVERLAYS_DIR: Final = "overlays"
+_MAP_BYTES: Final = 1 << 38
+
+
+class NotKeptError(Exception):
+    """Summaries can not be kept, for want of space or of permission; the text says why."""
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except (StateError, lmdb.Error) as error:
+        raise DamagedTreeError(f"kept summaries are damaged: {error}") from None
+
+
+class _Environment:
+    """LMDB wants a file opened once in a process: those who use it share this, and the last closes it."""
+
+    def __init__(self, path: Path) -> None:
+        self.lmdb = lmdb.open(
+            str(path),
+            subdir=False,
+            map_size=_MAP_BYTES,
+            mode=PRIVATE,
+            readahead=False,
+            max_readers=512,
+            max_dbs=0,
+        )
+        finalize(self, self.lmdb.close)
+
+
+class SealedRows:
+    """Rows of a file, as a transaction sees them."""
+
+    def __init__(self, env: _Environment, vault: Vault, *, write: bool = False) -> None:
+        self._env = env
+        self.txn = env.lmdb.begin(write=write)
+        self._vault = vault
+        self.name = vault.name
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a row."""
+        with _reading():
+            sealed = self.txn.get(key)
+            return None if sealed is None else self._vault.open(key, bytes(sealed))
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Write a row."""
+        self.txn.put(key, self._vault.seal(key, value))
+
+    def seek(self, key: bytes) -> tuple[bytes, bytes] | None:
+        """Return the first row at a key or behind it."""
+        with _reading(), self.txn.cursor() as cursor:
+            if not cursor.set_range(key):
+                return None
+            found, sealed = map(bytes, cursor.item())
+            return found, self._vault.open(found, sealed)
+
+
+_open: WeakValueDictionary[str, _Environment] = WeakValueDictionary()
+_guard = threading.Lock()
+
+
+def _environment(path: Path) -> _Environment:
+    """Open a file, or make it; one that is no LMDB file any more is made anew."""
+    with _guard:
+        found = _open.get(str(path))
+        if found is None:
+            try:
+                found = _Environment(path)
+            except (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError):
+                path.unlink(missing_ok=True)
+                found = _Environment(path)
+            _open[str(path)] = found
+        return found
+
+
+class SummaryFile:
+    """The file of one overlay of one stream."""
+
+    def __init__(self, root: Path, vault: Vault) -> None:
+        """``root`` is the directory of the client; NotKeptError if nothing can be kept there."""
+        self._vault = vault
+        place = root / OVERLAYS_DIR
+        self.path = (place / vault.name(b"file").hex()).with_suffix(".lmdb")
+        try:
+            place.mkdir(mode=0o700, exist_ok=True)
+            self._env = _environment(self.path)
+        except (OSError, lmdb.Error) as error:
+            raise NotKeptError(_why(error)) from None
+
+    def snapshot(self) -> SealedRows:
+        """Return the rows as they are now; they stay so, whatever is written."""
+        with _keeping():
+            return SealedRows(self._env, self._vault)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Keep other writers away; False if there is one."""
+        try:
+            fd = lock(self.path, wait=False)
+        except OSError as error:
+            raise NotKeptError(_why(error)) from None
+        try:
+            yield fd is not None
+        finally:
+            if fd is not None:
+                os.close(fd)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator["Writing"]:
+        """Write rows: all that was committed is kept, whatever happens."""
+        with _keeping():
+            writing = Writing(self._env, self._vault)
+            try:
+                yield writing
+                writing.commit()
+            finally:
+                writing.end()
+
+    def clear(self) -> None:
+        """Remove all rows; the file itself, if it is no longer one."""
+        try:
+            with self._env.lmdb.begin(write=True) as txn:
+                txn.drop(self._env.lmdb.open_db(txn=txn), delete=False)
+        except lmdb.Error:
+            with _guard:
+                _open.pop(str(self.path), None)
+            self.path.unlink(missing_ok=True)
+            with _keeping():
+                self._env = _environment(self.path)
+
+
+class Writing:
+    """Rows that are being written, in one transaction after the other."""
+
+    def __init__(self, env: _Environment, vault: Vault) -> None:
+        self._env = env
+        self.rows = SealedRows(env, vault, write=True)
+
+    def commit(self) -> None:
+        """Keep what was written so far."""
+        self.rows.txn.commit()
+        self.rows.txn = self._env.lmdb.begin(write=True)
+
+    def end(self) -> None:
+        """Forget what was not committed."""
+        self.rows.txn.abort()
+
+
+@contextlib.contextmanager
+def _keeping() -> Iterator[None]:
+    try:
+        yield
+    except lmdb.Error as error:
+        raise NotKeptError(_why(error)) from None
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename or OVERLAYS_DIR}: {error.strerror}"
+    return str(error)
