@@ -48,6 +48,11 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "crdt-orset": Entry("crdt", "orset_app"),
     "crdt-counter": Entry("crdt", "counter_app"),
     "schema-id": Entry("schemas", "schema_id_command", _STATE),
+    "op": Entry("op", "app", _STATE),
+    "agreement": Entry("agreement", "app", _STATE),
+    "snapshot": Entry("snapshot", "app", _STATE),
+    "recovery": Entry("recovery", "app", _STATE),
+    "audit": Entry("audit", "app", _CHECKING),
     "cap": Entry("cap", "app", _AUTHORITY),
     "revoke": Entry("cap", "revoke_alias"),
     "pow": Entry("pow", "app", _AUTHORITY),
@@ -110,7 +115,7 @@ def note_common(given: dict[str, Any]) -> None:
             setattr(common, name, value)
 
 
-def _with_common(command: TyperCommand) -> None:
+def _with_common(command: TyperCommand | TyperGroup) -> None:
     """Let a command take the common flags, unless it has one of its own."""
     taken = {text for parameter in command.params for text in getattr(parameter, "opts", [])}
     command.params += [option for option in _common_options() if option.opts[0] not in taken]
@@ -150,6 +155,8 @@ def load(name: str) -> Any:  # noqa: ANN401 - a group or a command
     made.params = [item for item in made.params if item.name not in _OF_THE_ROOT]
     for command in _each(made):
         _with_common(command)
+    if isinstance(made, TyperGroup) and made.invoke_without_command:
+        _with_common(made)
     return made
 
 

@@ -1,6 +1,6 @@
 """Recovery: guardians let a new identity take the place of a lost one (REC lines)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -130,6 +130,19 @@ class Recoveries(Overlay):
         found = tables.get("histories", target) or {}
         rows = sorted((place, one, *rest) for one, (place, *rest) in found.items())
         return [_shown(row) for row in rows]
+
+    def executions(self, tables: Tables, target: Key) -> Iterator[tuple[dict[str, JsonValue], int]]:
+        """Yield the executions about a target, each with how many approvers it had, guardians or not."""
+        approvals: dict[JsonValue, dict[str, JsonValue]] = {}
+        for row in self.timeline(tables, target):
+            if row["type"] == "approval" and row["counts"] and row["decision"] == APPROVE:
+                approvals |= {row["operation_id"]: row, row["msg_id"]: row}
+            elif row["type"] == "execution":
+                refs = row["approval_references"]
+                assert isinstance(refs, list)
+                named = [approvals[ref] for ref in refs if ref in approvals]
+                fit = [one for one in named if one["requested_new_identity"] == row["new_identity"]]
+                yield row, len({one["approver_identity"] for one in fit})
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return who stands for a target, and its history."""

@@ -1,0 +1,65 @@
+"""``veen agreement``: who has agreed to what."""
+
+from time import time
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.errors import USAGE, CommandError
+from veen.cli.op_agreement import AgreementOption
+from veen.cli.operating import folded
+from veen.cli.printing import plain, reporting, show
+from veen.cli.settings import common
+from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, hex32, open_client
+from veen.core.hashing import U64_MAX
+from veen.overlays.agreement import Agreements
+
+app = typer.Typer(help="Agreements: who has agreed to what.", no_args_is_help=True)
+
+
+@app.callback()
+def agreement() -> None:
+    """Agreements: who has agreed to what."""
+
+
+@app.command()
+@reporting
+def status(
+    stream: StreamOption,
+    agreement_id: AgreementOption,
+    version: Annotated[
+        int | None,
+        typer.Option(min=0, max=U64_MAX, help="Which version.  [default: the highest that is active]"),
+    ] = None,
+    upto: Annotated[int | None, typer.Option(min=1, max=U64_MAX, help="As it was after this entry.")] = None,
+    at: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="At this time.  [default: now]")] = None,
+    hub: HubOption = "",
+    client: ClientOption = "",
+    trust_first_use: TrustFlag = False,
+    hub_id: HubIdOption = "",
+) -> None:
+    """Show whether an agreement is active, and the last word of each party."""
+    one = hex32(agreement_id, "--agreement-id")
+    agreements = Agreements()
+    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+        tables = folded(opened, agreements, stream, upto).tables
+    now = int(time()) if at is None else at
+    wanted = agreements.current(tables, one, now) if version is None else version
+    found = None if wanted is None else agreements.view_version(tables, one, wanted, now)
+    if found is None:
+        what = "the agreement" if version is None else f"version {version} of the agreement"
+        raise CommandError(f"{what} is not defined in {stream}", USAGE)
+    shown: dict[str, Any] = {
+        "active": found["active"],
+        "version": found["version"],
+        "current_version": agreements.current(tables, one, now),
+        **{name: value for name, value in found.items() if name not in ("active", "version", "parties")},
+        "parties": found["parties"],
+    }
+    if common.json:
+        show(shown, as_json=True)
+        return
+    parties = shown.pop("parties")
+    show(shown, as_json=False)
+    for party in parties:
+        typer.echo(plain(f"party: {party['identity']} {party['decision'] or 'undecided'}"))

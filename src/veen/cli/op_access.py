@@ -1,0 +1,129 @@
+"""``veen op access-grant`` and ``access-revoke``: who may write where, as operations of the log."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veen.cli.errors import USAGE, CommandError
+from veen.cli.operating import (
+    AdminOption,
+    ParentOption,
+    Place,
+    described,
+    folded,
+    hex32_or_none,
+    known_streams,
+    made,
+    stream_ids,
+)
+from veen.cli.printing import reporting, show
+from veen.cli.settings import common
+from veen.cli.using import HubOption, StreamOption, hex32, write_bytes
+from veen.client.client import Client
+from veen.client.operations import grant_access
+from veen.core.hashing import U64_MAX
+from veen.overlays.access import Access
+from veen.overlays.operation_schemas import GRANT, REVOKE
+
+SubjectOption = Annotated[
+    str, typer.Option("--subject-identity", help="Key that is meant: 64 hex digits, as veen id show says.")
+]
+
+
+@reporting
+def access_grant(
+    subject_identity: SubjectOption,
+    stream: StreamOption,
+    expiry_time: Annotated[int, typer.Option(min=1, max=U64_MAX, help="When it is over.")],
+    allowed_stream: Annotated[
+        list[str] | None,
+        typer.Option(help="Stream that may be written; may be repeated.  [default: that of --stream]"),
+    ] = None,
+    max_rate_per_second: Annotated[
+        int | None, typer.Option(min=0, max=U64_MAX, help="Messages per second.")
+    ] = None,
+    max_burst: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Messages at once.")] = None,
+    max_amount: Annotated[
+        int | None, typer.Option(min=0, max=U64_MAX, help="Most that may be paid, for applications.")
+    ] = None,
+    currency_code: Annotated[str, typer.Option(help="Its currency.")] = "",
+    subject_label: Annotated[str, typer.Option(help="A name of the subject, for people.")] = "",
+    reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    parent_op: ParentOption = "",
+    out: Annotated[Path | None, typer.Option(help="Write the token to this file, for the subject.")] = None,
+    hub: HubOption = "",
+    admin: AdminOption = "",
+) -> None:
+    """Grant access: a token is minted and made known to the hub, and the grant is in the log."""
+    body = made(
+        GRANT,
+        subject_identity=hex32(subject_identity, "--subject-identity"),
+        subject_label=subject_label or None,
+        allowed_stream_ids=stream_ids(allowed_stream or [stream]),
+        expiry_time=expiry_time,
+        maximum_rate_per_second=max_rate_per_second,
+        maximum_burst=max_burst,
+        maximum_amount=max_amount,
+        currency_code=currency_code or None,
+        reason=reason or None,
+        parent_operation_id=hex32_or_none(parent_op, "--parent-op"),
+    )
+    with Place.of_admin(stream, hub, admin).open() as opened:
+        granted = grant_access(opened, stream, body)
+    token = granted.token
+    if out is not None:
+        write_bytes(out, token.encode())
+    found = {**described(GRANT, granted.sent), "auth_ref": token.auth_ref.hex()}
+    show({**found, "cap_token": token.encode().hex()} if common.json else found, common.json)
+
+
+@reporting
+def access_revoke(
+    subject_identity: SubjectOption,
+    target_cap_ref: Annotated[
+        str,
+        typer.Option(help="Only this grant: its auth_ref or operation_id.  [default: all of the subject's]"),
+    ] = "",
+    reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    parent_op: ParentOption = "",
+    stream: Annotated[
+        str, typer.Option(help="Where the grants are.  [default: streams of the admin that have some]")
+    ] = "",
+    hub: HubOption = "",
+    admin: AdminOption = "",
+) -> None:
+    """Take permissions back, in every stream that has grants of the subject."""
+    subject = hex32(subject_identity, "--subject-identity")
+    target = hex32_or_none(target_cap_ref, "--target-cap-ref")
+    body = made(
+        REVOKE,
+        subject_identity=subject,
+        target_capability_reference=target,
+        reason=reason or None,
+        parent_operation_id=hex32_or_none(parent_op, "--parent-op"),
+    )
+    place = Place.of_admin(stream, hub, admin)
+    rows = []
+    with place.open() as opened:
+        names = [stream] if stream else _with_grants(opened, subject)
+        if not names:
+            raise CommandError(
+                "no stream that this client has used has a grant of the subject: give --stream", USAGE
+            )
+        for name in names:
+            sent = replace(place, stream=name).send(opened, REVOKE, body)
+            rows.append({**described(REVOKE, sent), "stream": name})
+    if common.json:
+        show({**rows[0], "operations": rows}, as_json=True)
+        return
+    for row in rows:
+        show(row, as_json=False)
+
+
+def _with_grants(opened: Client, subject: bytes) -> list[str]:
+    access = Access()
+    return [
+        name for name in known_streams(opened) if access.grants(folded(opened, access, name).tables, subject)
+    ]

@@ -1,0 +1,176 @@
+"""What the commands of operations share: reading what a person has written, sending it, and what to print."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.printing import progress, show
+from veen.cli.send import read_token
+from veen.cli.settings import common, find_client
+from veen.cli.using import hex32, open_client, parse_json
+from veen.client.client import Client
+from veen.client.interpreting import Interpretation, interpret
+from veen.client.operations import send_operation
+from veen.client.sending import Options, Sent
+from veen.core import labels
+from veen.core.errors import ProtocolError
+from veen.core.shapes import Raw
+from veen.core.types import LeafHash
+from veen.overlays.events import operation_id
+from veen.overlays.overlay import Overlay
+from veen.overlays.recovery import Policy, Recoveries
+from veen.overlays.schema import ANY, RejectedError, Schema
+
+CapOption = Annotated[Path | None, typer.Option("--cap", help="Capability token to use.")]
+ParentOption = Annotated[
+    str, typer.Option("--parent-op", help="Operation that this one belongs to: 64 hex digits.")
+]
+MetadataOption = Annotated[str, typer.Option("--metadata-json", help="Anything more, in JSON.")]
+GuardianOption = Annotated[
+    list[str] | None,
+    typer.Option("--guardian", help="Identity that may approve: 64 hex digits; may be repeated."),
+]
+ThresholdOption = Annotated[
+    int | None, typer.Option("--threshold", min=1, help="How many have to.  [default: all guardians]")
+]
+AdminOption = Annotated[
+    str,
+    typer.Option("--admin", help="Directory of who changes permissions.  [default: the configured admin]"),
+]
+
+
+def made(schema: Schema, **values: Any) -> Raw:  # noqa: ANN401 - of its fields
+    """Make a body; what the schema refuses is a mistake of whoever has written it."""
+    try:
+        return schema.make(**values)
+    except (RejectedError, ProtocolError) as error:
+        raise CommandError(f"{schema.name}: {error}", USAGE) from None
+
+
+def from_json(schema: Schema, text: str, option: str) -> Raw:
+    """Read a body in JSON (CLI-106)."""
+    try:
+        return schema.from_json(parse_json(text, option))
+    except (RejectedError, ProtocolError) as error:
+        raise CommandError(f"{option} is no {schema.name}: {error}", USAGE) from None
+
+
+def hex32_or_none(text: str, option: str) -> bytes | None:
+    """Read 32 bytes in hex, if they are given."""
+    return hex32(text, option) if text else None
+
+
+def json_or_none(text: str, option: str) -> Any:  # noqa: ANN401 - JSON
+    """Read JSON that only the application knows, if it is given."""
+    if not text:
+        return None
+    try:
+        return ANY.from_json(parse_json(text, option))
+    except ProtocolError as error:
+        raise CommandError(f"{option}: {error}", USAGE) from None
+
+
+def stream_ids(texts: Sequence[str]) -> tuple[bytes, ...]:
+    """Return the ids of streams, sorted, each once."""
+    return tuple(sorted({bytes(labels.stream_id(text)) for text in texts}))
+
+
+def own_identity(client: Client) -> bytes:
+    """Return the identity of the client that is used."""
+    return bytes(client.session.secrets.identity.public_key)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an operation is sent, and by whom."""
+
+    stream: str
+    hub: str
+    client: str
+    trust_first_use: bool = False
+    hub_id: str = ""
+    cap: Path | None = None
+
+    @classmethod
+    def of_admin(cls, stream: str, hub: str, admin: str) -> "Place":
+        """Return the place of an administrator."""
+        return cls(stream, hub, str(find_client(admin, key="admin", variable="VEEN_ADMIN")))
+
+    def open(self) -> Client:
+        """Open the client."""
+        return open_client(self.client, self.hub, trust_first_use=self.trust_first_use, hub_id=self.hub_id)
+
+    def send(
+        self,
+        opened: Client,
+        schema: Schema,
+        body: Raw,
+        *,
+        parent_id: LeafHash | None = None,
+        expires_at: int | None = None,
+    ) -> Sent:
+        """Send an operation."""
+        options = Options(token=None if self.cap is None else read_token(self.cap))
+        return send_operation(
+            opened, self.stream, schema, body, parent_id=parent_id, expires_at=expires_at, options=options
+        )
+
+    def send_and_show(self, schema: Schema, body: Raw, **more: str) -> None:
+        """Send an operation, and print where it stands."""
+        with self.open() as opened:
+            sent = self.send(opened, schema, body)
+        show({**described(schema, sent), **more}, common.json)
+
+
+def described(schema: Schema, sent: Sent) -> dict[str, Any]:
+    """Return what scripts want to know of an operation that was sent (CLI-105)."""
+    return {
+        "ok": True,
+        "schema_name": schema.name,
+        "stream_seq": sent.stream_seq,
+        "msg_id": sent.msg_id.hex(),
+        "operation_id": operation_id(sent.msg_id).hex(),
+        "mmr_root": sent.receipt.mmr_root.hex(),
+        "hub_ts": sent.receipt.hub_ts,
+    }
+
+
+def folded(
+    opened: Client, overlay: Overlay, stream: str, upto: int | None = None, epoch: int | None = None
+) -> Interpretation:
+    """Fold a stream, with a bar if it takes long."""
+    with progress("entries") as advance:
+        return interpret(opened, overlay, stream, upto=upto, epoch=epoch, progress=advance)
+
+
+def known_streams(opened: Client) -> list[str]:
+    """Return the streams that a client has used at a hub, by name or id."""
+    hub_id = opened.meet().identity.hub_id
+    found = opened.session.home.load().labels.values()
+    return sorted({kept.stream or kept.stream_id.hex() for kept in found if kept.hub_id == hub_id})
+
+
+def refuse(found: dict[str, Any], detail: str, code: str) -> None:
+    """Print what was found, and end with the code of a failed check."""
+    if common.json:
+        show({"ok": False, "code": code, "detail": detail, **found}, as_json=True)
+        raise typer.Exit(REFUSED)
+    show(found, as_json=False)
+    raise CommandError(detail, REFUSED, code)
+
+
+def recoveries(guardians: Sequence[str], threshold: int | None) -> Recoveries:
+    """Return the fold of recoveries under one policy for all; without guardians, none counts."""
+    ids = frozenset(hex32(text, "--guardian") for text in guardians)
+    if not ids:
+        if threshold is not None:
+            raise CommandError("--threshold goes with --guardian", USAGE)
+        return Recoveries()
+    try:
+        return Recoveries(default_policy=Policy(ids, len(ids) if threshold is None else threshold))
+    except ValueError as error:
+        raise CommandError(f"that can not be a policy: {error}", USAGE) from None

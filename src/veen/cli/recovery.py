@@ -1,0 +1,59 @@
+"""``veen recovery``: what happened about a lost identity."""
+
+from typing import Any
+
+import typer
+
+from veen.cli.op_recovery import TargetOption
+from veen.cli.operating import GuardianOption, ThresholdOption, folded, recoveries
+from veen.cli.printing import note, plain, reporting, show
+from veen.cli.settings import common
+from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, hex32, open_client
+
+app = typer.Typer(help="Recovery of lost identities.", no_args_is_help=True)
+
+
+@app.callback()
+def recovery() -> None:
+    """Recovery of lost identities."""
+
+
+@app.command()
+@reporting
+def timeline(
+    stream: StreamOption,
+    target_identity: TargetOption,
+    guardian: GuardianOption = None,
+    threshold: ThresholdOption = None,
+    hub: HubOption = "",
+    client: ClientOption = "",
+    trust_first_use: TrustFlag = False,
+    hub_id: HubIdOption = "",
+) -> None:
+    """List requests, approvals and executions about an identity, in order.
+
+    Which executions count depends on its guardians: name them, else none does.
+    """
+    target = hex32(target_identity, "--target-identity")
+    overlay = recoveries(guardian or (), threshold)
+    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+        tables = folded(opened, overlay, stream).tables
+    found = overlay.view_key(tables, target)
+    rows: list[dict[str, Any]] = overlay.timeline(tables, target)
+    identity = found["identity"] if isinstance(found, dict) else target.hex()
+    if common.json:
+        show({"target_identity": target.hex(), "identity": identity, "timeline": rows}, as_json=True)
+        return
+    for row in rows:
+        typer.echo(plain("  ".join(_parts(row))))
+    if not rows:
+        note(f"nothing happened about this identity in {stream}")
+    show({"identity": identity}, as_json=False)
+
+
+def _parts(row: dict[str, Any]) -> list[str]:
+    new = row.get("requested_new_identity") or row.get("new_identity")
+    parts = [str(row["stream_seq"]), row["type"], row["msg_id"][:16], f"new={new}"]
+    if "approver_identity" in row:
+        parts += [f"approver={row['approver_identity']}", row["decision"]]
+    return [*parts, row["code"]] if row["code"] else parts

@@ -1,0 +1,76 @@
+"""Operations: typed messages of the operation profiles, signed by whom they speak for."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from veen.client.authorizing import Authorized
+from veen.client.client import NO_OPTIONS, Client
+from veen.client.errors import StateError
+from veen.client.interpreting import typed
+from veen.client.sending import Options, Sent
+from veen.core.captoken import CapToken
+from veen.core.shapes import Raw
+from veen.core.types import LeafHash, StreamId, VerifyKey
+from veen.overlays.access import bounds_of
+from veen.overlays.operation_schemas import GRANT, RECOVERY_EXECUTION, REVOKE
+from veen.overlays.schema import Schema
+
+#: Fields that say who speaks: a fold believes it if that key has signed the message (AGR-011, REC-011).
+_SPEAKERS: Final = (
+    "party_identity",
+    "approver_identity",
+    "publisher_identity",
+    "agent_identity",
+    "requester_identity",
+)
+#: Said by an identity, whichever fields they have.
+_BY_IDENTITY: Final = frozenset({GRANT.name, REVOKE.name, RECOVERY_EXECUTION.name})
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A grant that is in the log, and the token that it was minted as."""
+
+    token: CapToken
+    authorized: Authorized
+    sent: Sent
+
+
+def speaks_as_identity(client: Client, schema: Schema, body: Raw) -> bool:
+    """Tell whether the identity's own key is to sign: its client keys change, and speak for themselves."""
+    identity = bytes(client.session.secrets.identity.public_key)
+    return schema.name in _BY_IDENTITY or any(body.get(name) == identity for name in _SPEAKERS)
+
+
+def send_operation(
+    client: Client,
+    stream: str,
+    schema: Schema,
+    body: Raw,
+    *,
+    parent_id: LeafHash | None = None,
+    expires_at: int | None = None,
+    options: Options = NO_OPTIONS,
+) -> Sent:
+    """Send an operation; ``body`` was made by the schema."""
+    draft = typed(schema, body, parent_id=parent_id, expires_at=expires_at)
+    options = replace(options, as_identity=speaks_as_identity(client, schema, body))
+    return client.send(stream, None, draft=draft, options=options)
+
+
+def grant_access(client: Client, stream: str, body: Raw) -> Granted:
+    """Grant access: mint the token, make it known to the hub, and send the grant (ACC-005)."""
+    now = client.session.clock()
+    ttl = body["expiry_time"] - now
+    if ttl < 1:
+        raise StateError(f"the grant would be over at {body['expiry_time']}, and it is {now}")
+    subject, streams, rate = bounds_of(body)
+    token = CapToken.mint(
+        client.session.secrets.identity,
+        VerifyKey(subject),
+        stream_ids=[StreamId(one) for one in streams],
+        ttl=ttl,
+        rate=rate,
+    )
+    authorized = client.authorize(token)
+    return Granted(token, authorized, send_operation(client, stream, GRANT, body))

@@ -1,0 +1,160 @@
+"""Snapshots of states: made from a stream, and checked against it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from veen.client.client import Client
+from veen.client.errors import StateError
+from veen.client.interpreting import interpret
+from veen.core import labels
+from veen.core.shapes import Raw
+from veen.overlays import registry
+from veen.overlays.canonical import state_hash
+from veen.overlays.operation_schemas import SNAPSHOT
+from veen.overlays.overlay import Overlay
+from veen.overlays.snapshot import Snapshots
+
+Progress = Callable[[int], None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedState:
+    """A state at a place of the log, as a fold gives it."""
+
+    epoch: int
+    upto: int
+    mmr_root: bytes
+    state_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """The first thing in which a snapshot and the log differ."""
+
+    field: str
+    expected: str
+    actual: str
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotCheck:
+    """What a snapshot is worth."""
+
+    state: FoldedState | None
+    #: Where the snapshot stands; None if there is none.
+    snapshot_seq: int | None
+    mismatch: Mismatch | None
+
+    @property
+    def consistent(self) -> bool:
+        """Whether it is what the log says (SNP-006)."""
+        return self.mismatch is None
+
+
+def class_overlay(state_class: str) -> Overlay:
+    """Return the fold of a class of states (SNP-004)."""
+    try:
+        return registry.overlay_class(state_class)()
+    except KeyError:
+        raise StateError(f"no state of class {state_class} is known here") from None
+
+
+def _is_keyed(overlay: Overlay) -> bool:
+    return type(overlay).serialized_key is not Overlay.serialized_key
+
+
+def fold_state(
+    client: Client,
+    stream: str,
+    *,
+    state_class: str,
+    state_id: bytes | None = None,
+    upto: int | None = None,
+    epoch: int | None = None,
+    progress: Progress = None,
+) -> FoldedState | None:
+    """Fold a state; None if the stream is shorter than ``upto``.
+
+    ``state_id`` is a wallet or an account, or the stream itself where there is one state of it.
+    """
+    overlay = class_overlay(state_class)
+    whole = labels.stream_id(stream)
+    if not _is_keyed(overlay) and state_id not in (None, whole):
+        raise StateError(f"a stream has one state of class {state_class}; its id is {whole.hex()}")
+    if _is_keyed(overlay) and state_id is None:
+        raise StateError(f"there are many states of class {state_class}: give the id of one")
+    found = interpret(client, overlay, stream, upto=upto, epoch=epoch, progress=progress)
+    reached = found.reached[-1] if found.reached else None
+    if reached is None or (upto is not None and reached.upto_seq < upto):
+        return None
+    if _is_keyed(overlay):
+        assert state_id is not None
+        value = overlay.serialized_key(found.tables, state_id)
+    else:
+        value = overlay.serialized(found.tables)
+    return FoldedState(reached.epoch, reached.upto_seq, reached.mmr_root, state_hash(state_class, value))
+
+
+def make_snapshot(
+    client: Client,
+    stream: str,
+    *,
+    state_class: str,
+    state_id: bytes | None = None,
+    upto: int | None = None,
+    progress: Progress = None,
+) -> Raw:
+    """Return the body of a snapshot: of all entries that are there, or up to one."""
+    state = fold_state(
+        client, stream, state_class=state_class, state_id=state_id, upto=upto, progress=progress
+    )
+    if state is None:
+        raise StateError("the stream is empty" if upto is None else f"the stream has no entry {upto}")
+    return SNAPSHOT.make(
+        state_id=bytes(labels.stream_id(stream)) if state_id is None else state_id,
+        upto_stream_seq=state.upto,
+        mmr_root=state.mmr_root,
+        state_hash=state.state_hash,
+        state_class=state_class,
+    )
+
+
+def verify_snapshot(
+    client: Client,
+    stream: str,
+    *,
+    state_class: str,
+    state_id: bytes,
+    upto: int,
+    expected_root: bytes | None = None,
+    progress: Progress = None,
+) -> SnapshotCheck:
+    """Fold a state again, and compare it with the last snapshot of it (SNP-005)."""
+    snapshots = Snapshots()
+    tables = interpret(client, snapshots, stream, progress=progress).tables
+    said = snapshots.find(tables, state_id, upto, state_class)
+    epoch = None if said is None else said.epoch
+    state = fold_state(
+        client,
+        stream,
+        state_class=state_class,
+        state_id=state_id,
+        upto=upto,
+        epoch=epoch,
+        progress=progress,
+    )
+    seq = None if said is None else said.stream_seq
+    if state is None:
+        return SnapshotCheck(None, seq, Mismatch("upto_stream_seq", str(upto), "the stream is shorter"))
+    pairs = []
+    if expected_root is not None:
+        pairs.append(("expected_root", expected_root, state.mmr_root))
+    if said is not None:
+        pairs.append(("mmr_root", said.mmr_root, state.mmr_root))
+        pairs.append(("state_hash", said.state_hash, state.state_hash))
+    for name, expected, actual in pairs:
+        if expected != actual:
+            return SnapshotCheck(state, seq, Mismatch(name, expected.hex(), actual.hex()))
+    if not pairs:
+        return SnapshotCheck(state, None, Mismatch("snapshot", "a snapshot of this state", "there is none"))
+    return SnapshotCheck(state, seq, None)
