@@ -33,7 +33,7 @@ def schemas_page(note: str) -> str:
         "Bodies of events are maps with text keys **in the order listed here**, without others; integers are",
         "the shortest, lengths definite, no tags, no fractions. What is not so is refused with a code (see",
         "[overlays](overlays.md#codes)). A field that may be absent may also be null: the operation profiles",
-        "write null, all others leave it out, readers take both. `any` is deterministic CBOR with sorted keys.",
+        "write null, others leave it out, readers take both. `any` is deterministic CBOR with sorted keys.",
         "",
         "The id of a schema is H(name) in the families `id`, `wallet`, `rpc`, `crdt`, `disc` and `veen`, and",
         'H("veen/schema:" + name) for all others: `veen schema-id NAME`.',
