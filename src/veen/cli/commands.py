@@ -41,6 +41,8 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "verify-attachment": Entry("attachment", "verify_first"),
     "resync": Entry("state", "resync_command", _MESSAGES),
     "verify-state": Entry("state", "verify_state_command", _MESSAGES),
+    "interpret": Entry("interpreting", "interpret_command", _MESSAGES),
+    "state": Entry("interpreting", "app", _MESSAGES),
     "bench": Entry("bench", "app", _MESSAGES),
     "rpc": Entry("rpc", "app", _STATE),
     "crdt": Entry("crdt", "crdt_app", _STATE),
