@@ -287,6 +287,8 @@ def _execution(log: Log, rng: Random, target: bytes, new: bytes) -> dict[str, An
     refs = [operation_id(one) if rng.random() < 0.5 else one for one in fitting]
     if rng.random() < 0.1:
         refs.append(ident("nothing"))
+    if approvals and rng.random() < 0.1:
+        refs.append(rng.choice(approvals)[0].msg_id)
     return {"target_identity": target, "new_identity": new, "approval_references": tuple(refs)}
 
 
