@@ -1,0 +1,95 @@
+"""``veen wallet approve``: several people approve a transfer before it is sent (WAL-064, WAL-065).
+
+The log knows nothing of it: whoever sends the transfer checks the policy first, and one event is sent.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.printing import reporting, show
+from veen.cli.settings import common, find_client
+from veen.cli.using import ClientOption, hex32, load_secrets, read_bytes, write_bytes
+from veen.cli.walleting import AmountOption, TsOption, now_or, wallet_named
+from veen.core.hashing import HASH_BYTES, ZERO_32
+from veen.core.shapes import Raw
+from veen.core.types import Signature, VerifyKey
+from veen.overlays.wallet_ids import Policy, approval_hash
+
+
+@reporting
+def approve(
+    from_wallet: Annotated[str, typer.Option("--from", help="Wallet that pays: 64 hex digits.")],
+    to: Annotated[str, typer.Option("--to", help="Wallet that gets it: 64 hex digits.")],
+    amount: AmountOption,
+    out: Annotated[Path, typer.Option(help="File to write the approval to.")],
+    ts: TsOption = None,
+    transfer_id: Annotated[
+        str, typer.Option(help="Name of the transfer: 64 hex digits.  [default: a new one]")
+    ] = "",
+    client: ClientOption = "",
+) -> None:
+    """Approve a transfer with the key of your identity; nothing is sent.
+
+    All approve the same transfer: the first one makes up its time and name, the others are given them.
+    """
+    _, secrets, _ = load_secrets(Path(find_client(client)))
+    when = now_or(ts)
+    name = hex32(transfer_id, "--transfer-id") if transfer_id else os.urandom(HASH_BYTES)
+    digest = approval_hash(wallet_named(from_wallet, "--from"), wallet_named(to, "--to"), amount, when, name)
+    found: dict[str, Any] = {
+        "approver": secrets.identity.public_key.hex(),
+        "approval_hash": digest.hex(),
+        "sig": secrets.identity.sign(digest).hex(),
+    }
+    write_bytes(out, json.dumps(found).encode() + b"\n")
+    show({"ok": True, "transfer_id": name.hex(), "ts": when, **found, "out": str(out)}, common.json)
+
+
+def check_approvals(policy: Path, approvals: list[Path], body: Raw) -> None:
+    """Refuse a transfer that not enough have approved."""
+    if body["transfer_id"] == ZERO_32:
+        raise CommandError("an approved transfer has a name: give --transfer-id and --ts as approved", USAGE)
+    wanted = _policy(policy)
+    digest = approval_hash(
+        body["wallet_id"], body["to_wallet_id"], body["amount"], body["ts"], body["transfer_id"]
+    )
+    good = wanted.approvers(digest, map(_approval, approvals))
+    if len(good) < wanted.threshold:
+        raise CommandError(
+            f"{len(good)} approvals are good for this transfer, and the policy wants {wanted.threshold}",
+            REFUSED,
+            "WAL.UNAUTHORIZED_OPERATION",
+        )
+
+
+def _policy(path: Path) -> Policy:
+    found = _read(path, "a policy")
+    try:
+        return Policy(found["threshold"], frozenset(VerifyKey(bytes.fromhex(key)) for key in found["keys"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CommandError(
+            f'{path} is no policy, as {{"threshold": 2, "keys": ["64 hex digits", ...]}}: {error}', USAGE
+        ) from None
+
+
+def _approval(path: Path) -> tuple[VerifyKey, Signature]:
+    found = _read(path, "an approval")
+    try:
+        return VerifyKey(bytes.fromhex(found["approver"])), Signature(bytes.fromhex(found["sig"]))
+    except (KeyError, TypeError, ValueError):
+        raise CommandError(f"{path} is no approval: make it with: veen wallet approve", USAGE) from None
+
+
+def _read(path: Path, what: str) -> dict[str, Any]:
+    try:
+        found = json.loads(read_bytes(path))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise CommandError(f"{path} is not {what}: it is no JSON object", USAGE)
+    return found

@@ -1,0 +1,161 @@
+"""``veen wallet show`` and ``veen wallet ledger``: what wallets and accounts hold, by the log."""
+
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.operating import GuardianOption, Place, ThresholdOption, folded, recoveries
+from veen.cli.printing import note, progress, reporting, show
+from veen.cli.settings import common
+from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, hex32
+from veen.cli.walleting import CurrencyOption, RealmOption, WalletOption, WalletStream, Whose
+from veen.client.client import Client
+from veen.client.interpreting import Interpretation, interpret
+from veen.client.wallets import MAIN_STREAM
+from veen.core import labels
+from veen.core.hashing import U64_MAX
+from veen.overlays.ledger import PaidLedger
+from veen.overlays.recovery import remap
+
+
+@reporting
+def show_wallet(
+    wallet: WalletOption = "",
+    currency: CurrencyOption = "",
+    realm: RealmOption = labels.DEFAULT_REALM,
+    everything: Annotated[bool, typer.Option("--all", help="All wallets of the stream.")] = False,
+    violations: Annotated[
+        bool, typer.Option("--violations", help="Also what did not count, and why.")
+    ] = False,
+    upto: Annotated[
+        int | None,
+        typer.Option("--upto-stream-seq", min=1, max=U64_MAX, help="The state after this entry."),
+    ] = None,
+    stream: WalletStream = MAIN_STREAM,
+    hub: HubOption = "",
+    client: ClientOption = "",
+    trust_first_use: TrustFlag = False,
+    hub_id: HubIdOption = "",
+) -> None:
+    """Show what a wallet holds: folded from the log, every entry checked."""
+    whose = Whose(Place(stream, hub, client, trust_first_use, hub_id), wallet, currency, realm)
+    with whose.place.open() as opened:
+        state = folded(opened, whose.overlay(opened), stream, upto)
+        found: dict[str, Any] = {"ok": True, "stream": stream, "upto": _upto(state)}
+        if everything:
+            found["wallets"] = state.view()
+        else:
+            key = whose.find(opened, state)
+            view = state.view_key(key)
+            if not isinstance(view, dict):
+                raise CommandError(f"wallet {key.hex()} is not in {stream}", REFUSED, "WAL.NOT_FOUND")
+            found |= {"wallet_id": key.hex(), **view}
+        if violations:
+            found["violations"] = _reports(state)
+    show(found, common.json)
+    _notes(state)
+
+
+def _upto(state: Interpretation) -> int:
+    return state.reached[-1].upto_seq if state.reached else 0
+
+
+def _reports(state: Interpretation, prefix: str = "WAL.") -> list[dict[str, Any]]:
+    return [
+        {
+            "stream_seq": report.stream_seq,
+            "epoch": report.epoch,
+            "msg_id": report.canonical_id.hex(),
+            "code": report.code,
+            "detail": report.detail,
+        }
+        for report in state.reports
+        if report.code.startswith(prefix)
+    ]
+
+
+def _notes(state: Interpretation) -> None:
+    for text in state.notes:
+        note(text)
+    if state.provisional:
+        note("entries may still come before some of these: the state is provisional")
+
+
+@reporting
+def ledger(
+    stream: StreamOption,
+    since: Annotated[
+        int, typer.Option("--since-stream-seq", min=1, max=U64_MAX, help="First entry that is counted.")
+    ] = 1,
+    upto: Annotated[
+        int | None,
+        typer.Option("--upto-stream-seq", min=1, max=U64_MAX, help="Last one.  [default: the last]"),
+    ] = None,
+    account: Annotated[str, typer.Option(help="Only this account: 64 hex digits.")] = "",
+    currency_code: Annotated[str, typer.Option(help="Only this currency, as EUR.")] = "",
+    default_currency: Annotated[
+        str, typer.Option(help="The currency of operations that name none; else those do not count.")
+    ] = "",
+    forbid_negative: Annotated[
+        bool,
+        typer.Option("--forbid-negative", help="What its payer can not pay does not count, and is listed."),
+    ] = False,
+    identity_remap: Annotated[
+        str, typer.Option(help="Stream of recoveries: accounts are those of who has taken their place.")
+    ] = "",
+    guardian: GuardianOption = None,
+    threshold: ThresholdOption = None,
+    hub: HubOption = "",
+    client: ClientOption = "",
+    trust_first_use: TrustFlag = False,
+    hub_id: HubIdOption = "",
+) -> None:
+    """Show what accounts hold by the paid operations of a stream: signed, unless that is forbidden."""
+    only = hex32(account, "--account") if account else None
+    place = Place(stream, hub, client, trust_first_use, hub_id)
+    with place.open() as opened:
+        become = {}
+        if identity_remap:
+            become = remap(folded(opened, recoveries(guardian or [], threshold), identity_remap).tables)
+        elif guardian or threshold:
+            raise CommandError("--guardian and --threshold go with --identity-remap", USAGE)
+        overlay = PaidLedger(default_currency or None, forbid_negative, become)
+        state = _folded(opened, overlay, stream, since, upto)
+        balances = overlay.balances(state.tables)
+    if only is not None:
+        only = overlay.account(only)
+        balances = {code: {only: accounts[only]} for code, accounts in balances.items() if only in accounts}
+    shown = {
+        code: {key.hex(): value for key, value in sorted(accounts.items())}
+        for code, accounts in balances.items()
+    }
+    found: dict[str, Any] = {
+        "ok": True,
+        "stream": stream,
+        "from": since,
+        "upto": _upto(state),
+        "balances": _chosen(shown, currency_code),
+    }
+    if len(shown) > 1:
+        found["balances_by_currency"] = shown
+    if forbid_negative:
+        found["rejected"] = _reports(state, "OP.NEGATIVE_BALANCE")
+    show(found, common.json)
+    _notes(state)
+
+
+def _folded(opened: Client, overlay: PaidLedger, stream: str, since: int, upto: int | None) -> Interpretation:
+    with progress("entries") as advance:
+        return interpret(
+            opened, overlay, stream, since=since if since > 1 else None, upto=upto, progress=advance
+        )
+
+
+def _chosen(shown: dict[str, dict[str, int]], currency_code: str) -> dict[str, int]:
+    """Return the balances of the currency that is meant: the only one, or the one that is named (CLI-115)."""
+    if currency_code:
+        return shown.get(currency_code, {})
+    if len(shown) > 1:
+        raise CommandError(f"there are several currencies: say --currency-code, of {', '.join(shown)}", USAGE)
+    return next(iter(shown.values()), {})
