@@ -1,7 +1,7 @@
 """``veen wallet``: open wallets, move money between them, and see what they hold."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -285,13 +285,20 @@ def transfer(
             amount=amount,
             ts=now_or(ts),
             transfer_id=hex32(transfer_id, "--transfer-id") if transfer_id else ZERO_32,
-            metadata=json_or_none(metadata_json, "--metadata-json"),
+            metadata=_metadata(metadata_json),
         )
         if policy is not None:
             check_approvals(policy, approval or [], body)
         elif approval:
             raise CommandError("--approval goes with --policy", USAGE)
         whose.deliver(opened, state, wal.TRANSFER, body)
+
+
+def _metadata(text: str) -> Any:  # noqa: ANN401 - JSON
+    found = json_or_none(text, "--metadata-json")
+    if found is not None and not isinstance(found, dict):
+        raise CommandError('--metadata-json is a map, as {"memo": "rent"}', USAGE)
+    return found
 
 
 app.command("approve")(approve)
