@@ -43,7 +43,7 @@ def _mixed(rng: Random, count: int, schemas: tuple[Schema, ...], one: Callable[[
             spoil(log, schemas, by_parent=False)
         else:
             one(log)
-    return log.records
+    return log.records[:count]
 
 
 def _maybe(rng: Random, value: Any) -> Any:
@@ -246,8 +246,10 @@ def recovery(rng: Random, count: int) -> list[Record]:
 
     def one(log: Log) -> None:
         target, new = rng.choice(LOST), rng.choice(LOST)
-        kind = rng.randrange(4)
-        if kind == 0:
+        kind = rng.randrange(5)
+        if kind == 4:
+            _recover(log, target, new)
+        elif kind == 0:
             log.event(schemas[0], target_identity=target, requested_new_identity=new)
         elif kind == 3:
             log.event(
@@ -267,6 +269,25 @@ def recovery(rng: Random, count: int) -> list[Record]:
             )
 
     return _mixed(rng, count, schemas, one)
+
+
+def _recover(log: Log, target: bytes, new: bytes) -> None:
+    """Append all that a recovery needs."""
+    about = {"target_identity": target, "requested_new_identity": new}
+    log.event(op.RECOVERY_REQUEST, **about)
+    refs = [
+        log.event(
+            op.RECOVERY_APPROVAL, client_id=who, **about, approver_identity=who, decision="approve"
+        ).msg_id
+        for who in WRITERS[:2]
+    ]
+    log.event(
+        op.RECOVERY_EXECUTION,
+        client_id=WRITERS[0],
+        target_identity=target,
+        new_identity=new,
+        approval_references=tuple(refs),
+    )
 
 
 def _execution(log: Log, rng: Random, target: bytes, new: bytes) -> dict[str, Any]:
