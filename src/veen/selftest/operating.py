@@ -1,0 +1,300 @@
+"""Steps about operations: permissions, agreements, snapshots, recoveries and the audit of queries."""
+
+from typing import Any, Final
+
+from veen.client.client import Client
+from veen.client.interpreting import interpret, typed
+from veen.client.operations import grant_access, send_operation
+from veen.client.sending import Options
+from veen.client.snapshots import make_snapshot, verify_snapshot
+from veen.core import labels
+from veen.core.captoken import CapToken
+from veen.core.hpke import public_key
+from veen.core.shapes import Raw
+from veen.core.types import ReaderPublicKey, ReaderSecretKey
+from veen.overlays.access import Access
+from veen.overlays.agreement import Agreements
+from veen.overlays.auditlog import QueryAudit
+from veen.overlays.capabilities import Known
+from veen.overlays.crdt import LWW, LwwMap
+from veen.overlays.delegation import Delegated
+from veen.overlays.events import operation_id
+from veen.overlays.ledger import PAID
+from veen.overlays.operation_schemas import (
+    CONFIRMATION,
+    DEFINITION,
+    DELEGATED,
+    GRANT,
+    PUBLICATION,
+    QUERY,
+    RECOVERY_APPROVAL,
+    RECOVERY_EXECUTION,
+    RECOVERY_REQUEST,
+    REVOKE,
+    SNAPSHOT,
+)
+from veen.overlays.overlay import Overlay, Tables
+from veen.overlays.recovery import Policy, Recoveries, remap
+from veen.overlays.schema import Schema
+from veen.selftest.context import Context
+from veen.selftest.hubs import CONFIGS
+from veen.selftest.steps import Needs, check, equal, step
+
+_HOUR: Final = 3600
+_OWN: Final = "its operator has to trust us, and this hub is not ours"
+
+
+class _Table:
+    """People around one stream: what anybody sends is for the first of them to read."""
+
+    def __init__(self, ctx: Context, stream: str, count: int, hub: str = "") -> None:
+        self.stream = stream
+        self.people = [ctx.client(hub=hub) for _ in range(count)]
+        secrets = self.people[0].session.secrets
+        self._reader: ReaderPublicKey = public_key(ReaderSecretKey(secrets.id_dh))
+
+    @property
+    def reader(self) -> Client:
+        """Who reads what all have sent."""
+        return self.people[0]
+
+    def identity(self, nth: int) -> bytes:
+        """Return the identity of somebody."""
+        return bytes(self.people[nth].session.secrets.identity.public_key)
+
+    def say(self, nth: int, schema: Schema, **values: Any) -> bytes:  # noqa: ANN401 - of its fields
+        """Send an operation; returns its id."""
+        sent = send_operation(
+            self.people[nth], self.stream, schema, schema.make(**values), options=Options(to=self._reader)
+        )
+        return operation_id(sent.msg_id)
+
+    def tables(self, overlay: Overlay) -> Tables:
+        """Fold the stream."""
+        return interpret(self.reader, overlay, self.stream).tables
+
+
+def _samples(ctx: Context, who: bytes) -> list[tuple[Schema, Raw]]:
+    """Return an operation of each profile that a client sends by itself."""
+    one, two = (ctx.random.randbytes(32) for _ in range(2))
+    about = {"target_identity": one, "requested_new_identity": two}
+    made: list[tuple[Schema, dict[str, Any]]] = [
+        (
+            PAID,
+            {
+                "operation_type": "selftest",
+                "operation_args": {"n": [1, None, True]},
+                "payer_account": one,
+                "payee_account": two,
+                "amount": 7,
+                "currency_code": "EUR",
+            },
+        ),
+        (GRANT, {"subject_identity": one, "allowed_stream_ids": (two,), "expiry_time": 1}),
+        (REVOKE, {"subject_identity": one}),
+        (DEFINITION, {"agreement_id": one, "version": 1, "terms_hash": two, "parties": (who,)}),
+        (CONFIRMATION, {"agreement_id": one, "version": 1, "party_identity": who, "decision": "accept"}),
+        (
+            PUBLICATION,
+            {
+                "publication_id": one,
+                "publisher_identity": who,
+                "content_root": two,
+                "content_class": "selftest",
+                "version": "1.0",
+                "labels": ("a", "b"),
+            },
+        ),
+        (RECOVERY_REQUEST, about),
+        (RECOVERY_APPROVAL, {**about, "approver_identity": who, "decision": "approve"}),
+        (RECOVERY_EXECUTION, {"target_identity": one, "new_identity": two, "approval_references": (one,)}),
+        (QUERY, {"requester_identity": who, "resource_identifier": "r", "resource_class": "selftest"}),
+    ]
+    return [(schema, schema.make(**values)) for schema, values in made]
+
+
+@step()
+def op(ctx: Context) -> str:
+    """Operations of every profile arrive as they were sent; an agent acts for others if its chain holds."""
+    stream, client = ctx.name("op"), ctx.client()
+    identity = client.session.secrets.identity
+    samples = _samples(ctx, bytes(identity.public_key))
+    for schema, body in samples:
+        send_operation(client, stream, schema, body)
+    found = list(client.stream(stream))
+    for message, (schema, body) in zip(found, samples, strict=True):
+        check(message.header is not None and message.header.schema == schema.schema_id, f"no {schema.name}")
+        equal(schema.decode(message.raw_body()), body, schema.name)
+    _delegate(ctx, client)
+    return f"{len(samples)} operations, and two for a principal"
+
+
+def _delegate(ctx: Context, agent: Client) -> None:
+    """Act under a chain that holds, and under one that does not."""
+    stream, now = ctx.name("delegated"), ctx.clock()
+    root, principal = ctx.hubs.issuer, ctx.client().session.secrets.identity
+    me = agent.session.secrets.identity.public_key
+    streams = [labels.stream_id(stream)]
+    first = CapToken.mint(root, principal.public_key, stream_ids=streams, ttl=_HOUR)
+    second = CapToken.mint(principal, me, stream_ids=streams, ttl=_HOUR)
+    alone = CapToken.mint(root, me, stream_ids=streams, ttl=_HOUR)
+    for nth, last in enumerate((second, alone)):
+        body = DELEGATED.make(
+            principal_identity=bytes(principal.public_key),
+            agent_identity=bytes(me),
+            delegation_chain=(bytes(first.auth_ref), bytes(last.auth_ref)),
+            operation_schema=bytes(LWW.schema_id),
+            operation_body=LWW.encode(LWW.make(key=b"k", ts=nth, value=b"%d" % nth)),
+        )
+        send_operation(agent, stream, DELEGATED, body)
+    known = tuple(Known(token, now - 60) for token in (first, second, alone))
+    overlay = Delegated(tokens=known, stream_id=streams[0], inner=LwwMap())
+    view: Any = interpret(agent, overlay, stream).view()
+    outcomes = [row["outcome"] for row in view["executions"]]
+    equal(outcomes, ["applied", "OP.DELEGATION_LINK"], "what became of two delegated operations")
+    equal(view["operations"], {"k": "0"}, "what they have done")
+
+
+@step(own=_OWN)
+def op_access(ctx: Context) -> str:
+    """A grant is a token that lets its subject write, until it is taken back in the log."""
+    hub = ctx.hubs.fresh(CONFIGS[Needs.GUARDED] + "trust_all_issuers = true\n")
+    stream = ctx.name("access")
+    admin, subject = ctx.client(hub=hub.url), ctx.client(hub=hub.url)
+    key = subject.session.secrets.client.signing_key.public_key
+    _let_write(admin, stream)
+    body = GRANT.make(
+        subject_identity=bytes(key),
+        allowed_stream_ids=(bytes(labels.stream_id(stream)),),
+        expiry_time=ctx.clock() + _HOUR,
+        maximum_rate_per_second=50,
+    )
+    granted = grant_access(admin, stream, body)
+    subject.send(stream, "allowed", options=Options(token=granted.token))
+    access = Access(tokens=(Known(granted.token, granted.authorized.record.hub_ts),))
+
+    def effective() -> list[bytes | None]:
+        tables = interpret(admin, access, stream).tables
+        return [grant.auth_ref for grant in access.effective(tables, bytes(key), ctx.clock())]
+
+    equal(effective(), [granted.token.auth_ref], "what the subject may use")
+    revoke = REVOKE.make(
+        subject_identity=bytes(key), target_capability_reference=bytes(granted.token.auth_ref)
+    )
+    send_operation(admin, stream, REVOKE, revoke)
+    equal(effective(), [], "what the subject may use after the revoke")
+    return "granted, used, taken back"
+
+
+def _let_write(admin: Client, stream: str) -> None:
+    """Give the administrator a token of his own: his hub wants one of everybody."""
+    identity = admin.session.secrets.identity
+    token = CapToken.mint(identity, identity.public_key, stream_ids=[labels.stream_id(stream)], ttl=_HOUR)
+    admin.authorize(token)
+
+
+@step()
+def agreement(ctx: Context) -> str:
+    """An agreement is active when each party has said yes itself, and no longer when one takes it back."""
+    table = _Table(ctx, ctx.name("agreement"), 3)
+    one, agreements = ctx.random.randbytes(32), Agreements()
+    parties = (table.identity(0), table.identity(1))
+
+    def state() -> tuple[int | None, bool]:
+        tables, now = table.tables(agreements), ctx.clock()
+        return agreements.current(tables, one, now), agreements.is_active(tables, one, 1, now)
+
+    def confirm(nth: int, party: bytes, decision: str = "accept") -> None:
+        table.say(nth, CONFIRMATION, agreement_id=one, version=1, party_identity=party, decision=decision)
+
+    table.say(0, DEFINITION, agreement_id=one, version=1, terms_hash=one, parties=parties)
+    confirm(0, parties[0])
+    confirm(2, parties[1])
+    equal(state(), (1, False), "version and state, when somebody has spoken for another")
+    confirm(1, parties[1])
+    equal(state(), (1, True), "version and state, when all have agreed")
+    table.say(2, DEFINITION, agreement_id=one, version=1, terms_hash=bytes(32), parties=parties)
+    table.say(0, DEFINITION, agreement_id=one, version=2, terms_hash=one, parties=parties)
+    equal(state(), (1, True), "version and state, when a second is defined")
+    confirm(1, parties[1], "withdraw")
+    equal(state(), (2, False), "version and state, when one has taken it back")
+    return "two parties, two versions"
+
+
+@step()
+def snapshot(ctx: Context) -> str:
+    """A snapshot holds for the state and the root that it names, and a false one is found out."""
+    client, stream = ctx.client(), ctx.name("snapshot")
+    drafts = [
+        typed(LWW, LWW.make(key=b"%d" % (nth % 5), ts=nth, value=ctx.random.randbytes(4)))
+        for nth in range(20)
+    ]
+    list(client.send_many(stream, drafts))
+    whole = bytes(labels.stream_id(stream))
+    body = make_snapshot(client, stream, state_class="lww.map", upto=12)
+    send_operation(client, stream, SNAPSHOT, body)
+
+    def checked() -> str:
+        found = verify_snapshot(client, stream, state_class="lww.map", state_id=whole, upto=12)
+        return "consistent" if found.consistent else str(found.mismatch and found.mismatch.field)
+
+    equal(checked(), "consistent", "a true snapshot")
+    other = make_snapshot(client, stream, state_class="lww.map", upto=13)
+    for name in ("mmr_root", "state_hash"):
+        send_operation(client, stream, SNAPSHOT, {**body, name: other[name]})
+        equal(checked(), name, f"a snapshot with a false {name}")
+    return "one true snapshot, two false ones"
+
+
+@step()
+def recovery(ctx: Context) -> str:
+    """A new identity takes the place of a lost one if enough guardians say so themselves, and else not."""
+    table = _Table(ctx, ctx.name("recovery"), 4)
+    lost, new = (ctx.random.randbytes(32) for _ in range(2))
+    guardians = frozenset(table.identity(nth) for nth in range(3))
+    overlay = Recoveries(default_policy=Policy(guardians, 2))
+    about = {"target_identity": lost, "requested_new_identity": new}
+
+    def approve(nth: int, approver: bytes) -> bytes:
+        return table.say(nth, RECOVERY_APPROVAL, **about, approver_identity=approver, decision="approve")
+
+    def execute(*refs: bytes) -> dict[bytes, bytes]:
+        table.say(0, RECOVERY_EXECUTION, target_identity=lost, new_identity=new, approval_references=refs)
+        return remap(table.tables(overlay))
+
+    table.say(3, RECOVERY_REQUEST, **about)
+    first = approve(0, table.identity(0))
+    forged = approve(3, table.identity(1))
+    equal(execute(first, forged), {}, "what one guardian and a forger can do")
+    equal(execute(first, ctx.random.randbytes(32)), {}, "what an approval that is not there can do")
+    second = approve(1, table.identity(1))
+    equal(execute(first, second), {lost: new}, "what two guardians can do")
+    return "two of three guardians, one forger"
+
+
+@step()
+def audit(ctx: Context) -> str:
+    """Who has asked for what can be told from the log, by resource and by time."""
+    client, stream, overlay = ctx.client(), ctx.name("audit"), QueryAudit()
+    for nth in range(12):
+        body = QUERY.make(
+            requester_identity=ctx.random.randbytes(32),
+            resource_identifier=f"{'ab'[nth % 2]}/{nth}",
+            resource_class="selftest",
+            request_time=1000 + nth if nth % 3 else None,
+        )
+        send_operation(client, stream, QUERY, body)
+    tables = interpret(client, overlay, stream).tables
+
+    def found(prefix: str = "", since: int = 0, until: int | None = None) -> list[int]:
+        rows = overlay.queries(tables, resource_prefix=prefix, since=since, until=until)
+        return [int(str(row["resource_identifier"])[2:]) for row in rows]
+
+    equal(found(), list(range(12)), "queries, in order")
+    equal(found("a/"), list(range(0, 12, 2)), "queries of a resource")
+    equal(found(until=1006), [1, 2, 4, 5], "queries before a time")
+    equal(found(since=1_000_000), [0, 3, 6, 9], "queries by the time of the hub")
+    return "12 queries, by resource and by time"
+
+
+STEPS: Final = (op, op_access, agreement, snapshot, recovery, audit)
