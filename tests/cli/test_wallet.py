@@ -242,6 +242,8 @@ def test_the_ledger(user: User, stream: str) -> None:
     assert (part["from"], part["upto"], part["balances"]) == (2, 2, {B: -4, C: 4})
     strict = user.ok("wallet", "ledger", *at, "--forbid-negative")
     assert strict["balances"] == {B: 0}
+    issued = user.ok("wallet", "ledger", *at, "--forbid-negative", "--issuer", A)
+    assert (issued["balances"], issued["rejected"]) == ({A: -10, B: 6, C: 4}, [])
     assert [(item["stream_seq"], item["code"]) for item in strict["rejected"]] == [
         (1, "OP.NEGATIVE_BALANCE"),
         (2, "OP.NEGATIVE_BALANCE"),

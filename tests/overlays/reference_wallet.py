@@ -322,6 +322,7 @@ class Ledger:
         *,
         default: str | None = None,
         strict: bool = False,
+        issuers: frozenset[bytes] = frozenset(),
         remap: Mapping[bytes, bytes] | None = None,
     ) -> None:
         self.balances: dict[tuple[str, bytes], int] = {}
@@ -334,7 +335,8 @@ class Ledger:
                 continue
             payer, payee, amount = body["payer_account"], body["payee_account"], body["amount"]
             payer, payee = become.get(payer, payer), become.get(payee, payee)
-            if strict and payer != payee and self.balances.get((code, payer), 0) < amount:
+            owes = self.balances.get((code, payer), 0) < amount
+            if strict and payer != payee and payer not in issuers and owes:
                 self.verdicts.append((record.stream_seq, "OP.NEGATIVE_BALANCE"))
                 continue
             for account, change in ((payer, -amount), (payee, amount)):

@@ -122,6 +122,12 @@ def test_both_sides_or_neither() -> None:
     assert log.balances() == {"EUR": {A: -10, B: 6, C: 4}}
     assert log.balances(forbid_negative=True) == {}
     assert log.folded(forbid_negative=True)[2] == ["OP.NEGATIVE_BALANCE"] * 2
+    issued = {"forbid_negative": True, "issuers": frozenset({A})}
+    assert log.balances(**issued) == {"EUR": {A: -10, B: 6, C: 4}}
+    log.pay(B, C, 7)
+    assert log.balances(**issued)["EUR"][C] == 4
+    assert log.folded(**issued)[2] == ["OP.NEGATIVE_BALANCE"]
+    log.records.pop()
     log.pay(A, A, 5)
     assert log.balances(forbid_negative=True) == {"EUR": {A: 0}}, "with oneself it is never refused"
     assert log.balances()["EUR"][A] == -10

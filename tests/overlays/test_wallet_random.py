@@ -28,6 +28,8 @@ LOG = 250
 BRIDGES = frozenset({BRIDGE})
 #: Two accounts that have become one.
 REMAP = {ACCOUNTS[0]: ACCOUNTS[1]}
+#: Without one nobody ever has anything.
+ISSUERS = frozenset({ACCOUNTS[3]})
 
 
 @cache
@@ -79,14 +81,14 @@ CASES: dict[str, tuple[Overlay, Callable[[list[Record]], Any], str, float]] = {
     ),
     "ledger": (PaidLedger(), reference.Ledger, "paid.ledger", 0.15),
     "ledger, strict": (
-        PaidLedger(default_currency="XTS", forbid_negative=True),
-        lambda records: reference.Ledger(records, default="XTS", strict=True),
+        PaidLedger(default_currency="XTS", forbid_negative=True, issuers=ISSUERS),
+        lambda records: reference.Ledger(records, default="XTS", strict=True, issuers=ISSUERS),
         "paid.ledger",
         0.1,
     ),
     "ledger, strict with remap": (
-        PaidLedger(forbid_negative=True, remap=REMAP),
-        lambda records: reference.Ledger(records, strict=True, remap=REMAP),
+        PaidLedger(forbid_negative=True, issuers=ISSUERS, remap=REMAP),
+        lambda records: reference.Ledger(records, strict=True, issuers=ISSUERS, remap=REMAP),
         "paid.ledger",
         0.1,
     ),

@@ -101,6 +101,10 @@ def ledger(
         bool,
         typer.Option("--forbid-negative", help="What its payer can not pay does not count, and is listed."),
     ] = False,
+    issuer: Annotated[
+        list[str] | None,
+        typer.Option(help="Account that may owe all the same, where money comes from: 64 hex digits."),
+    ] = None,
     identity_remap: Annotated[
         str, typer.Option(help="Stream of recoveries: accounts are those of who has taken their place.")
     ] = "",
@@ -120,7 +124,8 @@ def ledger(
             become = remap(folded(opened, recoveries(guardian or [], threshold), identity_remap).tables)
         elif guardian or threshold:
             raise CommandError("--guardian and --threshold go with --identity-remap", USAGE)
-        overlay = PaidLedger(default_currency or None, forbid_negative, become)
+        issuers = frozenset(hex32(text, "--issuer") for text in issuer or ())
+        overlay = PaidLedger(default_currency or None, forbid_negative, issuers, become)
         state = _folded(opened, overlay, stream, since, upto)
         balances = overlay.balances(state.tables)
     if only is not None:

@@ -39,6 +39,8 @@ class PaidLedger(Overlay):
     default_currency: str | None = None
     #: An operation that its payer can not pay does not count at all (PAID-005).
     forbid_negative: bool = False
+    #: Accounts that money comes from, and that may owe it all the same: nobody starts with any.
+    issuers: frozenset[bytes] = frozenset()
     #: Accounts that have become others, by recovery (E2E-011).
     remap: Mapping[bytes, bytes] = field(default_factory=dict)
 
@@ -78,7 +80,8 @@ class PaidLedger(Overlay):
             cells: list[Cell] = [("balances", (currency, payer), 0)]
         else:
             key = (currency, payer)
-            if self.forbid_negative and (before.get("balances", key) or 0) < amount:
+            strict = self.forbid_negative and payer not in self.issuers
+            if strict and (before.get("balances", key) or 0) < amount:
                 text = f"account {payer.hex()} has less than {amount} {currency}"
                 return Lowered((), (("OP.NEGATIVE_BALANCE", text),))
             cells = [("balances", key, -amount), ("balances", (currency, payee), amount)]

@@ -1,0 +1,334 @@
+"""Steps about wallets: names, rules, summaries, copies, and money that moves over a hub."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from veen.client.client import Client
+from veen.client.interpreting import interpret
+from veen.client.sending import Draft, Sent
+from veen.client.wallets import event, judged, opening, own_context, own_wallet, transfer, transfer_of
+from veen.core import labels
+from veen.overlays import wallet_schemas as wal
+from veen.overlays.events import Record, operation_id
+from veen.overlays.folding import Annotated, Fold, Summary, annotate, fold
+from veen.overlays.ledger import PAID, PaidLedger
+from veen.overlays.schema import Schema
+from veen.overlays.wallet import Wallets
+from veen.overlays.wallet_effects import State
+from veen.overlays.wallet_ids import DAY, approval_hash, needs_reset, transfer_id, wallet_id, wallet_stream
+from veen.overlays.wallet_literal import LiteralWallets
+from veen.selftest.context import Context
+from veen.selftest.steps import Needs, check, equal, step
+
+if TYPE_CHECKING:
+    from veen.overlays.overlay import Overlay
+
+_LOGS: Final = 20
+_LENGTH: Final = 150
+_T: Final = 1_700_000_000
+_REALM: Final = labels.realm_id("realm-x")
+_COUNTING: Final = bytes(range(32))
+_WALLETS: Final = [wallet_id(_REALM, bytes([nth]) * 32, "JPY") for nth in range(3)]
+_BRIDGE: Final = b"b" * 32
+#: Worked out by hand, from the formulas.
+_PUBLISHED: Final = {
+    "wallet": "e8699924c6a4a5d088b2fe8efd0b9f652190e83da85f84f8d42becc0400a64cd",
+    "stream of a wallet": "d28b211bb167c0ff745302308f7fb8601ee29130a82b9e8c2d3bde0eb295a4bf",
+    "operation": "0b291b5d828323fb4427604f8875c0e97f8a14f2f05d08edba7fdfdae37a95dc",
+    "transfer": "929f68acb07637df2047cfb29e4875d7517427be5910afa58435efcf74e21374",
+    "approval": "17ccf396aaea26ee293408bf11e672003035396a7e1b2104c96509c382c73428",
+    "schema of a transfer": "5350cf85e6e0438ed34db22694c3f142903719135aed659f2401fcbaff983911",
+}
+
+
+@step(Needs.NONE)
+def wallet_names(ctx: Context) -> str:  # noqa: ARG001 - names do not depend on chance
+    """Wallets, their streams, transfers, approvals and days are named and counted as published."""
+    wallet = wallet_id(_REALM, b"\x22" * 32, "JPY")
+    found = {
+        "wallet": wallet,
+        "stream of a wallet": wallet_stream(wallet),
+        "operation": operation_id(bytes(range(0x10, 0x30))),
+        "transfer": transfer_id(_COUNTING, _COUNTING[::-1], 7),
+        "approval": approval_hash(_COUNTING, wallet, 5, _T, _COUNTING[::-1]),
+        "schema of a transfer": wal.TRANSFER.schema_id,
+    }
+    for name, value in found.items():
+        equal(value.hex(), _PUBLISHED[name], f"id of {name}")
+    for last, now, expected in ((0, _T, True), (_T, _T + 3600, False), (_T, _T + DAY, True)):
+        equal(needs_reset(last, now), expected, f"a new day from {last} to {now}")
+    return f"{len(found)} names, 3 days"
+
+
+# --- random logs --------------------------------------------------------------------------------------------
+
+
+def _bodies(random: Random) -> Iterator[tuple[Schema, dict[str, Any]]]:
+    """Yield events without end; wallets are opened early, and rules are broken often."""
+    while True:
+        wallet = random.choice(_WALLETS)
+        ts = random.choice((0, _T, _T + 60, _T + DAY, _T - DAY))
+        odd = random.random() < 0.1
+        amount = random.choice((0, 60, 2**63)) if odd else random.randrange(40)
+        pick = random.randrange(14)
+        if pick < 2:
+            nth = _WALLETS.index(wallet)
+            fields = {"realm_id": bytes(_REALM), "ctx_id": bytes([nth]) * 32, "currency": "JPY"}
+            yield wal.OPEN, {"wallet_id": wallet, **fields, "created_at": ts}
+        elif pick < 5:
+            yield wal.DEPOSIT, {"wallet_id": wallet, "amount": amount, "ts": ts}
+        elif pick < 7:
+            yield wal.WITHDRAW, {"wallet_id": wallet, "amount": amount, "ts": ts}
+        elif pick < 10:
+            named = {"to_wallet_id": random.choice(_WALLETS), "amount": amount, "ts": ts}
+            yield wal.TRANSFER, {"wallet_id": wallet, **named, "transfer_id": random.randbytes(1) * 32}
+        elif pick == 10:
+            delta = random.randrange(-30, 30)
+            yield wal.ADJUST, {"wallet_id": wallet, "delta": delta, "ts": ts, "reason": "x"}
+        elif pick == 11:
+            yield wal.LIMIT, {"wallet_id": wallet, "daily_limit": random.choice((None, 20, 50)), "ts": ts}
+        elif pick == 12:
+            yield random.choice((wal.FREEZE, wal.UNFREEZE)), {"wallet_id": wallet, "ts": ts}
+        elif random.random() < 0.1:
+            yield wal.CLOSE, {"wallet_id": wallet, "ts": ts}
+
+
+def _record(seq: int, schema: Schema, body: dict[str, Any], random: Random) -> Record:
+    return Record(
+        stream_seq=seq,
+        msg_id=random.randbytes(32),
+        client_id=b"w" * 32,
+        client_seq=seq,
+        hub_ts=_T + seq,
+        schema=schema.schema_id,
+        body=schema.encode(schema.make(**body)),
+    )
+
+
+def _log(random: Random, length: int = _LENGTH) -> tuple[list[Record], list[tuple[str, dict[str, Any]]]]:
+    """Return a log, and what its events say."""
+    pairs = [pair for pair, _ in zip(_bodies(random), range(length), strict=False)]
+    records = [_record(seq, schema, body, random) for seq, (schema, body) in enumerate(pairs, 1)]
+    return records, [(schema.name, body) for schema, body in pairs]
+
+
+def _paid_log(random: Random) -> list[Record]:
+    made = []
+    for seq in range(1, _LENGTH + 1):
+        payer, payee = random.choices(_WALLETS, k=2)
+        body = {"operation_type": "x", "operation_args": None, "payer_account": payer, "payee_account": payee}
+        more = {"amount": random.randrange(50), "currency_code": random.choice(("EUR", "JPY"))}
+        made.append(_record(seq, PAID, {**body, **more}, random))
+    return made
+
+
+# --- one after the other ------------------------------------------------------------------------------------
+
+
+class _Sequential:
+    """The rules, applied one event after the other, without summaries."""
+
+    def __init__(self) -> None:
+        self.states = dict.fromkeys(_WALLETS, State())
+        self._seen: set[tuple[str, bytes, bytes]] = set()
+
+    def add(self, name: str, body: dict[str, Any]) -> None:
+        """Apply an event, if it counts."""
+        wallet = body["wallet_id"]
+        state = self.states[wallet]
+        match name.split(".")[1]:
+            case "open" if not state.exists:
+                state = State(exists=True, last_limit_reset_ts=body["created_at"])
+            case "close" if state.exists:
+                state = state._replace(closed=True)
+            case "freeze" | "unfreeze" as kind if state.exists:
+                state = state._replace(frozen=kind == "freeze")
+            case "limit":
+                state = state._replace(daily_limit=body["daily_limit"])
+                if body["daily_limit"] is not None and not state.last_limit_reset_ts:
+                    state = state._replace(last_limit_reset_ts=body["ts"])
+            case "deposit":
+                state = self._given(state, body["amount"]) or state
+            case "adjust":
+                state = self._given(state, body["delta"]) or state
+            case "withdraw":
+                state = self._taken(state, body["amount"], body["ts"]) or state
+            case "transfer":
+                self._transfer(body)
+                return
+        self.states[wallet] = state
+
+    def _transfer(self, body: dict[str, Any]) -> None:
+        source, target, name = body["wallet_id"], body["to_wallet_id"], body["transfer_id"]
+        out, into = ("out", source, name), ("in", target, name)
+        fresh = out not in self._seen, into not in self._seen
+        self._seen |= {out, into}
+        paid = self._taken(self.states[source], body["amount"], body["ts"])
+        if paid is None or not fresh[0] or source == target:
+            return
+        self.states[source] = paid
+        given = self._given(self.states[target], body["amount"])
+        if given is not None and fresh[1]:
+            self.states[target] = given
+
+    def _given(self, state: State, amount: int) -> State | None:
+        balance = state.balance + amount
+        if not state.exists or state.closed or not 0 <= balance < 2**64:
+            return None
+        return state._replace(balance=balance)
+
+    def _taken(self, state: State, amount: int, ts: int) -> State | None:
+        if not state.exists or state.closed or state.frozen or amount > state.balance:
+            return None
+        after = state._replace(balance=state.balance - amount)
+        if state.daily_limit is None:
+            return after
+        if ts // 86400 != state.last_limit_reset_ts // 86400:
+            after = after._replace(pending_daily_spent=0, last_limit_reset_ts=ts)
+        after = after._replace(pending_daily_spent=after.pending_daily_spent + amount)
+        return after if after.pending_daily_spent <= state.daily_limit else None
+
+
+@step(Needs.NONE)
+def wallet_fold(ctx: Context) -> str:
+    """Wallets are what their events say one after the other; what breaks a rule does not count."""
+    refused = 0
+    for _ in range(_LOGS):
+        records, said = _log(ctx.random)
+        by_hand = _Sequential()
+        for name, body in said:
+            by_hand.add(name, body)
+        overlay = Wallets()
+        summary = fold(overlay, records)
+        tables = Fold(overlay).tables_of(summary)
+        for wallet, state in by_hand.states.items():
+            equal(overlay.state(tables, wallet), state, "state of a wallet")
+        refused += len(summary.reports)
+    check(refused > _LOGS, "chance has broken no rule")
+    return f"{_LOGS} logs of {_LENGTH} events, {refused} refusals"
+
+
+@step(Needs.NONE)
+def paid_ledger(ctx: Context) -> str:
+    """The ledger of paid operations adds up, and with a ban on debts only an issuer has one."""
+    refused = 0
+    for strict in (False, True):
+        for _ in range(_LOGS // 4):
+            records = _paid_log(ctx.random)
+            by_hand: dict[tuple[str, bytes], int] = {}
+            for record in records:
+                body = PAID.decode(record.body)
+                code, payer, payee = body["currency_code"], body["payer_account"], body["payee_account"]
+                may_owe = not strict or payer in (payee, _WALLETS[0])
+                if not may_owe and by_hand.get((code, payer), 0) < body["amount"]:
+                    refused += 1
+                    continue
+                by_hand[code, payer] = by_hand.get((code, payer), 0) - body["amount"]
+                by_hand[code, payee] = by_hand.get((code, payee), 0) + body["amount"]
+            overlay = PaidLedger(forbid_negative=strict, issuers=frozenset(_WALLETS[:1]))
+            balances = overlay.balances(Fold(overlay).tables_of(fold(overlay, records)))
+            found = {(code, key): value for code, all_ in balances.items() for key, value in all_.items()}
+            equal(found, by_hand, "balances")
+            equal([sum(each.values()) for each in balances.values()], [0] * len(balances), "all together")
+    check(refused, "chance has made no debts")
+    return f"{_LOGS // 2} logs of {_LENGTH} operations, {refused} debts refused"
+
+
+@step(Needs.NONE)
+def wallet_merge(ctx: Context) -> str:
+    """However a log is cut, the summaries of its parts join to the same bytes, in any grouping."""
+    joined = 0
+    overlays: tuple[Overlay, ...] = (Wallets(), LiteralWallets(), PaidLedger(forbid_negative=True))
+    for overlay in overlays:
+        for _ in range(_LOGS // 4):
+            paid = isinstance(overlay, PaidLedger)
+            items = list(annotate(overlay, _paid_log(ctx.random) if paid else _log(ctx.random)[0]))
+            folding = Fold(overlay)
+            whole = folding.encode(_tree(folding, items, None))
+            for _ in range(4):
+                found = folding.encode(_tree(folding, items, ctx.random))
+                equal(found, whole, f"summary of {overlay.name}, joined in another way")
+                again = folding.encode(folding.decode(found))
+                equal(again, whole, f"summary of {overlay.name}, kept and read")
+                joined += 1
+    return f"{joined} ways to join, {len(overlays)} folds"
+
+
+def _tree(folding: Fold, items: list[Annotated], random: Random | None) -> Summary:
+    """Join from left to right, or in random groups."""
+    if random is None or len(items) < 2:
+        summary = folding.empty()
+        for item in items:
+            folding.step(summary, item)
+        return summary
+    cut = random.randrange(1, len(items))
+    return folding.merge(_tree(folding, items[:cut], random), _tree(folding, items[cut:], random))
+
+
+@step(Needs.NONE)
+def wallet_copies(ctx: Context) -> str:
+    """Copies of a log by a bridge come to the same state, also when they come twice, or come back."""
+    overlay = Wallets()
+    folding = Fold(overlay)
+    for _ in range(_LOGS // 4):
+        records, _ = _log(ctx.random)
+        expected = folding.state_hash(fold(overlay, records))
+        away = list(_copies(records, ctx.random))
+        back = list(_copies(away, ctx.random))
+        for name, log in (
+            ("elsewhere", away),
+            ("elsewhere, twice", away + list(_copies(records, ctx.random))),
+            ("here, with copies behind", records + away),
+            ("here, with copies of copies behind", records + away + back),
+        ):
+            numbered = [record._replace(stream_seq=seq) for seq, record in enumerate(log, 1)]
+            found = folding.state_hash(fold(overlay, numbered, frozenset({_BRIDGE})))
+            equal(found, expected, f"state {name}")
+    return f"{_LOGS // 4} logs, copied four ways"
+
+
+def _copies(records: list[Record], random: Random) -> Iterator[Record]:
+    for record in records:
+        yield record._replace(msg_id=random.randbytes(32), client_id=_BRIDGE, parent_id=record.msg_id)
+
+
+# --- over a hub ---------------------------------------------------------------------------------------------
+
+
+@step()
+def wallet_flow(ctx: Context) -> str:
+    """Money moves over a hub once, overdrafts do not count, and all who fold the log see the same."""
+    client, stream = ctx.client(), ctx.name("wallet")
+    realm, now = labels.realm_id(), ctx.clock()
+    mine, other = own_wallet(client, "EUR"), wallet_id(realm, b"o" * 32, "EUR")
+    _sent(client, stream, opening(realm, own_context(client), "EUR", now))
+    _sent(client, stream, opening(realm, b"o" * 32, "EUR", now))
+    _sent(client, stream, event(wal.DEPOSIT, mine, now, amount=100))
+    _sent(client, stream, event(wal.LIMIT, mine, now, daily_limit=60))
+    paid = _sent(client, stream, transfer(mine, other, 40, now))
+    over = _sent(client, stream, transfer(mine, other, 21, now))
+    same = {"to_wallet_id": other, "amount": 40, "transfer_id": transfer_of(paid)}
+    twice = _sent(client, stream, event(wal.TRANSFER, mine, now, **same))
+    overlay = Wallets()
+    verdicts: list[tuple[Sent, list[str]]] = [
+        (paid, []),
+        (over, ["WAL.DAILY_LIMIT_EXCEEDED", "WAL.UNBACKED"]),
+        (twice, ["WAL.DUPLICATE"]),
+    ]
+    for sent, expected in verdicts:
+        found = [verdict.code for verdict in judged(client, overlay, stream, sent)]
+        equal(found, expected, f"verdicts on entry {sent.stream_seq}")
+    state = interpret(client, overlay, stream)
+    fresh = interpret(client, overlay, stream, cached=False)
+    equal(overlay.state(state.tables, mine)[2:6], (60, False, 60, 40), "the wallet that has paid")
+    equal(overlay.state(state.tables, other).balance, 40, "balance of the other")
+    equal(state.state_hash(), fresh.state_hash(), "the state from what is kept, and from the beginning")
+    return "one payment, one over the limit, one repeated"
+
+
+def _sent(client: Client, stream: str, draft: Draft) -> Sent:
+    return client.send(stream, None, draft=draft)
+
+
+STEPS: Final = (wallet_names, wallet_fold, paid_ledger, wallet_merge, wallet_copies, wallet_flow)
