@@ -217,6 +217,22 @@ class NamedShape(MapShape):
 
     def _number_keys(self) -> None:
         self._places = {field.name: place for place, field in enumerate(self.fields)}
+        encoded = ((field, cbor.write_text(field.name)) for field in self.fields)
+        self._plan = tuple((field.name, key, len(key), field.kind.read) for field, key in encoded)
+
+    def read(self, buf: bytes, pos: int) -> tuple[Raw, int]:
+        """Read the pairs: in one pass if they are as they should be, else key by key to say what is not."""
+        count, end = cbor.read_map(buf, pos)
+        raw: Raw = {}
+        try:
+            for name, key, size, read in self._plan:
+                if buf.startswith(key, end):
+                    raw[name], end = read(buf, end + size)
+        except ProtocolError:
+            return super().read(buf, pos)
+        if len(raw) != count or any(name not in raw for name in self._required):
+            return super().read(buf, pos)
+        return raw, end
 
     def _read_key(self, buf: bytes, pos: int) -> tuple[int, Field, int]:
         name, end = cbor.read_text(buf, pos)
