@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Final
 
-from veen.selftest import authority, calling, fuzzing, keeping, messages, observing, props
+from veen.selftest import authority, calling, fuzzing, keeping, messages, observing, props, walleting
 from veen.selftest.steps import Step
 
 _PARTS: Final[Mapping[str, tuple[Step, ...]]] = {
     "core": (*messages.STEPS, *authority.STEPS, *keeping.STEPS, *observing.STEPS, *calling.STEPS),
     "props": props.STEPS,
     "fuzz": fuzzing.STEPS,
+    "wallet": walleting.STEPS,
 }
 #: ``all`` is every one of them.
 SUITES: Final[Mapping[str, tuple[Step, ...]]] = {
