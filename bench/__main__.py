@@ -10,6 +10,7 @@ from bench.core import Subjects
 from bench.growth import measure_storage
 from bench.hub.suite import measure_hub
 from bench.measure import Result, best_us, ratio, time_all
+from bench.overlays import measure_overlays
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ def _measure(args: argparse.Namespace) -> Iterator[Result]:
         yield from measure_hub(args.hub_rounds)
     if args.suite in ("all", "storage"):
         yield from measure_storage(args.entries, args.labels, args.rounds)
+    if args.suite in ("all", "overlays"):
+        yield from measure_overlays(args.events, args.rounds)
 
 
 def _row(result: Result) -> str:
@@ -92,12 +95,18 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=25, help="rounds of turns (default %(default)s)")
     parser.add_argument("--batch-ms", type=float, default=15, help="time per turn (default %(default)s)")
     parser.add_argument(
-        "--suite", choices=("all", "core", "hub", "storage"), default="all", help="what to measure"
+        "--suite",
+        choices=("all", "core", "hub", "storage", "overlays"),
+        default="all",
+        help="what to measure",
     )
     parser.add_argument(
         "--entries", type=int, default=250_000, help="of the large log (default %(default)s, full: 5000000)"
     )
     parser.add_argument("--labels", type=int, default=20_000, help="held by one writer (full: 100000)")
+    parser.add_argument(
+        "--events", type=int, default=200_000, help="of the large stream (default %(default)s, full: 1000000)"
+    )
     parser.add_argument("--hub-rounds", type=int, default=7, help="rounds of the hub (default %(default)s)")
     parser.add_argument("--strict", action="store_true", help="exit 1 if a target is missed")
     args = parser.parse_args()

@@ -185,7 +185,7 @@ class Counting(MemoryRows):
         self.asked += 1
         return super().get(key)
 
-    def seek(self, key: bytes) -> tuple[bytes, bytes] | None:
+    def seek(self, key: bytes) -> bytes | None:
         self.asked += 1
         return super().seek(key)
 
@@ -216,7 +216,7 @@ def test_a_key_at_a_position_is_logarithmically_many_rows(keys: int) -> None:
             rows.asked = 0
             tables.get("registers", b"k%d" % (rng.randrange(count) ** 2 % keys))
             worst = max(worst, rows.asked)
-    assert worst <= 4 * levels + 4
+    assert worst <= 6 * levels + 4
     rows.asked = 0
     assert tree.tables(tree.end).get("registers", b"k0") is not None
     assert rows.asked == 1, "the latest state is one row"

@@ -27,12 +27,8 @@ class NotKeptError(Exception):
     """Summaries can not be kept, for want of space or of permission; the text says why."""
 
 
-@contextlib.contextmanager
-def _reading() -> Iterator[None]:
-    try:
-        yield
-    except (StateError, lmdb.Error) as error:
-        raise DamagedTreeError(f"kept summaries are damaged: {error}") from None
+def _damaged(error: Exception) -> DamagedTreeError:
+    return DamagedTreeError(f"kept summaries are damaged: {error}")
 
 
 class _Environment:
@@ -62,21 +58,23 @@ class SealedRows:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a row."""
-        with _reading():
+        try:
             sealed = self.txn.get(key)
             return None if sealed is None else self._vault.open(key, bytes(sealed))
+        except (StateError, lmdb.Error) as error:
+            raise _damaged(error) from None
 
     def put(self, key: bytes, value: bytes) -> None:
         """Write a row."""
         self.txn.put(key, self._vault.seal(key, value))
 
-    def seek(self, key: bytes) -> tuple[bytes, bytes] | None:
-        """Return the first row at a key or behind it."""
-        with _reading(), self.txn.cursor() as cursor:
-            if not cursor.set_range(key):
-                return None
-            found, sealed = map(bytes, cursor.item())
-            return found, self._vault.open(found, sealed)
+    def seek(self, key: bytes) -> bytes | None:
+        """Return the key of the first row at a key or behind it."""
+        try:
+            with self.txn.cursor() as cursor:
+                return bytes(cursor.key()) if cursor.set_range(key) else None
+        except lmdb.Error as error:
+            raise _damaged(error) from None
 
 
 _open: WeakValueDictionary[str, _Environment] = WeakValueDictionary()

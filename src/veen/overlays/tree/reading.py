@@ -9,7 +9,7 @@ from veen.overlays.folding import table_kinds
 from veen.overlays.monoids import Monoid
 from veen.overlays.overlay import Key, Overlay, sorted_items
 from veen.overlays.tree import rows as layout
-from veen.overlays.tree.rows import CHUNK, Chunk, DamagedTreeError, Head, LabelRow, Rows, Tally, number
+from veen.overlays.tree.rows import CHUNK, Chunk, Head, LabelRow, Rows, Tally, number, there
 from veen.overlays.tree.writing import Meta, table_numbers
 
 #: Epoch and number of a record; number 0 is before the first.
@@ -61,10 +61,7 @@ class TreeReader:
         ]
 
     def _chunk(self, epoch: int, chunk: int) -> Chunk:
-        data = self._rows.get(layout.chunk_key(epoch, chunk))
-        if data is None:
-            raise DamagedTreeError("a chunk of summaries is missing")
-        return Chunk.decode(data)
+        return Chunk.decode(there(self._rows.get(layout.chunk_key(epoch, chunk))))
 
     def tally(self, upto: Place, since: Place | None = None) -> dict[Outcome, int]:
         """Return what became of the records up to a place, or of a range."""
@@ -120,10 +117,7 @@ class StoredReports(Sequence[Report]):
         return self._load(self._range[index])
 
     def _load(self, nth: int) -> Report:
-        data = self._rows.get(layout.REPORT + number(nth))
-        if data is None:
-            raise DamagedTreeError("a report is missing")
-        return layout.decode_report(data)
+        return layout.decode_report(there(self._rows.get(layout.REPORT + number(nth))))
 
     def __eq__(self, other: object) -> bool:
         """Compare with other reports."""
@@ -152,8 +146,7 @@ class TreeTables:
         """Return the summary of a key."""
         kind = self._kinds[table]
         name = layout.name_of(self._rows, self._numbers[table], key)
-        data = self._rows.get(layout.HEAD + name)
-        return None if data is None else self._at(Head.decode(data, kind), name, kind)
+        return self._head(name, kind) if self._at_end else self._at(name, kind)
 
     def items(self, table: str) -> Iterator[tuple[Key, Any]]:
         """Yield keys and summaries, sorted."""
@@ -162,29 +155,34 @@ class TreeTables:
         found: dict[Key, Any] = {}
         for row, data in layout.scan(self._rows, prefix):
             head = Head.decode(data, kind)
-            summary = self._at(head, row[1:], kind)
+            summary = head.summary if self._at_end else self._at(row[1:], kind)
             if summary is not None:
                 found[head.key] = summary
         return sorted_items(found)
 
-    def _at(self, head: Head, name: bytes, kind: Monoid) -> Any:
-        if self._at_end:
-            return head.summary
+    def _head(self, name: bytes, kind: Monoid, before_epoch: int = _NO_END) -> Any:
+        """Return what a key is at the end, if it was touched only before an epoch."""
+        data = self._rows.get(layout.HEAD + name)
+        head = None if data is None else Head.decode(data, kind)
+        return None if head is None or head.epoch >= before_epoch else head.summary
+
+    def _at(self, name: bytes, kind: Monoid) -> Any:
+        """Return what a key is at the place, or over the range."""
         if self._since is not None:
             return _joined(kind, self._parts(name, kind, self._since))
         epoch, _ = self._upto
-        if head.epoch < epoch:
-            return head.summary
-        return _joined(kind, [*self._before(name, kind, epoch), *self._parts(name, kind, (epoch, 1))])
+        parts = list(self._parts(name, kind, (epoch, 1)))
+        head = self._head(name, kind, epoch) if not parts and epoch else None
+        if head is not None:
+            return head
+        return _joined(kind, [*self._before(name, kind, epoch), *parts])
 
     def _before(self, name: bytes, kind: Monoid, epoch: int) -> list[Any]:
-        """Return what a key was at the end of the epochs before."""
-        if epoch == 0:
+        """Return what a key was at the end of the epochs before one that is not before its last."""
+        found = self._rows.seek(layout.past_key(name, epoch - 1)) if epoch else None
+        if found is None or not found.startswith(layout.PAST + name):
             return []
-        found = self._rows.seek(layout.past_key(name, epoch - 1))
-        if found is None or not found[0].startswith(layout.PAST + name):
-            return []
-        return [kind.unpack(layout.decoded(found[1]))]
+        return [kind.unpack(layout.decoded(there(self._rows.get(found))))]
 
     def _parts(self, name: bytes, kind: Monoid, since: Place) -> Iterator[Any]:
         """Yield what makes up all from a place on: the end of a chunk, nodes, the beginning of a chunk."""
@@ -214,13 +212,13 @@ class TreeTables:
         while (epoch, chunk) < end:
             limit = end[1] if epoch == end[0] else _NO_END
             found = self._rows.seek(layout.node_key(name, epoch, chunk, _largest(chunk, limit)))
-            if found is None or not found[0].startswith(prefix):
+            if found is None or not found.startswith(prefix):
                 return
-            epoch, chunk, level = layout.node_place(found[0])
+            epoch, chunk, level = layout.node_place(found)
             if (epoch, chunk) >= end:
                 return
             if chunk + (1 << level) <= (end[1] if epoch == end[0] else _NO_END):
-                yield layout.node_summary(found[1], level, kind)
+                yield layout.node_summary(there(self._rows.get(found)), level, kind)
                 chunk += 1 << level
             # else: it reaches too far, and a smaller one that starts there is looked for
 

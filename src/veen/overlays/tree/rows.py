@@ -52,8 +52,8 @@ class Rows(Protocol):
     def put(self, key: bytes, value: bytes) -> None:
         """Write a row."""
 
-    def seek(self, key: bytes) -> tuple[bytes, bytes] | None:
-        """Return the first row at a key or behind it."""
+    def seek(self, key: bytes) -> bytes | None:
+        """Return the key of the first row at a key or behind it."""
 
     def name(self, data: bytes) -> bytes:
         """Return 16 bytes that stand for a key of a table."""
@@ -76,16 +76,14 @@ class MemoryRows:
         """Write a row."""
         self.values[key] = value
 
-    def seek(self, key: bytes) -> tuple[bytes, bytes] | None:
-        """Return the first row at a key or behind it."""
+    def seek(self, key: bytes) -> bytes | None:
+        """Return the key of the first row at a key or behind it."""
         if len(self._order) != len(self.values):  # rows are never removed
             self._order = sorted(self.values)
         place = bisect_left(self._order, key)
         mine = self._order[place] if place < len(self._order) else None
         other = None if self._below is None else self._below.seek(key)
-        if mine is None or (other is not None and other[0] < mine):
-            return other
-        return mine, self.values[mine]
+        return other if mine is None or (other is not None and other < mine) else mine
 
     def name(self, data: bytes) -> bytes:
         """Return 16 bytes that stand for a key of a table."""
@@ -97,9 +95,16 @@ class MemoryRows:
 def scan(rows: Rows, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
     """Yield the rows with a prefix, in order, from a key on."""
     found = rows.seek(start or prefix)
-    while found is not None and found[0].startswith(prefix):
-        yield found
-        found = rows.seek(found[0] + b"\x00")
+    while found is not None and found.startswith(prefix):
+        yield found, there(rows.get(found))
+        found = rows.seek(found + b"\x00")
+
+
+def there(data: bytes | None) -> bytes:
+    """Return the value of a row that has to be there."""
+    if data is None:
+        raise DamagedTreeError("a row of summaries is missing")
+    return data
 
 
 def number(value: int) -> bytes:

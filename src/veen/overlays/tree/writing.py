@@ -16,7 +16,7 @@ from veen.overlays.folding import Annotated, Annotator, OrderError, index_kinds,
 from veen.overlays.monoids import Monoid
 from veen.overlays.overlay import Key, Overlay, sorted_items
 from veen.overlays.tree import rows as layout
-from veen.overlays.tree.rows import CHUNK, Chunk, DamagedTreeError, LabelRow, Leaf, Rows, Tally, number
+from veen.overlays.tree.rows import CHUNK, Chunk, LabelRow, Leaf, Rows, Tally, number, there
 
 #: Keys that are held in memory between two flushes; more are forgotten, and read again when they are touched.
 _MOST_HELD: Final = 200_000
@@ -94,7 +94,7 @@ class TreeWriter:
         if self._meta.seq % CHUNK:
             self._number = self._meta.seq // CHUNK
             self._chunk_key = layout.chunk_key(self._meta.epoch, self._number)
-            self._chunk = Chunk.decode(_there(rows.get(self._chunk_key)))
+            self._chunk = Chunk.decode(there(rows.get(self._chunk_key)))
 
     @property
     def position(self) -> tuple[int, int]:
@@ -237,14 +237,14 @@ class TreeWriter:
         start, level = entry.spine.pop()
         summary = entry.joined.pop()
         if summary is None:
-            data = _there(self._rows.get(layout.node_key(entry.name, entry.epoch, start, level)))
+            data = there(self._rows.get(layout.node_key(entry.name, entry.epoch, start, level)))
             summary = layout.node_summary(data, level, entry.kind)
         return start, summary
 
     def _cells(self, entry: _Entry) -> list[tuple[int, Any]]:
         if entry.cells is None:
             start, level = entry.spine[-1]
-            data = _there(self._rows.get(layout.node_key(entry.name, entry.epoch, start, level)))
+            data = there(self._rows.get(layout.node_key(entry.name, entry.epoch, start, level)))
             entry.joined[-1], entry.cells = Leaf.decode(data, entry.kind)
         return entry.cells
 
@@ -253,9 +253,3 @@ class TreeWriter:
             leaf = Leaf(entry.joined[-1], entry.cells)
             node = layout.node_key(entry.name, entry.epoch, entry.spine[-1][0], 0)
             self._rows.put(node, leaf.encode(entry.kind))
-
-
-def _there(data: bytes | None) -> bytes:
-    if data is None:
-        raise DamagedTreeError("a row of summaries is missing")
-    return data

@@ -1,0 +1,129 @@
+"""The overlay rows of the report: what it costs to look up a state, and to go on, as the log grows."""
+
+from collections.abc import Iterator
+from hashlib import sha256
+from itertools import islice
+from os import urandom
+from pathlib import Path
+from random import Random
+from time import perf_counter
+
+from bench.measure import Result, Work, best_us, ratio, time_all
+from bench.storage import scratch
+from veen.client.keystore import Secrets
+from veen.client.summaries import SummaryFile
+from veen.client.vault import Vault
+from veen.overlays.crdt import LWW, LwwMap
+from veen.overlays.events import Record
+from veen.overlays.tree.reading import TreeReader
+from veen.overlays.tree.writing import TreeWriter
+
+_SMALL = 10_000
+_PORTION = 1_000
+_BATCH = 20_000
+_KEYS = 1_000
+_WRITER = sha256(b"writer").digest()
+
+
+def measure_overlays(events: int, rounds: int) -> Iterator[Result]:
+    """Run everything of the overlays and judge it."""
+    with scratch() as root:
+        yield from _growth(root, events, rounds)
+    # The next groups of rows go here, each a function like _growth: what folding costs, and the like.
+
+
+def _events(start: int) -> Iterator[Record]:
+    """Yield writes to registers, from a number on: keys in no order, as people write them."""
+    seq = start
+    while True:
+        key = sha256(seq.to_bytes(8, "big")).digest()
+        body = LWW.encode(
+            {"key": b"key %d" % (int.from_bytes(key[:4], "big") % _KEYS), "ts": seq, "value": key[:8]}
+        )
+        yield Record(seq, key, _WRITER, seq, 0, LWW.schema_id, body)
+        seq += 1
+
+
+class _Log:
+    """Summaries of a stream, kept in a file as a client keeps them."""
+
+    def __init__(self, root: Path, events: int) -> None:
+        root.mkdir()
+        self._file = SummaryFile(root, Vault(Secrets.generate(urandom, 0), b"bench", urandom))
+        self._events = _events(1)
+        self.count = 0
+        self.build_sec = 0.0
+        self._fill(events)
+        self._rng = Random(7)  # noqa: S311 - any places will do
+        self.tree = TreeReader(self._file.snapshot(), LwwMap())
+
+    def _fill(self, events: int) -> None:
+        with self._file.writing() as writing:
+            writer = TreeWriter(writing.rows, LwwMap())
+            while self.count < events:
+                self._append(writer, min(_BATCH, events - self.count))
+                writing.commit()
+
+    def _append(self, writer: TreeWriter, count: int) -> None:
+        portion = list(islice(self._events, count))
+        start = perf_counter()
+        for record in portion:
+            writer.append(record)
+        writer.flush()
+        self.build_sec += perf_counter() - start
+        self.count += count
+
+    def add(self) -> None:
+        """Fold the next events, as one who comes back later, and keep their summaries."""
+        with self._file.writing() as writing:
+            self._append(TreeWriter(writing.rows, LwwMap()), _PORTION)
+
+    def _key(self) -> bytes:
+        return b"key %d" % self._rng.randrange(_KEYS)
+
+    def works(self, name: str) -> dict[str, Work]:
+        """Return what is looked up."""
+        return {
+            f"key at a position, {name}": self.look_up,
+            f"key over a range, {name}": self.look_up_range,
+            f"key at the end, {name}": self.look_up_latest,
+        }
+
+    def look_up(self) -> object:
+        """Return the state of one key at any position."""
+        return self.tree.tables((0, self._rng.randrange(1, self.count))).get("registers", self._key())
+
+    def look_up_range(self) -> object:
+        """Return what a range has done to one key."""
+        first, last = sorted((self._rng.randrange(1, self.count), self._rng.randrange(1, self.count)))
+        return self.tree.tables((0, last), (0, first)).get("registers", self._key())
+
+    def look_up_latest(self) -> object:
+        """Return the state of one key at the end."""
+        return self.tree.tables(self.tree.end).get("registers", self._key())
+
+
+#: What is looked up, and how long it may take.
+_LOOKS = {"key at a position": 5000, "key over a range": None, "key at the end": None}
+
+
+def _growth(root: Path, events: int, rounds: int) -> Iterator[Result]:
+    small, large = _Log(root / "small", _SMALL), _Log(root / "large", events)
+    us = large.build_sec / events * 1e6
+    yield Result("summaries of an event, kept", round(us, 2), "events/s", round(1e6 / us), "", None)
+    times = time_all({**small.works("small"), **large.works("large")}, rounds=rounds, batch_sec=0.02)
+    for what, most_us in _LOOKS.items():
+        us = best_us(times, f"{what}, large")
+        growth = ratio(times, f"{what}, large", f"{what}, small")
+        if most_us is not None:
+            yield Result(
+                f"{what}, {events}", round(us, 2), "us", round(us), f"<= {most_us} us", us <= most_us
+            )
+        yield _beside_small(f"{what}, {events}", us, growth)
+    times = time_all({"small": small.add, "large": large.add}, rounds=5, batch_sec=0)
+    growth = ratio(times, "large", "small")
+    yield _beside_small(f"+ {_PORTION} events, {events}", best_us(times, "large"), growth)
+
+
+def _beside_small(subject: str, us: float, growth: float) -> Result:
+    return Result(subject, round(us, 2), f"same, {_SMALL}", round(growth, 3), "<= 2 x", growth <= 2)
