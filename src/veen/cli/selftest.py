@@ -48,6 +48,13 @@ def fuzz(hub: HubUrl = "", seed: Seed = DEFAULT_SEED, only: Only = None) -> None
     _run("fuzz", hub, seed, only)
 
 
+@app.command()
+@reporting
+def wallet(hub: HubUrl = "", seed: Seed = DEFAULT_SEED, only: Only = None) -> None:
+    """Wallets and the paid ledger: names, rules, summaries, copies, and money that moves over a hub."""
+    _run("wallet", hub, seed, only)
+
+
 @app.command("all")
 @reporting
 def all_suites(hub: HubUrl = "", seed: Seed = DEFAULT_SEED, only: Only = None) -> None:
