@@ -33,6 +33,18 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "rpc-idempotency",
         "serving.Journal.reply = lambda *_: (False, None)",
     ),
+    "days of an hour": ("wallet-names", "wallet_ids.DAY = 3600"),
+    "money from nowhere": ("wallet-fold", "wallet._credit = lambda *_: ''"),
+    "only the last payment": ("paid-ledger", "monoids._Sum.merge = lambda self, left, right: right"),
+    "effects that depend on the grouping": (
+        "wallet-merge",
+        "wallet_effects._Effects.merge = lambda _, a, b: a._replace(balance=a.balance - b.balance)",
+    ),
+    "copies that count": (
+        "wallet-copies",
+        "folding.Annotator._canonical = lambda self, record: (record.msg_id, None)",
+    ),
+    "every transfer has the same name": ("wallet-flow", "wallets.transfer_id = lambda *_: bytes(32)"),
     "the last one wins": ("crdt", "monoids._Max.merge = lambda self, left, right: right"),
 }
 
@@ -43,8 +55,8 @@ def test_wrong_code_fails_the_step(tmp_path: Path, name: str) -> None:
     suite = next(suite for suite in SUITES if step in step_names(suite))
     program = (
         "from veen.core import cbor, consistency, mmr, proof\n"
-        "from veen.overlays import monoids\n"
-        "from veen.client import serving\n"
+        "from veen.overlays import folding, monoids, wallet, wallet_effects, wallet_ids\n"
+        "from veen.client import serving, wallets\n"
         f"{mistake}\nfrom veen.cli.main import main\nmain()\n"
     )
     done = subprocess.run(
