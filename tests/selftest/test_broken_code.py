@@ -45,6 +45,12 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "folding.Annotator._canonical = lambda self, record: (record.msg_id, None)",
     ),
     "every transfer has the same name": ("wallet-flow", "wallets.transfer_id = lambda *_: bytes(32)"),
+    "any chain will do": ("op", "delegation.Delegated._verdict = lambda self, event: None"),
+    "nothing is taken back": ("op-access", "access._Ended.after = lambda self, *_: False"),
+    "anybody may agree": ("agreement", "agreement.speaks_for = lambda *_: True"),
+    "every snapshot is good": ("snapshot", "snapshots.SnapshotCheck.consistent = True"),
+    "anybody may approve": ("recovery", "recovery.speaks_for = lambda *_: True"),
+    "queries in any order": ("audit", "auditlog.sorted = lambda rows, **_: list(rows)"),
     "the last one wins": ("crdt", "monoids._Max.merge = lambda self, left, right: right"),
 }
 
@@ -56,7 +62,8 @@ def test_wrong_code_fails_the_step(tmp_path: Path, name: str) -> None:
     program = (
         "from veen.core import cbor, consistency, mmr, proof\n"
         "from veen.overlays import folding, monoids, wallet, wallet_effects, wallet_ids\n"
-        "from veen.client import serving, wallets\n"
+        "from veen.overlays import access, agreement, auditlog, delegation, recovery\n"
+        "from veen.client import serving, snapshots, wallets\n"
         f"{mistake}\nfrom veen.cli.main import main\nmain()\n"
     )
     done = subprocess.run(

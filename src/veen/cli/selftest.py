@@ -55,6 +55,13 @@ def wallet(hub: HubUrl = "", seed: Seed = DEFAULT_SEED, only: Only = None) -> No
     _run("wallet", hub, seed, only)
 
 
+@app.command("plus-plus")
+@reporting
+def plus_plus(hub: HubUrl = "", seed: Seed = DEFAULT_SEED, only: Only = None) -> None:
+    """Operations: permissions, agreements, snapshots, recoveries, audit; and all about wallets."""
+    _run("plus-plus", hub, seed, only)
+
+
 @app.command("all")
 @reporting
 def all_suites(hub: HubUrl = "", seed: Seed = DEFAULT_SEED, only: Only = None) -> None:

@@ -3,7 +3,17 @@
 from collections.abc import Mapping
 from typing import Final
 
-from veen.selftest import authority, calling, fuzzing, keeping, messages, observing, props, walleting
+from veen.selftest import (
+    authority,
+    calling,
+    fuzzing,
+    keeping,
+    messages,
+    observing,
+    operating,
+    props,
+    walleting,
+)
 from veen.selftest.steps import Step
 
 _PARTS: Final[Mapping[str, tuple[Step, ...]]] = {
@@ -11,11 +21,12 @@ _PARTS: Final[Mapping[str, tuple[Step, ...]]] = {
     "props": props.STEPS,
     "fuzz": fuzzing.STEPS,
     "wallet": walleting.STEPS,
+    "plus-plus": (*operating.STEPS, *walleting.STEPS),
 }
-#: ``all`` is every one of them.
+#: ``all`` is every one of them; a step of two suites is done once.
 SUITES: Final[Mapping[str, tuple[Step, ...]]] = {
     **_PARTS,
-    "all": tuple(step for steps in _PARTS.values() for step in steps),
+    "all": tuple(dict.fromkeys(step for steps in _PARTS.values() for step in steps)),
 }
 
 
