@@ -365,10 +365,10 @@ def _execute(
         places.append(place)
         if authentic and said["approver_identity"] in guardians:
             approvers.add(said["approver_identity"])
-    if not any(wanted == new and place < min(places, default=10**9) for place, wanted in target.open):
-        return "OP.RECOVERY_NO_REQUEST"
     if len(approvers) < threshold:
         return "OP.RECOVERY_THRESHOLD"
+    if not any(wanted == new and place < min(places) for place, wanted in target.open):
+        return "OP.RECOVERY_NO_REQUEST"
     return "OP.RECOVERY_CYCLE" if one in _follow(new, moved) else None
 
 

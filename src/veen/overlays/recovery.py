@@ -112,11 +112,12 @@ class Recoveries(Overlay):
         found, wrong = _resolve(body, before)
         if wrong is not None:
             return wrong
-        if not _has_request(target, new, found, before):
-            return ("OP.RECOVERY_NO_REQUEST", "no open request came before all of the approvals")
+        # Before the search for a request: what costs something is done only if guardians want it.
         counted = {item.approver for item in found if item.authentic} & policy.guardians  # REC-007
         if len(counted) < policy.threshold:
             return ("OP.RECOVERY_THRESHOLD", f"{len(counted)} of {policy.threshold} guardians approve")
+        if not _has_request(target, new, found, before):
+            return ("OP.RECOVERY_NO_REQUEST", "no open request came before all of the approvals")
         if _leads_to(new, target, before):  # REC-009
             return ("OP.RECOVERY_CYCLE", "the new identity leads back to the target")
         return None
@@ -191,13 +192,13 @@ def _resolve(body: Raw, before: Tables) -> tuple[list[_Approval], Verdict | None
 def _has_request(target: bytes, new: bytes, approvals: Iterable[_Approval], before: Tables) -> bool:
     """Tell whether a request is open, later than the last execution and before the approvals (REC-007)."""
     done = before.get("remap", target)
-    earliest = min((item.position for item in approvals), default=None)
+    earliest = min(item.position for item in approvals)
     history = (before.get("histories", target) or {}).values()
     return any(
         kind == "request"
-        and RECOVERY_REQUEST.decode(body)["requested_new_identity"] == new
+        and place < earliest
         and (done is None or place > done[0])
-        and (earliest is None or place < earliest)
+        and RECOVERY_REQUEST.decode(body)["requested_new_identity"] == new
         for place, kind, _, _, body in history
     )
 
