@@ -52,9 +52,19 @@ def made(schema: Schema, **values: Any) -> Raw:  # noqa: ANN401 - of its fields
 
 
 def from_json(schema: Schema, text: str, option: str) -> Raw:
-    """Read a body in JSON (CLI-106)."""
+    """Read a body in JSON; names that are unknown or missing are told first (CLI-106)."""
+    value = parse_json(text, option)
+    if isinstance(value, dict):
+        known = [field.name for field in schema.fields]
+        unknown = [name for name in value if name not in known]
+        missing = [field.name for field in schema.fields if not field.optional and field.name not in value]
+        if unknown:
+            text = f"{schema.name} has no {', '.join(unknown)}; it has: {', '.join(known)}"
+            raise CommandError(f"{option}: {text}", USAGE)
+        if missing:
+            raise CommandError(f"{option}: {schema.name} needs {', '.join(missing)}", USAGE)
     try:
-        return schema.from_json(parse_json(text, option))
+        return schema.from_json(value)
     except (RejectedError, ProtocolError) as error:
         raise CommandError(f"{option} is no {schema.name}: {error}", USAGE) from None
 
