@@ -164,28 +164,27 @@ def test_several_people_approve(user: User, tmp_path: Path, stream: str) -> None
     for name in ("bob", "carol"):
         user.ok("keygen", "--out", tmp_path / name)
         keys.append(user.ok("id", "show", "--client", tmp_path / name)["id_sign_public"])
-    policy = tmp_path / "policy.json"
-    policy.write_text(json.dumps({"threshold": 2, "keys": keys}))
+    policy = ("--approver", keys[0], "--approver", tmp_path / "carol")
     what = ("--from", mine, "--to", other, "--amount", "40")
     first = user.ok("wallet", "approve", *what, "--client", tmp_path / "bob", "--out", tmp_path / "1")
     same = ("--ts", str(first["ts"]), "--transfer-id", first["transfer_id"])
     user.ok("wallet", "approve", *what, *same, "--client", tmp_path / "carol", "--out", tmp_path / "2")
-    pay = ("transfer", *what, *same, "--stream", stream, "--policy", policy)
+    pay = ("transfer", *what, *same, "--stream", stream, *policy)
     _refused(user, "WAL.UNAUTHORIZED_OPERATION", *pay, "--approval", tmp_path / "1")
     _refused(
         user, "WAL.UNAUTHORIZED_OPERATION", *pay, "--approval", tmp_path / "1", "--approval", tmp_path / "1"
     )
-    more = ("transfer", "--from", mine, "--to", other, "--amount", "41", *same, "--policy", policy)
+    more = ("transfer", "--from", mine, "--to", other, "--amount", "41", *same, *policy)
     both = ("--approval", tmp_path / "1", "--approval", tmp_path / "2")
     _refused(user, "WAL.UNAUTHORIZED_OPERATION", *more, *both, "--stream", stream)
     done = user.ok("wallet", *pay, *both)
     assert (done["applied"], done["transfer_id"]) == (True, first["transfer_id"])
-    user.fails(1, "wallet", "transfer", *what, "--stream", stream, "--policy", policy, *both)
+    user.fails(1, "wallet", "transfer", *what, "--stream", stream, *policy, *both)
     user.fails(1, "wallet", "transfer", *what, *same, "--stream", stream, *both)
     (tmp_path / "1").write_text("[]")
     user.fails(1, "wallet", *pay, *both)
-    policy.write_text('{"threshold": 3, "keys": []}')
-    user.fails(1, "wallet", *pay, *both)
+    user.fails(1, "wallet", *pay, *both, "--threshold", "3")
+    user.fails(1, "wallet", *pay, *both, "--approver", tmp_path / "nobody")
 
 
 def test_mistakes(user: User, stream: str) -> None:

@@ -263,8 +263,12 @@ def transfer(
     approval: Annotated[
         list[Path] | None, typer.Option(help="File of 'veen wallet approve'; may be repeated.")
     ] = None,
-    policy: Annotated[
-        Path | None, typer.Option(help="Who has to approve: JSON with threshold and keys.")
+    approver: Annotated[
+        list[str] | None,
+        typer.Option(help="Who has to approve: identity card, or 64 hex digits; may be repeated."),
+    ] = None,
+    threshold: Annotated[
+        int | None, typer.Option(min=1, help="How many of them.  [default: all]", show_default=False)
     ] = None,
     hub: HubOption = "",
     client: ClientOption = "",
@@ -287,10 +291,10 @@ def transfer(
             transfer_id=hex32(transfer_id, "--transfer-id") if transfer_id else ZERO_32,
             metadata=_metadata(metadata_json),
         )
-        if policy is not None:
-            check_approvals(policy, approval or [], body)
-        elif approval:
-            raise CommandError("--approval goes with --policy", USAGE)
+        if approver:
+            check_approvals(approver, threshold, approval or [], body)
+        elif approval or threshold:
+            raise CommandError("--approval and --threshold go with --approver", USAGE)
         whose.deliver(opened, state, wal.TRANSFER, body)
 
 

@@ -13,7 +13,7 @@ import typer
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.printing import reporting, show
 from veen.cli.settings import common, find_client
-from veen.cli.using import ClientOption, hex32, load_secrets, read_bytes, write_bytes
+from veen.cli.using import ClientOption, hex32, load_secrets, read_bytes, read_card, write_bytes
 from veen.cli.walleting import AmountOption, TsOption, now_or, wallet_named
 from veen.core.hashing import HASH_BYTES, ZERO_32
 from veen.core.shapes import Raw
@@ -50,46 +50,38 @@ def approve(
     show({"ok": True, "transfer_id": name.hex(), "ts": when, **found, "out": str(out)}, common.json)
 
 
-def check_approvals(policy: Path, approvals: list[Path], body: Raw) -> None:
+def check_approvals(approvers: list[str], threshold: int | None, approvals: list[Path], body: Raw) -> None:
     """Refuse a transfer that not enough have approved."""
     if body["transfer_id"] == ZERO_32:
         raise CommandError("an approved transfer has a name: give --transfer-id and --ts as approved", USAGE)
-    wanted = _policy(policy)
+    wanted = _policy(approvers, threshold)
     digest = approval_hash(
         body["wallet_id"], body["to_wallet_id"], body["amount"], body["ts"], body["transfer_id"]
     )
     good = wanted.approvers(digest, map(_approval, approvals))
     if len(good) < wanted.threshold:
         raise CommandError(
-            f"{len(good)} approvals are good for this transfer, and the policy wants {wanted.threshold}",
+            f"good approvals of this transfer: {len(good)}, and {wanted.threshold} are needed",
             REFUSED,
             "WAL.UNAUTHORIZED_OPERATION",
         )
 
 
-def _policy(path: Path) -> Policy:
-    found = _read(path, "a policy")
+def _policy(approvers: list[str], threshold: int | None) -> Policy:
+    keys = frozenset(_approver(text) for text in approvers)
     try:
-        return Policy(found["threshold"], frozenset(VerifyKey(bytes.fromhex(key)) for key in found["keys"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise CommandError(
-            f'{path} is no policy, as {{"threshold": 2, "keys": ["64 hex digits", ...]}}: {error}', USAGE
-        ) from None
+        return Policy(len(keys) if threshold is None else threshold, keys)
+    except ValueError as error:
+        raise CommandError(f"--threshold does not fit: {error}", USAGE) from None
+
+
+def _approver(text: str) -> VerifyKey:
+    return VerifyKey(hex32(text, "--approver")) if len(text) == 64 else read_card(text).id_sign
 
 
 def _approval(path: Path) -> tuple[VerifyKey, Signature]:
-    found = _read(path, "an approval")
-    try:
-        return VerifyKey(bytes.fromhex(found["approver"])), Signature(bytes.fromhex(found["sig"]))
-    except (KeyError, TypeError, ValueError):
-        raise CommandError(f"{path} is no approval: make it with: veen wallet approve", USAGE) from None
-
-
-def _read(path: Path, what: str) -> dict[str, Any]:
     try:
         found = json.loads(read_bytes(path))
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise CommandError(f"{path} is not {what}: it is no JSON object", USAGE)
-    return found
+        return VerifyKey(bytes.fromhex(found["approver"])), Signature(bytes.fromhex(found["sig"]))
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise CommandError(f"{path} is no approval: make it with: veen wallet approve", USAGE) from None

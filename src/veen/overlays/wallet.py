@@ -1,4 +1,4 @@
-"""Wallets: each event is judged once by the state before it, and counts or not (WAL-047; monoids section 4).
+"""Wallets: each event is judged once by the state before it, and counts or not (WAL-047).
 
 What counts is entered as its effect, so that ranges join without judging again. What does not count changes
 nothing at all and is reported. Fold order is that of the stream; ``ts`` only says which day it is (WAL-009).

@@ -1,7 +1,7 @@
 """Wallets read literally: every event takes effect, and what breaks a rule only shows (WAL-047).
 
 For diagnosis, and for folding in parallel: the summary of a range is a function of the unknown state before
-it, exact and of fixed size (monoids section 4.3). A state matters in three ways. Its *control*: not opened,
+it, exact and of fixed size. A state matters in three ways. Its *control*: not opened,
 open or closed; frozen; with a limit or not. The day of its last reset, of which only is asked whether it is
 the day of the first spend that counts against the limit: hence three *pieces*. And numbers, to be added to.
 """
@@ -354,7 +354,7 @@ def applied(table: Table, state: State) -> tuple[State, bool]:
 def enforced(events: Sequence[Table], start: State = INITIAL) -> tuple[State, list[int]]:
     """Return the state of one wallet with its rules enforced, and which events broke one and do not count.
 
-    On a tree of summaries: one look for each event that breaks a rule (monoids section 4.4).
+    On a tree of summaries: one look for each event that breaks a rule.
     """
     size = 1 << max(len(events) - 1, 0).bit_length()
     nodes = [IDENTITY] * size + [*events] + [IDENTITY] * (size - len(events))
