@@ -20,6 +20,8 @@ from veen.client.steps import Submit, perform
 from veen.core.types import ReaderPublicKey, VerifyKey
 from veen.overlays.rpc import REPLY, REQUEST, Calls, success
 
+ROTATING = "rotating"
+
 
 def _open(place: Path, hub: HubProcess) -> Client:
     if not place.exists():
@@ -314,3 +316,24 @@ class TestRestart:
         [path] = (room.place / "server" / "rpc").glob("*.lmdb")
         assert path.stat().st_mode & 0o777 == 0o600
         assert success(3) not in path.read_bytes()
+
+
+class TestEpochs:
+    @pytest.fixture
+    def hub(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+        """Labels change every second."""
+        config = f'epoch_sec = 1\nstreams = ["{ROTATING}"]\n'
+        with HubProcess(tmp_path_factory.mktemp("rotating") / "data", config=config) as made:
+            yield made
+
+    @pytest.fixture
+    def stream(self) -> str:
+        return ROTATING
+
+    def test_calls_are_answered_whatever_epoch_they_come_in(self, room: Room) -> None:
+        caller, epochs = room.person(), set()
+        with _answering(room.desk, 3):
+            for number in range(3):
+                assert caller.call(room.stream, "add", [number, 1], room.options()) == number + 1
+                epochs.add(caller.session.clock())
+        assert len(epochs) > 1

@@ -216,7 +216,8 @@ class StreamReader:
         while True:
             for item in list(self._epochs):
                 newest = item is self._epochs[-1]
-                messages = yield from self._page(item, wait_sec if newest and not found_more else 0)
+                wait = self._patience(item.epoch, wait_sec) if newest and not found_more else 0
+                messages = yield from self._page(item, wait)
                 if messages:
                     self.at_end = False
                     self._left = None if self._left is None else self._left - len(messages)
@@ -228,6 +229,14 @@ class StreamReader:
             yield Pause(_NEW_STREAM_SEC)  # there is no label to wait at yet, or the hub does not wait
         self.at_end = True
         return []
+
+    def _patience(self, epoch: int, wait_sec: int) -> int:
+        """Return how long to wait for entries of an epoch: not beyond its end, when others come up."""
+        epoch_sec = self._session.profiles[0].epoch_sec
+        if not epoch_sec or not wait_sec:
+            return wait_sec
+        left = (epoch + 1) * epoch_sec - self._session.clock()
+        return max(1, min(wait_sec, left))
 
     def settle(self) -> Steps[None]:
         """Note in the state how far the application has come."""
