@@ -4,10 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, Final, get_type_hints
 
+from veen.core.captoken import CapToken
+from veen.core.control import RevocationRecord
 from veen.core.errors import ProtocolError
 from veen.core.kinds import hex_from_json
 from veen.core.types import JsonValue
+from veen.core.wire import W
+from veen.overlays.capabilities import Known
 from veen.overlays.overlay import Overlay
+from veen.overlays.recovery import Policy
+from veen.overlays.registry import overlay_class
 
 
 class ParameterError(ValueError):
@@ -57,6 +63,66 @@ def _bytes_map(value: JsonValue) -> Mapping[bytes, bytes]:
     return {_bytes(key): _bytes(item) for key, item in value.items()}
 
 
+def _listed(value: JsonValue, between: str = ",") -> list[JsonValue]:
+    if isinstance(value, str):
+        return [item for item in value.split(between) if item]
+    if not isinstance(value, list):
+        raise ParameterError("takes a list")
+    return value
+
+
+def _pair(value: JsonValue, between: str, form: str) -> tuple[JsonValue, JsonValue]:
+    """Take two things: with something between them, or as a list of two."""
+    parts = value.split(between, 1) if isinstance(value, str) else value
+    if not isinstance(parts, list) or len(parts) != 2:
+        raise ParameterError(f"takes {form}")
+    return parts[0], parts[1]
+
+
+def _policy(value: JsonValue) -> Policy:
+    """Take THRESHOLD:GUARDIAN,GUARDIAN; or [[guardian, ...], threshold]."""
+    first, second = _pair(value, ":", "THRESHOLD:HEX,HEX")
+    guardians, threshold = (second, first) if isinstance(value, str) else (first, second)
+    return Policy(_bytes_set(guardians), _number(threshold))
+
+
+def _policies(value: JsonValue) -> Mapping[bytes, Policy]:
+    """Take TARGET:THRESHOLD:GUARDIAN,GUARDIAN, separated by semicolons; or an object."""
+    if isinstance(value, dict):
+        return {_bytes(key): _policy(item) for key, item in value.items()}
+    pairs = (_pair(item, ":", "TARGET:THRESHOLD:HEX,HEX") for item in _listed(value, ";"))
+    return {_bytes(target): _policy(item) for target, item in pairs}
+
+
+def _known(value: JsonValue) -> tuple[Known, ...]:
+    """Take TOKEN@ISSUED_AT, separated by commas; or a list of pairs."""
+    pairs = (_pair(item, "@", "TOKEN@ISSUED_AT") for item in _listed(value))
+    return tuple(Known(_wire(CapToken, token), _number(when)) for token, when in pairs)
+
+
+def _revocations(value: JsonValue) -> tuple[RevocationRecord, ...]:
+    return tuple(_wire(RevocationRecord, item) for item in _listed(value))
+
+
+def _wire(cls: type[W], value: JsonValue) -> W:
+    try:
+        return cls.decode(_bytes(value))
+    except ProtocolError as error:
+        raise ParameterError(f"takes the hex of a {cls.SHAPE.name}: {error.message}") from None
+
+
+def _inner(value: JsonValue) -> Overlay:
+    """Take the name of an overlay; or its name, version and parameters."""
+    name, version, values = value if isinstance(value, list) and len(value) == 3 else (value, None, {})
+    try:
+        found = overlay_class(_text(name))
+    except KeyError:
+        raise ParameterError(f"takes an overlay, and there is no {name}") from None
+    if version not in (None, found.version) or not isinstance(values, dict):
+        raise ParameterError(f"takes version {found.version} of {name}")
+    return configured(found, values)
+
+
 def _or_none(read: Callable[[JsonValue], Any]) -> Callable[[JsonValue], Any]:
     return lambda value: None if value is None else read(value)
 
@@ -70,6 +136,11 @@ _READERS: Final[Mapping[Any, Callable[[JsonValue], Any]]] = {
     int | None: _or_none(_number),
     frozenset[bytes]: _bytes_set,
     Mapping[bytes, bytes]: _bytes_map,
+    Policy | None: _or_none(_policy),
+    Mapping[bytes, Policy]: _policies,
+    tuple[Known, ...]: _known,
+    tuple[RevocationRecord, ...]: _revocations,
+    Overlay | None: _or_none(_inner),
 }
 
 
@@ -91,4 +162,9 @@ def configured(overlay: type[Overlay], values: Mapping[str, JsonValue]) -> Overl
             given[name] = reader(value)
         except ParameterError as error:
             raise ParameterError(f"{name} {error}") from None
-    return overlay(**given)
+    try:
+        return overlay(**given)
+    except ParameterError:
+        raise
+    except ValueError as error:
+        raise ParameterError(str(error)) from None
