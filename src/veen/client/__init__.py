@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from veen.client.fraud import Fraud
     from veen.client.home import ClientHome
     from veen.client.keystore import Secrets
+    from veen.client.operations import Granted, grant_access, send_operation
     from veen.client.pins import Trust
     from veen.client.reading import Message
     from veen.client.resyncing import Consistency, Resynced
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from veen.client.sending import Draft, Options, Sent
     from veen.client.serving import Call, Handled, RpcServer, serve
     from veen.client.session import Rotation
+    from veen.client.snapshots import SnapshotCheck, make_snapshot, verify_snapshot
 
 #: Where each public name is written.
 _MODULES: Final = {
@@ -62,6 +64,7 @@ _MODULES: Final = {
     "fraud": ("Fraud",),
     "home": ("ClientHome",),
     "keystore": ("Secrets",),
+    "operations": ("Granted", "grant_access", "send_operation"),
     "pins": ("Trust",),
     "reading": ("Message",),
     "resyncing": ("Consistency", "Resynced"),
@@ -69,6 +72,7 @@ _MODULES: Final = {
     "sending": ("Draft", "Options", "Sent"),
     "serving": ("Call", "Handled", "RpcServer", "serve"),
     "session": ("Rotation",),
+    "snapshots": ("SnapshotCheck", "make_snapshot", "verify_snapshot"),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -87,6 +91,7 @@ __all__ = [
     "DivergenceError",
     "Draft",
     "Fraud",
+    "Granted",
     "Handled",
     "IdentityCard",
     "KeystoreError",
@@ -106,10 +111,15 @@ __all__ = [
     "RpcTimeoutError",
     "Secrets",
     "Sent",
+    "SnapshotCheck",
     "StateError",
     "Trust",
     "UnsentError",
+    "grant_access",
+    "make_snapshot",
+    "send_operation",
     "serve",
+    "verify_snapshot",
 ]
 
 
