@@ -187,6 +187,20 @@ def test_several_people_approve(user: User, tmp_path: Path, stream: str) -> None
     user.fails(1, "wallet", *pay, *both, "--approver", tmp_path / "nobody")
 
 
+def test_when_a_day_begins_is_a_setting(user: User, stream: str) -> None:
+    _two(user, stream)
+    at = ("--stream", stream)
+    user.ok("wallet", "limit", "--daily-limit", "10", *at)
+    user.ok("wallet", "withdraw", "--amount", "10", "--ts", str(T + DAY), *at)
+    user.ok("config", "set", "wallet_needs_reset", "gt")
+    back = ("withdraw", "--amount", "10", "--ts", str(T), *at)
+    _refused(user, "WAL.DAILY_LIMIT_EXCEEDED", *back)
+    user.ok("config", "set", "wallet_needs_reset", "sometimes")
+    assert "neq or gt" in user.fails(1, "wallet", *back)["detail"]
+    user.ok("config", "set", "wallet_needs_reset", "neq")
+    assert user.ok("wallet", *back)["verdict"] == "WAL.TS_REGRESSION"
+
+
 def test_mistakes(user: User, stream: str) -> None:
     at = ("--stream", stream)
     _refused(user, "WAL.NOT_FOUND", "show", *at)
@@ -239,6 +253,8 @@ def test_the_ledger(user: User, stream: str) -> None:
     assert user.ok("wallet", "ledger", *at, "--account", "ab" * 32)["balances"] == {}
     part = user.ok("wallet", "ledger", *at, "--since-stream-seq", "2", "--upto-stream-seq", "2")
     assert (part["from"], part["upto"], part["balances"]) == (2, 2, {B: -4, C: 4})
+    user.fails(1, "wallet", "ledger", *at, "--since-stream-seq", "3", "--upto-stream-seq", "2")
+    assert user.ok("wallet", "ledger", *at, "--since-stream-seq", "9")["balances"] == {}
     strict = user.ok("wallet", "ledger", *at, "--forbid-negative")
     assert strict["balances"] == {B: 0}
     issued = user.ok("wallet", "ledger", *at, "--forbid-negative", "--issuer", A)

@@ -239,6 +239,17 @@ def test_references_of_withdrawals() -> None:
     assert book.state(A, unique_withdraw_refs=False).balance == 82
 
 
+def test_adjustments_by_others_are_told() -> None:
+    book = _rich()
+    signed = book.put(wal.ADJUST, A, delta=1, reason="ours")
+    assert book.verdicts() == []
+    assert book.verdicts(institution=frozenset({signed.client_id})) == []
+    assert book.verdicts(institution=frozenset({ident("org")})) == ["WAL.UNAUTHORIZED_OPERATION"]
+    assert book.state(A, institution=frozenset({ident("org")})).balance == 101, "it counts all the same"
+    book.records[-1] = signed._replace(auth_ref=ident("token"))
+    assert book.verdicts(institution=frozenset({ident("token")})) == []
+
+
 def test_metadata_does_not_matter() -> None:
     book = _rich()
     values: dict[str, Any] = {"to_wallet_id": B, "amount": 1}

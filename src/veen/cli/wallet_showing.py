@@ -116,6 +116,8 @@ def ledger(
     hub_id: HubIdOption = "",
 ) -> None:
     """Show what accounts hold by the paid operations of a stream: signed, unless that is forbidden."""
+    if upto is not None and upto < since:
+        raise CommandError("--upto-stream-seq is before --since-stream-seq", USAGE)
     only = hex32(account, "--account") if account else None
     place = Place(stream, hub, client, trust_first_use, hub_id)
     with place.open() as opened:

@@ -11,7 +11,7 @@ from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.operating import Place, described, folded, made, refuse
 from veen.cli.printing import show
 from veen.cli.send import read_token
-from veen.cli.settings import common
+from veen.cli.settings import common, load_config
 from veen.cli.using import hex32
 from veen.client.client import Client
 from veen.client.interpreting import Interpretation, typed
@@ -110,7 +110,11 @@ class Whose:
         """Return the fold of the stream: of one wallet alone, if it is that wallet's own stream."""
         named = [wallet_named(self.wallet, self.option)] if self.wallet else []
         own = [own_wallet(opened, self.currency, self.realm_id)] if self.currency else []
-        return wallets_of(self.place.stream, named + own)
+        rule = load_config().get("wallet_needs_reset", "neq")
+        try:
+            return wallets_of(self.place.stream, named + own, rule)
+        except ValueError as error:
+            raise CommandError(f"wallet_{error}; see: veen config set wallet_needs_reset", USAGE) from None
 
     @property
     def realm_id(self) -> RealmId:

@@ -15,7 +15,7 @@ from veen.overlays import wallet_schemas as wal
 from veen.overlays.events import Event, Record
 from veen.overlays.overlay import Key, Tables
 from veen.overlays.schema import Schema
-from veen.overlays.wallet import Wallets
+from veen.overlays.wallet import TOLD, Wallets
 from veen.overlays.wallet_ids import transfer_id, wallet_id, wallet_stream
 
 #: The stream of wallets that share one.
@@ -42,11 +42,11 @@ def own_wallets(client: Client, tables: Tables, realm: RealmId | None = None) ->
     }
 
 
-def wallets_of(stream: str, wallets: Iterable[bytes] = ()) -> Wallets:
+def wallets_of(stream: str, wallets: Iterable[bytes] = (), needs_reset: str = "neq") -> Wallets:
     """Return the fold of a stream: of one wallet, if it is the stream that this wallet has to itself."""
     stream_id = labels.stream_id(stream)
     alone = frozenset(wallet for wallet in wallets if wallet_stream(wallet) == stream_id)
-    return Wallets(wallets=alone)
+    return Wallets(needs_reset=needs_reset, wallets=alone)
 
 
 # --- messages -----------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class Verdict(NamedTuple):
     @property
     def counts(self) -> bool:
         """Whether the event counts all the same."""
-        return self.code == "WAL.TS_REGRESSION"
+        return self.code in TOLD
 
 
 class _Head:

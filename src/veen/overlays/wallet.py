@@ -36,7 +36,7 @@ from veen.overlays.wallet_schemas import (
     WITHDRAW,
 )
 
-#: Why an event, or one side of a transfer, does not count (WAL-047 to WAL-051); the last two do count.
+#: Why an event, or one side of a transfer, does not count (WAL-047 to WAL-051).
 REASONS: Final[Mapping[str, str]] = {
     "WAL.NOT_FOUND": "the wallet is not open in this stream",
     "WAL.CLOSED": "the wallet is closed",
@@ -52,7 +52,10 @@ REASONS: Final[Mapping[str, str]] = {
     "WAL.NOT_A_COPY": "an event that began here, in a replica",
     "WAL.REOPENED": "opened a second time, with another time; the first one counts",
     "WAL.TS_REGRESSION": "a spend on a day before the last one",
+    "WAL.UNAUTHORIZED_OPERATION": "an adjustment by a key that is not of the institution",
 }
+#: What is only told: these events count.
+TOLD: Final = frozenset({"WAL.TS_REGRESSION", "WAL.UNAUTHORIZED_OPERATION"})
 #: What counts is not refused by any reason.
 _APPLIED: Final = ""
 _NEW: Final = Effect()
@@ -73,6 +76,8 @@ class Wallets(Overlay):
     wallets: frozenset[bytes] = frozenset()
     #: The stream is a copy of one elsewhere: only copies count (WAL-068).
     replica: bool = False
+    #: Keys of clients, and references of tokens, that may adjust; adjustments by others are told (WAL-063).
+    institution: frozenset[bytes] = frozenset()
 
     name: ClassVar[str] = "wallet"
     about: ClassVar[str] = "Wallets: balances, limits, freezes, transfers; what breaks a rule does not count."
@@ -107,10 +112,23 @@ class Wallets(Overlay):
             return self._withdraw(event, known, before)
         if event.schema is OPEN:
             return _open(event, known, before)
+        if event.schema is ADJUST:
+            return self._adjust(event, known)
         return _RULES[event.schema.name](event, known)
 
     def _is_here(self, wallet: bytes) -> bool:
         return not self.wallets or wallet in self.wallets
+
+    def _adjust(self, event: Event, known: Effect) -> Lowered:
+        wallet, delta = event.body["wallet_id"], event.body["delta"]
+        why = _credit(known, delta)
+        if why:
+            return _refused(why, wallet)
+        found = _entered(wallet, Effect(balance=delta, adjusted=delta))
+        signed = {event.record.client_id, event.record.auth_ref}
+        if not self.institution or self.institution & signed:
+            return found
+        return found._replace(reports=(report("WAL.UNAUTHORIZED_OPERATION", wallet),))
 
     # --- spending -------------------------------------------------------------------------------------------
 
@@ -309,18 +327,9 @@ def _deposit(event: Event, known: Effect) -> Lowered:
     return _entered(wallet, Effect(balance=amount, deposited=amount))
 
 
-def _adjust(event: Event, known: Effect) -> Lowered:
-    wallet, delta = event.body["wallet_id"], event.body["delta"]
-    why = _credit(known, delta)
-    if why:
-        return _refused(why, wallet)
-    return _entered(wallet, Effect(balance=delta, adjusted=delta))
-
-
 _RULES: Final[Mapping[str, Callable[[Event, Effect], Lowered]]] = {
     CLOSE.name: _close,
     DEPOSIT.name: _deposit,
-    ADJUST.name: _adjust,
     LIMIT.name: _limit,
     FREEZE.name: _freeze,
     UNFREEZE.name: _freeze,
