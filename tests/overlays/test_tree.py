@@ -1,18 +1,21 @@
 """The summary tree: what it gives is what a fresh fold gives, at every position, from few rows."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from random import Random
+from typing import ClassVar
 
 import pytest
 
 from tests.overlays.histories import BRIDGE, HISTORIES, WRITERS, ident
 from veen.overlays import registry
 from veen.overlays.crdt import LWW, GCounter, LwwMap
-from veen.overlays.events import Outcome, Record, Report
+from veen.overlays.events import Event, Outcome, Record, Report
 from veen.overlays.folding import Annotated, Annotator, Fold, OrderError, hash_state, memory_of
-from veen.overlays.overlay import Key, Overlay, Tables
+from veen.overlays.monoids import SET, Monoid
+from veen.overlays.overlay import Key, Lowered, Overlay, Tables
 from veen.overlays.schema import RejectedError
 from veen.overlays.tree import rows as layout
 from veen.overlays.tree.reading import Place, TreeReader
@@ -189,6 +192,10 @@ class Counting(MemoryRows):
         self.asked += 1
         return super().seek(key)
 
+    def seek_back(self, key: bytes) -> bytes | None:
+        self.asked += 1
+        return super().seek_back(key)
+
     def put(self, key: bytes, value: bytes) -> None:
         self.asked += 1
         super().put(key, value)
@@ -217,9 +224,48 @@ def test_a_key_at_a_position_is_logarithmically_many_rows(keys: int) -> None:
             tables.get("registers", b"k%d" % (rng.randrange(count) ** 2 % keys))
             worst = max(worst, rows.asked)
     assert worst <= 6 * levels + 4
+    worst = 0
+    for _ in range(200):
+        rows.asked = 0
+        tree.tables((0, rng.randrange(1, count))).get("registers", b"k0")
+        worst = max(worst, rows.asked)
+    assert worst <= levels + 2, "what is small is one row, once it is found"
     rows.asked = 0
     assert tree.tables(tree.end).get("registers", b"k0") is not None
     assert rows.asked == 1, "the latest state is one row"
+
+
+@dataclass(frozen=True)
+class Seen(LwwMap):
+    """What was ever written to a register: summaries that grow."""
+
+    tables: ClassVar[Mapping[str, Monoid]] = {"registers": SET}
+
+    def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002
+        return Lowered([("registers", event.body["key"], {event.canonical_id: event.record.stream_seq})])
+
+
+@pytest.mark.parametrize("keys", [1, 40])
+def test_summaries_that_grow_are_not_repeated_in_every_chunk(keys: int) -> None:
+    rows, overlay, rng = Counting(), Seen(), Random(6)
+    count = 12_000
+    records = list(registers(count, keys))
+    records = [*records, *(record._replace(epoch=1) for record in records[: 3 * CHUNK + 5])]
+    grow(rows, overlay, records)
+    assert sum(map(len, rows.values.values())) < 100 * count * math.log2(count / CHUNK)
+    tree = TreeReader(rows, overlay)
+    key = b"k%d" % (1 % keys)
+    mine = [record for record in records if b"k%d" % (record.stream_seq**2 % keys) == key]
+    levels = math.ceil(math.log2(count / CHUNK))
+    for nth in [*rng.sample(range(len(records)), 40), CHUNK - 1, count - 1, count]:
+        place = place_of(records[nth])
+        expected = {record.msg_id: record.stream_seq for record in mine if place_of(record) <= place}
+        rows.asked = 0
+        assert tree.tables(place).get("registers", key) == expected
+        assert rows.asked <= 6 * levels + 4
+    assert tree.tables((1, 0)).get("registers", key) == {
+        record.msg_id: record.stream_seq for record in mine if record.epoch == 0
+    }
 
 
 def test_adding_costs_the_same_however_long_the_log_is() -> None:

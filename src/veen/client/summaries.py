@@ -76,6 +76,16 @@ class SealedRows:
         except lmdb.Error as error:
             raise _damaged(error) from None
 
+    def seek_back(self, key: bytes) -> bytes | None:
+        """Return the key of the last row at a key or before it."""
+        try:
+            with self.txn.cursor() as cursor:
+                if cursor.set_range(key):
+                    return key if cursor.key() == key else bytes(cursor.key()) if cursor.prev() else None
+                return bytes(cursor.key()) if cursor.last() else None
+        except lmdb.Error as error:
+            raise _damaged(error) from None
+
 
 _open: WeakValueDictionary[str, _Environment] = WeakValueDictionary()
 _guard = threading.Lock()

@@ -9,7 +9,7 @@ from veen.overlays.folding import table_kinds
 from veen.overlays.monoids import Monoid
 from veen.overlays.overlay import Key, Overlay, sorted_items
 from veen.overlays.tree import rows as layout
-from veen.overlays.tree.rows import CHUNK, Chunk, Head, LabelRow, Rows, Tally, number, there
+from veen.overlays.tree.rows import CHUNK, Chunk, Head, LabelRow, Leaf, Rows, Tally, number, there
 from veen.overlays.tree.writing import Meta, table_numbers
 
 #: Epoch and number of a record; number 0 is before the first.
@@ -170,12 +170,29 @@ class TreeTables:
         """Return what a key is at the place, or over the range."""
         if self._since is not None:
             return _joined(kind, self._parts(name, kind, self._since))
+        leaf = self._last_leaf(name, kind)
+        if leaf is None or leaf[0].knows_before:
+            return None if leaf is None else _joined(kind, [*leaf[0].before(), *leaf[0].part(0, leaf[1])])
         epoch, _ = self._upto
         parts = list(self._parts(name, kind, (epoch, 1)))
         head = self._head(name, kind, epoch) if not parts and epoch else None
         if head is not None:
             return head
         return _joined(kind, [*self._before(name, kind, epoch), *parts])
+
+    def _last_leaf(self, name: bytes, kind: Monoid) -> tuple[Leaf, int] | None:
+        """Return the last chunk of a key up to the place, and the last place of it that counts."""
+        epoch, seq = self._upto
+        chunk, place = divmod(max(seq, 1) - 1, CHUNK)
+        key = layout.node_key(name, epoch, chunk, 0 if seq else layout.TOP)
+        prefix = layout.NODE + name
+        found = self._rows.seek_back(key)
+        while found is not None and found.startswith(prefix):
+            in_epoch, start, level = layout.node_place(found)
+            if level == 0:
+                return Leaf(there(self._rows.get(found)), kind), place if found == key else CHUNK - 1
+            found = self._rows.seek_back(layout.node_key(name, in_epoch, start, level + 1))
+        return None
 
     def _before(self, name: bytes, kind: Monoid, epoch: int) -> list[Any]:
         """Return what a key was at the end of the epochs before one that is not before its last."""
@@ -203,7 +220,7 @@ class TreeTables:
 
     def _part(self, name: bytes, kind: Monoid, chunk: Place, places: tuple[int, int]) -> list[Any]:
         data = self._rows.get(layout.node_key(name, *chunk, 0))
-        return [] if data is None else layout.leaf_part(data, kind, *places)
+        return [] if data is None else Leaf(data, kind).part(*places)
 
     def _nodes(self, name: bytes, kind: Monoid, at: Place, end: Place) -> Iterator[Any]:
         """Yield the summaries of the largest nodes between two chunks: at most two of each level."""

@@ -13,8 +13,9 @@ A name is the number of a table and a hash of a key: the rows of a table, and of
 Numbers are big-endian: rows are in the order of the log. Of nodes that start together the largest is first.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -35,8 +36,9 @@ ROOT_BYTES: Final = 32
 
 META: Final = b"m"
 LABEL, CHUNKS, REPORT, HEAD, NODE, PAST = b"l", b"c", b"r", b"h", b"n", b"e"
-_TOP: Final = 63
-_LEVELS: Final = tuple(bytes((_TOP - level,)) for level in range(_TOP + 1))
+#: No node is as large.
+TOP: Final = 63
+_LEVELS: Final = tuple(bytes((TOP - level,)) for level in range(TOP + 1))
 
 
 class DamagedTreeError(VeenError):
@@ -54,6 +56,9 @@ class Rows(Protocol):
 
     def seek(self, key: bytes) -> bytes | None:
         """Return the key of the first row at a key or behind it."""
+
+    def seek_back(self, key: bytes) -> bytes | None:
+        """Return the key of the last row at a key or before it."""
 
     def name(self, data: bytes) -> bytes:
         """Return 16 bytes that stand for a key of a table."""
@@ -78,12 +83,24 @@ class MemoryRows:
 
     def seek(self, key: bytes) -> bytes | None:
         """Return the key of the first row at a key or behind it."""
-        if len(self._order) != len(self.values):  # rows are never removed
-            self._order = sorted(self.values)
-        place = bisect_left(self._order, key)
-        mine = self._order[place] if place < len(self._order) else None
+        order = self._sorted()
+        place = bisect_left(order, key)
+        mine = order[place] if place < len(order) else None
         other = None if self._below is None else self._below.seek(key)
         return other if mine is None or (other is not None and other < mine) else mine
+
+    def seek_back(self, key: bytes) -> bytes | None:
+        """Return the key of the last row at a key or before it."""
+        order = self._sorted()
+        place = bisect_right(order, key)
+        mine = order[place - 1] if place else None
+        other = None if self._below is None else self._below.seek_back(key)
+        return other if mine is None or (other is not None and other > mine) else mine
+
+    def _sorted(self) -> list[bytes]:
+        if len(self._order) != len(self.values):  # rows are never removed
+            self._order = sorted(self.values)
+        return self._order
 
     def name(self, data: bytes) -> bytes:
         """Return 16 bytes that stand for a key of a table."""
@@ -124,7 +141,7 @@ def node_key(name: bytes, epoch: int, start: int, level: int) -> bytes:
 
 def node_place(key: bytes) -> tuple[int, int, int]:
     """Return epoch, first chunk and level of a node."""
-    return int.from_bytes(key[-17:-9], "big"), int.from_bytes(key[-9:-1], "big"), _TOP - key[-1]
+    return int.from_bytes(key[-17:-9], "big"), int.from_bytes(key[-9:-1], "big"), TOP - key[-1]
 
 
 def past_key(name: bytes, epoch: int) -> bytes:
@@ -153,57 +170,83 @@ class Head(NamedTuple):
     #: When it was touched last, and its nodes there that are not joined yet (first chunk, level).
     epoch: int
     spine: list[tuple[int, int]]
+    #: Whether it was ever too large to be kept with every chunk.
+    large: bool
 
     def encode(self, kind: Monoid) -> bytes:
         """Return the value of the row."""
-        return cbor.encode([self.key, kind.pack(self.summary), self.epoch, self.spine])
+        return cbor.encode([self.key, kind.pack(self.summary), self.epoch, self.spine, self.large])
 
     @classmethod
     def decode(cls, data: bytes, kind: Monoid) -> "Head":
         """Return what the row holds."""
-        key, packed, epoch, spine = decoded(data)
-        return cls(frozen(key), kind.unpack(packed), epoch, [(start, level) for start, level in spine])
+        key, packed, epoch, spine, large = decoded(data)
+        nodes = [(start, level) for start, level in spine]
+        return cls(frozen(key), kind.unpack(packed), epoch, nodes, large)
 
 
-class Leaf(NamedTuple):
-    """A key in a chunk: its summary, and its cells by the place in the chunk."""
+class Leaf:
+    """A key in a chunk, as it is in its row: read no further than needed.
 
-    summary: Any
-    cells: list[tuple[int, Any]]
+    First and last place in the chunk, lengths, the summary of the chunk, the summary of all before it if that
+    is small, and the cells by their places if there are several.
+    """
 
-    def encode(self, kind: Monoid) -> bytes:
-        """Return the value of the row; a single cell is the summary."""
-        several = [[place, kind.pack(cell)] for place, cell in self.cells] if len(self.cells) > 1 else []
-        parts = cbor.encode(several) if several else b""
-        summary = cbor.encode(kind.pack(self.summary))
-        ends = bytes((self.cells[0][0], self.cells[-1][0]))
-        return ends + len(summary).to_bytes(4, "big") + summary + parts
+    _HEAD: Final = struct.Struct(">BBII")
+    _UNKNOWN: Final = 2**32 - 1
+
+    def __init__(self, data: bytes, kind: Monoid) -> None:
+        self._data = data
+        self._kind = kind
+        self.first, self.last, self._size, before = self._HEAD.unpack_from(data)
+        #: Whether all that was before is known from here.
+        self.knows_before = before != self._UNKNOWN
+        self._before_end = self._HEAD.size + self._size + (before if self.knows_before else 0)
 
     @classmethod
-    def decode(cls, data: bytes, kind: Monoid) -> "Leaf":
-        """Return what the row holds."""
-        summary = leaf_summary(data, kind)
-        parts = data[6 + int.from_bytes(data[2:6], "big") :]
+    def encode(
+        cls, kind: Monoid, summary: Any, cells: Sequence[tuple[int, Any]], before: bytes | None
+    ) -> bytes:
+        """Return the value of the row; ``before`` is None if it is too large."""
+        packed = cbor.encode(kind.pack(summary))
+        size = cls._UNKNOWN if before is None else len(before)
+        head = cls._HEAD.pack(cells[0][0], cells[-1][0], len(packed), size)
+        several = [[place, kind.pack(cell)] for place, cell in cells] if len(cells) > 1 else None
+        return head + packed + (before or b"") + (cbor.encode(several) if several else b"")
+
+    def summary(self) -> Any:
+        """Return the summary of the chunk."""
+        start = self._HEAD.size
+        return self._kind.unpack(decoded(self._data[start : start + self._size]))
+
+    def before_bytes(self) -> bytes | None:
+        """Return the summary of all before, as it was encoded; None if it was too large."""
+        return self._data[self._HEAD.size + self._size : self._before_end] if self.knows_before else None
+
+    def before(self) -> list[Any]:
+        """Return the summary of all before it, if there was anything and it was small."""
+        data = self.before_bytes()
+        return [self._kind.unpack(decoded(data))] if data else []
+
+    def cells(self) -> list[tuple[int, Any]]:
+        """Return the cells by their places."""
+        parts = self._data[self._before_end :]
         if not parts:
-            return cls(summary, [(data[0], summary)])
-        return cls(summary, [(place, kind.unpack(cell)) for place, cell in decoded(parts)])
+            return [(self.first, self.summary())]
+        return [(place, self._kind.unpack(cell)) for place, cell in decoded(parts)]
 
-
-def leaf_summary(data: bytes, kind: Monoid) -> Any:
-    """Return the summary of a leaf, without its cells."""
-    return kind.unpack(decoded(data[6 : 6 + int.from_bytes(data[2:6], "big")]))
-
-
-def leaf_part(data: bytes, kind: Monoid, first: int, last: int) -> list[Any]:
-    """Return what a leaf has between two places of the chunk, in order."""
-    if first <= data[0] and data[1] <= last:
-        return [leaf_summary(data, kind)]
-    return [cell for place, cell in Leaf.decode(data, kind).cells if first <= place <= last]
+    def part(self, first: int, last: int) -> list[Any]:
+        """Return what there is between two places, in order."""
+        if first <= self.first and self.last <= last:
+            return [self.summary()]
+        if last < self.first or self.last < first:
+            return []
+        return [cell for place, cell in self.cells() if first <= place <= last]
 
 
 def node_summary(data: bytes, level: int, kind: Monoid) -> Any:
     """Return the summary of a node."""
-    return leaf_summary(data, kind) if level == 0 else kind.unpack(decoded(data))
+    return Leaf(data, kind).summary() if level == 0 else kind.unpack(decoded(data))
 
 
 class LabelRow(NamedTuple):

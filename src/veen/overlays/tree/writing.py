@@ -21,6 +21,9 @@ from veen.overlays.tree.rows import CHUNK, Chunk, LabelRow, Leaf, Rows, Tally, n
 #: Keys that are held in memory between two flushes; more are forgotten, and read again when they are touched.
 _MOST_HELD: Final = 200_000
 
+#: A summary up to this many bytes is repeated in each chunk: the state at a position is then one row.
+_MOST_REPEATED: Final = 512
+
 _CODES: Final = {outcome: nth for nth, outcome in enumerate(layout.OUTCOMES)}
 
 
@@ -57,7 +60,19 @@ class Meta:
 class _Entry:
     """A key, as it is being added to."""
 
-    __slots__ = ("cells", "changed", "epoch", "joined", "key", "kind", "name", "spine", "summary")
+    __slots__ = (
+        "before",
+        "cells",
+        "changed",
+        "epoch",
+        "joined",
+        "key",
+        "kind",
+        "large",
+        "name",
+        "spine",
+        "summary",
+    )
 
     def __init__(self, key: Key, kind: Monoid, name: bytes) -> None:
         self.key = key
@@ -71,6 +86,9 @@ class _Entry:
         self.joined: list[Any] = []
         #: Of the last chunk; None if they are not loaded.
         self.cells: list[tuple[int, Any]] | None = None
+        #: All before the last chunk, encoded; None if it is too large.
+        self.before: bytes | None = b""
+        self.large = False
         self.changed = False
 
 
@@ -148,7 +166,7 @@ class TreeWriter:
     def _flush_keys(self) -> None:
         for entry in self._changed:
             self._put_leaf(entry)
-            head = layout.Head(entry.key, entry.summary, entry.epoch, entry.spine)
+            head = layout.Head(entry.key, entry.summary, entry.epoch, entry.spine, entry.large)
             self._rows.put(layout.HEAD + entry.name, head.encode(entry.kind))
             entry.changed = False
         self._changed.clear()
@@ -197,7 +215,7 @@ class TreeWriter:
             if data is not None:
                 head = layout.Head.decode(data, kind)
                 entry.summary, entry.epoch, entry.spine = head.summary, head.epoch, head.spine
-                entry.joined = [None] * len(head.spine)
+                entry.joined, entry.large = [None] * len(head.spine), head.large
             self._held[table, key] = entry
         return entry
 
@@ -217,6 +235,12 @@ class TreeWriter:
         entry.spine.append((self._number, 0))
         entry.joined.append(None)
         entry.cells = []
+        entry.before = b""
+        if entry.summary is not None and not entry.large:
+            entry.before = cbor.encode(entry.kind.pack(entry.summary))
+            entry.large = len(entry.before) > _MOST_REPEATED
+        if entry.large:
+            entry.before = None
 
     def _join(self, entry: _Entry, below: int) -> None:
         spine, joined = entry.spine, entry.joined
@@ -245,11 +269,11 @@ class TreeWriter:
         if entry.cells is None:
             start, level = entry.spine[-1]
             data = there(self._rows.get(layout.node_key(entry.name, entry.epoch, start, level)))
-            entry.joined[-1], entry.cells = Leaf.decode(data, entry.kind)
+            leaf = Leaf(data, entry.kind)
+            entry.joined[-1], entry.cells, entry.before = leaf.summary(), leaf.cells(), leaf.before_bytes()
         return entry.cells
 
     def _put_leaf(self, entry: _Entry) -> None:
         if entry.cells and entry.spine:
-            leaf = Leaf(entry.joined[-1], entry.cells)
-            node = layout.node_key(entry.name, entry.epoch, entry.spine[-1][0], 0)
-            self._rows.put(node, leaf.encode(entry.kind))
+            leaf = Leaf.encode(entry.kind, entry.joined[-1], entry.cells, entry.before)
+            self._rows.put(layout.node_key(entry.name, entry.epoch, entry.spine[-1][0], 0), leaf)
