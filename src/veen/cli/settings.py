@@ -26,7 +26,7 @@ KEYS: Final[Mapping[str, str]] = {
     "hub": "URL or data directory of the hub that commands use",
     "admin": "directory of the client that signs administrative records",
     "trust": "what to do with a hub that was never seen: local, first-use or never",
-    "wallet_needs_reset": "when a day of a wallet's limit is over: on any other day (neq), or a later one (gt)",
+    "wallet_needs_reset": "when the day of a limit is over: on any other day (neq), or a later one (gt)",
 }
 
 
