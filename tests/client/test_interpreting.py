@@ -6,26 +6,30 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import lmdb
 import pytest
 
 from tests.client.people import QUICK, make_home
-from tests.client.proxy import Passing, Proxy
+from tests.client.proxy import Answer, Passing, Proxy
 from tests.hub.process import HubProcess, veen
 from veen.client.client import Client
-from veen.client.errors import DivergenceError
+from veen.client.errors import ClientError, DivergenceError
 from veen.client.files import lock
 from veen.client.interpreting import Interpretation, interpret, typed
 from veen.client.keystore import StreamKey
 from veen.client.sending import Draft, Options
-from veen.client.summaries import OVERLAYS_DIR
-from veen.core import labels
+from veen.client.summaries import OVERLAYS_DIR, SummaryFile
+from veen.client.summarizing import Asked, Summarizing
+from veen.core import cbor, labels
+from veen.core.api import StreamResponse
+from veen.core.mmr import Peaks
 from veen.overlays.crdt import COUNTER, LWW, ORSET, GCounter, LwwMap, OrSet
-from veen.overlays.overlay import Overlay
+from veen.overlays.monoids import SET, Monoid
+from veen.overlays.overlay import Lowered, Overlay
 from veen.overlays.tree.rows import CHUNK
 
 Opened = Callable[..., Client]
@@ -265,6 +269,76 @@ def test_a_damaged_row_is_never_believed(opened: Opened, stream: str, row: bytes
         assert interpret(again, LwwMap(), stream, upto=upto).view() == value
     assert interpret(again, LwwMap(), stream).notes == (), "it was made anew"
     same(again, LwwMap(), stream)
+
+
+def test_reports_that_are_damaged_are_made_anew(opened: Opened, stream: str) -> None:
+    alice = opened("alice")
+    draft = Draft(None, schema=LWW.schema_id, encoded=b"\xa0")
+    list(alice.send_many(stream, [draft] * 5))
+    expected = list(interpret(alice, LwwMap(), stream).reports)
+    assert len(expected) == 5
+    (path,) = files(alice)
+    found = interpret(alice, LwwMap(), stream)
+    _damage(path, b"r")
+    assert list(found.reports) == expected, "it has a snapshot"
+    assert list(interpret(alice, LwwMap(), stream).reports) == expected
+
+
+def test_summaries_that_are_too_large_to_be_kept(opened: Opened, stream: str) -> None:
+    class Large(LwwMap):
+        name = "large"
+        tables: ClassVar[Mapping[str, Monoid]] = {"registers": SET}
+
+        def lower(self, event: Any, before: Any) -> Lowered:  # noqa: ARG002
+            return Lowered([("registers", b"k", dict.fromkeys(range(cbor.MAX_ITEMS + 1), 0))])
+
+    alice = opened("alice")
+    write(alice, stream, 1)
+    found = interpret(alice, Large(), stream)
+    assert len(found.tables.get("registers", b"k")) == cbor.MAX_ITEMS + 1
+    assert "too large" in found.notes[0]
+
+
+def test_a_fold_that_was_interrupted_goes_on(hub: HubProcess, opened: Opened, stream: str) -> None:
+    count = 5_600
+    list(opened("alice").send_many(stream, (_add(nth) for nth in range(count))))
+    with Proxy(hub.url) as between:
+        pages: list[int] = []
+
+        def after(passing: Passing, answer: Answer) -> Answer:
+            if passing.path != "/v1/stream":
+                return answer
+            pages.append(len(StreamResponse.decode(answer.body).items))
+            return Answer(502, "text/html", b"bad gateway") if sum(pages) > 5_200 else answer
+
+        reader = opened("alice", between.url)
+        between.after = after
+        with pytest.raises(ClientError):
+            interpret(reader, GCounter(), stream)
+        pages.clear()
+        found = interpret(reader, GCounter(), stream)
+        assert sum(pages) == count - 5_000, "what was committed is not read again"
+        assert found.view_key(b"s" * 32) == count
+
+
+def test_entries_of_another_log_are_not_folded_behind(opened: Opened, stream: str) -> None:
+    """A row of roots that is right does not help if the entries behind it are of another log."""
+    alice = opened("alice")
+    write(alice, stream, 1, 2)
+    interpret(alice, LwwMap(), stream)
+    file = _file_of(alice, stream)
+    with file.writing() as writing:
+        peaks = Peaks.empty().append(bytes(32)).append(bytes(32))
+        writing.rows.put(b"p", cbor.encode([peaks.size, peaks.hashes]))
+    write(alice, stream, 3, start=3)
+    found = interpret(alice, LwwMap(), stream)
+    assert found.view() == {"k": "3"}
+    assert "do not continue" in found.notes[0]
+    assert same(alice, LwwMap(), stream).notes == ()
+
+
+def _file_of(client: Client, stream: str) -> SummaryFile:
+    return SummaryFile(client.session.home.root, Summarizing(client, Asked(LwwMap(), stream)).vault())
 
 
 def _damage(path: Path, row: bytes) -> None:

@@ -111,6 +111,7 @@ class SummaryFile:
     def __init__(self, root: Path, vault: Vault) -> None:
         """``root`` is the directory of the client; NotKeptError if nothing can be kept there."""
         self._vault = vault
+        self.name = vault.name
         place = root / OVERLAYS_DIR
         self.path = (place / vault.name(b"file").hex()).with_suffix(".lmdb")
         try:

@@ -8,7 +8,7 @@ that may get entries before others still are folded in memory only, behind those
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from veen.client.client import Client, ReadOptions
 from veen.client.errors import ClientError, StateError
@@ -20,20 +20,23 @@ from veen.client.vault import Vault
 from veen.core import cbor, labels
 from veen.core.errors import CborError
 from veen.core.hashing import ht
+from veen.core.mmr import Peaks
 from veen.core.types import Label
 from veen.overlays.events import Outcome, Record, Report
 from veen.overlays.folding import Annotator, memory_of
-from veen.overlays.overlay import Key, Overlay, Tables
+from veen.overlays.overlay import Overlay, Tables
 from veen.overlays.tree.reading import Place, TreeReader
-from veen.overlays.tree.rows import DamagedTreeError, LabelRow, MemoryRows, Rows
+from veen.overlays.tree.rows import DamagedTreeError, LabelRow, MemoryRows, Rows, decoded
 from veen.overlays.tree.writing import Meta, TreeWriter
 
 #: Entries between two commits: what an interrupted fold loses.
-_BATCH: Final = 20_000
+_BATCH: Final = 5_000
 #: Labels whose roots are compared at each use, the newest ones.
 _MOST_COMPARED: Final = 256
 #: The row with the reader keys that entries were opened with.
 _KEYS_ROW: Final = b"k"
+#: The row with the peaks of the last label.
+_PEAKS_ROW: Final = b"p"
 _NO_LIMIT: Final = 2**64
 
 
@@ -98,7 +101,7 @@ class Summarizing:
         """Fold from the beginning, in memory."""
         if self._since is not None:  # what single entries have done is known to the tree
             rows = MemoryRows()
-            self._grow(TreeWriter(rows, self._asked.overlay, self._asked.bridges), _NO_LIMIT)
+            self._grow(rows, _NO_LIMIT)
             return self._served(rows)
         head = memory_of(self._asked.overlay)
         annotator = Annotator(self._asked.overlay, head, self._asked.bridges)
@@ -137,7 +140,7 @@ class Summarizing:
     def kept(self) -> Folded:
         """Fold on from what is kept, and keep what can be."""
         try:
-            file = SummaryFile(self._client.session.home.root, self._vault())
+            file = SummaryFile(self._client.session.home.root, self.vault())
             return self._from_file(file)
         except NotKeptError as error:
             self._notes.append(f"summaries are not kept: {error}")
@@ -145,7 +148,8 @@ class Summarizing:
             self._notes.append(f"summaries are not kept, one is too large: {error}")
         return self.fresh()
 
-    def _vault(self) -> Vault:
+    def vault(self) -> Vault:
+        """Return what seals the rows of this fold: those of another do not open."""
         session, asked = self._client.session, self._asked
         assert session.pin is not None
         subject = [session.pin.identity.hub_id, self._stream_id, asked.overlay.identity, asked.code]
@@ -194,24 +198,28 @@ class Summarizing:
         with file.writing() as writing:
             if writing.rows.get(_KEYS_ROW) != keys:
                 writing.rows.put(_KEYS_ROW, keys)
-            writer = TreeWriter(writing.rows, self._asked.overlay, self._asked.bridges)
-            self._grow(writer, self._open_from + 1 if self._epoch_sec else _NO_LIMIT, writing.commit)
+            self._grow(writing.rows, self._open_from + 1 if self._epoch_sec else _NO_LIMIT, writing.commit)
 
-    def _grow(self, writer: TreeWriter, before_epoch: int, commit: Callable[[], None] | None = None) -> None:
+    def _grow(self, rows: Rows, before_epoch: int, commit: Callable[[], None] | None = None) -> None:
         """Add the entries that are missing, of labels before an epoch."""
+        writer = TreeWriter(rows, self._asked.overlay, self._asked.bridges)
         count = 0
+        leaves = _Leaves(rows, writer.position)
         for count, (record, place) in enumerate(self._entries(writer.position, before_epoch), 1):
+            leaves.append(record, place)
             writer.append(record, place.label, place.mmr_root)
             if commit is not None and count % _BATCH == 0:
+                leaves.check()
                 writer.flush()
                 commit()
         if count:
+            leaves.check()
             writer.flush()
 
     def _grown_in_memory(self, below: SealedRows | None) -> Rows:
         """Return the rows with what is not kept, over those that are."""
         rows = MemoryRows(below)
-        self._grow(TreeWriter(rows, self._asked.overlay, self._asked.bridges), _NO_LIMIT)
+        self._grow(rows, _NO_LIMIT)
         return rows
 
     # --- whether it still holds -----------------------------------------------------------------------------
@@ -251,46 +259,92 @@ class Summarizing:
     # --- what comes of it -----------------------------------------------------------------------------------
 
     def _served(self, rows: Rows, file: SummaryFile | None = None) -> Folded:
-        tree = TreeReader(rows, self._asked.overlay)
-        upto = tree.clamp(self._target)
-        tables: Tables = tree.tables(upto, self._since)
+        upto = TreeReader(rows, self._asked.overlay).clamp(self._target)
         if file is not None:
-            tables = _Guarded(tables, self, file)
+            rows = _GuardedRows(rows, lambda error: self._made_anew(file, error, upto))
+        tree = TreeReader(rows, self._asked.overlay)
         counts = {outcome.value: count for outcome, count in tree.tally(upto, self._since).items() if count}
         reached = [Reached(item.epoch, Label(item.label), *item[2:]) for item in tree.labels(upto)]
-        reports = tree.reports(upto, self._since)
-        return Folded(tables, counts, reports, reached, self._provisional(reached), tuple(self._notes))
+        return Folded(
+            tree.tables(upto, self._since),
+            counts,
+            tree.reports(upto, self._since),
+            reached,
+            self._provisional(reached),
+            tuple(self._notes),
+        )
 
-    def anew(self, file: SummaryFile, error: DamagedTreeError) -> Tables:
-        """Return the same tables, folded again; what is kept was damaged."""
+    def _made_anew(self, file: SummaryFile, error: DamagedTreeError, upto: Place) -> Rows:
+        """Return the same rows, made again from the log; what is kept was damaged."""
         with suppress(NotKeptError):  # if another writes them, that one will find out as well
             self._discard(file, str(error))
+        rows = MemoryRows(name=file.name)
+        self._target = upto
         try:
-            return self.fresh().tables
+            self._grow(rows, _NO_LIMIT)
         except ClientError:
             raise StateError("kept summaries were damaged, and have been removed: try again") from None
+        return rows
 
 
-class _Guarded:
-    """Tables that are folded again if rows of them turn out to be damaged."""
+class _Leaves:
+    """The entries of a label as its tree has them: what was folded must have the root that is written down.
 
-    def __init__(self, tables: Tables, work: Summarizing, file: SummaryFile) -> None:
-        self._tables = tables
-        self._work = work
-        self._file = file
+    A hub may answer one request from one log and the next from another; the reader checks each by itself.
+    """
 
-    def get(self, table: str, key: Key) -> Any:  # noqa: ANN401 - by the table
-        """Return the summary of a key."""
+    def __init__(self, rows: Rows, position: Place) -> None:
+        self._rows = rows
+        self._epoch = position[0]
+        self._peaks = Peaks.empty()
+        data = rows.get(_PEAKS_ROW)
+        if data is not None:
+            size, hashes = decoded(data)
+            self._peaks = Peaks(size, tuple(hashes))
+        self._last: Reached | None = None
+
+    def append(self, record: Record, place: Reached) -> None:
+        """Take the next entry."""
+        if place.epoch != self._epoch:
+            self.check()
+            self._epoch, self._peaks = place.epoch, Peaks.empty()
+        self._peaks = self._peaks.append(record.msg_id)
+        self._last = place
+
+    def check(self) -> None:
+        """Check that the entries make up the root, and keep what is needed to go on."""
+        if self._last is not None and self._peaks.root != self._last.mmr_root:
+            raise DamagedTreeError("kept summaries do not continue as the log does")
+        self._rows.put(_PEAKS_ROW, cbor.encode([self._peaks.size, self._peaks.hashes]))
+
+
+class _GuardedRows:
+    """Rows that are made again if some turn out to be damaged."""
+
+    def __init__(self, rows: Rows, made_anew: Callable[[DamagedTreeError], Rows]) -> None:
+        self._rows = rows
+        self._made_anew = made_anew
+        self.name = rows.name
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a row."""
+        return self._guarded(lambda rows: rows.get(key))
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Write a row."""
+        self._rows.put(key, value)
+
+    def seek(self, key: bytes) -> bytes | None:
+        """Return the key of the first row at a key or behind it."""
+        return self._guarded(lambda rows: rows.seek(key))
+
+    def seek_back(self, key: bytes) -> bytes | None:
+        """Return the key of the last row at a key or before it."""
+        return self._guarded(lambda rows: rows.seek_back(key))
+
+    def _guarded(self, ask: Callable[[Rows], bytes | None]) -> bytes | None:
         try:
-            return self._tables.get(table, key)
+            return ask(self._rows)
         except DamagedTreeError as error:
-            self._tables = self._work.anew(self._file, error)
-            return self._tables.get(table, key)
-
-    def items(self, table: str) -> list[tuple[Key, Any]]:
-        """Return all keys of a table, sorted."""
-        try:
-            return list(self._tables.items(table))
-        except DamagedTreeError as error:
-            self._tables = self._work.anew(self._file, error)
-            return list(self._tables.items(table))
+            self._rows = self._made_anew(error)
+            return ask(self._rows)

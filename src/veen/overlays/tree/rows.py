@@ -15,7 +15,7 @@ Numbers are big-endian: rows are in the order of the log. Of nodes that start to
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -67,8 +67,10 @@ class Rows(Protocol):
 class MemoryRows:
     """Rows in memory, over others that are not changed."""
 
-    def __init__(self, below: Rows | None = None) -> None:
+    def __init__(self, below: Rows | None = None, name: Callable[[bytes], bytes] | None = None) -> None:
+        """``name`` gives names as other rows have them."""
         self._below = below
+        self.name = name or (_name if below is None else below.name)
         self.values: dict[bytes, bytes] = {}
         self._order: list[bytes] = []
 
@@ -102,11 +104,9 @@ class MemoryRows:
             self._order = sorted(self.values)
         return self._order
 
-    def name(self, data: bytes) -> bytes:
-        """Return 16 bytes that stand for a key of a table."""
-        if self._below is not None:
-            return self._below.name(data)
-        return blake2b(data, digest_size=NAME_BYTES).digest()
+
+def _name(data: bytes) -> bytes:
+    return blake2b(data, digest_size=NAME_BYTES).digest()
 
 
 def scan(rows: Rows, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
