@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -388,11 +389,16 @@ def test_queries_on_record(user: User) -> None:
     words = ("op", "query-audit", "--stream", "clinic", "--resource-class", "health")
     user.ok(*words, "--resource-identifier", "patients/1", "--purpose-code", "care", "--request-time", "100")
     user.ok(*words, "--resource-identifier", "patients/2", "--request-time", "200", "--requester-identity", A)
-    user.ok(*words, "--resource-identifier", "bills/1", "--query-parameters-json", '{"from": 1}')
+    answer = user.home / "answer"
+    answer.write_bytes(b"answered")
+    more = ("--query-parameters-json", '{"from": 1}', "--result-file", answer)
+    user.ok(*words, "--resource-identifier", "bills/1", *more)
+    user.fails(1, *words, "--resource-identifier", "bills/1", *more, "--result-digest", A)
     show = ("audit", "queries", "--stream", "clinic")
     rows = user.ok(*show)["queries"]
     assert [row["resource_identifier"] for row in rows] == ["patients/1", "patients/2", "bills/1"]
     assert rows[0]["requester_identity"] == _identity(user)
+    assert rows[2]["result_digest"] == sha256(b"answered").hexdigest()
     assert (rows[0]["purpose_code"], rows[0]["request_time"]) == ("care", 100)
     assert len(user.ok(*show, "--resource-prefix", "patients/")["queries"]) == 2
     assert [row["time"] for row in user.ok(*show, "--since", "150", "--until", "300")["queries"]] == [200]
@@ -407,6 +413,7 @@ def test_how_far_a_stream_has_come(user: User) -> None:
     assert user.ok("audit", "stream", "--stream", "roots/none")["stream_seq"] == 0
     assert f"mmr_root: {sent['mmr_root']}" in user.run("audit", "--stream", "roots").stdout
     user.fails(1, "audit", "--hub", "x://y", "--stream", "roots")
+    user.fails(1, "audit", "--stream", "roots", "stream", "--stream", "roots")
 
 
 def test_a_summary_of_streams(user: User, tmp_path: Path) -> None:
@@ -452,6 +459,11 @@ def test_rules_that_are_kept_and_broken(user: User, tmp_path: Path) -> None:
     missing = {"type": "require_audit", "stream": "ward", "resource_class": "money"}
     enough = {"type": "require_recovery_threshold", "target_identity_prefix": "aa", "min_approvals": 1}
     path = tmp_path / "policy.json"
+    stranger = tmp_path / "stranger"
+    user.ok("keygen", "--out", stranger)
+    user.fails(1, *_policy(path, enough), "--client", stranger)
+    sealed = user.fails(4, *_policy(path, audited), "--client", stranger)["violations"]
+    assert "1 entries are sealed for others" in sealed[0]["detail"]
     assert user.ok(*_policy(path, audited, enough))["violations"] == []
     (found,) = user.fails(4, *_policy(path, audited, missing))["violations"]
     assert (found["rule"], found["stream"], found["resource_class"]) == ("require_audit", "ward", "money")
@@ -486,3 +498,31 @@ def test_a_policy_that_is_none(user: User, tmp_path: Path, rules: object, versio
     path = tmp_path / "policy.json"
     path.write_text(json.dumps({"version": version, "rules": rules}))
     user.fails(1, "audit", "enforce-check", "--policy-file", path)
+
+
+# --- by any fold --------------------------------------------------------------------------------------------
+
+
+def test_every_fold_can_be_asked_for_by_name(user: User, tmp_path: Path) -> None:
+    subject = user.ok("keygen", "--out", tmp_path / "subject")["client_id"]
+    expiry = int(time.time()) + 1000
+    grant = ("op", "access-grant", "--stream", "all", "--subject-identity", subject)
+    granted = user.ok(*grant, "--expiry-time", str(expiry))
+    me = _identity(user)
+    chain = ("--delegation-cap", granted["auth_ref"], "--principal", subject, "--agent", subject)
+    registers = ("--operation-schema-id", "crdt.lww.v1")
+    body = ("--operation-body-json", json.dumps({"key": "6b", "ts": 1, "value": "76"}))
+    executed = user.ok("op", "delegated", "--stream", "all", *chain, *registers, *body)
+    tokens = f"tokens={granted['cap_token']}@{granted['hub_ts'] - 1}"
+    for _ in range(2):  # the second time from what was kept
+        access = user.ok("interpret", "access", "--stream", "all", "--param", tokens, "--key", subject)
+        (row,) = access["state"]["grants"]
+        assert (row["auth_ref"], row["effective"], row["issuer"]) == (granted["auth_ref"], True, me)
+        found = user.ok(
+            *("interpret", "delegated", "--stream", "all", "--param", tokens, "--param", "inner=crdt.lww")
+        )["state"]
+        assert [item["outcome"] for item in found["executions"]] == ["applied"]
+        assert found["executions"][0]["msg_id"] == executed["msg_id"]
+        assert found["operations"] == {"k": "v"}
+    blind = user.ok("interpret", "delegated", "--stream", "all", "--reports")
+    assert [item["code"] for item in blind["reports"]] == ["OP.DELEGATION_UNKNOWN"]

@@ -159,8 +159,9 @@ def test_the_view_of_a_subject(log: Permissions) -> None:
     assert found["streams"] == sorted([S1.hex(), S2.hex()])
     assert found["grants"][0]["reason"] == "hired"
     assert access.view_key(tables, BERT) is None
-    with pytest.raises(ValueError, match=r".+"):
-        access.parse_key("no hex")
+    for bad in ("no hex", "ab", ANNE.hex() + "00"):
+        with pytest.raises(ValueError, match=r".+"):
+            access.parse_key(bad)
 
 
 def test_the_state_has_no_times_in_it(log: Permissions) -> None:

@@ -45,6 +45,10 @@ def audit(
 ) -> None:
     """Who has asked for what, what streams hold, and whether rules are kept."""
     if ctx.invoked_subcommand is not None:
+        if stream or hub or client:
+            raise CommandError(
+                f"give options behind the name: veen audit {ctx.invoked_subcommand} ...", USAGE
+            )
         return
     if not stream:
         raise CommandError(
@@ -206,7 +210,7 @@ def enforce_check(
 
 def _check(opened: Client, rule: Rule) -> list[dict[str, Any]]:
     names = [rule.stream] if rule.stream else known_streams(opened)
+    if not names:
+        raise CommandError(f"{rule.kind} names no stream, and this client has used none: add a stream", USAGE)
     overlay = rule.overlay()
-    return [
-        item for name in names for item in violations_of(rule, name, folded(opened, overlay, name).tables)
-    ]
+    return [item for name in names for item in violations_of(rule, folded(opened, overlay, name))]

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 from veen.cli.errors import USAGE, CommandError
 from veen.cli.using import parse_json
+from veen.client.interpreting import Interpretation
 from veen.overlays.auditlog import QueryAudit
-from veen.overlays.overlay import Overlay, Tables
+from veen.overlays.events import Outcome
+from veen.overlays.overlay import Overlay
 from veen.overlays.recovery import Recoveries
 
 _AUDIT: Final = "require_audit"
@@ -70,16 +72,19 @@ def _rule(number: int, item: Any) -> Rule:  # noqa: ANN401 - JSON
     return Rule(kind, item.get("stream", ""), **{name: item[name] for name in given if name != "stream"})
 
 
-def violations_of(rule: Rule, stream: str, tables: Tables) -> list[dict[str, Any]]:
+def violations_of(rule: Rule, found: Interpretation) -> list[dict[str, Any]]:
     """Return what breaks a rule in a stream."""
+    stream, tables = found.stream, found.tables
     shown = {"rule": rule.kind, "stream": stream}
     if rule.kind == _AUDIT:
         if tables.get("classes", rule.resource_class) is not None:
             return []
         text = f"{stream} has no query.audit.v1 of class {rule.resource_class}"
+        sealed = found.counts.get(Outcome.UNREADABLE.value, 0)
+        text += f"; {sealed} entries are sealed for others" if sealed else ""
         return [{**shown, "resource_class": rule.resource_class, "detail": text}]
     overlay = Recoveries()
-    found = []
+    broken = []
     for target, _ in tables.items("histories"):
         assert isinstance(target, bytes)
         if not target.hex().startswith(rule.target_identity_prefix):
@@ -89,7 +94,7 @@ def violations_of(rule: Rule, stream: str, tables: Tables) -> list[dict[str, Any
                 text = (
                     f"execution {row['msg_id']} in {stream} had {count} approvals, not {rule.min_approvals}"
                 )
-                found.append(
+                broken.append(
                     {
                         **shown,
                         "target_identity": target.hex(),
@@ -99,4 +104,4 @@ def violations_of(rule: Rule, stream: str, tables: Tables) -> list[dict[str, Any
                         "detail": text,
                     }
                 )
-    return found
+    return broken

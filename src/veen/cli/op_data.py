@@ -20,10 +20,10 @@ from veen.cli.operating import (
 )
 from veen.cli.printing import progress, reporting, show
 from veen.cli.settings import common
-from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, hex32
+from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, hex32, read_bytes
 from veen.client.contents import parts_of
 from veen.client.snapshots import make_snapshot
-from veen.core.hashing import U64_MAX
+from veen.core.hashing import U64_MAX, h
 from veen.overlays.content import content_root
 from veen.overlays.operation_schemas import PUBLICATION, QUERY, SNAPSHOT
 from veen.overlays.publication import Publications
@@ -149,6 +149,7 @@ def query_audit(
     purpose_code: Annotated[str, typer.Option(help="Why.")] = "",
     query_parameters_json: Annotated[str, typer.Option(help="The question, in JSON.")] = "",
     result_digest: Annotated[str, typer.Option(help="H of what was answered: 64 hex digits.")] = "",
+    result_file: Annotated[Path | None, typer.Option(help="What was answered: its H is taken.")] = None,
     request_time: Annotated[
         int | None, typer.Option(min=0, max=U64_MAX, help="When.  [default: now]")
     ] = None,
@@ -160,6 +161,9 @@ def query_audit(
     hub_id: HubIdOption = "",
 ) -> None:
     """Put on record that somebody has asked for something."""
+    if result_digest and result_file is not None:
+        raise CommandError("give either --result-digest or --result-file", USAGE)
+    digest = hex32_or_none(result_digest, "--result-digest")
     place = Place(stream, hub, client, trust_first_use, hub_id, cap)
     with place.open() as opened:
         body = made(
@@ -170,7 +174,7 @@ def query_audit(
             resource_class=resource_class,
             query_parameters=json_or_none(query_parameters_json, "--query-parameters-json"),
             purpose_code=purpose_code or None,
-            result_digest=hex32_or_none(result_digest, "--result-digest"),
+            result_digest=digest if result_file is None else h(read_bytes(result_file)),
             request_time=int(time()) if request_time is None else request_time,
             metadata=json_or_none(metadata_json, "--metadata-json"),
         )

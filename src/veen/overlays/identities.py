@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from veen.core.kinds import B32, hex_from_json
+from veen.core.hashing import HASH_BYTES
 
 #: Keys of clients and the identity that each acts for: devices of the identity layer.
 Devices = Mapping[bytes, bytes]
@@ -16,5 +16,6 @@ def speaks_for(client_id: bytes, identity: bytes, devices: Devices) -> bool:
 def parse_id(text: str) -> bytes:
     """Return 32 bytes that are written in hex; a ValueError if they are not."""
     data = bytes.fromhex(text)
-    B32.check(data, None)
-    return hex_from_json(data.hex())
+    if len(data) != HASH_BYTES:
+        raise ValueError(f"an id has {HASH_BYTES} bytes, not {len(data)}")
+    return data
