@@ -46,9 +46,7 @@ def audit(
     """Who has asked for what, what streams hold, and whether rules are kept."""
     if ctx.invoked_subcommand is not None:
         if stream or hub or client:
-            raise CommandError(
-                f"give options behind the name: veen audit {ctx.invoked_subcommand} ...", USAGE
-            )
+            raise typer.BadParameter(f"give options behind the name: veen audit {ctx.invoked_subcommand} ...")
         return
     if not stream:
         raise CommandError(
