@@ -121,7 +121,8 @@ class Annotator:
         for table, key, summary in cells:
             add(table, key, summary)
         if self._indexes:
-            cells = tuple(cell for cell in cells if cell[0] not in self._indexes)
+            indexes = self._indexes
+            cells = [cell for cell in cells if cell[0] not in indexes]
         found: tuple[Report, ...] = ()
         if reports:
             where = (record.epoch, record.stream_seq, event.canonical_id)

@@ -81,6 +81,8 @@ Table = tuple[Row, ...]
 
 IDENTITY: Final[Table] = tuple(Row(control) for control in range(_CONTROLS))
 _STILL: Final = Piece()
+#: What a transfer does to a wallet that does not let it out.
+_IGNORING: Final[Table] = tuple(Row(control, ignored=1) for control in range(_CONTROLS))
 
 
 def control_of(state: State) -> int:
@@ -94,8 +96,8 @@ def control_of(state: State) -> int:
 # --- single events ------------------------------------------------------------------------------------------
 
 
-def _table(rows: Mapping[int, Row]) -> Table:
-    return tuple(rows.get(control, same) for control, same in enumerate(IDENTITY))
+def _table(rows: Mapping[int, Row], others: Table = IDENTITY) -> Table:
+    return tuple(rows.get(control, other) for control, other in enumerate(others))
 
 
 def opened(created_at: int) -> Table:
@@ -162,10 +164,7 @@ def spent(amount: int, ts: int, *, transfer: bool = False) -> Table:
             same=keep,
         ),
     }
-    if transfer:
-        others = [control for control in range(_CONTROLS) if control not in rows]
-        rows |= {control: Row(control, ignored=1) for control in others}
-    return _table(rows)
+    return _table(rows, _IGNORING if transfer else IDENTITY)
 
 
 # --- joining ------------------------------------------------------------------------------------------------
@@ -203,33 +202,41 @@ LITERAL: Final = _Literal()
 def _follow(first: Row, right: Table) -> Row:
     """Return what a range does whose first part is ``first``."""
     then = right[first.exit]
-    limit = first.limit
-    unset = _then(first.unset, _chosen(first.unset, then, then.unset), limit)
-    day: int | None
-    if first.day is not None:
-        day = first.day
-        same = _then(
-            first.same, _chosen(first.same, then, then.same if then.day == day else then.other), limit
-        )
-        other = _then(first.other, _chosen(first.other, then, then.other), limit)
-    elif first.other.last_reset is None:  # nothing has asked for the day yet
-        day = then.day
-        same, other = _then(first.other, then.same, limit), _then(first.other, then.other, limit)
-    else:  # it was opened in between
-        day = None
-        same = other = _then(first.other, _chosen(first.other, then, then.other), limit)
+    limit, balance, low, high = first.limit, first.balance, then.low, then.high
+    if then.unset == then.other == then.same == _STILL:  # most events spend nothing that counts
+        day, unset, other, same = first.day, first.unset, first.other, first.same
+    else:
+        day, unset, other, same = _pieces(first, then)
     return Row(
         then.exit,
         limit if then.limit is None else then.limit,
-        first.balance + then.balance,
-        _least(first.low, None if then.low is None else first.balance + then.low),
-        _most(first.high, None if then.high is None else first.balance + then.high),
+        balance + then.balance,
+        first.low if low is None else _least(first.low, balance + low),
+        first.high if high is None else _most(first.high, balance + high),
         day,
         unset,
         other,
         same,
         first.ignored + then.ignored,
     )
+
+
+def _pieces(first: Row, then: Row) -> tuple[int | None, Piece, Piece, Piece]:
+    """Return the day that is asked for, and the three pieces, of two ranges."""
+    limit = first.limit
+    unset = _then(first.unset, _chosen(first.unset, then, then.unset), limit)
+    day = first.day
+    if day is not None:
+        follows = then.same if then.day == day else then.other
+        same = _then(first.same, _chosen(first.same, then, follows), limit)
+        other = _then(first.other, _chosen(first.other, then, then.other), limit)
+        return day, unset, other, same
+    if first.other.last_reset is None:  # nothing has asked for the day yet
+        same, other = _then(first.other, then.same, limit), _then(first.other, then.other, limit)
+        return then.day, unset, other, same
+    # It was opened in between.
+    other = _then(first.other, _chosen(first.other, then, then.other), limit)
+    return None, unset, other, other
 
 
 def _chosen(piece: Piece, then: Row, if_kept: Piece) -> Piece:
@@ -246,7 +253,7 @@ def _piece(row: Row, last_reset: int) -> Piece:
 
 def _then(a: Piece, b: Piece, limit: tuple[int | None] | None) -> Piece:
     """Return what two pieces do, one after the other; ``limit`` is what the range of the first has set."""
-    if b is _STILL or b == _STILL:
+    if b == _STILL:
         return a
     kept, reset, known, broken = a.kept, a.reset, a.known, a.broken or b.broken
     if b.known is not None:
