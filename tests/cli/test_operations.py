@@ -394,7 +394,7 @@ def test_every_fold_can_be_asked_for_by_name(user: User, tmp_path: Path) -> None
     registers = ("--operation-schema-id", "crdt.lww.v1")
     body = ("--operation-body-json", json.dumps({"key": "6b", "ts": 1, "value": "76"}))
     executed = user.ok("op", "delegated", "--stream", "all", *chain, *registers, *body)
-    tokens = f"tokens={granted['cap_token']}@{granted['hub_ts'] - 1}"
+    tokens = f"tokens={granted['cap_token']}@{granted['issued_at']}"
     for _ in range(2):  # the second time from what was kept
         access = user.ok("interpret", "access", "--stream", "all", "--param", tokens, "--key", subject)
         (row,) = access["state"]["grants"]

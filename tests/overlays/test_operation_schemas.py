@@ -185,3 +185,34 @@ def test_the_random_histories_reach_every_verdict() -> None:
     without_policy = {"OP.RECOVERY_NO_POLICY"}
     wanted = {code for code in CODES if code.startswith("OP.")}
     assert wanted - in_one_body - of_payments - without_policy <= found
+
+
+def test_decoding_is_total(schema: Schema) -> None:
+    """Whatever the bytes are, they are a body or a named refusal; and a body has one encoding."""
+    rng = Random(schema.name)
+    good = schema.encode(schema.make(**LEAST[schema.name]))
+    bodies, codes = 0, set()
+    for _ in range(2000):
+        data = bytearray(good)
+        for _ in range(rng.randrange(1, 4)):
+            place = rng.randrange(len(data))
+            match rng.randrange(3):
+                case 0:
+                    data[place] = rng.randrange(256)
+                case 1:
+                    del data[place : place + rng.randrange(1, 9)]
+                case _:
+                    data[place:place] = rng.choice(
+                        [b"\x81", b"\xa1", b"\xf6", b"\xff", b"\x00"]
+                    ) * rng.randrange(1, 40)
+            if not data:
+                break
+        try:
+            body = schema.decode(bytes(data))
+        except RejectedError as error:
+            codes.add(error.code)
+        else:
+            bodies += 1
+            assert schema.encode(body) == data
+    assert bodies, "some changes are still bodies"
+    assert codes <= set(CODES)

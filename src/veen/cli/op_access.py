@@ -75,7 +75,11 @@ def access_grant(
     token = granted.token
     if out is not None:
         write_bytes(out, token.encode())
-    found = {**described(GRANT, granted.sent), "auth_ref": token.auth_ref.hex()}
+    found = {
+        **described(GRANT, granted.sent),
+        "auth_ref": token.auth_ref.hex(),
+        "issued_at": granted.authorized.record.hub_ts,
+    }
     show({**found, "cap_token": token.encode().hex()} if common.json else found, common.json)
 
 

@@ -17,6 +17,7 @@ from veen.cli.operating import (
     json_or_none,
     made,
     own_identity,
+    present,
 )
 from veen.cli.printing import progress, reporting, show
 from veen.cli.settings import common
@@ -95,10 +96,8 @@ def _check(place: Place, publication_id: bytes, version: str, root: bytes) -> No
         text = f"the files have the root {root.hex()}, and {found['content_root']} was published"
         raise CommandError(text, REFUSED, "E.CONTENT")
     names = ("stream_seq", "publisher_identity", "signed_by_publisher", "conflict")
-    show(
-        {"ok": True, "content_root": root.hex(), **{name: found[name] for name in names}},
-        common.json,
-    )
+    shown = {"ok": True, "content_root": root.hex(), **{name: found[name] for name in names}}
+    show(present(shown), common.json)
 
 
 @reporting

@@ -164,12 +164,17 @@ def known_streams(opened: Client) -> list[str]:
     return sorted({kept.stream or kept.stream_id.hex() for kept in found if kept.hub_id == hub_id})
 
 
+def present(found: dict[str, Any]) -> dict[str, Any]:
+    """Return what there is to tell a person: scripts get the rest too."""
+    return found if common.json else {name: value for name, value in found.items() if value is not None}
+
+
 def refuse(found: dict[str, Any], detail: str, code: str) -> None:
     """Print what was found, and end with the code of a failed check."""
     if common.json:
         show({"ok": False, "code": code, "detail": detail, **found}, as_json=True)
         raise typer.Exit(REFUSED)
-    show(found, as_json=False)
+    show(present(found), as_json=False)
     raise CommandError(detail, REFUSED, code)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from veen.cli.operating import hex32_or_none, refuse
+from veen.cli.operating import hex32_or_none, present, refuse
 from veen.cli.printing import progress, reporting, show
 from veen.cli.settings import common
 from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, hex32, open_client
@@ -62,4 +62,4 @@ def verify(
     if mismatch is not None:
         text = f"{mismatch.field}: {mismatch.actual} instead of {mismatch.expected}"
         refuse(found, text, "E.SNAPSHOT")
-    show({"ok": True, **found} if common.json else found, common.json)
+    show(present({"ok": True, **found}), common.json)
