@@ -230,10 +230,10 @@ def _certified(found: Interpretation) -> list[CertifiedLabel]:
 
 
 def _shown(made: StateCertificate) -> dict[str, Any]:
-    last = made.labels[-1]
+    last, parameters = made.labels[-1], made.parameter_values()
     return {
         "overlay": made.overlay,
-        "parameters": made.parameter_values(),
+        **({"parameters": parameters} if parameters or common.json else {}),
         "stream_id": made.stream_id.hex(),
         "epoch": last.epoch,
         "upto_seq": last.upto_seq,

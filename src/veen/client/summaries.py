@@ -45,6 +45,7 @@ class _Environment:
             max_dbs=0,
         )
         finalize(self, self.lmdb.close)
+        self.lmdb.reader_check()  # places of processes that were killed
 
 
 class SealedRows:

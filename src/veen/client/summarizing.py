@@ -92,7 +92,7 @@ class Summarizing:
 
     def _list_epochs(self) -> list[int]:
         if not self._epoch_sec:
-            return [self._asked.epoch or 0]
+            return [0]
         return self._client.run(list_epochs(self._client.session, self._asked.stream, 0))
 
     # --- without what is kept -------------------------------------------------------------------------------
