@@ -154,8 +154,37 @@ def test_a_wallet_has_a_stream_of_its_own(user: User, tmp_path: Path) -> None:
     assert user.ok("wallet", "show", *mine)["balance"] == 30
     his = ("--stream", wallet_stream(bob).hex(), "--currency", "EUR", "--client", tmp_path / "bob")
     copy = ("--to", bob.hex(), "--from", alice.hex(), "--amount", "20", "--transfer-id", sent["transfer_id"])
-    user.ok("wallet", "transfer", *copy, "--stream", wallet_stream(bob).hex(), *his[4:], "--currency", "EUR")
+    user.ok("wallet", "transfer", *copy, *his)
     assert user.ok("wallet", "show", *his)["balance"] == 20
+
+
+def test_streams_are_compared(user: User, stream: str) -> None:
+    mine, other = _two(user, stream)
+    at = ("--stream", stream)
+    user.ok("wallet", "transfer", "--to", other, "--amount", "10", *at)
+    found = user.ok("wallet", "reconcile", *at)
+    assert found["problems"] == []
+    money = {
+        "balances": 100,
+        "deposited": 100,
+        "withdrawn": 0,
+        "adjusted": 0,
+        "undelivered": 0,
+        "unbacked": 0,
+    }
+    assert found["currencies"] == {"EUR": {**money, "holds": True}}
+    third = wallet_id(labels.realm_id(), b"3" * 32, "EUR")
+    alone = wallet_stream(third).hex()
+    user.ok("wallet", "open", "--currency", "EUR", "--ctx-id", (b"3" * 32).hex(), "--stream", alone)
+    sent = user.ok("wallet", "transfer", "--to", third.hex(), "--amount", "7", *at, "--force")
+    both = ("reconcile", *at, "--stream", alone)
+    late = _refused(user, "WAL.UNDELIVERED_CREDIT", *both)
+    assert late["problems"][0]["debit"]["amount"] == 7
+    assert late["currencies"]["EUR"]["holds"] is True
+    copy = ("--from", mine, "--to", third.hex(), "--amount", "7", "--transfer-id", sent["transfer_id"])
+    user.ok("wallet", "transfer", *copy, "--stream", alone)
+    assert user.ok("wallet", *both)["currencies"]["EUR"]["balances"] == 100
+    assert user.ok("wallet", "show", "--wallet", third.hex(), "--stream", alone)["balance"] == 7
 
 
 def test_several_people_approve(user: User, tmp_path: Path, stream: str) -> None:

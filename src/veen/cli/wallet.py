@@ -10,6 +10,7 @@ from veen.cli.operating import CapOption, Place, json_or_none, made
 from veen.cli.printing import reporting
 from veen.cli.using import ClientOption, HubIdOption, HubOption, TrustFlag, hex32
 from veen.cli.wallet_approving import approve, check_approvals
+from veen.cli.wallet_reconciling import reconcile_streams
 from veen.cli.wallet_showing import ledger, show_wallet
 from veen.cli.walleting import (
     AmountOption,
@@ -279,13 +280,14 @@ def transfer(
 ) -> None:
     """Move money from a wallet to another one; what would not count is not sent, unless --force is given."""
     place = Place(stream, hub, client, trust_first_use, hub_id, cap)
-    whose = Whose(place, from_wallet, currency, realm, force, "--from")
+    target = wallet_named(to, "--to")
+    whose = Whose(place, from_wallet, currency, realm, force, "--from", (target,))
     with place.open() as opened:
         state = whose.state(opened)
         body = made(
             wal.TRANSFER,
             wallet_id=whose.find(opened, state),
-            to_wallet_id=wallet_named(to, "--to"),
+            to_wallet_id=target,
             amount=amount,
             ts=now_or(ts),
             transfer_id=hex32(transfer_id, "--transfer-id") if transfer_id else ZERO_32,
@@ -308,3 +310,4 @@ def _metadata(text: str) -> Any:  # noqa: ANN401 - JSON
 app.command("approve")(approve)
 app.command("show")(show_wallet)
 app.command("ledger")(ledger)
+app.command("reconcile")(reconcile_streams)

@@ -79,6 +79,14 @@ def id_of(realm: str, ctx: bytes, currency: str) -> bytes:
         raise CommandError(str(error), USAGE, error.code) from None
 
 
+def reset_rule() -> str:
+    """Return when a day of a limit is over, as it is configured (WAL-041)."""
+    rule = load_config().get("wallet_needs_reset", "neq")
+    if rule not in ("neq", "gt"):
+        raise CommandError("wallet_needs_reset is neq or gt; see: veen config set wallet_needs_reset", USAGE)
+    return rule
+
+
 def now_or(ts: int | None) -> int:
     """Return a time that was given, or what time it is."""
     return int(time()) if ts is None else ts
@@ -94,6 +102,8 @@ class Whose:
     realm: str = labels.DEFAULT_REALM
     force: bool = False
     option: str = "--wallet"
+    #: Others that the event is about: the stream may be theirs.
+    others: tuple[bytes, ...] = ()
 
     def send(self, schema: Schema, **values: Any) -> None:  # noqa: ANN401 - of its fields
         """Send an event of the wallet, unless it would not count; and tell what became of it."""
@@ -110,11 +120,7 @@ class Whose:
         """Return the fold of the stream: of one wallet alone, if it is that wallet's own stream."""
         named = [wallet_named(self.wallet, self.option)] if self.wallet else []
         own = [own_wallet(opened, self.currency, self.realm_id)] if self.currency else []
-        rule = load_config().get("wallet_needs_reset", "neq")
-        try:
-            return wallets_of(self.place.stream, named + own, rule)
-        except ValueError as error:
-            raise CommandError(f"wallet_{error}; see: veen config set wallet_needs_reset", USAGE) from None
+        return wallets_of(self.place.stream, [*named, *own, *self.others], reset_rule())
 
     @property
     def realm_id(self) -> RealmId:
