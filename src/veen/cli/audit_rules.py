@@ -85,8 +85,7 @@ def violations_of(rule: Rule, found: Interpretation) -> list[dict[str, Any]]:
         return [{**shown, "resource_class": rule.resource_class, "detail": text}]
     overlay = Recoveries()
     broken = []
-    for target, _ in tables.items("histories"):
-        assert isinstance(target, bytes)
+    for target in overlay.targets(tables):
         if not target.hex().startswith(rule.target_identity_prefix):
             continue
         for row, count in overlay.executions(tables, target):

@@ -1,6 +1,6 @@
 """Permissions: who was granted what, and what of it was taken back (ACC lines)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -10,10 +10,11 @@ from veen.core.types import JsonValue
 from veen.overlays.capabilities import Known
 from veen.overlays.events import Event, operation_id
 from veen.overlays.identities import parse_id
-from veen.overlays.monoids import MAX, SET, Monoid, Position
+from veen.overlays.monoids import MAX, Monoid, Position
 from veen.overlays.operation_schemas import GRANT, REVOKE, normal
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
 from veen.overlays.schema import Schema
+from veen.overlays.sequences import appended, sequence, sequence_keys, sequence_tables
 
 #: A token's time and that of its grant are by two clocks.
 SKEW_SEC: Final = 600
@@ -42,7 +43,7 @@ class Access(Overlay):
     name: ClassVar[str] = "access"
     about: ClassVar[str] = "Permissions: grants that are neither taken back nor over."
     schemas: ClassVar[tuple[Schema, ...]] = (GRANT, REVOKE)
-    tables: ClassVar[Mapping[str, Monoid]] = {"grants": SET, "revokes": MAX}
+    tables: ClassVar[Mapping[str, Monoid]] = {**sequence_tables("grants"), "revokes": MAX}
     state_class: ClassVar[str] = "access"
 
     #: Who may change permissions; without any, everybody (ACC-008).
@@ -52,7 +53,7 @@ class Access(Overlay):
     #: Tokens that counted before any grant (ACC-009).
     bootstrap: tuple[Known, ...] = ()
 
-    def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - needs no past
+    def lower(self, event: Event, before: Tables) -> Lowered:
         """Enter a grant or a revoke of somebody who may."""
         body, record = event.body, event.record
         if self.issuers and record.client_id not in self.issuers:
@@ -67,15 +68,16 @@ class Access(Overlay):
         if body.get("currency_code") is not None and body.get("maximum_amount") is None:  # ACC-010
             body = {**body, "currency_code": None}
             reports.append(("OP.GRANT_CURRENCY", "currency_code without maximum_amount is ignored"))
-        entry = (event.position, record.client_id, normal(GRANT, body))
-        return Lowered((("grants", subject, {event.canonical_id: entry}),), reports)
+        entry = (event.position, event.canonical_id, record.client_id, normal(GRANT, body))
+        return Lowered(appended(before, "grants", subject, entry), reports)
 
     def grants(self, tables: Tables, subject: Key) -> list[Grant]:
         """Return all grants of a subject, in their order."""
-        found = tables.get("grants", subject) or {}
-        rows = sorted((place, one, issuer, body) for one, (place, issuer, body) in found.items())
-        made = ((one, place, issuer, GRANT.decode(body)) for place, one, issuer, body in rows)
-        return [Grant(*parts, self._auth_ref(parts[2], parts[3])) for parts in made]
+        found: list[Grant] = []
+        for place, one, issuer, data in sequence(tables, "grants", subject):
+            body = GRANT.decode(data)
+            found.append(Grant(one, place, issuer, body, self._auth_ref(issuer, body)))
+        return found
 
     def _auth_ref(self, issuer: bytes, body: Raw) -> bytes | None:
         """Return the token of a grant: same issuer, subject, streams and rate, and as long as it."""
@@ -129,12 +131,9 @@ class Access(Overlay):
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:
         """Return the permissions of every subject."""
-        subjects = {bytes(key) for key in self._subjects(tables)}
+        began = (bytes(known.token.subject_pk) for known in self.bootstrap)
+        subjects = {*sequence_keys(tables, "grants"), *began}
         return {one.hex(): self.view_key(tables, one, now) for one in sorted(subjects)}
-
-    def _subjects(self, tables: Tables) -> Iterable[Any]:
-        yield from (key for key, _ in tables.items("grants"))
-        yield from (known.token.subject_pk for known in self.bootstrap)
 
     def serialized(self, tables: Tables) -> Mapping[bytes, Any]:
         """Return the grants of each subject that were not taken back."""
@@ -142,8 +141,7 @@ class Access(Overlay):
             subject: [
                 [grant.operation_id, normal(GRANT, grant.body)] for grant in self.effective(tables, subject)
             ]
-            for subject, _ in tables.items("grants")
-            if isinstance(subject, bytes)
+            for subject in sequence_keys(tables, "grants")
         }
 
 

@@ -8,10 +8,11 @@ from veen.core.shapes import Raw
 from veen.core.types import JsonValue
 from veen.overlays.events import Event
 from veen.overlays.identities import Devices, parse_id, speaks_for
-from veen.overlays.monoids import FIRST, MAX, SET, Monoid, first
+from veen.overlays.monoids import FIRST, MAX, Monoid, first
 from veen.overlays.operation_schemas import CONFIRMATION, DEFINITION, content, normal
-from veen.overlays.overlay import Key, Lowered, Overlay, Tables
+from veen.overlays.overlay import Cell, Key, Lowered, Overlay, Tables
 from veen.overlays.schema import Schema
+from veen.overlays.sequences import appended, sequence, sequence_keys, sequence_tables
 
 ACCEPT: Final = "accept"
 _DECISIONS: Final = frozenset({ACCEPT, "reject", "withdraw"})
@@ -24,7 +25,12 @@ class Agreements(Overlay):
     name: ClassVar[str] = "agreement"
     about: ClassVar[str] = "Agreements: definitions, the last word of each party, and what is active."
     schemas: ClassVar[tuple[Schema, ...]] = (DEFINITION, CONFIRMATION)
-    tables: ClassVar[Mapping[str, Monoid]] = {"definitions": FIRST, "confirmations": MAX, "versions": SET}
+    tables: ClassVar[Mapping[str, Monoid]] = {
+        "definitions": FIRST,
+        "confirmations": MAX,
+        **sequence_tables("versions"),
+    }
+    indexes: ClassVar[Mapping[str, Monoid]] = {"highest": MAX}
     state_class: ClassVar[str] = "agreement"
 
     #: Keys of clients that act for an identity (AGR-011).
@@ -52,7 +58,7 @@ class Agreements(Overlay):
 
     def versions(self, tables: Tables, agreement_id: Key) -> list[int]:
         """Return the versions of an agreement, ascending."""
-        return sorted(tables.get("versions", agreement_id) or {})
+        return sorted(version for _, version in sequence(tables, "versions", agreement_id))
 
     def is_active(self, tables: Tables, agreement_id: Key, version: int, now: int | None) -> bool:
         """Tell whether a version holds: all parties accept, and it is its time (AGR-007)."""
@@ -113,7 +119,7 @@ class Agreements(Overlay):
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:
         """Return every agreement."""
-        keys = [key for key, _ in tables.items("versions") if isinstance(key, bytes)]
+        keys = sequence_keys(tables, "versions")
         return {key.hex(): self.view_key(tables, key, now) for key in keys}
 
     def serialized(self, tables: Tables) -> list[Any]:
@@ -129,18 +135,18 @@ def _define(event: Event, before: Tables) -> Lowered:
     one, version = body["agreement_id"], body["version"]
     hashed = content(DEFINITION, body)
     known = before.get("definitions", (one, version))
+    highest = before.get("highest", one)
     reports = []
     if known is not None and known[0][1] != hashed:  # AGR-005
         reports.append(("OP.AGREEMENT_REDEFINED", "the version was defined before, in another way"))
-    elif version <= max(before.get("versions", one) or {}, default=-1):  # AGR-003
+    elif highest is not None and version <= highest[0]:  # AGR-003
         reports.append(("OP.AGREEMENT_VERSION", "the version is not above all that were defined"))
-    return Lowered(
-        (
-            ("definitions", (one, version), first(event.position, hashed, normal(DEFINITION, body))),
-            ("versions", one, {version: True}),
-        ),
-        reports,
-    )
+    cells: list[Cell] = [
+        ("definitions", (one, version), first(event.position, hashed, normal(DEFINITION, body)))
+    ]
+    if known is None:
+        cells += [*appended(before, "versions", one, (event.position, version)), ("highest", one, (version,))]
+    return Lowered(cells, reports)
 
 
 def _refused(code: str, text: str) -> Lowered:

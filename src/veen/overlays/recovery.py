@@ -8,10 +8,11 @@ from veen.core.shapes import Raw
 from veen.core.types import JsonValue
 from veen.overlays.events import Event, operation_id
 from veen.overlays.identities import Devices, parse_id, speaks_for
-from veen.overlays.monoids import MAX, MIN, SET, Monoid, Position
+from veen.overlays.monoids import MAX, MIN, Monoid, Position
 from veen.overlays.operation_schemas import RECOVERY_APPROVAL, RECOVERY_EXECUTION, RECOVERY_REQUEST, normal
 from veen.overlays.overlay import Cell, Key, Lowered, Overlay, Tables
 from veen.overlays.schema import Schema
+from veen.overlays.sequences import appended, sequence, sequence_keys, sequence_tables
 
 APPROVE: Final = "approve"
 #: Kinds of events in the history of a target.
@@ -45,7 +46,7 @@ class Recoveries(Overlay):
     name: ClassVar[str] = "recovery"
     about: ClassVar[str] = "Recovery: requests, approvals, executions, and which identity replaces which."
     schemas: ClassVar[tuple[Schema, ...]] = (RECOVERY_REQUEST, RECOVERY_APPROVAL, RECOVERY_EXECUTION)
-    tables: ClassVar[Mapping[str, Monoid]] = {"histories": SET, "remap": MAX}
+    tables: ClassVar[Mapping[str, Monoid]] = {**sequence_tables("histories"), "remap": MAX}
     indexes: ClassVar[Mapping[str, Monoid]] = {"approvals": MIN}
     state_class: ClassVar[str] = "recovery"
 
@@ -67,17 +68,17 @@ class Recoveries(Overlay):
     def lower(self, event: Event, before: Tables) -> Lowered:
         """Enter an event in the history of its target; an execution counts or not by what was before."""
         if event.schema is RECOVERY_REQUEST:
-            return Lowered((_entry(event, "request", ""),))
+            return Lowered(_entry(event, before, "request"))
         if event.schema is RECOVERY_APPROVAL:
-            return self._approve(event)
+            return self._approve(event, before)
         verdict = self._verdict(event, before)
         if verdict is not None:
-            return Lowered((_entry(event, "execution", verdict[0]),), (verdict,))
+            return Lowered(_entry(event, before, "execution", verdict[0]), (verdict,))
         body = event.body
         moved = ("remap", body["target_identity"], (event.position, body["new_identity"]))
-        return Lowered((_entry(event, "execution", ""), moved))
+        return Lowered((*_entry(event, before, "execution"), moved))
 
-    def _approve(self, event: Event) -> Lowered:
+    def _approve(self, event: Event, before: Tables) -> Lowered:
         body = event.body
         approver = body["approver_identity"]
         authentic = speaks_for(event.record.client_id, approver, self.devices)
@@ -91,7 +92,7 @@ class Recoveries(Overlay):
             authentic,
         )
         cells: list[Cell] = [
-            _entry(event, "approval", code),
+            *_entry(event, before, "approval", code),
             ("approvals", ("operation", event.operation_id), found),
             ("approvals", ("message", event.canonical_id), found),
         ]
@@ -128,9 +129,11 @@ class Recoveries(Overlay):
 
     def timeline(self, tables: Tables, target: Key) -> list[dict[str, JsonValue]]:
         """Return what happened about a target, in order."""
-        found = tables.get("histories", target) or {}
-        rows = sorted((place, one, *rest) for one, (place, *rest) in found.items())
-        return [_shown(row) for row in rows]
+        return [_shown(row) for row in sequence(tables, "histories", target)]
+
+    def targets(self, tables: Tables) -> list[bytes]:
+        """Return the identities about which something happened."""
+        return sequence_keys(tables, "histories")
 
     def executions(self, tables: Tables, target: Key) -> Iterator[tuple[dict[str, JsonValue], int]]:
         """Yield the executions about a target, each with how many approvers it had, guardians or not."""
@@ -147,16 +150,15 @@ class Recoveries(Overlay):
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return who stands for a target, and its history."""
-        if tables.get("histories", key) is None:
-            return None
         rows: list[JsonValue] = [*self.timeline(tables, key)]
+        if not rows:
+            return None
         assert isinstance(key, bytes)
         return {"identity": _last(key, tables).hex(), "timeline": rows}
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:
         """Return every target."""
-        keys = [key for key, _ in tables.items("histories") if isinstance(key, bytes)]
-        return {key.hex(): self.view_key(tables, key, now) for key in keys}
+        return {key.hex(): self.view_key(tables, key, now) for key in self.targets(tables)}
 
     def serialized(self, tables: Tables) -> Mapping[bytes, Any]:
         """Return which identity stands for which."""
@@ -168,9 +170,10 @@ def remap(tables: Tables) -> dict[bytes, bytes]:
     return {key: _last(key, tables) for key, _ in tables.items("remap") if isinstance(key, bytes)}
 
 
-def _entry(event: Event, kind: str, code: str) -> Cell:
-    entry = (event.position, kind, code, event.record.client_id, normal(event.schema, event.body))
-    return ("histories", event.body["target_identity"], {event.canonical_id: entry})
+def _entry(event: Event, before: Tables, kind: str, code: str = "") -> tuple[Cell, Cell]:
+    said = normal(event.schema, event.body)
+    entry = (event.position, event.canonical_id, kind, code, event.record.client_id, said)
+    return appended(before, "histories", event.body["target_identity"], entry)
 
 
 def _resolve(body: Raw, before: Tables) -> tuple[list[_Approval], Verdict | None]:
@@ -193,13 +196,12 @@ def _has_request(target: bytes, new: bytes, approvals: Iterable[_Approval], befo
     """Tell whether a request is open, later than the last execution and before the approvals (REC-007)."""
     done = before.get("remap", target)
     earliest = min(item.position for item in approvals)
-    history = (before.get("histories", target) or {}).values()
     return any(
         kind == "request"
         and place < earliest
         and (done is None or place > done[0])
         and RECOVERY_REQUEST.decode(body)["requested_new_identity"] == new
-        for place, kind, _, _, body in history
+        for place, _, kind, _, _, body in sequence(before, "histories", target)
     )
 
 
