@@ -122,6 +122,10 @@ def test_a_range_is_what_its_entries_have_done(opened: Opened, stream: str) -> N
         assert found.view_key(b"s" * 32) == 7
         assert found.counts == {"events": 7}
     assert interpret(alice, GCounter(), stream, since=15).view_key(b"s" * 32) == 6
+    for since in (21, 10_000):
+        nothing = interpret(alice, GCounter(), stream, since=since)
+        assert (nothing.view_key(b"s" * 32), nothing.counts, list(nothing.reports)) == (None, {}, [])
+        assert nothing.notes == ()
 
 
 def test_files_are_private_and_sealed(opened: Opened, stream: str) -> None:

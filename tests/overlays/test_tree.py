@@ -302,6 +302,11 @@ def test_places_that_are_not_there(overlay: Overlay) -> None:
     assert tree.clamp((8, 1)) == (4, 30)
     assert tree.clamp((2, 9)) == (0, 0)
     assert [item.epoch for item in tree.labels()] == list(EPOCHS)
+    whole, later = tree.tally(tree.end), tree.tally(tree.end, (9, 1))
+    assert later == tree.tally(tree.end, (5, 7)) == tree.tally(tree.end, (4, 31)), "nothing is between them"
+    assert sum(whole.values()) - sum(later.values()) == EPOCHS[3] + EPOCHS[4]
+    assert not any(tree.tally((4, 30), (4, 31)).values())
+    assert len(tree.reports((4, 30), (6, 1))) == 0
     assert [item.epoch for item in tree.labels((9, 0))] == [3, 4]
 
 

@@ -26,7 +26,7 @@ from veen.overlays.events import Outcome, Record, Report
 from veen.overlays.folding import Annotator, memory_of
 from veen.overlays.overlay import Overlay, Tables
 from veen.overlays.tree.reading import Place, TreeReader
-from veen.overlays.tree.rows import DamagedTreeError, LabelRow, MemoryRows, Rows, decoded
+from veen.overlays.tree.rows import META, DamagedTreeError, LabelRow, MemoryRows, Rows, decoded
 from veen.overlays.tree.writing import Meta, TreeWriter
 
 #: Entries between two commits: what an interrupted fold loses.
@@ -177,11 +177,13 @@ class Summarizing:
     def _grown(self, file: SummaryFile) -> Rows:
         """Return rows that reach as far as was asked for."""
         rows = file.snapshot()
-        if self._holds(rows) and TreeReader(rows, self._asked.overlay).end >= self._target:
+        holds = self._holds(rows)
+        if holds and TreeReader(rows, self._asked.overlay).end >= self._target:
             return rows
         with file.alone() as alone:
-            rows = file.snapshot()  # another may have written meanwhile
-            holds = self._holds(rows)
+            newer = file.snapshot()
+            if newer.get(META) != rows.get(META):  # another has written meanwhile
+                rows, holds = newer, self._holds(newer)
             if not alone:
                 self._notes.append("another process is writing summaries: this fold is not kept")
                 return self._grown_in_memory(rows if holds else None)

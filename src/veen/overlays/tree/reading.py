@@ -66,10 +66,14 @@ class TreeReader:
     def tally(self, upto: Place, since: Place | None = None) -> dict[Outcome, int]:
         """Return what became of the records up to a place, or of a range."""
         found = self._tally(upto).counts
-        if since is None or since > upto:
-            return found if since is None else dict.fromkeys(Outcome, 0)
-        before = self._tally((since[0], since[1] - 1)).counts
+        before = self._before(upto, since).counts
         return {outcome: found[outcome] - before[outcome] for outcome in Outcome}
+
+    def _before(self, upto: Place, since: Place | None) -> Tally:
+        """Return the tally before a range; that of all if the range has nothing."""
+        if since is None:
+            return Tally()
+        return self._tally(upto if since > upto else self.clamp((since[0], since[1] - 1)))
 
     def _tally(self, place: Place) -> Tally:
         epoch, seq = place
@@ -91,8 +95,7 @@ class TreeReader:
 
     def reports(self, upto: Place, since: Place | None = None) -> "StoredReports":
         """Return what is wrong with events up to a place, or of a range."""
-        first = 0 if since is None else self._tally((since[0], since[1] - 1)).reports
-        return StoredReports(self._rows, first, max(first, self._tally(upto).reports))
+        return StoredReports(self._rows, self._before(upto, since).reports, self._tally(upto).reports)
 
 
 class StoredReports(Sequence[Report]):
