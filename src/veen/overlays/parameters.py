@@ -56,8 +56,8 @@ def _bytes_set(value: JsonValue) -> frozenset[bytes]:
 
 
 def _bytes_map(value: JsonValue) -> Mapping[bytes, bytes]:
-    if isinstance(value, str):
-        value = dict(item.partition(":")[::2] for item in value.split(",") if item)
+    if isinstance(value, str) and all(item.count(":") == 1 for item in value.split(",")):
+        value = dict(item.split(":") for item in value.split(","))
     if not isinstance(value, dict):
         raise ParameterError("takes HEX:HEX, separated by commas")
     return {_bytes(key): _bytes(item) for key, item in value.items()}
@@ -153,10 +153,10 @@ def configured(overlay: type[Overlay], values: Mapping[str, JsonValue]) -> Overl
         if name not in known:
             has = ", ".join(sorted(known)) or "none"
             raise ParameterError(f"{overlay.name} has no parameter {name!r}; it has: {has}")
-        if not value and not isinstance(value, bool | int | str):
-            continue  # nothing is what is there without it
         reader = _READERS.get(hints[name])
         if reader is None:
+            if value is None or value in ([], {}):
+                continue  # which is what is there without it
             raise ParameterError(f"{name} of {overlay.name} can not be given as text")
         try:
             given[name] = reader(value)
