@@ -56,11 +56,12 @@ def _bytes_set(value: JsonValue) -> frozenset[bytes]:
 
 
 def _bytes_map(value: JsonValue) -> Mapping[bytes, bytes]:
-    if isinstance(value, str) and all(item.count(":") == 1 for item in value.split(",")):
-        value = dict(item.split(":") for item in value.split(","))
-    if not isinstance(value, dict):
+    if isinstance(value, dict):
+        return {_bytes(key): _bytes(item) for key, item in value.items()}
+    pairs = [item.split(":") for item in value.split(",")] if isinstance(value, str) else [[]]
+    if any(len(pair) != 2 for pair in pairs):  # noqa: PLR2004 - a pair
         raise ParameterError("takes HEX:HEX, separated by commas")
-    return {_bytes(key): _bytes(item) for key, item in value.items()}
+    return {_bytes(key): _bytes(item) for key, item in pairs}
 
 
 def _listed(value: JsonValue, between: str = ",") -> list[JsonValue]:
