@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Final, NamedTuple
 
-from veen.core.captoken import CapToken, Rate
+from veen.core.captoken import Rate
 from veen.core.shapes import Raw
 from veen.core.types import JsonValue
 from veen.overlays.capabilities import Known
@@ -79,13 +80,20 @@ class Access(Overlay):
             found.append(Grant(one, place, issuer, body, self._auth_ref(issuer, body)))
         return found
 
+    @cached_property
+    def _by_bounds(self) -> Mapping[tuple[Any, ...], list[Known]]:
+        found: dict[tuple[Any, ...], list[Known]] = {}
+        for known in self.tokens:
+            token = known.token
+            bounds = (token.issuer_pk, token.subject_pk, token.allow.stream_ids, token.allow.rate)
+            found.setdefault(bounds, []).append(known)
+        return found
+
     def _auth_ref(self, issuer: bytes, body: Raw) -> bytes | None:
         """Return the token of a grant: same issuer, subject, streams and rate, and as long as it."""
-        wanted = (issuer, *bounds_of(body))
         near = [
             (abs(known.expires_at - body["expiry_time"]), bytes(known.token.auth_ref))
-            for known in self.tokens
-            if _bounds(known.token) == wanted
+            for known in self._by_bounds.get((issuer, *bounds_of(body)), ())
         ]
         return min((one for one in near if one[0] <= SKEW_SEC), default=(0, None))[1]
 
@@ -168,10 +176,6 @@ def bounds_of(body: Raw) -> tuple[bytes, tuple[bytes, ...], Rate | None]:
     per_sec, burst = body.get("maximum_rate_per_second"), body.get("maximum_burst")
     rate = None if per_sec is None else Rate(per_sec=per_sec, burst=per_sec if burst is None else burst)
     return body["subject_identity"], _streams(body), rate
-
-
-def _bounds(token: CapToken) -> tuple[Any, ...]:
-    return token.issuer_pk, token.subject_pk, token.allow.stream_ids, token.allow.rate
 
 
 def _shown(grant: Grant, *, effective: bool) -> JsonValue:

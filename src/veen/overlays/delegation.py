@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, ClassVar
 
+from veen.core.captoken import CapToken
 from veen.core.control import RevocationRecord, Target
 from veen.core.errors import ProtocolError
 from veen.core.hashing import h
@@ -57,6 +58,13 @@ class Delegated(Overlay):
     @cached_property
     def _tokens(self) -> Mapping[bytes, Known]:
         return {bytes(known.token.auth_ref): known for known in self.tokens}
+
+    @cached_property
+    def _by_target(self) -> Mapping[tuple[str, bytes], list[RevocationRecord]]:
+        found: dict[tuple[str, bytes], list[RevocationRecord]] = {}
+        for record in self.revocations:
+            found.setdefault((record.target_kind, record.target), []).append(record)
+        return found
 
     def lower(self, event: Event, before: Tables) -> Lowered:
         """Judge the chain; what counts is done as the principal's own."""
@@ -119,13 +127,12 @@ class Delegated(Overlay):
 
     def _not_in_force(self, chain: Iterable[Known], hub_ts: int) -> Verdict | None:
         for number, known in enumerate(chain, start=1):  # DEL-008
-            try:
-                known.token.verify()
-            except ProtocolError as error:
-                return ("OP.DELEGATION_SIGNATURE", f"capability {number}: {error.message}")
+            fault, names = _facts(known.token)
+            if fault is not None:
+                return ("OP.DELEGATION_SIGNATURE", f"capability {number}: {fault}")
             if not known.issued_at <= hub_ts <= known.expires_at:
                 return ("OP.DELEGATION_EXPIRED", f"capability {number} does not count at {hub_ts}")
-            if any(item.holds_at(hub_ts) and _names(item, known) for item in self.revocations):
+            if any(item.holds_at(hub_ts) for name in names for item in self._by_target.get(name, ())):
                 return ("OP.DELEGATION_REVOKED", f"capability {number} is revoked at {hub_ts}")
         return None
 
@@ -187,15 +194,19 @@ def _broken_link(chain: list[Known]) -> Verdict | None:
     return None
 
 
-def _names(record: RevocationRecord, known: Known) -> bool:
-    """Tell whether a revocation is about a token, by any of its names (C-55)."""
-    token = known.token
-    named = {
-        Target.AUTH_REF: (bytes(token.auth_ref),),
-        Target.CAP_TOKEN: (h(token.encode()),),
-        Target.CLIENT_ID: (token.subject_pk,),
-    }
-    return record.target in named[Target(record.target_kind)]
+@lru_cache(maxsize=1024)
+def _facts(token: CapToken) -> tuple[str | None, tuple[tuple[str, bytes], ...]]:
+    """Return what is wrong with the signatures of a token, and its names in revocations (C-55)."""
+    fault = None
+    try:
+        token.verify()
+    except ProtocolError as error:
+        fault = error.message
+    return fault, (
+        (Target.AUTH_REF, bytes(token.auth_ref)),
+        (Target.CAP_TOKEN, h(token.encode())),
+        (Target.CLIENT_ID, bytes(token.subject_pk)),
+    )
 
 
 def _shown(key: Key, entry: Any) -> JsonValue:
