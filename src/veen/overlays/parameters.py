@@ -59,7 +59,7 @@ def _bytes_map(value: JsonValue) -> Mapping[bytes, bytes]:
     if isinstance(value, dict):
         return {_bytes(key): _bytes(item) for key, item in value.items()}
     pairs = [item.split(":") for item in value.split(",")] if isinstance(value, str) else [[]]
-    if any(len(pair) != 2 for pair in pairs):  # noqa: PLR2004 - a pair
+    if any(len(pair) != 2 for pair in pairs):
         raise ParameterError("takes HEX:HEX, separated by commas")
     return {_bytes(key): _bytes(item) for key, item in pairs}
 
