@@ -71,3 +71,8 @@ def test_what_they_keep() -> None:
     assert SET.merge({b"a": 1}, {b"a": 2, b"b": 3}) == {b"a": 1, b"b": 3}
     assert LOWEST.merge((-3, -3), (5, -1)) == (2, -4)
     assert COVER.merge((((1, 2), (7, 7)), 3), (((3, 3), (2, 2)), 2)) == (((1, 3), (7, 7)), 5)
+
+
+def test_a_summary_may_be_larger_than_any_message() -> None:
+    many = {number.to_bytes(4, "big"): 0 for number in range(70_000)}
+    assert monoids.decode(SET, monoids.encode(SET, many)) == many

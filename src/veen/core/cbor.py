@@ -183,8 +183,8 @@ def _read_key(buf: bytes, pos: int) -> tuple[int | str, int]:
     return read_uint(buf, pos)
 
 
-def _read_map_value(buf: bytes, pos: int, depth: int, *, listed: bool) -> tuple[Value, int]:
-    count, pos = read_map(buf, pos)
+def _read_map_value(buf: bytes, pos: int, depth: int, *, listed: bool, most: int | None) -> tuple[Value, int]:
+    count, pos = read_map(buf, pos, most)
     pairs: dict[Any, Value] = {}
     previous = None
     for _ in range(count):
@@ -196,20 +196,24 @@ def _read_map_value(buf: bytes, pos: int, depth: int, *, listed: bool) -> tuple[
         elif key in pairs:
             raise CborError(Fault.DUPLICATE_KEY, start)
         previous = encoded
-        pairs[key], pos = _read_value(buf, pos, depth, listed=listed)
+        pairs[key], pos = _read_value(buf, pos, depth, listed=listed, most=most)
     return pairs, pos
 
 
-def _read_array_value(buf: bytes, pos: int, depth: int, *, listed: bool) -> tuple[Value, int]:
-    count, pos = read_array(buf, pos)
+def _read_array_value(
+    buf: bytes, pos: int, depth: int, *, listed: bool, most: int | None
+) -> tuple[Value, int]:
+    count, pos = read_array(buf, pos, most)
     items: list[Value] = []
     for _ in range(count):
-        item, pos = _read_value(buf, pos, depth, listed=listed)
+        item, pos = _read_value(buf, pos, depth, listed=listed, most=most)
         items.append(item)
     return items, pos
 
 
-def _read_value(buf: bytes, pos: int, depth: int, *, listed: bool) -> tuple[Value, int]:
+def _read_value(
+    buf: bytes, pos: int, depth: int, *, listed: bool, most: int | None = MAX_ITEMS
+) -> tuple[Value, int]:
     if pos >= len(buf):
         raise CborError(Fault.TRUNCATED, pos)
     first = buf[pos]
@@ -224,7 +228,7 @@ def _read_value(buf: bytes, pos: int, depth: int, *, listed: bool) -> tuple[Valu
         if depth == 0:
             raise CborError(Fault.DEPTH, pos)
         read = _read_array_value if major == MAJOR_ARRAY else _read_map_value
-        return read(buf, pos, depth - 1, listed=listed)
+        return read(buf, pos, depth - 1, listed=listed, most=most)
     if first in (TRUE, FALSE):
         return first == TRUE, pos + 1
     if first == NULL:
@@ -271,9 +275,12 @@ def item_end(buf: bytes, pos: int) -> int:
     return pos
 
 
-def decode(data: bytes) -> Value:
-    """Decode one free-form value; map keys must be unsigned or text, ascending by encoded bytes."""
-    value, pos = _read_value(data, 0, MAX_DEPTH, listed=False)
+def decode(data: bytes, *, most: int | None = MAX_ITEMS) -> Value:
+    """Decode one free-form value; map keys must be unsigned or text, ascending by encoded bytes.
+
+    ``most`` bounds the elements of each array and map; None is for what we have written ourselves.
+    """
+    value, pos = _read_value(data, 0, MAX_DEPTH, listed=False, most=most)
     at_end(data, pos)
     return value
 
@@ -329,12 +336,15 @@ def write_bool(value: bool) -> bytes:  # noqa: FBT001 - a value to encode, not a
     return b"\xf5" if value else b"\xf4"
 
 
-def encode(value: Value) -> bytes:
-    """Encode a free-form value canonically; maps are sorted by their encoded keys."""
-    return _encode(value, MAX_DEPTH)
+def encode(value: Value, *, most: int | None = MAX_ITEMS) -> bytes:
+    """Encode a free-form value canonically; maps are sorted by their encoded keys.
+
+    The bounds of decoding hold here too, so that what is written can be read again.
+    """
+    return _encode(value, MAX_DEPTH, most)
 
 
-def _encode(value: Value, depth: int) -> bytes:
+def _encode(value: Value, depth: int, most: int | None) -> bytes:
     match value:
         case None:
             return b"\xf6"
@@ -349,19 +359,18 @@ def _encode(value: Value, depth: int) -> bytes:
         case str():
             return write_text(value)
         case list() | tuple() | Sequence() | Mapping():  # the usual ones first: asking an ABC is slow
-            return _encode_container(value, depth)
+            return _encode_container(value, depth, most)
     assert_never(value)
 
 
-def _encode_container(value: Sequence[Value] | Mapping[Any, Value], depth: int) -> bytes:
-    # The bounds of decoding hold here too: what is written can be read again.
+def _encode_container(value: Sequence[Value] | Mapping[Any, Value], depth: int, most: int | None) -> bytes:
     if depth == 0:
         raise CborError(Fault.DEPTH, 0)
-    if len(value) > MAX_ITEMS:
+    if most is not None and len(value) > most:
         raise CborError(Fault.ITEMS, 0)
     if isinstance(value, list | tuple | Sequence):
-        return head(MAJOR_ARRAY, len(value)) + b"".join([_encode(item, depth - 1) for item in value])
+        return head(MAJOR_ARRAY, len(value)) + b"".join([_encode(item, depth - 1, most) for item in value])
     if any(type(key) not in (int, str) for key in value):
         raise TypeError("map keys are int or str")
-    pairs = sorted((_encode(key, 0), _encode(item, depth - 1)) for key, item in value.items())
+    pairs = sorted((_encode(key, 0, most), _encode(item, depth - 1, most)) for key, item in value.items())
     return head(MAJOR_MAP, len(pairs)) + b"".join(key + item for key, item in pairs)

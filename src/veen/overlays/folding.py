@@ -229,7 +229,8 @@ class Fold:
                 [summary.counts[outcome] for outcome in Outcome],
                 [[name, self._rows(name, summary.tables[name])] for name in sorted(self.kinds)],
                 [list(report) for report in summary.reports],
-            ]
+            ],
+            most=None,
         )
 
     def _rows(self, name: str, table: dict[Key, Any]) -> list[Any]:
@@ -237,7 +238,7 @@ class Fold:
 
     def decode(self, data: bytes) -> Summary:
         """Return the summary that these bytes are of."""
-        runs, counts, tables, reports = monoids.frozen(cbor.decode(data))
+        runs, counts, tables, reports = monoids.frozen(cbor.decode(data, most=None))
         return Summary(
             list(runs),
             dict(zip(Outcome, counts, strict=True)),

@@ -183,9 +183,9 @@ ALL: Final[tuple[Monoid, ...]] = (MAX, MIN, FIRST, SUM, COUNT, SET, LOWEST, COVE
 
 def encode(monoid: Monoid, summary: Any) -> bytes:
     """Return the canonical bytes of a summary."""
-    return cbor.encode(monoid.pack(summary))
+    return cbor.encode(monoid.pack(summary), most=None)
 
 
 def decode(monoid: Monoid, data: bytes) -> Any:
     """Return the summary that these bytes are of."""
-    return monoid.unpack(cbor.decode(data))
+    return monoid.unpack(cbor.decode(data, most=None))

@@ -104,7 +104,7 @@ class Calls(Overlay):
 def _request(event: Event, before: Tables) -> Lowered:
     body, msg_id = event.body, event.canonical_id
     key = call_key(body["method"], event.record.client_id, body.get("idem"), msg_id)
-    content = h(cbor.encode([body["method"], body["args"]]))
+    content = h(cbor.write_text(body["method"]) + cbor.encode(body["args"]))
     known = before.get("calls", key)
     reports: tuple[tuple[str, str], ...] = ()
     if known is not None and known[0][1] != content:
