@@ -12,7 +12,7 @@ from veen.overlays.capabilities import Known
 from veen.overlays.events import Event, operation_id
 from veen.overlays.identities import parse_id
 from veen.overlays.monoids import MAX, Monoid, Position
-from veen.overlays.operation_schemas import GRANT, REVOKE, normal
+from veen.overlays.operation_schemas import GRANT, REVOKE, normal, said
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
 from veen.overlays.schema import Schema
 from veen.overlays.sequences import appended, sequence, sequence_keys, sequence_tables
@@ -65,11 +65,11 @@ class Access(Overlay):
             target = body.get("target_capability_reference")
             key = (subject,) if target is None else (subject, target)
             return Lowered((("revokes", key, (event.position,)),))
-        reports = []
+        reports, data = [], said(event)
         if body.get("currency_code") is not None and body.get("maximum_amount") is None:  # ACC-010
-            body = {**body, "currency_code": None}
+            data = normal(GRANT, {**body, "currency_code": None})
             reports.append(("OP.GRANT_CURRENCY", "currency_code without maximum_amount is ignored"))
-        entry = (event.position, event.canonical_id, record.client_id, normal(GRANT, body))
+        entry = (event.position, event.canonical_id, record.client_id, data)
         return Lowered(appended(before, "grants", subject, entry), reports)
 
     def grants(self, tables: Tables, subject: Key) -> list[Grant]:

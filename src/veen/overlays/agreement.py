@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
+from veen.core.hashing import h
 from veen.core.shapes import Raw
 from veen.core.types import JsonValue
 from veen.overlays.events import Event
 from veen.overlays.identities import Devices, parse_id, speaks_for
 from veen.overlays.monoids import FIRST, MAX, Monoid, first
-from veen.overlays.operation_schemas import CONFIRMATION, DEFINITION, content, normal
+from veen.overlays.operation_schemas import CONFIRMATION, DEFINITION, said
 from veen.overlays.overlay import Cell, Key, Lowered, Overlay, Tables
 from veen.overlays.schema import Schema
 from veen.overlays.sequences import appended, sequence, sequence_keys, sequence_tables
@@ -133,7 +134,8 @@ class Agreements(Overlay):
 def _define(event: Event, before: Tables) -> Lowered:
     body = event.body
     one, version = body["agreement_id"], body["version"]
-    hashed = content(DEFINITION, body)
+    data = said(event)
+    hashed = h(data)
     known = before.get("definitions", (one, version))
     highest = before.get("highest", one)
     reports = []
@@ -141,9 +143,7 @@ def _define(event: Event, before: Tables) -> Lowered:
         reports.append(("OP.AGREEMENT_REDEFINED", "the version was defined before, in another way"))
     elif highest is not None and version <= highest[0]:  # AGR-003
         reports.append(("OP.AGREEMENT_VERSION", "the version is not above all that were defined"))
-    cells: list[Cell] = [
-        ("definitions", (one, version), first(event.position, hashed, normal(DEFINITION, body)))
-    ]
+    cells: list[Cell] = [("definitions", (one, version), first(event.position, hashed, data))]
     if known is None:
         cells += [*appended(before, "versions", one, (event.position, version)), ("highest", one, (version,))]
     return Lowered(cells, reports)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from veen.core.types import JsonValue
 from veen.overlays.events import Event
 from veen.overlays.monoids import COUNT, MIN, Monoid
-from veen.overlays.operation_schemas import QUERY, normal
+from veen.overlays.operation_schemas import QUERY, said
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
 from veen.overlays.schema import Schema
 
@@ -25,7 +25,7 @@ class QueryAudit(Overlay):
     def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - needs no past
         """Enter a query."""
         body, record = event.body, event.record
-        entry = (event.position, record.hub_ts, record.client_id, normal(QUERY, body))
+        entry = (event.position, record.hub_ts, record.client_id, said(event))
         counted = (1, event.position, event.position)
         return Lowered((("queries", event.canonical_id, entry), ("classes", body["resource_class"], counted)))
 

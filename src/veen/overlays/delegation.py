@@ -15,7 +15,7 @@ from veen.overlays.capabilities import Known
 from veen.overlays.events import Event
 from veen.overlays.identities import parse_id
 from veen.overlays.monoids import COUNT, MIN, Monoid
-from veen.overlays.operation_schemas import DELEGATED, normal
+from veen.overlays.operation_schemas import DELEGATED, said
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
 from veen.overlays.schema import RejectedError, Schema
 
@@ -80,7 +80,7 @@ class Delegated(Overlay):
                 verdict = ("OP.DELEGATION_BODY", f"{error.code}: {error}")
         code = APPLIED if verdict is None else verdict[0]
         pair = (body["principal_identity"], body["agent_identity"], code)
-        entry = (event.position, record.client_id, code, normal(DELEGATED, body))
+        entry = (event.position, record.client_id, code, said(event))
         return Lowered(
             (
                 ("executions", event.canonical_id, entry),

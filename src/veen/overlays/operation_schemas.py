@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from veen.core import cbor, labels
-from veen.core.hashing import h
 from veen.core.kinds import B32, TEXT, UINT, ListOf, Scalar
 from veen.core.shapes import Field, Raw
 from veen.core.types import JsonValue
+from veen.overlays.events import Event
 from veen.overlays.schema import ANY, RejectedError, Schema
 
 PARENT: Final = Field("parent_operation_id", B32, optional=True)
@@ -24,9 +24,10 @@ def normal(schema: Schema, body: Raw) -> bytes:
     return schema.encode({field.name: body.get(field.name) for field in schema.fields})
 
 
-def content(schema: Schema, body: Raw) -> bytes:
-    """Return the hash of what a body says."""
-    return h(normal(schema, body))
+def said(event: Event) -> bytes:
+    """Return the one encoding of what an event says: its own, if it leaves nothing out."""
+    schema, body = event.schema, event.body
+    return event.record.body if len(body) == len(schema.fields) else normal(schema, body)
 
 
 # --- access -------------------------------------------------------------------------------------------------

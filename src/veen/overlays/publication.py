@@ -8,7 +8,7 @@ from veen.core.types import JsonValue
 from veen.overlays.events import Event
 from veen.overlays.identities import parse_id
 from veen.overlays.monoids import FIRST, MAX, Monoid, first
-from veen.overlays.operation_schemas import PUBLICATION, normal
+from veen.overlays.operation_schemas import PUBLICATION, said
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
 from veen.overlays.schema import Schema
 
@@ -27,7 +27,7 @@ class Publications(Overlay):
         """Enter a publication; a version that is there stays as it is (PUB-002)."""
         body = event.body
         one, version, root = body["publication_id"], body["version"], body["content_root"]
-        record = first(event.position, root, event.record.client_id, normal(PUBLICATION, body))
+        record = first(event.position, root, event.record.client_id, said(event))
         edition = ("editions", (one, version), record)
         known = before.get("editions", (one, version))
         if known is None:

@@ -9,7 +9,7 @@ from veen.core.types import JsonValue
 from veen.overlays.events import Event, operation_id
 from veen.overlays.identities import Devices, parse_id, speaks_for
 from veen.overlays.monoids import MAX, MIN, Monoid, Position
-from veen.overlays.operation_schemas import RECOVERY_APPROVAL, RECOVERY_EXECUTION, RECOVERY_REQUEST, normal
+from veen.overlays.operation_schemas import RECOVERY_APPROVAL, RECOVERY_EXECUTION, RECOVERY_REQUEST, said
 from veen.overlays.overlay import Cell, Key, Lowered, Overlay, Tables
 from veen.overlays.schema import Schema
 from veen.overlays.sequences import appended, sequence, sequence_keys, sequence_tables
@@ -171,8 +171,7 @@ def remap(tables: Tables) -> dict[bytes, bytes]:
 
 
 def _entry(event: Event, before: Tables, kind: str, code: str = "") -> tuple[Cell, Cell]:
-    said = normal(event.schema, event.body)
-    entry = (event.position, event.canonical_id, kind, code, event.record.client_id, said)
+    entry = (event.position, event.canonical_id, kind, code, event.record.client_id, said(event))
     return appended(before, "histories", event.body["target_identity"], entry)
 
 

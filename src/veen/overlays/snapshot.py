@@ -9,7 +9,7 @@ from veen.core.types import JsonValue
 from veen.overlays.events import Event
 from veen.overlays.identities import parse_id
 from veen.overlays.monoids import MAX, Monoid
-from veen.overlays.operation_schemas import SNAPSHOT, normal
+from veen.overlays.operation_schemas import SNAPSHOT, said
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
 from veen.overlays.schema import Schema
 
@@ -40,7 +40,7 @@ class Snapshots(Overlay):
         if not 1 <= body["upto_stream_seq"] <= record.stream_seq:
             return Lowered((), (("OP.SNAPSHOT_AHEAD", "a snapshot is of entries up to its own place"),))
         key = (body["state_id"], body["upto_stream_seq"], body["state_class"])
-        entry = (event.position, record.client_id, normal(SNAPSHOT, body))
+        entry = (event.position, record.client_id, said(event))
         return Lowered((("snapshots", key, entry),))
 
     def find(self, tables: Tables, state_id: bytes, upto: int, state_class: str) -> Snapshot | None:
