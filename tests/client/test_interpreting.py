@@ -145,8 +145,11 @@ def test_one_overlay_does_not_use_what_another_has_kept(opened: Opened, stream: 
     interpret(alice, LwwMap(), stream)
     interpret(alice, OrSet(), stream)
     interpret(alice, LwwMap(), stream, bridges=frozenset({bytes(32)}))
-    interpret(alice, LwwMap(), stream, code=b"changed")
-    assert len(files(alice)) == 4
+    assert len(files(alice)) == 3
+    found = interpret(alice, LwwMap(), stream, code=b"changed")
+    assert "other code" in found.notes[0]
+    assert interpret(alice, LwwMap(), stream, code=b"changed").notes == ()
+    assert len(files(alice)) == 3, "each change of a module is not to leave a file behind"
     assert interpret(alice, OrSet(), stream).counts == {"unknown": 2}
 
 

@@ -33,8 +33,8 @@ from veen.overlays.tree.writing import Meta, TreeWriter
 _BATCH: Final = 5_000
 #: Labels whose roots are compared at each use, the newest ones.
 _MOST_COMPARED: Final = 256
-#: The row with the reader keys that entries were opened with.
-_KEYS_ROW: Final = b"k"
+#: Rows with the reader keys that entries were opened with, and with the code that has folded them.
+_KEYS_ROW, _CODE_ROW = b"k", b"o"
 #: The row with the peaks of the last label.
 _PEAKS_ROW: Final = b"p"
 _NO_LIMIT: Final = 2**64
@@ -152,7 +152,7 @@ class Summarizing:
         """Return what seals the rows of this fold: those of another do not open."""
         session, asked = self._client.session, self._asked
         assert session.pin is not None
-        subject = [session.pin.identity.hub_id, self._stream_id, asked.overlay.identity, asked.code]
+        subject = [session.pin.identity.hub_id, self._stream_id, asked.overlay.identity]
         purpose = cbor.encode(["summaries", *subject, sorted(asked.bridges)])
         return Vault(session.secrets, purpose, session.random)
 
@@ -189,17 +189,17 @@ class Summarizing:
                 return self._grown_in_memory(rows if holds else None)
             if not holds:
                 if Meta.load(rows) is not None:
-                    self._notes.append("summaries were of another log, or without keys that are here now")
+                    self._notes.append("summaries were of another log, of other code, or without keys of now")
                 file.clear()
             self._write(file)
         rows = file.snapshot()
         return self._grown_in_memory(rows) if self._epoch_sec else rows
 
     def _write(self, file: SummaryFile) -> None:
-        keys = self._keys_digest()
         with file.writing() as writing:
-            if writing.rows.get(_KEYS_ROW) != keys:
-                writing.rows.put(_KEYS_ROW, keys)
+            for row, value in ((_KEYS_ROW, self._keys_digest()), (_CODE_ROW, self._asked.code)):
+                if writing.rows.get(row) != value:
+                    writing.rows.put(row, value)
             self._grow(writing.rows, self._open_from + 1 if self._epoch_sec else _NO_LIMIT, writing.commit)
 
     def _grow(self, rows: Rows, before_epoch: int, commit: Callable[[], None] | None = None) -> None:
@@ -234,7 +234,7 @@ class Summarizing:
 
     def _holds(self, rows: SealedRows) -> bool:
         """Return whether rows are of the log as it is, and whether we could read all that we can read now."""
-        if Meta.load(rows) is None:
+        if Meta.load(rows) is None or rows.get(_CODE_ROW) != self._asked.code:
             return False
         tree = TreeReader(rows, self._asked.overlay)
         if rows.get(_KEYS_ROW) != self._keys_digest() and tree.tally(tree.end)[Outcome.UNREADABLE]:
