@@ -54,6 +54,7 @@ def test_how_far_a_stream_has_come(user: User) -> None:
     assert user.ok("audit", "stream", "--stream", "roots/none")["stream_seq"] == 0
     assert f"mmr_root: {sent['mmr_root']}" in user.run("audit", "--stream", "roots").stdout
     user.fails(1, "audit", "--hub", "x://y", "--stream", "roots")
+    assert "say which" in user.fails(1, "audit", "--client", user.home)["detail"]
     told = veen("audit", "--stream", "roots", "stream", "--stream", "roots")
     assert (told.returncode, told.stdout) == (1, "")
     assert "behind the name" in told.stderr
@@ -84,6 +85,12 @@ def test_a_summary_of_streams(user: User, tmp_path: Path) -> None:
     assert (rows["t2/logs"]["access_grant"], rows["t2/logs"]["access_revoke"]) == (False, True)
     (row,) = user.ok("audit", "summary", "--stream", "t2/logs", "--sensitive", "t2/logs")["streams"]
     assert (row["sensitive"], row["audit_missing"]) == (True, True)
+    told = user.run("audit", "summary", "--stream", "t2/logs").stdout
+    assert "access_revoke: yes" in told
+    stranger = tmp_path / "stranger"
+    user.ok("keygen", "--out", stranger)
+    assert "give --stream" in user.run("audit", "summary", "--client", stranger).stderr
+    assert "no such query" in user.run("audit", "queries", "--stream", "t2/logs").stderr
     env.write_text("{}")
     user.fails(1, "audit", "summary", "--hub", user.hub, "--env", env)
     user.fails(1, "audit", "summary", "--hub", user.hub, "--env", tmp_path / "none")
@@ -140,4 +147,6 @@ def test_rules_that_are_kept_and_broken(user: User, tmp_path: Path) -> None:
 def test_a_policy_that_is_none(user: User, tmp_path: Path, rules: object, version: object) -> None:
     path = tmp_path / "policy.json"
     path.write_text(json.dumps({"version": version, "rules": rules}))
+    user.fails(1, "audit", "enforce-check", "--policy-file", path)
+    path.write_text(json.dumps(rules))
     user.fails(1, "audit", "enforce-check", "--policy-file", path)

@@ -206,6 +206,20 @@ def test_delegating(user: User) -> None:
     assert first["client_id"] == _identity(user), "the agent's own key has signed"
 
 
+def test_a_carried_operation_in_json(user: User) -> None:
+    send = ("op", "send", "--stream", "carried", "--schema-name", "delegated.execution.v1", "--body-json")
+    body = {"principal_identity": A, "agent_identity": B, "delegation_chain": [C]}
+    known = {
+        "operation_schema": labels.schema_id("crdt.lww.v1").hex(),
+        "operation_body": {"value": "76", "ts": 1, "key": "6b"},
+    }
+    user.ok(*send, json.dumps({**body, **known}))
+    user.ok(*send, json.dumps({**body, "operation_schema": D, "operation_body": {"b": 1, "a": [2]}}))
+    first, second = user.ok("stream", "--stream", "carried")
+    assert list(first["body"]["operation_body"].items()) == [("key", "6b"), ("ts", 1), ("value", "76")]
+    assert second["body"]["operation_body"] == {"a": [2], "b": 1}
+
+
 # --- agreements ---------------------------------------------------------------------------------------------
 
 
@@ -376,6 +390,8 @@ def test_a_recovery(user: User) -> None:
     assert [row.get("decision") for row in found["timeline"][1:4]] == ["approve", "approve", "reject"]
     assert user.ok(*show, *guardians)["identity"] == A, "all three were wanted"
     assert "execution" in user.run(*show, *guardians, "--threshold", "2").stdout
+    nobody = ("recovery", "timeline", "--stream", "recovery", "--target-identity", D, *people[2])
+    assert "nothing happened" in user.run(*nobody).stderr
     user.fails(1, *show, "--threshold", "2")
     user.fails(1, *show, *guardians, "--threshold", "4")
     user.fails(1, *execute, *people[0], "--approval-ref", "short")
