@@ -56,7 +56,7 @@ faults: $(READY) ## long fault runs of the storage engine: every byte flipped, a
 	@VEEN_FLIP_STEP=1 VEEN_MACHINE_EXAMPLES=1000 $(PY) -m pytest -q -n 2 --timeout 3600 tests/storage $(ARGS)
 
 folds: $(READY) ## long comparison of folds with their references: EVENTS events (default 3000000)
-	@VEEN_FOLD_EVENTS=$(EVENTS) $(PY) -m pytest -q -n 2 --timeout 3600 tests/overlays/test_wallet_random.py $(ARGS)
+	@VEEN_FOLD_EVENTS=$(EVENTS) $(PY) -m pytest -q -n 2 --timeout 3600 tests/overlays/test_wallet_random.py tests/overlays/test_random.py $(ARGS)
 
 kills: $(READY) ## a hub killed under load, KILLS times (default 50)
 	@VEEN_KILLS=$(KILLS) $(PY) -m pytest -q -k kills tests/hub/test_process_kill.py $(ARGS)

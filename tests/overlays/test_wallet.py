@@ -17,7 +17,7 @@ from veen.overlays.events import Record
 from veen.overlays.folding import Fold, Memory, Summary, fold
 from veen.overlays.reconciling import reconcile
 from veen.overlays.schema import RejectedError, Schema
-from veen.overlays.wallet import REASONS, Wallets
+from veen.overlays.wallet import Wallets
 from veen.overlays.wallet_effects import State
 from veen.overlays.wallet_ids import (
     DAY,
@@ -433,10 +433,6 @@ def test_the_state_of_one_wallet_is_hashed_alone() -> None:
     assert state_hash(overlay.state_class, fields) == ht("veen/state-wallet.account", written)
     assert overlay.serialized(tables)[A] == fields
     assert overlay.serialized_key(tables, C) == [False, False, 0, False, None, 0, 0]
-
-
-def test_every_reason_has_a_text_and_its_own_code() -> None:
-    assert all(code.startswith("WAL.") and text for code, text in REASONS.items())
 
 
 # --- approvals ----------------------------------------------------------------------------------------------

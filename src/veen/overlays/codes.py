@@ -32,10 +32,10 @@ _CRDTS: Final = {
     "CRDT.OVERFLOW": "a shard of a counter is beyond 2^64 - 1: its state can not be written",
 }
 _WALLETS: Final = {
-    "WAL.NOT_FOUND": "the wallet was not opened before",
+    "WAL.NOT_FOUND": "the wallet is not open in this stream",
     "WAL.CLOSED": "the wallet is closed, for good",
     "WAL.FROZEN": "the wallet is frozen: nothing goes out of it",
-    "WAL.DUPLICATE": "a transfer or withdrawal that was there before",
+    "WAL.DUPLICATE": "a transfer, or a reference of a withdrawal, that was there before; the first counts",
     "WAL.DAILY_LIMIT_EXCEEDED": "more than the wallet may spend on one day",
     "WAL.INSUFFICIENT_FUNDS": "more than the wallet holds",
     "WAL.NEGATIVE_ADJUST": "an adjustment below zero",
@@ -46,6 +46,7 @@ _WALLETS: Final = {
     "WAL.NOT_A_COPY": "an event that was not bridged, in the stream of a replica",
     "WAL.ID_MISMATCH": "wallet_id is not that of realm, context and currency",
     "WAL.INVALID_CURRENCY": "a currency code that is not ASCII",
+    "WAL.UNAUTHORIZED_OPERATION": "an adjustment by a key that is not of the institution (reported only)",
     "WAL.REOPENED": "opened a second time with other fields; the first opening counts (reported only)",
     "WAL.TS_REGRESSION": "a spend on an earlier day than the one before it (reported only)",
     "WAL.UNDELIVERED_CREDIT": "a debit that counts, and no credit of it anywhere",

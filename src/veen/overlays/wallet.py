@@ -17,6 +17,7 @@ from veen.core.cbor import Value
 from veen.core.hashing import HASH_BYTES, U64_MAX
 from veen.core.kinds import hex_from_json
 from veen.core.types import JsonValue
+from veen.overlays.codes import CODES
 from veen.overlays.events import Event
 from veen.overlays.monoids import MIN, Monoid
 from veen.overlays.overlay import NOTHING, Cell, Key, Lowered, Overlay, Tables
@@ -36,24 +37,6 @@ from veen.overlays.wallet_schemas import (
     WITHDRAW,
 )
 
-#: Why an event, or one side of a transfer, does not count (WAL-047 to WAL-051).
-REASONS: Final[Mapping[str, str]] = {
-    "WAL.NOT_FOUND": "the wallet is not open in this stream",
-    "WAL.CLOSED": "the wallet is closed",
-    "WAL.FROZEN": "the wallet is frozen",
-    "WAL.DUPLICATE": "this transfer or reference was there before; the first one counts",
-    "WAL.DAILY_LIMIT_EXCEEDED": "more than the wallet may spend on this day",
-    "WAL.INSUFFICIENT_FUNDS": "more than the wallet has",
-    "WAL.NEGATIVE_ADJUST": "the balance would be below zero",
-    "WAL.OVERFLOW": "the balance would be beyond 2^64 - 1",
-    "WAL.SELF_TRANSFER": "a transfer from a wallet to itself",
-    "WAL.UNBACKED": "no credit without its debit",
-    "WAL.WRONG_STREAM": "a wallet that this stream is not of",
-    "WAL.NOT_A_COPY": "an event that began here, in a replica",
-    "WAL.REOPENED": "opened a second time, with another time; the first one counts",
-    "WAL.TS_REGRESSION": "a spend on a day before the last one",
-    "WAL.UNAUTHORIZED_OPERATION": "an adjustment by a key that is not of the institution",
-}
 #: What is only told: these events count.
 TOLD: Final = frozenset({"WAL.TS_REGRESSION", "WAL.UNAUTHORIZED_OPERATION"})
 #: What counts is not refused by any reason.
@@ -236,7 +219,7 @@ class Wallets(Overlay):
 
 def report(why: str, wallet: bytes) -> tuple[str, str]:
     """Return what is said of an event that does not count."""
-    return why, f"wallet {wallet.hex()}: {REASONS[why]}"
+    return why, f"wallet {wallet.hex()}: {CODES[why]}"
 
 
 def _refused(why: str, wallet: bytes) -> Lowered:
