@@ -42,7 +42,7 @@ _WALLETS: Final = {
     "WAL.SELF_TRANSFER": "a transfer from a wallet to itself",
     "WAL.OVERFLOW": "a balance or a day's spending beyond 2^64 - 1",
     "WAL.UNBACKED": "a credit whose debit does not count",
-    "WAL.NOT_EMPTY": "a wallet that still holds something is not closed without --force; the fold would do it",
+    "WAL.NOT_EMPTY": "a wallet that still holds something is closed with --force only; a fold would do it",
     "WAL.WRONG_STREAM": "a wallet that is not of this stream",
     "WAL.NOT_A_COPY": "an event that was not bridged, in the stream of a replica",
     "WAL.ID_MISMATCH": "wallet_id is not that of realm, context and currency",
