@@ -235,6 +235,24 @@ def test_a_key_at_a_position_is_logarithmically_many_rows(keys: int) -> None:
     assert rows.asked == 1, "the latest state is one row"
 
 
+def test_keys_that_are_touched_here_and_there_lose_nothing() -> None:
+    rows, overlay, rng = MemoryRows(), Seen(), Random(8)
+    log, places = [], dict[bytes, list[int]]()
+    for record in registers(15_000, 1):
+        key = rng.choices([b"", b"rare", b"k%d" % rng.randrange(100)], [0.95, 0.01, 0.04])[0]
+        body = LWW.encode({"key": key, "ts": 1, "value": b""})
+        log.append(record._replace(body=body, schema=LWW.schema_id if key else None))
+        places.setdefault(key, []).append(record.stream_seq)
+    grow(rows, overlay, log)
+    tree = TreeReader(rows, overlay)
+    for _ in range(400):
+        first, last = sorted(rng.choices(range(1, len(log) + 1), k=2))
+        key = rng.choice([b"rare", b"k%d" % rng.randrange(100)])
+        mine = [seq for seq in places[key] if first <= seq <= last]
+        found = tree.tables((0, last), (0, first)).get("registers", key)
+        assert sorted((found or {}).values()) == mine
+
+
 @dataclass(frozen=True)
 class Seen(LwwMap):
     """What was ever written to a register: summaries that grow."""
