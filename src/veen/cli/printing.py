@@ -7,14 +7,14 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, Final, ParamSpec
+from typing import Any, Final
 
 import typer
 
 from veen.cli.errors import as_command_error
+from veen.cli.grouping import grouped
 from veen.cli.settings import common
 
-P = ParamSpec("P")
 #: Categories of letters that are commands to a terminal, or end a line; and directions that turn it round.
 _STEERING: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _TURNING: Final = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
@@ -66,20 +66,24 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def reporting(command: Callable[P, None]) -> Callable[P, None]:
-    """Turn what a command raises into one line and an exit code; into JSON, if that was asked for."""
+def reporting(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn what a command raises into one line and an exit code; into JSON, if that was asked for.
 
-    @wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+    Groups among its parameters are taken as options (``grouped``).
+    """
+    inner = grouped(command)
+
+    @wraps(inner)
+    def run(**given: Any) -> None:  # noqa: ANN401 - of any command
         try:
-            command(*args, **kwargs)
+            inner(**given)
         except Exception as error:
             found = as_command_error(error)
             if found is None:
                 raise
             if common.verbose:
                 traceback.print_exc()
-            fail(str(found), found.exit_code, common.json or bool(kwargs.get("as_json")), found.code)
+            fail(str(found), found.exit_code, common.json or bool(given.get("as_json")), found.code)
 
     return run
 

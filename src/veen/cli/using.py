@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -113,6 +114,20 @@ def open_client(client: str, hub: str, *, trust_first_use: bool = False, hub_id:
         retry=_RETRY,
     )
     return Client(session, answering)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class At:
+    """The hub that a command uses, and with whose keys: options, as ``grouping`` takes them."""
+
+    hub: HubOption = ""
+    client: ClientOption = ""
+    trust_first_use: TrustFlag = False
+    hub_id: HubIdOption = ""
+
+    def open(self) -> Client:
+        """Open the client, for the hub."""
+        return open_client(self.client, self.hub, trust_first_use=self.trust_first_use, hub_id=self.hub_id)
 
 
 def read_card(text: str) -> IdentityCard:
