@@ -291,7 +291,7 @@ def test_reports_that_are_damaged_are_made_anew(opened: Opened, stream: str) -> 
     assert list(interpret(alice, LwwMap(), stream).reports) == expected
 
 
-def test_summaries_that_are_too_large_to_be_kept(opened: Opened, stream: str) -> None:
+def test_a_summary_that_is_larger_than_any_message_is_kept(opened: Opened, stream: str) -> None:
     class Large(LwwMap):
         name = "large"
         tables: ClassVar[Mapping[str, Monoid]] = {"registers": SET}
@@ -301,9 +301,29 @@ def test_summaries_that_are_too_large_to_be_kept(opened: Opened, stream: str) ->
 
     alice = opened("alice")
     write(alice, stream, 1)
-    found = interpret(alice, Large(), stream)
-    assert len(found.tables.get("registers", b"k")) == cbor.MAX_ITEMS + 1
-    assert "too large" in found.notes[0]
+    for _ in range(2):
+        found = interpret(alice, Large(), stream)
+        assert len(found.tables.get("registers", b"k")) == cbor.MAX_ITEMS + 1
+        assert found.notes == ()
+    assert len(files(alice)) == 1
+
+
+def test_a_summary_that_can_not_be_written_is_not_kept(opened: Opened, stream: str) -> None:
+    deep: Any = ()
+    for _ in range(cbor.MAX_DEPTH + 1):
+        deep = (deep,)
+
+    class Deep(LwwMap):
+        name = "deep"
+
+        def lower(self, event: Any, before: Any) -> Lowered:  # noqa: ARG002
+            return Lowered([("registers", b"k", ((0,), deep))])
+
+    alice = opened("alice")
+    write(alice, stream, 1)
+    found = interpret(alice, Deep(), stream)
+    assert found.tables.get("registers", b"k")[1] == deep
+    assert "can not be written" in found.notes[0]
 
 
 def test_a_fold_that_was_interrupted_goes_on(hub: HubProcess, opened: Opened, stream: str) -> None:

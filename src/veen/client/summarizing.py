@@ -145,7 +145,7 @@ class Summarizing:
         except NotKeptError as error:
             self._notes.append(f"summaries are not kept: {error}")
         except CborError as error:
-            self._notes.append(f"summaries are not kept, one is too large: {error}")
+            self._notes.append(f"summaries are not kept, one can not be written: {error}")
         return self.fresh()
 
     def vault(self) -> Vault:

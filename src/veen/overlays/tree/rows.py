@@ -24,7 +24,7 @@ from veen.core.cbor import Value
 from veen.core.errors import CborError, VeenError
 from veen.core.hashing import U64_MAX
 from veen.overlays.events import Outcome, Report
-from veen.overlays.monoids import Monoid, frozen
+from veen.overlays.monoids import Monoid, encode, frozen
 from veen.overlays.overlay import Key
 
 #: Goes up when rows change; trees of another format are made anew.
@@ -157,7 +157,7 @@ def chunk_key(epoch: int, chunk: int) -> bytes:
 def decoded(data: bytes) -> Any:
     """Decode a value of ours."""
     try:
-        return cbor.decode(data)
+        return cbor.decode(data, most=None)
     except CborError:
         raise DamagedTreeError("a row of summaries is damaged") from None
 
@@ -175,7 +175,8 @@ class Head(NamedTuple):
 
     def encode(self, kind: Monoid) -> bytes:
         """Return the value of the row."""
-        return cbor.encode([self.key, kind.pack(self.summary), self.epoch, self.spine, self.large])
+        found: Value = [self.key, kind.pack(self.summary), self.epoch, self.spine, self.large]
+        return cbor.encode(found, most=None)
 
     @classmethod
     def decode(cls, data: bytes, kind: Monoid) -> "Head":
@@ -208,7 +209,7 @@ class Leaf:
         cls, kind: Monoid, summary: Any, cells: Sequence[tuple[int, Any]], before: bytes | None
     ) -> bytes:
         """Return the value of the row; ``before`` is None if it is too large."""
-        packed = cbor.encode(kind.pack(summary))
+        packed = encode(kind, summary)
         size = cls._UNKNOWN if before is None else len(before)
         head = cls._HEAD.pack(cells[0][0], cells[-1][0], len(packed), size)
         several = [[place, kind.pack(cell)] for place, cell in cells] if len(cells) > 1 else None

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from veen.core import cbor
+from veen.overlays import monoids
 from veen.overlays.events import Record
 from veen.overlays.folding import Annotated, Annotator, OrderError, index_kinds, table_kinds
 from veen.overlays.monoids import Monoid
@@ -223,7 +224,7 @@ class TreeWriter:
         """Keep what a key was at the end of the epoch in which it was touched last."""
         if entry.summary is not None:
             self._put_leaf(entry)
-            past = cbor.encode(entry.kind.pack(entry.summary))
+            past = monoids.encode(entry.kind, entry.summary)
             self._rows.put(layout.past_key(entry.name, entry.epoch), past)
         entry.epoch, entry.spine, entry.joined, entry.cells = self._meta.epoch, [], [], None
 
@@ -237,7 +238,7 @@ class TreeWriter:
         entry.cells = []
         entry.before = b""
         if entry.summary is not None and not entry.large:
-            entry.before = cbor.encode(entry.kind.pack(entry.summary))
+            entry.before = monoids.encode(entry.kind, entry.summary)
             entry.large = len(entry.before) > _MOST_REPEATED
         if entry.large:
             entry.before = None
@@ -254,7 +255,7 @@ class TreeWriter:
             spine.append((start, level))
             joined.append(summary)
             node = layout.node_key(entry.name, entry.epoch, start, level)
-            self._rows.put(node, cbor.encode(entry.kind.pack(summary)))
+            self._rows.put(node, monoids.encode(entry.kind, summary))
 
     def _pop(self, entry: _Entry) -> tuple[int, Any]:
         """Take the last node of a spine: where it starts, and its summary."""
