@@ -9,14 +9,7 @@ import typer
 from veen.cli.errors import USAGE, CommandError
 from veen.cli.printing import progress, reporting, show
 from veen.cli.settings import common
-from veen.cli.using import (
-    ClientOption,
-    HubIdOption,
-    HubOption,
-    StreamOption,
-    TrustFlag,
-    open_client,
-)
+from veen.cli.using import At, StreamOption
 from veen.client.client import Client
 from veen.client.interpreting import Interpretation, interpret, typed
 from veen.client.sending import Sent
@@ -69,16 +62,13 @@ def lww_set(
     stream: StreamOption,
     key: Annotated[str, typer.Option(help=f"Which register. {_BYTES}")],
     value: Annotated[str, typer.Option(help=f"What it is to hold. {_BYTES}")],
+    at: At,
     ts: Annotated[
         int | None,
         typer.Option(
             min=0, max=U64_MAX, help="Its time; the greatest wins.  [default: now, in milliseconds]"
         ),
     ] = None,
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Set a register."""
     made = LWW.make(
@@ -86,7 +76,7 @@ def lww_set(
         ts=int(time() * 1000) if ts is None else ts,
         value=_bytes(value, "--value"),
     )
-    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+    with at.open() as opened:
         sent = _send(opened, stream, LWW, made)
     _sent(sent, key=key, value=value, ts=made["ts"])
 
@@ -96,15 +86,12 @@ def lww_set(
 def lww_get(
     stream: StreamOption,
     key: Annotated[str, typer.Option(help=f"Which register. {_BYTES}")],
+    at: At,
     upto: Upto = None,
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Show the value of a register, or that it is unset."""
     wanted = _bytes(key, "--key")
-    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+    with at.open() as opened:
         found = _state(opened, LwwMap(), stream, upto).view_key(wanted)
     if common.json:
         show(
@@ -119,14 +106,11 @@ def lww_get(
 def orset_add(
     stream: StreamOption,
     elem: Annotated[str, typer.Option(help=f"What to add. {_BYTES}")],
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
+    at: At,
 ) -> None:
     """Add an element."""
     made = ORSET.make(id=os.urandom(32), elem=_bytes(elem, "--elem"))
-    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+    with at.open() as opened:
         sent = _send(opened, stream, ORSET, made)
     _sent(sent, elem=elem, id=made["id"].hex())
 
@@ -136,14 +120,11 @@ def orset_add(
 def orset_remove(
     stream: StreamOption,
     elem: Annotated[str, typer.Option(help=f"What to remove. {_BYTES}")],
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
+    at: At,
 ) -> None:
     """Remove the additions of an element that are there now; one that comes meanwhile stays."""
     wanted = _bytes(elem, "--elem")
-    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+    with at.open() as opened:
         found = _state(opened, OrSet(), stream).tables.get("members", wanted)
         ids = () if found is None else found[0]
         if not ids:
@@ -155,16 +136,9 @@ def orset_remove(
 
 @orset_app.command("list")
 @reporting
-def orset_list(
-    stream: StreamOption,
-    upto: Upto = None,
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
-) -> None:
+def orset_list(stream: StreamOption, at: At, upto: Upto = None) -> None:
     """List the elements, sorted."""
-    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+    with at.open() as opened:
         found = _state(opened, OrSet(), stream, upto).view()
     show({"elements": found}, common.json)
 
@@ -173,14 +147,11 @@ def orset_list(
 @reporting
 def counter_add(
     stream: StreamOption,
+    at: At,
     delta: Annotated[int, typer.Option(min=0, max=U64_MAX, help="How much to add.")] = 1,
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Add to the counter, in the shard of this client's key."""
-    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+    with at.open() as opened:
         shard = opened.session.secrets.client.signing_key.public_key
         sent = _send(opened, stream, COUNTER, COUNTER.make(shard=bytes(shard), delta=delta))
     _sent(sent, delta=delta, shard=shard.hex())
@@ -188,16 +159,9 @@ def counter_add(
 
 @counter_app.command("get")
 @reporting
-def counter_get(
-    stream: StreamOption,
-    upto: Upto = None,
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
-) -> None:
+def counter_get(stream: StreamOption, at: At, upto: Upto = None) -> None:
     """Show the total, and what each shard has added."""
-    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+    with at.open() as opened:
         found = _state(opened, GCounter(), stream, upto).view()
     assert isinstance(found, dict)
     show(found if common.json else {"total": found["total"]}, common.json)

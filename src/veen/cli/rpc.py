@@ -16,17 +16,7 @@ import typer
 from veen.cli.errors import NETWORK, REFUSED, USAGE, CommandError
 from veen.cli.printing import note, plain, reporting, show
 from veen.cli.settings import common
-from veen.cli.using import (
-    ClientOption,
-    HubIdOption,
-    HubOption,
-    StreamOption,
-    TrustFlag,
-    hex32,
-    open_client,
-    parse_json,
-    read_card,
-)
+from veen.cli.using import At, StreamOption, hex32, parse_json, read_card
 from veen.client.bodies import BodyError, encode_body, to_json
 from veen.client.calling import CallOptions, RpcError, RpcTimeoutError
 from veen.client.sending import Options
@@ -49,11 +39,10 @@ _EXEC_SEC: Final = 300
 def call_command(
     stream: StreamOption,
     method: Annotated[str, typer.Option(help="Name of the method.")],
+    at: At,
     args: Annotated[
         str, typer.Option(help="Its arguments in JSON; @FILE or @- read them from there.")
     ] = "null",
-    hub: HubOption = "",
-    client: ClientOption = "",
     to: Annotated[
         str, typer.Option(help="Identity card of the server; needed unless the stream is shared.")
     ] = "",
@@ -70,8 +59,6 @@ def call_command(
     server_key: Annotated[
         list[str] | None, typer.Option(help="Only replies signed with this key count; may be repeated.")
     ] = None,
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Call a method and show its result. Ends with 4 if the method refuses, with 2 if no reply comes."""
     if repeats and idem is None:
@@ -84,7 +71,7 @@ def call_command(
         servers=frozenset(VerifyKey(hex32(key, "--server-key")) for key in server_key or ()),
         sending=Options(to=read_card(to).seal_key(int(time())) if to else None),
     )
-    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+    with at.open() as opened:
         try:
             result = opened.call(stream, method, given, options)
         except RpcError as error:
@@ -107,8 +94,7 @@ def _arguments(text: str) -> Value:
 @reporting
 def serve_command(
     stream: StreamOption,
-    hub: HubOption = "",
-    client: ClientOption = "",
+    at: At,
     module: Annotated[
         Path | None,
         typer.Option(
@@ -131,8 +117,6 @@ def serve_command(
     ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many calls.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Answer the calls that are there, and stop.")] = False,
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Answer calls until interrupted; each once, also across restarts.
 
@@ -140,7 +124,7 @@ def serve_command(
     """
     methods = _methods(module, run or [])
     count = 0
-    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+    with at.open() as opened:
         server = RpcServer(opened.session, stream)
         for name, method in methods.items():
             server.add(name, method, repeatable=repeatable)
