@@ -10,7 +10,7 @@ from veen.cli.op_agreement import AgreementOption
 from veen.cli.operating import folded
 from veen.cli.printing import plain, reporting, show
 from veen.cli.settings import common
-from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, hex32, open_client
+from veen.cli.using import At, StreamOption, hex32
 from veen.core.hashing import U64_MAX
 from veen.overlays.agreement import Agreements
 
@@ -27,23 +27,22 @@ def agreement() -> None:
 def status(
     stream: StreamOption,
     agreement_id: AgreementOption,
+    at: At,
     version: Annotated[
         int | None,
         typer.Option(min=0, max=U64_MAX, help="Which version.  [default: the highest that is active]"),
     ] = None,
     upto: Annotated[int | None, typer.Option(min=1, max=U64_MAX, help="As it was after this entry.")] = None,
-    at: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="At this time.  [default: now]")] = None,
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
+    when: Annotated[
+        int | None, typer.Option("--at", min=0, max=U64_MAX, help="At this time.  [default: now]")
+    ] = None,
 ) -> None:
     """Show whether an agreement is active, and the last word of each party."""
     one = hex32(agreement_id, "--agreement-id")
     agreements = Agreements()
-    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+    with at.open() as opened:
         tables = folded(opened, agreements, stream, upto).tables
-    now = int(time()) if at is None else at
+    now = int(time()) if when is None else when
     wanted = agreements.current(tables, one, now) if version is None else version
     found = None if wanted is None else agreements.view_version(tables, one, wanted, now)
     if found is None:

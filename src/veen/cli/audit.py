@@ -12,7 +12,7 @@ from veen.cli.errors import USAGE, CommandError
 from veen.cli.operating import folded, known_streams, refuse
 from veen.cli.printing import note, plain, reporting, show
 from veen.cli.settings import common
-from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, open_client
+from veen.cli.using import At, ClientOption, HubOption, StreamOption
 from veen.client.bodies import DEFAULT_SCHEMA
 from veen.client.client import Client
 from veen.core import labels
@@ -52,20 +52,14 @@ def audit(
         raise CommandError(
             "say which: queries, summary, enforce-check or stream; see: veen audit --help", USAGE
         )
-    _show_root(stream, open_client(client, hub))
+    _show_root(stream, At(hub=hub, client=client).open())
 
 
 @app.command("stream")
 @reporting
-def audit_stream(
-    stream: StreamOption,
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
-) -> None:
+def audit_stream(stream: StreamOption, at: At) -> None:
     """Show how far a stream has come: its last entry and the root there, checked."""
-    _show_root(stream, open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id))
+    _show_root(stream, at.open())
 
 
 def _show_root(stream: str, opened: Client) -> None:
@@ -88,17 +82,14 @@ def _show_root(stream: str, opened: Client) -> None:
 @reporting
 def queries(
     stream: StreamOption,
+    at: At,
     resource_prefix: Annotated[str, typer.Option(help="Only resources that begin so.")] = "",
     since: Annotated[int, typer.Option(min=0, max=U64_MAX, help="Only from this time on.")] = 0,
     until: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Only before this time.")] = None,
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """List who has asked for what, in the order of the log."""
     overlay = QueryAudit()
-    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+    with at.open() as opened:
         tables = folded(opened, overlay, stream).tables
     rows = list(overlay.queries(tables, resource_prefix=resource_prefix, since=since, until=until))
     if common.json:
@@ -114,21 +105,18 @@ def queries(
 @app.command()
 @reporting
 def summary(
+    at: At,
     stream: StreamsOption = None,
     sensitive: Annotated[
         list[str] | None, typer.Option(help="Stream whose queries have to be on record; may be repeated.")
     ] = None,
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Show for each stream the schemas in it, and whether queries and permissions are on record.
 
     With --env, streams of tenants of class user or wallet are sensitive.
     """
     prefixes = _tenants(common.env) if common.env else {}
-    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+    with at.open() as opened:
         names = stream or known_streams(opened)
         rows = [_row(opened, name, prefixes, set(sensitive or ())) for name in names]
     if common.json:
@@ -182,16 +170,10 @@ def _schema_name(schema: bytes) -> str:
 
 @app.command("enforce-check")
 @reporting
-def enforce_check(
-    policy_file: Annotated[Path, typer.Option(help="The rules, in JSON.")],
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
-) -> None:
+def enforce_check(policy_file: Annotated[Path, typer.Option(help="The rules, in JSON.")], at: At) -> None:
     """Check rules: that queries are on record, and that recoveries had enough approvals. Exits 4 if not."""
     rules = read_policy(policy_file)
-    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+    with at.open() as opened:
         found = [item for rule in rules for item in _check(opened, rule)]
     if not found:
         show({"ok": True, "rules": len(rules), "violations": []}, common.json)

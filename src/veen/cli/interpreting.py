@@ -1,6 +1,7 @@
 """``veen interpret`` and ``veen state``: what a stream amounts to, and certificates of it."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from time import time
 from typing import Annotated, Any
@@ -19,16 +20,7 @@ from veen.cli.overlaying import (
 )
 from veen.cli.printing import note, plain, progress, reporting, show
 from veen.cli.settings import common
-from veen.cli.using import (
-    ClientOption,
-    HubIdOption,
-    HubOption,
-    StreamOption,
-    TrustFlag,
-    open_client,
-    read_bytes,
-    write_bytes,
-)
+from veen.cli.using import At, StreamOption, read_bytes, write_bytes
 from veen.client.client import Client
 from veen.client.interpreting import Interpretation, Reached, interpret
 from veen.core import labels
@@ -53,46 +45,55 @@ Epoch = Annotated[
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Read everything again, and keep nothing.")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which state is wanted: by which overlay, of which stream, after which entry."""
+
+    overlay: OverlayArgument
+    stream: StreamOption
+    upto: Upto = None
+    epoch: Epoch = None
+    overlay_module: ModuleOption = ""
+    param: ParamOption = None
+    bridge: BridgeOption = None
+    no_cache: NoCache = False
+
+    def choose(self) -> Chosen:
+        """Return the overlay."""
+        return choose(self.overlay, self.overlay_module, given_parameters(self.param))
+
+    def fold(self, opened: Client, chosen: Chosen) -> Interpretation:
+        """Fold the stream."""
+        return _fold(
+            opened,
+            chosen,
+            self.stream,
+            upto=self.upto,
+            epoch=self.epoch,
+            bridges=given_bridges(self.bridge),
+            cached=not self.no_cache,
+        )
+
+
 @reporting
 def interpret_command(
-    overlay: OverlayArgument,
-    stream: StreamOption,
-    hub: HubOption = "",
-    client: ClientOption = "",
-    upto: Upto = None,
-    epoch: Epoch = None,
+    wanted: Wanted,
+    at: At,
     key: Annotated[str, typer.Option("--key", help="Only the state of this key.")] = "",
     now: Annotated[
         int | None, typer.Option(min=0, max=U64_MAX, help="Time that decides what has expired; default: now.")
     ] = None,
     reports: Annotated[bool, typer.Option("--reports", help="List what is wrong with events.")] = False,
-    overlay_module: ModuleOption = "",
-    param: ParamOption = None,
-    bridge: BridgeOption = None,
-    no_cache: NoCache = False,
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Fold a stream with an overlay, and print the state at its end or at any entry of it.
 
     Summaries are kept in the client's directory: the next time only new entries are read.
     """
-    chosen = choose(overlay, overlay_module, given_parameters(param))
-    wanted = _parse_key(chosen, key) if key else None
-    with (
-        open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened,
-        chosen.blamed(),
-    ):
-        found = _fold(
-            opened,
-            chosen,
-            stream,
-            upto=upto,
-            epoch=epoch,
-            bridges=given_bridges(bridge),
-            cached=not no_cache,
-        )
-        described = _described(found, wanted, int(time()) if now is None else now, listed=reports)
+    chosen = wanted.choose()
+    one = _parse_key(chosen, key) if key else None
+    with at.open() as opened, chosen.blamed():
+        found = wanted.fold(opened, chosen)
+        described = _described(found, one, int(time()) if now is None else now, listed=reports)
     _print(described)
 
 
@@ -178,34 +179,17 @@ def _print(found: dict[str, Any]) -> None:
 
 @app.command()
 @reporting
-def certify(
-    overlay: OverlayArgument,
-    stream: StreamOption,
-    out: Annotated[Path, typer.Option(help="File to write.")],
-    hub: HubOption = "",
-    client: ClientOption = "",
-    upto: Upto = None,
-    epoch: Epoch = None,
-    overlay_module: ModuleOption = "",
-    param: ParamOption = None,
-    bridge: BridgeOption = None,
-    no_cache: NoCache = False,
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
-) -> None:
+def certify(wanted: Wanted, out: Annotated[Path, typer.Option(help="File to write.")], at: At) -> None:
     """Sign what a stream amounts to, with the identity of the client, for whoever can read it to check."""
-    chosen = choose(overlay, overlay_module, given_parameters(param))
-    bridges = given_bridges(bridge)
-    with (
-        open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened,
-        chosen.blamed(),
-    ):
-        found = _fold(opened, chosen, stream, upto=upto, epoch=epoch, bridges=bridges, cached=not no_cache)
+    chosen = wanted.choose()
+    bridges = given_bridges(wanted.bridge)
+    with at.open() as opened, chosen.blamed():
+        found = wanted.fold(opened, chosen)
         _check_certifiable(found)
         made = StateCertificate.issue(
             opened.session.secrets.identity,
             chosen.overlay,
-            stream_id=labels.stream_id(stream),
+            stream_id=labels.stream_id(wanted.stream),
             labels=_certified(found),
             state_hash=found.state_hash(),
             bridges=bridges,
@@ -248,12 +232,9 @@ def _shown(made: StateCertificate) -> dict[str, Any]:
 @reporting
 def verify(
     file: Annotated[Path, typer.Argument(help="File of the certificate.")],
-    hub: HubOption = "",
-    client: ClientOption = "",
+    at: At,
     overlay_module: ModuleOption = "",
     cached: Annotated[bool, typer.Option("--cached", help="Believe summaries that are kept.")] = False,
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Check a certificate: its signature, and by folding the stream again; exits 4 if something differs."""
     try:
@@ -265,10 +246,7 @@ def verify(
         raise CommandError(f"{file} certifies no entries", REFUSED)
     chosen = choose(made.overlay, overlay_module, made.parameter_values())
     last = made.labels[-1]
-    with (
-        open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened,
-        chosen.blamed(),
-    ):
+    with at.open() as opened, chosen.blamed():
         found = _fold(
             opened,
             chosen,

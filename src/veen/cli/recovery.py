@@ -8,7 +8,7 @@ from veen.cli.op_recovery import TargetOption
 from veen.cli.operating import GuardianOption, ThresholdOption, folded, recoveries
 from veen.cli.printing import note, plain, reporting, show
 from veen.cli.settings import common
-from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, hex32, open_client
+from veen.cli.using import At, StreamOption, hex32
 
 app = typer.Typer(help="Recovery of lost identities.", no_args_is_help=True)
 
@@ -23,12 +23,9 @@ def recovery() -> None:
 def timeline(
     stream: StreamOption,
     target_identity: TargetOption,
+    at: At,
     guardian: GuardianOption = None,
     threshold: ThresholdOption = None,
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """List requests, approvals and executions about an identity, in order.
 
@@ -36,7 +33,7 @@ def timeline(
     """
     target = hex32(target_identity, "--target-identity")
     overlay = recoveries(guardian or (), threshold)
-    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+    with at.open() as opened:
         tables = folded(opened, overlay, stream).tables
     found = overlay.view_key(tables, target)
     rows: list[dict[str, Any]] = overlay.timeline(tables, target)

@@ -8,7 +8,7 @@ import typer
 from veen.cli.operating import hex32_or_none, present, refuse
 from veen.cli.printing import progress, reporting, show
 from veen.cli.settings import common
-from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, hex32, open_client
+from veen.cli.using import At, StreamOption, hex32
 from veen.client.snapshots import verify_snapshot
 from veen.core.hashing import U64_MAX
 
@@ -29,19 +29,13 @@ def verify(
     ],
     upto_stream_seq: Annotated[int, typer.Option(min=1, max=U64_MAX, help="After which entry.")],
     state_class: Annotated[str, typer.Option(help="Class of the state, as lww.map.")],
+    at: At,
     expected_root: Annotated[str, typer.Option(help="The log is to have this root there.")] = "",
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Fold a state again, and compare it with its last snapshot; exits 4 if they differ."""
     root = hex32_or_none(expected_root, "--expected-root")
     one = hex32(state_id, "--state-id")
-    with (
-        open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened,
-        progress("entries") as advance,
-    ):
+    with at.open() as opened, progress("entries") as advance:
         checked = verify_snapshot(
             opened,
             stream,

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from veen.cli.operating import Place, folded, refuse
+from veen.cli.operating import folded, refuse
 from veen.cli.printing import reporting, show
 from veen.cli.settings import common
-from veen.cli.using import ClientOption, HubIdOption, HubOption, TrustFlag
+from veen.cli.using import At
 from veen.cli.walleting import reset_rule
 from veen.client.client import Client
 from veen.client.wallets import MAIN_STREAM, wallets_of
@@ -18,23 +18,20 @@ from veen.overlays.reconciling import Problem, Side, reconcile
 
 @reporting
 def reconcile_streams(
+    at: At,
     stream: Annotated[
         list[str] | None,
         typer.Option(
             help=f"Stream of wallets; may be repeated.  [default: {MAIN_STREAM}]", show_default=False
         ),
     ] = None,
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Compare the streams of wallets: credits that never came, that nobody paid, or that say something else.
 
     It ends with code 4 if there are any.
     """
     names = list(dict.fromkeys(stream or [MAIN_STREAM]))
-    with Place(names[0], hub, client, trust_first_use, hub_id).open() as opened:
+    with at.open() as opened:
         found = reconcile([_tables(opened, name) for name in names])
     result: dict[str, Any] = {
         "ok": not found.problems,
