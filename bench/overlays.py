@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from time import perf_counter
 
+from bench.folding import measure_folds
 from bench.measure import Result, Work, best_us, ratio, time_all
 from bench.storage import scratch
 from veen.client.keystore import Secrets
@@ -27,9 +28,9 @@ _WRITER = sha256(b"writer").digest()
 
 def measure_overlays(events: int, rounds: int) -> Iterator[Result]:
     """Run everything of the overlays and judge it."""
+    yield from measure_folds(rounds)
     with scratch() as root:
         yield from _growth(root, events, rounds)
-    # The next groups of rows go here, each a function like _growth: what folding costs, and the like.
 
 
 def _events(start: int) -> Iterator[Record]:
