@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from veen.cli.errors import USAGE, CommandError
 from veen.cli.grouping import grouped
 from veen.cli.printing import reporting
+from veen.cli.settings import common
 
 Colour = Annotated[str, typer.Option("--colour", help="Which colour.")]
 
@@ -113,6 +114,7 @@ def test_reporting_takes_groups_too(capsys: pytest.CaptureFixture[str]) -> None:
         """Paint."""
         raise CommandError(f"there is no {paint.colour}", USAGE)
 
+    common.reset()
     assert (command.__name__, command.__doc__) == ("command", "Paint.")
     done = CliRunner().invoke(_app(command), ["--colour", "blue"])
     assert done.exit_code == USAGE
