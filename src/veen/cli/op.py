@@ -9,7 +9,6 @@ import typer
 from veen.cli import op_access, op_agreement, op_data, op_recovery
 from veen.cli.errors import USAGE, CommandError
 from veen.cli.operating import (
-    CapOption,
     ParentOption,
     Place,
     described,
@@ -20,15 +19,7 @@ from veen.cli.operating import (
 )
 from veen.cli.printing import reporting, show
 from veen.cli.settings import common
-from veen.cli.using import (
-    ClientOption,
-    HubIdOption,
-    HubOption,
-    StreamOption,
-    TrustFlag,
-    hex32,
-    parse_json,
-)
+from veen.cli.using import hex32, parse_json
 from veen.core.hashing import U64_MAX
 from veen.core.shapes import Raw
 from veen.core.types import LeafHash
@@ -54,20 +45,15 @@ def operation_schema(name: str) -> Schema:
 @app.command()
 @reporting
 def send(
-    stream: StreamOption,
+    place: Place,
     schema_name: Annotated[str, typer.Option("--schema-name", help="Name of the schema.")],
     body_json: Annotated[
         str, typer.Option("--body-json", help="The body in JSON, byte strings as hex; @FILE reads it there.")
     ],
-    hub: HubOption = "",
-    client: ClientOption = "",
-    cap: CapOption = None,
     expires_at: Annotated[
         int | None, typer.Option(min=0, max=U64_MAX, help="Time after which readers should ignore it.")
     ] = None,
     parent_id: Annotated[str, typer.Option(help="Message that this one answers: 64 hex digits.")] = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Send an operation with a body in JSON; fields that are unknown, missing or wrong are refused first."""
     schema = operation_schema(schema_name)
@@ -75,7 +61,6 @@ def send(
     if schema is DELEGATED:
         _encode_inner(body, parse_json(body_json, "--body-json")["operation_body"])
     parent = LeafHash(hex32(parent_id, "--parent-id")) if parent_id else None
-    place = Place(stream, hub, client, trust_first_use, hub_id, cap)
     with place.open() as opened:
         sent = place.send(opened, schema, body, parent_id=parent, expires_at=expires_at)
     show(described(schema, sent), common.json)
@@ -95,7 +80,7 @@ def _inner_from(inner: Schema, value: object) -> Raw:
 @app.command()
 @reporting
 def paid(
-    stream: StreamOption,
+    place: Place,
     op_type: Annotated[str, typer.Option("--op-type", help="What is paid for.")],
     payer: Annotated[str, typer.Option(help="Account that pays: 64 hex digits.")],
     payee: Annotated[str, typer.Option(help="Account that is paid: 64 hex digits.")],
@@ -107,11 +92,6 @@ def paid(
     ] = None,
     op_ref: Annotated[str, typer.Option(help="A reference of your own: 64 hex digits.")] = "",
     parent_op: ParentOption = "",
-    hub: HubOption = "",
-    client: ClientOption = "",
-    cap: CapOption = None,
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Move an amount from one account to another."""
     body = made(
@@ -128,7 +108,6 @@ def paid(
     )
     # The log knows when it was taken, not how old it was: the header says until when it is meant (PAID-012).
     expires_at = None if ttl_seconds is None else min(int(time()) + ttl_seconds, U64_MAX)
-    place = Place(stream, hub, client, trust_first_use, hub_id, cap)
     with place.open() as opened:
         sent = place.send(opened, PAID, body, expires_at=expires_at)
     show({**described(PAID, sent), "receipt": sent.receipt.to_json()}, common.json)
@@ -137,7 +116,7 @@ def paid(
 @app.command()
 @reporting
 def delegated(
-    stream: StreamOption,
+    place: Place,
     principal: Annotated[str, typer.Option(help="For whom: 64 hex digits.")],
     agent: Annotated[str, typer.Option(help="Who acts: 64 hex digits.")],
     delegation_cap: Annotated[
@@ -149,11 +128,6 @@ def delegated(
     ],
     operation_body_json: Annotated[str, typer.Option(help="The operation, in JSON.")],
     parent_op: ParentOption = "",
-    hub: HubOption = "",
-    client: ClientOption = "",
-    cap: CapOption = None,
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Do an operation for somebody else, under a chain of capabilities."""
     chain = [part for text in delegation_cap for part in text.split(",") if part]
@@ -171,7 +145,7 @@ def delegated(
         operation_body=inner.encode(from_json(inner, operation_body_json, "--operation-body-json")),
         parent_operation_id=hex32_or_none(parent_op, "--parent-op"),
     )
-    Place(stream, hub, client, trust_first_use, hub_id, cap).send_and_show(DELEGATED, body)
+    place.send_and_show(DELEGATED, body)
 
 
 app.command("access-grant")(op_access.access_grant)

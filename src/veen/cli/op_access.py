@@ -1,6 +1,6 @@
 """``veen op access-grant`` and ``access-revoke``: who may write where, as operations of the log."""
 
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -8,9 +8,7 @@ import typer
 
 from veen.cli.errors import USAGE, CommandError
 from veen.cli.operating import (
-    AdminOption,
     ParentOption,
-    Place,
     described,
     folded,
     hex32_or_none,
@@ -19,10 +17,10 @@ from veen.cli.operating import (
     stream_ids,
 )
 from veen.cli.printing import reporting, show
-from veen.cli.settings import common
-from veen.cli.using import HubOption, StreamOption, hex32, write_bytes
+from veen.cli.settings import common, find_client
+from veen.cli.using import HubOption, StreamOption, hex32, open_client, write_bytes
 from veen.client.client import Client
-from veen.client.operations import grant_access
+from veen.client.operations import grant_access, send_operation
 from veen.core.hashing import U64_MAX
 from veen.overlays.access import Access
 from veen.overlays.operation_schemas import GRANT, REVOKE
@@ -32,11 +30,26 @@ SubjectOption = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByAdmin:
+    """The hub, and who changes permissions there: options, as ``grouping`` takes them."""
+
+    hub: HubOption = ""
+    admin: Annotated[
+        str, typer.Option(help="Directory of who changes permissions.  [default: the configured admin]")
+    ] = ""
+
+    def open(self) -> Client:
+        """Open the client of the administrator."""
+        return open_client(str(find_client(self.admin, key="admin", variable="VEEN_ADMIN")), self.hub)
+
+
 @reporting
 def access_grant(
     subject_identity: SubjectOption,
     stream: StreamOption,
     expiry_time: Annotated[int, typer.Option(min=1, max=U64_MAX, help="When it is over.")],
+    by: ByAdmin,
     allowed_stream: Annotated[
         list[str] | None,
         typer.Option(help="Stream that may be written; may be repeated.  [default: that of --stream]"),
@@ -53,8 +66,6 @@ def access_grant(
     reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
     parent_op: ParentOption = "",
     out: Annotated[Path | None, typer.Option(help="Write the token to this file, for the subject.")] = None,
-    hub: HubOption = "",
-    admin: AdminOption = "",
 ) -> None:
     """Grant access: a token is minted and made known to the hub, and the grant is in the log."""
     body = made(
@@ -70,7 +81,7 @@ def access_grant(
         reason=reason or None,
         parent_operation_id=hex32_or_none(parent_op, "--parent-op"),
     )
-    with Place.of_admin(stream, hub, admin).open() as opened:
+    with by.open() as opened:
         granted = grant_access(opened, stream, body)
     token = granted.token
     if out is not None:
@@ -86,6 +97,7 @@ def access_grant(
 @reporting
 def access_revoke(
     subject_identity: SubjectOption,
+    by: ByAdmin,
     target_cap_ref: Annotated[
         str,
         typer.Option(help="Only this grant: its auth_ref or operation_id.  [default: all of the subject's]"),
@@ -95,8 +107,6 @@ def access_revoke(
     stream: Annotated[
         str, typer.Option(help="Where the grants are.  [default: streams of the admin that have some]")
     ] = "",
-    hub: HubOption = "",
-    admin: AdminOption = "",
 ) -> None:
     """Take permissions back, in every stream that has grants of the subject."""
     subject = hex32(subject_identity, "--subject-identity")
@@ -108,16 +118,15 @@ def access_revoke(
         reason=reason or None,
         parent_operation_id=hex32_or_none(parent_op, "--parent-op"),
     )
-    place = Place.of_admin(stream, hub, admin)
     rows = []
-    with place.open() as opened:
+    with by.open() as opened:
         names = [stream] if stream else _with_grants(opened, subject)
         if not names:
             raise CommandError(
                 "no stream that this client has used has a grant of the subject: give --stream", USAGE
             )
         for name in names:
-            sent = replace(place, stream=name).send(opened, REVOKE, body)
+            sent = send_operation(opened, name, REVOKE, body)
             rows.append({**described(REVOKE, sent), "stream": name})
     if common.json:
         show({**rows[0], "operations": rows}, as_json=True)

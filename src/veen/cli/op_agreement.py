@@ -7,7 +7,6 @@ import typer
 
 from veen.cli.errors import USAGE, CommandError
 from veen.cli.operating import (
-    CapOption,
     MetadataOption,
     ParentOption,
     Place,
@@ -19,7 +18,7 @@ from veen.cli.operating import (
 )
 from veen.cli.printing import reporting, show
 from veen.cli.settings import common
-from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, hex32, read_bytes
+from veen.cli.using import hex32, read_bytes
 from veen.core.hashing import U64_MAX, h
 from veen.overlays.operation_schemas import CONFIRMATION, DEFINITION
 
@@ -30,7 +29,7 @@ TimeOption = Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Second
 
 @reporting
 def agreement_define(
-    stream: StreamOption,
+    place: Place,
     agreement_id: AgreementOption,
     version: VersionOption,
     party: Annotated[list[str], typer.Option(help="Identity of a party: 64 hex digits; may be repeated.")],
@@ -40,11 +39,6 @@ def agreement_define(
     effective_time: TimeOption = None,
     expiry_time: TimeOption = None,
     metadata_json: MetadataOption = "",
-    hub: HubOption = "",
-    client: ClientOption = "",
-    cap: CapOption = None,
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Define a version of an agreement: its terms and its parties."""
     if bool(terms_hash) == (terms_file is not None):
@@ -61,13 +55,12 @@ def agreement_define(
         expiry_time=expiry_time,
         metadata=json_or_none(metadata_json, "--metadata-json"),
     )
-    place = Place(stream, hub, client, trust_first_use, hub_id, cap)
     place.send_and_show(DEFINITION, body, terms_hash=hashed.hex())
 
 
 @reporting
 def agreement_confirm(
-    stream: StreamOption,
+    place: Place,
     agreement_id: AgreementOption,
     version: VersionOption,
     party_identity: Annotated[
@@ -77,16 +70,10 @@ def agreement_confirm(
     decision_time: TimeOption = None,
     parent_op: ParentOption = "",
     metadata_json: MetadataOption = "",
-    hub: HubOption = "",
-    client: ClientOption = "",
-    cap: CapOption = None,
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Say yes or no to a version of an agreement, or take a word back."""
     if decision not in ("accept", "reject", "withdraw"):
         raise CommandError(f"--decision is accept, reject or withdraw, not {decision!r}", USAGE)
-    place = Place(stream, hub, client, trust_first_use, hub_id, cap)
     with place.open() as opened:
         body = made(
             CONFIRMATION,

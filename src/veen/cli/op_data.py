@@ -8,7 +8,6 @@ import typer
 
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.operating import (
-    CapOption,
     MetadataOption,
     Place,
     described,
@@ -21,7 +20,7 @@ from veen.cli.operating import (
 )
 from veen.cli.printing import progress, reporting, show
 from veen.cli.settings import common
-from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, hex32, read_bytes
+from veen.cli.using import hex32, read_bytes
 from veen.client.contents import parts_of
 from veen.client.snapshots import make_snapshot
 from veen.core.hashing import U64_MAX, h
@@ -42,7 +41,7 @@ def _root(paths: list[Path]) -> tuple[bytes, int]:
 @reporting
 def publish(
     paths: Annotated[list[Path], typer.Argument(help="Files and directories.", metavar="FILE_OR_DIR...")],
-    stream: StreamOption,
+    place: Place,
     publication_id: Annotated[str, typer.Option(help="Which publication: 64 hex digits.")],
     version: Annotated[str, typer.Option(help="Its version, as 1.2.")],
     content_class: Annotated[str, typer.Option(help="What kind of content it is.")] = "dataset",
@@ -52,11 +51,6 @@ def publish(
     check: Annotated[
         bool, typer.Option("--check", help="Publish nothing: compare the files with what was published.")
     ] = False,
-    hub: HubOption = "",
-    client: ClientOption = "",
-    cap: CapOption = None,
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Publish data by the root over its files; with --check, find out whether files are what was published.
 
@@ -64,7 +58,6 @@ def publish(
     """
     root, count = _root(paths)
     one = hex32(publication_id, "--publication-id")
-    place = Place(stream, hub, client, trust_first_use, hub_id, cap)
     if check:
         _check(place, one, version, root)
         return
@@ -102,7 +95,7 @@ def _check(place: Place, publication_id: bytes, version: str, root: bytes) -> No
 
 @reporting
 def snapshot(
-    stream: StreamOption,
+    place: Place,
     state_class: Annotated[
         str, typer.Option(help="Class of the state: lww.map, orset, counter.map, wallet.ledger, ...")
     ],
@@ -113,19 +106,13 @@ def snapshot(
         int | None, typer.Option(min=1, max=U64_MAX, help="Up to this entry.  [default: all]")
     ] = None,
     metadata_json: MetadataOption = "",
-    hub: HubOption = "",
-    client: ClientOption = "",
-    cap: CapOption = None,
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Fold a state, and put its hash and the root of the log that it holds for in the log."""
-    place = Place(stream, hub, client, trust_first_use, hub_id, cap)
     with place.open() as opened:
         with progress("entries") as advance:
             body = make_snapshot(
                 opened,
-                stream,
+                place.stream,
                 state_class=state_class,
                 state_id=hex32_or_none(state_id, "--state-id"),
                 upto=upto_stream_seq,
@@ -139,7 +126,7 @@ def snapshot(
 
 @reporting
 def query_audit(
-    stream: StreamOption,
+    place: Place,
     resource_identifier: Annotated[str, typer.Option(help="What was asked for.")],
     resource_class: Annotated[str, typer.Option(help="What kind of resource it is.")],
     requester_identity: Annotated[
@@ -153,17 +140,11 @@ def query_audit(
         int | None, typer.Option(min=0, max=U64_MAX, help="When.  [default: now]")
     ] = None,
     metadata_json: MetadataOption = "",
-    hub: HubOption = "",
-    client: ClientOption = "",
-    cap: CapOption = None,
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Put on record that somebody has asked for something."""
     if result_digest and result_file is not None:
         raise CommandError("give either --result-digest or --result-file", USAGE)
     digest = hex32_or_none(result_digest, "--result-digest")
-    place = Place(stream, hub, client, trust_first_use, hub_id, cap)
     with place.open() as opened:
         body = made(
             QUERY,

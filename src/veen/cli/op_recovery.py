@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from veen.cli.operating import (
-    CapOption,
     MetadataOption,
     ParentOption,
     Place,
@@ -17,7 +16,7 @@ from veen.cli.operating import (
 )
 from veen.cli.printing import reporting, show
 from veen.cli.settings import common
-from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, hex32
+from veen.cli.using import hex32
 from veen.core.hashing import U64_MAX
 from veen.overlays.operation_schemas import RECOVERY_APPROVAL, RECOVERY_EXECUTION, RECOVERY_REQUEST
 
@@ -34,17 +33,12 @@ TimeOption = Annotated[
 
 @reporting
 def recovery_request(
-    stream: StreamOption,
+    place: Place,
     target_identity: TargetOption,
     requested_new_identity: RequestedOption,
     reason: Annotated[str, typer.Option(help="Why.")] = "",
     when: TimeOption = None,
     metadata_json: MetadataOption = "",
-    hub: HubOption = "",
-    client: ClientOption = "",
-    cap: CapOption = None,
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Ask that a new identity takes the place of a lost one."""
     body = made(
@@ -55,12 +49,12 @@ def recovery_request(
         request_time=when,
         metadata=json_or_none(metadata_json, "--metadata-json"),
     )
-    Place(stream, hub, client, trust_first_use, hub_id, cap).send_and_show(RECOVERY_REQUEST, body)
+    place.send_and_show(RECOVERY_REQUEST, body)
 
 
 @reporting
 def recovery_approval(
-    stream: StreamOption,
+    place: Place,
     target_identity: TargetOption,
     requested_new_identity: RequestedOption,
     approver_identity: Annotated[
@@ -71,14 +65,8 @@ def recovery_approval(
     when: TimeOption = None,
     parent_op: ParentOption = "",
     metadata_json: MetadataOption = "",
-    hub: HubOption = "",
-    client: ClientOption = "",
-    cap: CapOption = None,
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Say as a guardian whether a new identity may take the place of a lost one."""
-    place = Place(stream, hub, client, trust_first_use, hub_id, cap)
     with place.open() as opened:
         body = made(
             RECOVERY_APPROVAL,
@@ -97,7 +85,7 @@ def recovery_approval(
 
 @reporting
 def recovery_execution(
-    stream: StreamOption,
+    place: Place,
     target_identity: TargetOption,
     new_identity: Annotated[str, typer.Option(help="Identity that takes its place: 64 hex digits.")],
     approval_ref: Annotated[
@@ -105,11 +93,6 @@ def recovery_execution(
     ],
     when: TimeOption = None,
     metadata_json: MetadataOption = "",
-    hub: HubOption = "",
-    client: ClientOption = "",
-    cap: CapOption = None,
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Put a new identity in the place of a lost one, by the approvals of its guardians.
 
@@ -123,4 +106,4 @@ def recovery_execution(
         approval_references=tuple(hex32(text, "--approval-ref") for text in approval_ref),
         metadata=json_or_none(metadata_json, "--metadata-json"),
     )
-    Place(stream, hub, client, trust_first_use, hub_id, cap).send_and_show(RECOVERY_EXECUTION, body)
+    place.send_and_show(RECOVERY_EXECUTION, body)

@@ -10,8 +10,8 @@ import typer
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.printing import progress, show
 from veen.cli.send import read_token
-from veen.cli.settings import common, find_client
-from veen.cli.using import hex32, open_client, parse_json
+from veen.cli.settings import common
+from veen.cli.using import At, StreamOption, hex32, parse_json
 from veen.client.client import Client
 from veen.client.interpreting import Interpretation, interpret
 from veen.client.operations import send_operation
@@ -30,17 +30,6 @@ ParentOption = Annotated[
     str, typer.Option("--parent-op", help="Operation that this one belongs to: 64 hex digits.")
 ]
 MetadataOption = Annotated[str, typer.Option("--metadata-json", help="Anything more, in JSON.")]
-GuardianOption = Annotated[
-    list[str] | None,
-    typer.Option("--guardian", help="Identity that may approve: 64 hex digits; may be repeated."),
-]
-ThresholdOption = Annotated[
-    int | None, typer.Option("--threshold", min=1, help="How many have to.  [default: all guardians]")
-]
-AdminOption = Annotated[
-    str,
-    typer.Option("--admin", help="Directory of who changes permissions.  [default: the configured admin]"),
-]
 
 
 def made(schema: Schema, **values: Any) -> Raw:  # noqa: ANN401 - of its fields
@@ -94,25 +83,22 @@ def own_identity(client: Client) -> bytes:
     return bytes(client.session.secrets.identity.public_key)
 
 
-@dataclass(frozen=True, slots=True)
+def under(cap: Path | None) -> Options:
+    """Return how to send under a capability, if one is given."""
+    return Options(token=None if cap is None else read_token(cap))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where an operation is sent, and by whom."""
+    """Where an operation is sent, and by whom: options, as ``grouping`` takes them."""
 
-    stream: str
-    hub: str
-    client: str
-    trust_first_use: bool = False
-    hub_id: str = ""
-    cap: Path | None = None
-
-    @classmethod
-    def of_admin(cls, stream: str, hub: str, admin: str) -> "Place":
-        """Return the place of an administrator."""
-        return cls(stream, hub, str(find_client(admin, key="admin", variable="VEEN_ADMIN")))
+    stream: StreamOption
+    cap: CapOption = None
+    at: At
 
     def open(self) -> Client:
         """Open the client."""
-        return open_client(self.client, self.hub, trust_first_use=self.trust_first_use, hub_id=self.hub_id)
+        return self.at.open()
 
     def send(
         self,
@@ -124,9 +110,14 @@ class Place:
         expires_at: int | None = None,
     ) -> Sent:
         """Send an operation."""
-        options = Options(token=None if self.cap is None else read_token(self.cap))
         return send_operation(
-            opened, self.stream, schema, body, parent_id=parent_id, expires_at=expires_at, options=options
+            opened,
+            self.stream,
+            schema,
+            body,
+            parent_id=parent_id,
+            expires_at=expires_at,
+            options=under(self.cap),
         )
 
     def send_and_show(self, schema: Schema, body: Raw, **more: str) -> None:
@@ -178,14 +169,32 @@ def refuse(found: dict[str, Any], detail: str, code: str) -> None:
     raise CommandError(detail, REFUSED, code)
 
 
-def recoveries(guardians: Sequence[str], threshold: int | None) -> Recoveries:
-    """Return the fold of recoveries under one policy for all; without guardians, none counts."""
-    ids = frozenset(hex32(text, "--guardian") for text in guardians)
-    if not ids:
-        if threshold is not None:
-            raise CommandError("--threshold goes with --guardian", USAGE)
-        return Recoveries()
-    try:
-        return Recoveries(default_policy=Policy(ids, len(ids) if threshold is None else threshold))
-    except ValueError as error:
-        raise CommandError(f"that can not be a policy: {error}", USAGE) from None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guardians:
+    """Who may approve a recovery: options, as ``grouping`` takes them."""
+
+    guardian: Annotated[
+        list[str] | None, typer.Option(help="Identity that may approve: 64 hex digits; may be repeated.")
+    ] = None
+    threshold: Annotated[
+        int | None, typer.Option(min=1, help="How many have to.  [default: all guardians]")
+    ] = None
+
+    @property
+    def given(self) -> bool:
+        """Whether anything is said about them."""
+        return bool(self.guardian or self.threshold)
+
+    def recoveries(self) -> Recoveries:
+        """Return the fold of recoveries under one policy for all; without guardians, none counts."""
+        ids = frozenset(hex32(text, "--guardian") for text in self.guardian or ())
+        if not ids:
+            if self.threshold is not None:
+                raise CommandError("--threshold goes with --guardian", USAGE)
+            return Recoveries()
+        try:
+            return Recoveries(
+                default_policy=Policy(ids, len(ids) if self.threshold is None else self.threshold)
+            )
+        except ValueError as error:
+            raise CommandError(f"that can not be a policy: {error}", USAGE) from None

@@ -5,7 +5,7 @@ from typing import Any
 import typer
 
 from veen.cli.op_recovery import TargetOption
-from veen.cli.operating import GuardianOption, ThresholdOption, folded, recoveries
+from veen.cli.operating import Guardians, folded
 from veen.cli.printing import note, plain, reporting, show
 from veen.cli.settings import common
 from veen.cli.using import At, StreamOption, hex32
@@ -23,16 +23,15 @@ def recovery() -> None:
 def timeline(
     stream: StreamOption,
     target_identity: TargetOption,
+    guardians: Guardians,
     at: At,
-    guardian: GuardianOption = None,
-    threshold: ThresholdOption = None,
 ) -> None:
     """List requests, approvals and executions about an identity, in order.
 
     Which executions count depends on its guardians: name them, else none does.
     """
     target = hex32(target_identity, "--target-identity")
-    overlay = recoveries(guardian or (), threshold)
+    overlay = guardians.recoveries()
     with at.open() as opened:
         tables = folded(opened, overlay, stream).tables
     found = overlay.view_key(tables, target)

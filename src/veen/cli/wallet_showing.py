@@ -5,15 +5,13 @@ from typing import Annotated, Any
 import typer
 
 from veen.cli.errors import REFUSED, USAGE, CommandError
-from veen.cli.operating import GuardianOption, Place, ThresholdOption, folded, recoveries
+from veen.cli.operating import Guardians, folded
 from veen.cli.printing import note, progress, reporting, show
 from veen.cli.settings import common
-from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, hex32
-from veen.cli.walleting import CurrencyOption, RealmOption, WalletOption, WalletStream, Whose
+from veen.cli.using import At, StreamOption, hex32
+from veen.cli.walleting import Which
 from veen.client.client import Client
 from veen.client.interpreting import Interpretation, interpret
-from veen.client.wallets import MAIN_STREAM
-from veen.core import labels
 from veen.core.hashing import U64_MAX
 from veen.overlays.ledger import PaidLedger
 from veen.overlays.recovery import remap
@@ -21,9 +19,7 @@ from veen.overlays.recovery import remap
 
 @reporting
 def show_wallet(
-    wallet: WalletOption = "",
-    currency: CurrencyOption = "",
-    realm: RealmOption = labels.DEFAULT_REALM,
+    which: Which,
     everything: Annotated[bool, typer.Option("--all", help="All wallets of the stream.")] = False,
     violations: Annotated[
         bool, typer.Option("--violations", help="Also what did not count, and why.")
@@ -32,24 +28,18 @@ def show_wallet(
         int | None,
         typer.Option("--upto-stream-seq", min=1, max=U64_MAX, help="The state after this entry."),
     ] = None,
-    stream: WalletStream = MAIN_STREAM,
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Show what a wallet holds: folded from the log, every entry checked."""
-    whose = Whose(Place(stream, hub, client, trust_first_use, hub_id), wallet, currency, realm)
-    with whose.place.open() as opened:
-        state = folded(opened, whose.overlay(opened), stream, upto)
-        found: dict[str, Any] = {"ok": True, "stream": stream, "upto": _upto(state)}
+    with which.open() as opened:
+        state = which.state(opened, upto)
+        found: dict[str, Any] = {"ok": True, "stream": which.stream, "upto": _upto(state)}
         if everything:
             found["wallets"] = state.view()
         else:
-            key = whose.find(opened, state)
+            key = which.find(opened, state)
             view = state.view_key(key)
             if not isinstance(view, dict):
-                raise CommandError(f"wallet {key.hex()} is not in {stream}", REFUSED, "WAL.NOT_FOUND")
+                raise CommandError(f"wallet {key.hex()} is not in {which.stream}", REFUSED, "WAL.NOT_FOUND")
             found |= {"wallet_id": key.hex(), **view}
         if violations:
             found["violations"] = _reports(state)
@@ -85,6 +75,8 @@ def _notes(state: Interpretation) -> None:
 @reporting
 def ledger(
     stream: StreamOption,
+    guardians: Guardians,
+    at: At,
     since: Annotated[
         int, typer.Option("--since-stream-seq", min=1, max=U64_MAX, help="First entry that is counted.")
     ] = 1,
@@ -108,23 +100,16 @@ def ledger(
     identity_remap: Annotated[
         str, typer.Option(help="Stream of recoveries: accounts are those of who has taken their place.")
     ] = "",
-    guardian: GuardianOption = None,
-    threshold: ThresholdOption = None,
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Show what accounts hold by the paid operations of a stream: signed, unless that is forbidden."""
     if upto is not None and upto < since:
         raise CommandError("--upto-stream-seq is before --since-stream-seq", USAGE)
     only = hex32(account, "--account") if account else None
-    place = Place(stream, hub, client, trust_first_use, hub_id)
-    with place.open() as opened:
+    with at.open() as opened:
         become = {}
         if identity_remap:
-            become = remap(folded(opened, recoveries(guardian or [], threshold), identity_remap).tables)
-        elif guardian or threshold:
+            become = remap(folded(opened, guardians.recoveries(), identity_remap).tables)
+        elif guardians.given:
             raise CommandError("--guardian and --threshold go with --identity-remap", USAGE)
         issuers = frozenset(hex32(text, "--issuer") for text in issuer or ())
         overlay = PaidLedger(default_currency or None, forbid_negative, issuers, become)

@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import time
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import typer
 
 from veen.cli.errors import REFUSED, USAGE, CommandError
-from veen.cli.operating import Place, described, folded, made, refuse
+from veen.cli.operating import CapOption, described, folded, made, refuse, under
 from veen.cli.printing import show
-from veen.cli.send import read_token
 from veen.cli.settings import common, load_config
-from veen.cli.using import hex32
+from veen.cli.using import At, hex32
 from veen.client.client import Client
 from veen.client.interpreting import Interpretation, typed
-from veen.client.sending import Draft, Options
+from veen.client.sending import Draft
 from veen.client.wallets import (
+    MAIN_STREAM,
     Verdict,
     foresee,
     judged,
@@ -92,35 +92,34 @@ def now_or(ts: int | None) -> int:
     return int(time()) if ts is None else ts
 
 
-@dataclass(frozen=True, slots=True)
-class Whose:
-    """Which wallet is meant, where, and by whom."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Which:
+    """Which wallet is meant, and where: options, as ``grouping`` takes them."""
 
-    place: Place
-    wallet: str = ""
-    currency: str = ""
-    realm: str = labels.DEFAULT_REALM
-    force: bool = False
-    option: str = "--wallet"
-    #: Others that the event is about: the stream may be theirs.
-    others: tuple[bytes, ...] = ()
+    wallet: WalletOption = ""
+    currency: CurrencyOption = ""
+    realm: RealmOption = labels.DEFAULT_REALM
+    stream: WalletStream = MAIN_STREAM
+    at: At
+    #: What names the wallet, for messages.
+    option: ClassVar[str] = "--wallet"
 
-    def send(self, schema: Schema, **values: Any) -> None:  # noqa: ANN401 - of its fields
-        """Send an event of the wallet, unless it would not count; and tell what became of it."""
-        with self.place.open() as opened:
-            state = self.state(opened)
-            body = made(schema, wallet_id=self.find(opened, state), **values)
-            self.deliver(opened, state, schema, body)
+    def open(self) -> Client:
+        """Open the client."""
+        return self.at.open()
 
-    def state(self, opened: Client) -> Interpretation:
+    def state(self, opened: Client, upto: int | None = None) -> Interpretation:
         """Fold the stream."""
-        return folded(opened, self.overlay(opened), self.place.stream)
+        return folded(opened, self.overlay(opened), self.stream, upto)
 
     def overlay(self, opened: Client) -> Wallets:
         """Return the fold of the stream: of one wallet alone, if it is that wallet's own stream."""
-        named = [wallet_named(self.wallet, self.option)] if self.wallet else []
         own = [own_wallet(opened, self.currency, self.realm_id)] if self.currency else []
-        return wallets_of(self.place.stream, [*named, *own, *self.others], reset_rule())
+        return wallets_of(self.stream, [*self.named(), *own], reset_rule())
+
+    def named(self) -> list[bytes]:
+        """Return the wallets that are named: the stream may be that of one of them."""
+        return [wallet_named(self.wallet, self.option)] if self.wallet else []
 
     @property
     def realm_id(self) -> RealmId:
@@ -140,28 +139,48 @@ class Whose:
             currencies = ", ".join(sorted(mine.values()))
             raise CommandError(f"you have several wallets here: say --currency, of {currencies}", USAGE)
         raise CommandError(
-            f"you have no wallet in {self.place.stream}: open one with: veen wallet open --currency EUR, "
+            f"you have no wallet in {self.stream}: open one with: veen wallet open --currency EUR, "
             f"or name one with {self.option}",
             REFUSED,
             "WAL.NOT_FOUND",
         )
 
-    def deliver(self, opened: Client, state: Interpretation, schema: Schema, body: Raw, **more: str) -> None:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whose(Which):
+    """Whose event it is, and how it is sent: options, as ``grouping`` takes them."""
+
+    ts: TsOption = None
+    cap: CapOption = None
+    force: ForceFlag = False
+
+    @property
+    def now(self) -> int:
+        """The time of the event."""
+        return now_or(self.ts)
+
+    def send(self, schema: Schema, **values: Any) -> None:  # noqa: ANN401 - of its fields
+        """Send an event of the wallet, unless it would not count; and tell what became of it."""
+        with self.open() as opened:
+            state = self.state(opened)
+            body = made(schema, wallet_id=self.find(opened, state), ts=self.now, **values)
+            self.deliver(opened, state, schema, body)
+
+    def deliver(self, opened: Client, state: Interpretation, schema: Schema, body: Raw) -> None:
         """Send an event, unless it would not count; and tell what became of it."""
         wrong = [verdict for verdict in foresee(state, schema, body) if not verdict.counts]
         if wrong and not self.force:
             raise CommandError(
                 f"{wrong[0].detail}; it was not sent (--force sends it)", REFUSED, wrong[0].code
             )
-        options = Options(token=None if self.place.cap is None else read_token(self.place.cap))
-        sent = opened.send(self.place.stream, None, draft=_draft(schema, body), options=options)
-        found = judged(opened, _wallets(state), self.place.stream, sent)
+        sent = opened.send(self.stream, None, draft=_draft(schema, body), options=under(self.cap))
+        found = judged(opened, _wallets(state), self.stream, sent)
         result: dict[str, Any] = {**described(schema, sent), "wallet_id": body["wallet_id"].hex()}
         if schema is TRANSFER:
             own = body["transfer_id"]
             result["transfer_id"] = (transfer_of(sent) if own == ZERO_32 else own).hex()
             result["to_wallet_id"] = body["to_wallet_id"].hex()
-        result |= {"applied": all(verdict.counts for verdict in found), "verdict": _words(found), **more}
+        result |= {"applied": all(verdict.counts for verdict in found), "verdict": _words(found)}
         if not result["applied"] and not self.force:  # somebody was faster
             refuse({**result, "ok": False}, found[0].detail, found[0].code)
         show(result, common.json)
