@@ -10,11 +10,10 @@ from veen.cli.errors import USAGE, CommandError
 from veen.cli.printing import note, reporting, show
 from veen.cli.settings import common
 from veen.cli.using import (
+    At,
     ClientOption,
-    HubIdOption,
     HubOption,
     StreamOption,
-    TrustFlag,
     hex32,
     open_client,
     parse_json,
@@ -39,8 +38,7 @@ _POW_SEC = 60
 def send(
     stream: StreamOption,
     body: Annotated[str, typer.Option(help="The body in JSON; @FILE or @- read it from there.")],
-    hub: HubOption = "",
-    client: ClientOption = "",
+    at: At,
     schema: Annotated[str, typer.Option(help="Schema: 64 hex digits or a name.")] = "",
     to: Annotated[
         str, typer.Option(help="Seal to this identity card; default: the stream's members, or oneself.")
@@ -63,8 +61,6 @@ def send(
     pow_nonce: Annotated[int | None, typer.Option(help="Its solution.")] = None,
     pow_difficulty: Annotated[int | None, typer.Option(help="Its difficulty in bits.")] = None,
     pow_max_time: Annotated[int, typer.Option(help="Seconds to search for a solution.")] = _POW_SEC,
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Seal, sign and submit a message; returns when the hub has it on disk and the receipt was checked."""
     draft = Draft(
@@ -74,7 +70,7 @@ def send(
         expires_at=expires_at,
         attachments=tuple(_existing(path) for path in attach or ()),
     )
-    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+    with at.open() as opened:
         options = Options(
             to=read_card(to).seal_key(int(time())) if to else None,
             token=_token(cap or []),

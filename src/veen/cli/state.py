@@ -5,25 +5,16 @@ import typer
 from veen.cli.errors import REFUSED
 from veen.cli.printing import progress, reporting, show
 from veen.cli.settings import common
-from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, open_client
+from veen.cli.using import At, ClientOption, HubOption, StreamOption, open_client
 
 
 @reporting
-def resync_command(
-    stream: StreamOption,
-    hub: HubOption = "",
-    client: ClientOption = "",
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
-) -> None:
+def resync_command(stream: StreamOption, at: At) -> None:
     """Read what is new, check it and remember it; with a lost state, everything is read again.
 
     Messages that were sent and not answered are sent again.
     """
-    with (
-        open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened,
-        progress("reading") as advance,
-    ):
+    with at.open() as opened, progress("reading") as advance:
         found = opened.resync(stream, advance)
         delivered = opened.flush(stream)
     rows = [

@@ -8,7 +8,7 @@ import typer
 from veen.cli.errors import USAGE, CommandError, as_command_error
 from veen.cli.printing import note, plain, reporting
 from veen.cli.settings import common
-from veen.cli.using import ClientOption, HubIdOption, HubOption, StreamOption, TrustFlag, open_client
+from veen.cli.using import At, StreamOption
 from veen.client.bodies import to_json
 from veen.client.client import ReadOptions
 from veen.client.reading import Message
@@ -19,8 +19,7 @@ from veen.core.hashing import U64_MAX
 @reporting
 def stream(
     stream: StreamOption,
-    hub: HubOption = "",
-    client: ClientOption = "",
+    at: At,
     from_seq: Annotated[
         int, typer.Option("--from", min=0, max=U64_MAX, help="First entry; 0 and 1 are the beginning.")
     ] = 1,
@@ -34,8 +33,6 @@ def stream(
     ] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more, until interrupted.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many entries.")] = None,
-    trust_first_use: TrustFlag = False,
-    hub_id: HubIdOption = "",
 ) -> None:
     """Read a stream. Signatures, hashes, order and the root after each entry are checked before it is shown.
 
@@ -43,7 +40,7 @@ def stream(
     an error with the entries before it; with --follow --json, one object a line.
     """
     options = ReadOptions(from_seq, to_seq, epoch, resume, with_proof, limit)
-    with open_client(client, hub, trust_first_use=trust_first_use, hub_id=hub_id) as opened:
+    with at.open() as opened:
         epochs = False
         shown: list[dict[str, Any]] = []
         count = 0
