@@ -54,7 +54,7 @@ def _events(r: Fields, schema: bytes) -> Iterator[tuple[str, Fields, Any]]:
     ordered = {(event.get("epoch", 0), event["stream_seq"]): event for event in r["events"]}
     for place in sorted(ordered):
         event = ordered[place]
-        if "upto" in r and event["stream_seq"] > r["upto"]:
+        if "upto" in r and place > (max(ordered)[0], r["upto"]):
             continue
         if unhexed(event["schema"]) != schema:
             yield "unknown", event, None

@@ -59,6 +59,7 @@ def registers() -> Scenario:
     other = {**events[0], "stream_seq": 5, "client_seq": 5, "schema": ht("vector", b"schema"), "body": b""}
     s.ok("another schema passes through", "fold", overlay="crdt.lww", events=[*events, other])
     late = {**_event(1, LWW, client_id=_BOB, key=b"k", ts=2, value=b"D"), "epoch": 7}
+    s.ok("a position in the last epoch", "fold", overlay="crdt.lww", events=[*events, late], upto=1)
     s.ok("a later epoch is later", "fold", overlay="crdt.lww", events=[*events, late])
     copy = {**events[0], "stream_seq": 5, "client_id": _BOB, "client_seq": 1, "parent_id": _id(events[0])}
     s.ok("a bridge's copy is no event", "fold", overlay="crdt.lww", events=[*events, copy], bridges=[_BOB])

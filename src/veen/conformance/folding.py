@@ -63,8 +63,10 @@ def _records(args: Arguments) -> list[Record]:
         place = (record.epoch, record.stream_seq)
         if found.setdefault(place, record) != record:
             raise UsageError(f"two events have stream_seq {record.stream_seq}")
-    upto = args.uint("upto") if args.has("upto") else None
-    return [found[place] for place in sorted(found) if upto is None or place[1] <= upto]
+    if not found or not args.has("upto"):
+        return [found[place] for place in sorted(found)]
+    end = (max(found)[0], args.uint("upto"))  # a number of the last epoch
+    return [found[place] for place in sorted(found) if place <= end]
 
 
 @dataclass(frozen=True, slots=True)
