@@ -260,9 +260,11 @@ class Wallets:
     def transfer(self, body: dict[str, Any]) -> None:
         source, target, once = body["wallet_id"], body["to_wallet_id"], body["transfer_id"]
         out, into = ("out", source, once), ("in", target, once)
-        if out in self._seen:
+        if out in self._seen or (into in self._seen and not self.literal):
+            # Whose money comes or has come under this name: it does not move again, not even out.
             self._say("DUPLICATE")
             why = "DUPLICATE"
+            self._seen.add(out)
         else:
             self._seen.add(out)
             why = self._debit(source, body["amount"], body["ts"], to_itself=source == target)
@@ -276,15 +278,12 @@ class Wallets:
                     self._seen.add(into)
                     self._credit(target, body["amount"])
             return
-        if into in self._seen:
-            if not why:
-                self._say("DUPLICATE")
+        if why:
+            if into not in self._seen:
+                self._say("UNBACKED")  # and the one who is paid has not seen it
             return
         self._seen.add(into)
-        if why:
-            self._say("UNBACKED")
-        else:
-            self._credit(target, body["amount"])
+        self._credit(target, body["amount"])
 
 
 def shown_wallets(made: Wallets) -> Any:

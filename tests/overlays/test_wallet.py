@@ -217,7 +217,32 @@ def test_a_rejected_transfer_is_not_tried_again_under_its_name() -> None:
     book.pay(A, B, 500, "too much")
     book.pay(A, B, 5, "too much")
     assert book.state(B).balance == 0
-    assert book.verdicts() == ["WAL.INSUFFICIENT_FUNDS", "WAL.UNBACKED", "WAL.DUPLICATE"]
+    assert book.verdicts() == ["WAL.INSUFFICIENT_FUNDS", "WAL.UNBACKED", "WAL.DUPLICATE", "WAL.UNBACKED"]
+
+
+def test_a_transfer_that_moves_nothing_takes_its_name_from_nobody() -> None:
+    book = _rich()
+    book.pay(C, B, 30, "the next of A")  # from a wallet that is not even open
+    book.pay(A, B, 30, "the next of A")
+    assert (book.state(A).balance, book.state(B).balance) == (70, 30)
+    assert book.verdicts() == ["WAL.NOT_FOUND", "WAL.UNBACKED"]
+
+
+@pytest.mark.parametrize("wallets", [frozenset(), frozenset({A, B, C})])
+def test_a_name_under_which_money_has_come_moves_none_out_of_another_wallet(
+    wallets: frozenset[bytes],
+) -> None:
+    book = _rich()
+    book.open(C)
+    book.put(wal.DEPOSIT, C, amount=1)
+    book.pay(C, B, 1, "the next of A")
+    book.pay(A, B, 30, "the next of A")
+    found = [book.state(wallet, wallets=wallets).balance for wallet in (A, B, C)]
+    assert found == [100, 1, 0], "nothing is lost"
+    assert book.verdicts(wallets=wallets) == ["WAL.DUPLICATE"]
+    book.pay(A, C, 30, "the next of A")
+    assert book.state(A, wallets=wallets).balance == 100, "it was seen, and is not tried again"
+    assert book.verdicts(wallets=wallets) == ["WAL.DUPLICATE", "WAL.DUPLICATE", "WAL.UNBACKED"]
 
 
 def test_a_transfer_to_oneself_does_nothing() -> None:

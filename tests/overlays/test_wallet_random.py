@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from tests.overlays import reference_wallet as reference
-from tests.overlays.histories_wallet import ACCOUNTS, IDS, WALLET_HISTORIES
+from tests.overlays.histories_wallet import ACCOUNTS, CURRENCIES, IDS, WALLET_HISTORIES, WALLETS
 from tests.overlays.logs import BRIDGE, T0, WRITERS
+from veen.overlays import wallet_schemas as wal
 from veen.overlays.events import Decoder, Outcome, Record
 from veen.overlays.folding import Fold, Summary, annotate, fold
 from veen.overlays.ledger import PaidLedger
 from veen.overlays.overlay import Overlay
-from veen.overlays.wallet import Wallets
+from veen.overlays.reconciling import reconcile
+from veen.overlays.wallet import TOLD, Wallets, wallet_of
 from veen.overlays.wallet_effects import State
 from veen.overlays.wallet_literal import IDENTITY, LITERAL, Table, applied, enforced, literal_cells
 
@@ -142,6 +144,45 @@ _LEDGER_CODES = {
     "ledger, strict": {"OP.STALE", "OP.NEGATIVE_BALANCE"},
     "ledger, strict with remap": {"OP.STALE", "OP.CURRENCY_MISSING", "OP.NEGATIVE_BALANCE"},
 }
+
+
+# --- conservation -------------------------------------------------------------------------------------------
+
+#: Why a credit does not come in although it was paid.
+_NOBODY_TAKES_IT = {"WAL.NOT_FOUND", "WAL.CLOSED", "WAL.OVERFLOW"}
+
+
+def test_money_is_neither_made_nor_lost_but_where_nobody_takes_it() -> None:
+    overlay, currency_of = Wallets(), {wallet: currency for _, currency, wallet in WALLETS}
+    decoder = Decoder(overlay.schemas)
+    lost = 0
+    for log in logs("wallet", EVENTS // 10):
+        summary = Fold(overlay).empty()
+        expected = dict.fromkeys(CURRENCIES, 0)
+        for record, item in zip(log, annotate(overlay, log, BRIDGES), strict=True):
+            Fold(overlay).step(summary, item)
+            schema = decoder.schema_of(record)
+            if item.outcome is not Outcome.EVENT or schema is None:
+                continue
+            body = decoder.decode(record, schema, record.msg_id).body
+            codes = {report.code for report in item.reports} - TOLD
+            if schema is wal.TRANSFER and not codes & {"WAL.UNBACKED", "WAL.DUPLICATE"}:
+                assert codes <= _NOBODY_TAKES_IT
+                expected[currency_of[body["wallet_id"]]] -= body["amount"]
+                if codes:
+                    lost += 1
+                else:  # into another currency it is as many of those
+                    expected[currency_of[body["to_wallet_id"]]] += body["amount"]
+            elif not codes and schema in (wal.DEPOSIT, wal.WITHDRAW, wal.ADJUST):
+                sign = -1 if schema is wal.WITHDRAW else 1
+                change = body["delta"] if schema is wal.ADJUST else sign * body["amount"]
+                expected[currency_of[body["wallet_id"]]] += change
+        found = dict.fromkeys(CURRENCIES, 0)
+        for wallet, effect in summary.tables["wallets"].items():
+            found[currency_of[wallet_of(wallet)]] += effect.balance
+        assert found == expected
+        assert all(money.holds for money in reconcile([Fold(overlay).tables_of(summary)]).currencies.values())
+    assert lost, "the logs reach credits that nobody takes"
 
 
 # --- the literal summary ------------------------------------------------------------------------------------

@@ -7,6 +7,10 @@ Which wallets a stream is of is configured, not guessed. By default a stream is 
 one that is not opened in it does not exist, and a credit counts only if its debit did. With ``wallets`` it is
 of these only: the other side of a transfer stands in another stream, so that a credit from there counts
 without its debit (WAL-058, WAL-059), and ``reconciling`` compares the two.
+
+Anybody can work out the next id of somebody's transfer. So a credit without a debit that counts leaves no
+trace: for who is paid the transfer has not happened. And a transfer whose credit was there before is refused
+as a whole: a debit alone would destroy money.
 """
 
 from collections.abc import Callable, Mapping
@@ -63,6 +67,7 @@ class Wallets(Overlay):
     institution: frozenset[bytes] = frozenset()
 
     name: ClassVar[str] = "wallet"
+    version: ClassVar[int] = 2
     about: ClassVar[str] = "Wallets: balances, limits, freezes, transfers; what breaks a rule does not count."
     schemas: ClassVar[tuple[Schema, ...]] = SCHEMAS
     tables: ClassVar[Mapping[str, Monoid]] = {
@@ -159,15 +164,26 @@ class Wallets(Overlay):
         reports: list[tuple[str, str]] = []
         paid = True
         if out:
-            paid = self._debit_side(event, before, cells, reports)
+            credit = (target, IN, body["transfer_id"])
+            repeats = into and before.get("transfers", credit) is not None
+            paid = self._debit_side(event, before, cells, reports, repeats=repeats)
         if into:
             _credit_side(event, before, cells, reports, paid=paid)
         return Lowered(cells, reports)
 
     def _debit_side(
-        self, event: Event, before: Tables, cells: list[Cell], reports: list[tuple[str, str]]
+        self,
+        event: Event,
+        before: Tables,
+        cells: list[Cell],
+        reports: list[tuple[str, str]],
+        *,
+        repeats: bool,
     ) -> bool:
-        """Enter the debit of a transfer, if it counts; returns whether it does."""
+        """Enter the debit of a transfer, if it counts; returns whether it does.
+
+        ``repeats`` is whether its credit was there before, so that nobody would get the money.
+        """
         body = event.body
         source, target, amount, ts = body["wallet_id"], body["to_wallet_id"], body["amount"], body["ts"]
         key = (source, OUT, body["transfer_id"])
@@ -176,7 +192,9 @@ class Wallets(Overlay):
             return False
         known: Effect = before.get("wallets", source) or _NEW
         why, effect = self._spend(known, amount, ts)
-        if source == target:
+        if repeats:
+            why = "WAL.DUPLICATE"
+        elif source == target:
             why = "WAL.SELF_TRANSFER"
         cells.append(("transfers", key, (event.position, amount, target, why)))
         if why != _APPLIED:
@@ -243,7 +261,10 @@ def _credit(known: Effect, amount: int) -> str:
 def _credit_side(
     event: Event, before: Tables, cells: list[Cell], reports: list[tuple[str, str]], *, paid: bool
 ) -> None:
-    """Enter the credit of a transfer, if it counts; ``paid`` is whether its debit does, or is elsewhere."""
+    """Enter the credit of a transfer, if it counts; ``paid`` is whether its debit does, or is elsewhere.
+
+    What is not paid is not entered at all: it takes the id from nobody.
+    """
     body = event.body
     source, target, amount = body["wallet_id"], body["to_wallet_id"], body["amount"]
     key = (target, IN, body["transfer_id"])
@@ -251,7 +272,10 @@ def _credit_side(
         if paid:
             reports.append(report("WAL.DUPLICATE", target))
         return
-    why = _credit(before.get("wallets", target) or _NEW, amount) if paid else "WAL.UNBACKED"
+    if not paid:
+        reports.append(report("WAL.UNBACKED", target))
+        return
+    why = _credit(before.get("wallets", target) or _NEW, amount)
     cells.append(("transfers", key, (event.position, amount, source, why)))
     if why != _APPLIED:
         reports.append(report(why, target))
