@@ -4,18 +4,22 @@ from typing import Any
 
 import pytest
 
-from tests.overlays.logs import T0, ident
+from tests.overlays.logs import BRIDGE, T0, ident
 from tests.overlays.operating import Operations, op_id
 from veen.core.captoken import CapToken
 from veen.core.control import RevocationRecord
 from veen.core.ed25519 import SigningKey
 from veen.core.hashing import h
 from veen.core.types import Signature, StreamId, VerifyKey
+from veen.overlays import wallet_schemas as wal
 from veen.overlays.agreement import Agreements
 from veen.overlays.capabilities import Known
 from veen.overlays.crdt import LWW, LwwMap
 from veen.overlays.delegation import Delegated
+from veen.overlays.folding import Fold, fold
 from veen.overlays.operation_schemas import CONFIRMATION, DEFINITION, DELEGATED
+from veen.overlays.wallet import Wallets
+from veen.overlays.wallet_ids import wallet_id
 
 ROOT, ANNE, BERT, CARL = (SigningKey.from_seed(ident("key", name)) for name in "rabc")
 A, B, C = (bytes(key.public_key) for key in (ANNE, BERT, CARL))
@@ -173,3 +177,36 @@ def test_a_party_may_confirm_through_an_agent(log: Delegations) -> None:
     (party,) = view["operations"][one.hex()]["versions"][0]["parties"]
     assert party["msg_id"] == record.msg_id.hex(), "its identity is that of the message that carries it"
     assert op_id(record) != record.msg_id
+
+
+WALLET_BODY: dict[str, Any] = {"realm_id": ident("realm"), "ctx_id": A, "currency": "EUR"}
+WALLET = wallet_id(ident("realm"), A, "EUR")
+
+
+def _balance(log: Delegations, overlay: Delegated, bridges: frozenset[bytes] = frozenset()) -> int:
+    summary = fold(overlay, log.records, bridges)
+    view: Any = overlay.view(Fold(overlay).tables_of(summary))
+    found = view["operations"][WALLET.hex()]["balance"]
+    assert isinstance(found, int)
+    return found
+
+
+def test_what_is_a_copy_inside_is_one_here_whoever_sends_it(log: Delegations) -> None:
+    overlay = _overlay(FIRST, _TO_C, inner=Wallets())
+    log.op(wal.OPEN, A, wallet_id=WALLET, **WALLET_BODY, created_at=T0)
+    paid = log.op(wal.DEPOSIT, A, wallet_id=WALLET, amount=10, ts=T0)
+    assert _balance(log, overlay) == 10
+    log.add(wal.DEPOSIT, paid.body, client_id=B, parent_id=paid.msg_id)
+    assert _balance(log, overlay) == 10, "a parent of a wallet's event is what it is a copy of"
+
+
+def test_the_parent_of_an_execution_is_what_it_answers_unless_a_bridge_sends_it(log: Delegations) -> None:
+    overlay = _overlay(FIRST, _TO_C, inner=Wallets())
+    log.op(wal.OPEN, A, wallet_id=WALLET, **WALLET_BODY, created_at=T0)
+    body = wal.DEPOSIT.encode(wal.DEPOSIT.make(wallet_id=WALLET, amount=10, ts=T0))
+    carried: dict[str, Any] = {"operation_schema": bytes(wal.DEPOSIT.schema_id), "operation_body": body}
+    first = log.execute(FIRST, _TO_C, **carried)
+    log.add(DELEGATED, first.body, client_id=C, hub_ts=T0, parent_id=first.msg_id)
+    assert _balance(log, overlay) == 20, "said again, in answer to the first"
+    log.add(DELEGATED, first.body, client_id=BRIDGE, hub_ts=T0, parent_id=first.msg_id)
+    assert _balance(log, overlay, frozenset({BRIDGE})) == 20, "copied"

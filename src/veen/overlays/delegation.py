@@ -31,6 +31,7 @@ class Delegated(Overlay):
     """Who did what for whom; and the operations themselves, if a fold for them is given."""
 
     name: ClassVar[str] = "delegated"
+    version: ClassVar[int] = 2
     about: ClassVar[str] = "Operations that agents send for principals, and whether their chains hold."
     schemas: ClassVar[tuple[Schema, ...]] = (DELEGATED,)
     tables: ClassVar[Mapping[str, Monoid]] = {"executions": MIN, "counts": COUNT}
@@ -45,7 +46,7 @@ class Delegated(Overlay):
     inner: Overlay | None = None
 
     def __post_init__(self) -> None:
-        """Take in schemas and tables of the inner fold."""
+        """Take in schemas and tables of the inner fold, and what is a copy in it."""
         if self.inner is None:
             return
         kinds = type(self).tables
@@ -54,6 +55,7 @@ class Delegated(Overlay):
         object.__setattr__(self, "schemas", (DELEGATED, *self.inner.schemas))
         object.__setattr__(self, "tables", {**kinds, **more})
         object.__setattr__(self, "indexes", indexes)
+        object.__setattr__(self, "copies_by_parent", self.inner.copies_by_parent)
 
     @cached_property
     def _tokens(self) -> Mapping[bytes, Known]:

@@ -91,9 +91,9 @@ class Annotator:
         self._head = head
         self._bridges = bridges
         self._decoder = Decoder(overlay.schemas)
-        self._by_parent = overlay.copies_by_parent
+        self._by_parent = frozenset(schema.schema_id for schema in overlay.copies_by_parent)
         #: Without copies every record is the first of its kind.
-        self._looks_for_copies = overlay.copies_by_parent or bool(bridges)
+        self._looks_for_copies = bool(overlay.copies_by_parent or bridges)
         self._indexes = overlay.indexes
 
     def annotate(self, record: Record) -> Annotated:
@@ -132,7 +132,9 @@ class Annotator:
     def _canonical(self, record: Record) -> tuple[bytes, Annotated | None]:
         """Return the message that a record is or is a copy of; and what it is instead of an event."""
         head, msg_id, parent = self._head, record.msg_id, record.parent_id
-        is_copy = parent is not None and (self._by_parent or record.client_id in self._bridges)
+        is_copy = parent is not None and (
+            record.schema in self._by_parent or record.client_id in self._bridges
+        )
         canonical_id = msg_id
         if is_copy and parent is not None:
             origin = head.get(ORIGINS, parent)

@@ -60,8 +60,8 @@ class Overlay(ABC):
     tables: ClassVar[Mapping[str, Monoid]]
     #: What only verdicts need: kept for the end of the log, not for positions within it.
     indexes: ClassVar[Mapping[str, Monoid]] = {}
-    #: ``parent_id`` says "copied from" whoever sends it (OVR-014 a); else only from configured bridges.
-    copies_by_parent: ClassVar[bool] = False
+    #: Of these a ``parent_id`` says "copied from" whoever sends it (OVR-014 a); else only from bridges.
+    copies_by_parent: ClassVar[tuple[Schema, ...]] = ()
     #: Under what name its state is hashed (SNP-003).
     state_class: ClassVar[str]
 

@@ -78,7 +78,7 @@ class Wallets(Overlay):
         "transfers": MIN,
     }
     indexes: ClassVar[Mapping[str, Monoid]] = {"refs": MIN}
-    copies_by_parent: ClassVar[bool] = True
+    copies_by_parent: ClassVar[tuple[Schema, ...]] = SCHEMAS
     state_class: ClassVar[str] = "wallet.account"
 
     def __post_init__(self) -> None:

@@ -425,7 +425,7 @@ class LiteralWallets(Overlay):
     tables: ClassVar[Mapping[str, Monoid]] = {"wallets": LITERAL}
     #: Transfers and references that were there before: of those the first counts here too.
     indexes: ClassVar[Mapping[str, Monoid]] = {"seen": MIN}
-    copies_by_parent: ClassVar[bool] = True
+    copies_by_parent: ClassVar[tuple[Schema, ...]] = SCHEMAS
     state_class: ClassVar[str] = "wallet.literal"
 
     def lower(self, event: Event, before: Tables) -> Lowered:
