@@ -12,7 +12,7 @@ from tests.client.people import QUICK, make_home
 from tests.hub.process import HubProcess
 from veen.client.calling import CallOptions, RpcError, RpcTimeoutError, Waiting
 from veen.client.client import Client, ReadOptions
-from veen.client.errors import StateError
+from veen.client.errors import NetworkError, StateError
 from veen.client.interpreting import interpret, typed
 from veen.client.sending import Draft, Options, Sent
 from veen.client.serving import Call, Handled, RpcServer, serve
@@ -179,7 +179,7 @@ class TestCalling:
             return found["result"]
 
         assert first(frozenset()) == 4
-        assert first(frozenset({room.desk.client.session.secrets.client.signing_key.public_key})) == 3
+        assert first(frozenset({room.desk.client.session.secrets.identity.public_key})) == 3
 
     def test_waiting_for_a_reply_reads_nothing_for_the_application(self, room: Room) -> None:
         caller = room.person()
@@ -220,13 +220,81 @@ class TestServing:
         [handled] = room.desk.answer_all()
         assert handled.reply["error"]["code"] == "RPC.RESULT"
 
-    def test_a_request_that_nobody_waits_for_is_not_run(self, room: Room) -> None:
-        room.ask(_request(timeout_ms=1))
+    def test_a_request_that_nobody_waits_for_is_not_run_but_may_be_made_again(self, room: Room) -> None:
+        room.ask(_request(timeout_ms=1, idem=1))
         clock = room.desk.client.session.clock
-        room.desk.client.session.clock = lambda: clock() + 60
+        room.desk.client.session.clock = lambda: clock() + 3600
         [handled] = room.desk.answer_all()
         assert handled.reply["error"]["code"] == "RPC.EXPIRED"
         assert room.desk.runs == []
+        room.desk.client.session.clock = clock
+        room.ask(_request(timeout_ms=1, idem=1))
+        [handled] = room.desk.answer_all()
+        assert handled.reply["result"] == 3
+
+    def test_a_method_that_comes_later_answers_a_call_that_is_made_again(self, room: Room) -> None:
+        room.ask(_request(method="later", idem=1))
+        [handled] = room.desk.answer_all()
+        assert handled.reply["error"]["code"] == "RPC.UNKNOWN_METHOD"
+        room.desk.server.add("later", lambda _: 1)
+        room.ask(_request(method="later", idem=1))
+        [handled] = room.desk.answer_all()
+        assert (handled.reply["result"], handled.ran) == (1, True)
+
+    @pytest.mark.parametrize("reply_to", [True, False])
+    def test_what_is_too_large_to_be_sent_is_told_and_stops_nobody(self, room: Room, reply_to: bool) -> None:  # noqa: FBT001
+        key = {"reply_to": bytes(room.key_of("caller"))} if reply_to else {}
+        room.desk.server.add("large", lambda _: "x" * 2_000_000)
+        room.ask(_request(method="\x00" * 900_000, **key))
+        room.ask(_request(method="large", **key))
+        room.ask(_request(**key))
+        replies = [handled.reply for handled in room.desk.answer_all()]
+        assert [reply.get("error", {}).get("code") for reply in replies] == [
+            "RPC.UNKNOWN_METHOD",
+            "RPC.RESULT",
+            None,
+        ]
+
+    def test_a_method_that_wants_to_end_the_server_does_not(self, room: Room) -> None:
+        def leave(_: Call) -> Any:
+            raise SystemExit(3)
+
+        room.desk.server.add("leave", leave)
+        room.ask(_request(method="leave"))
+        room.ask(_request())
+        assert [handled.reply["ok"] for handled in room.desk.answer_all()] == [False, True]
+
+    def test_who_stops_early_runs_nothing_that_he_does_not_tell(self, room: Room) -> None:
+        for _ in range(3):
+            room.ask(_request())
+        first = next(serve(room.desk.client, room.desk.server, follow=False))
+        assert (first.ran, len(room.desk.runs)) == (True, 1)
+        again = room.new_desk()
+        assert [handled.ran for handled in again.answer_all()] == [True, True]
+
+    def test_a_server_waits_for_a_hub_that_is_away(self, room: Room, tmp_path: Path) -> None:
+        with HubProcess(tmp_path / "other-hub") as other:
+            desk = Desk(tmp_path / "elsewhere", other, room.stream)
+            desk.client.meet()
+        told: list[str] = []
+
+        def trouble(error: NetworkError) -> None:
+            told.append(str(error))
+            if len(told) == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            list(serve(desk.client, desk.server, trouble=trouble))
+        desk.client.close()
+        assert len(told) == 2
+
+    def test_the_same_call_after_a_rotation_of_keys_is_the_same_call(self, room: Room) -> None:
+        caller = room.person()
+        with _answering(room.desk, 2):
+            for _ in range(2):
+                assert caller.call(room.stream, "add", [1, 2], room.options(idem=7)) == 3
+                caller.rotate()
+        assert len(room.desk.runs) == 1
 
     def test_a_key_that_nothing_can_be_sealed_to_stops_nobody(self, room: Room) -> None:
         room.ask(_request(reply_to=bytes(32)))
@@ -309,6 +377,18 @@ class TestRestart:
         other = room.new_desk()
         with pytest.raises(StateError, match="another process"):
             other.client.run(other.server.step())
+
+    def test_a_journal_that_is_damaged_is_not_made_anew(self, room: Room) -> None:
+        room.ask(_request(idem=1))
+        room.desk.answer_all()
+        [path] = (room.place / "server" / "rpc").glob("*.lmdb")
+        good = path.read_bytes()
+        for damaged in (b"garbage" * 2000, good[:8192]):
+            path.write_bytes(damaged)
+            desk = room.new_desk()
+            with pytest.raises(StateError, match="move it away"):
+                desk.client.run(desk.server.step())
+            assert path.read_bytes() == damaged
 
     def test_a_journal_gives_nothing_away(self, room: Room) -> None:
         room.ask(_request(idem=1))

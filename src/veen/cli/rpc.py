@@ -19,6 +19,7 @@ from veen.cli.settings import common
 from veen.cli.using import At, StreamOption, hex32, parse_json, read_card
 from veen.client.bodies import BodyError, encode_body, to_json
 from veen.client.calling import CallOptions, RpcError, RpcTimeoutError
+from veen.client.errors import NetworkError
 from veen.client.sending import Options
 from veen.client.serving import Call, Handled, Method, RpcServer, serve
 from veen.core.cbor import Value
@@ -44,7 +45,10 @@ def call_command(
         str, typer.Option(help="Its arguments in JSON; @FILE or @- read them from there.")
     ] = "null",
     to: Annotated[
-        str, typer.Option(help="Identity card of the server; needed unless the stream is shared.")
+        str,
+        typer.Option(
+            help="Identity card of the server, whose replies count; needed unless the stream is shared."
+        ),
     ] = "",
     wait_ms: Annotated[
         int, typer.Option("--timeout-ms", min=1, max=_MOST_WAIT_MS, help="How long to wait for the reply.")
@@ -57,19 +61,22 @@ def call_command(
     ] = None,
     repeats: Annotated[int, typer.Option(min=0, max=16, help="Ask again so often; needs --idem.")] = 0,
     server_key: Annotated[
-        list[str] | None, typer.Option(help="Only replies signed with this key count; may be repeated.")
+        list[str] | None,
+        typer.Option(help="Replies signed with this key count, and no others; may be repeated."),
     ] = None,
 ) -> None:
     """Call a method and show its result. Ends with 4 if the method refuses, with 2 if no reply comes."""
     if repeats and idem is None:
         raise CommandError("--repeats needs --idem: else each repetition would be a call of its own", USAGE)
     given = _arguments(args)
+    card = read_card(to) if to else None
+    keys = [VerifyKey(hex32(key, "--server-key")) for key in server_key or ()]
     options = CallOptions(
         timeout_ms=wait_ms,
         idem=idem,
         repeats=repeats,
-        servers=frozenset(VerifyKey(hex32(key, "--server-key")) for key in server_key or ()),
-        sending=Options(to=read_card(to).seal_key(int(time())) if to else None),
+        servers=frozenset(keys or ([] if card is None else [card.id_sign, card.client_id])),
+        sending=Options(to=None if card is None else card.seal_key(int(time()))),
     )
     with at.open() as opened:
         try:
@@ -131,7 +138,7 @@ def serve_command(
         opened.meet()
         note(f"serving {', '.join(methods)} on {stream}; stop with Ctrl-C")
         try:
-            for handled in serve(opened, server, follow=not once):
+            for handled in serve(opened, server, follow=not once, trouble=_trouble):
                 _tell(handled)
                 count += 1
                 if count == limit:
@@ -144,15 +151,18 @@ def serve_command(
         show({"calls": count}, as_json=False)
 
 
+def _trouble(error: NetworkError) -> None:
+    note(f"{error}; trying again")
+
+
 def _tell(handled: Handled) -> None:
     if common.json:
         told = {"msg_id": handled.msg_id.hex(), "method": handled.method, "ran": handled.ran}
         typer.echo(json.dumps({**told, "reply": REPLY.to_json(handled.reply)}))
         return
     outcome = "ok" if handled.reply["ok"] else handled.reply["error"]["code"]
-    typer.echo(
-        plain(f"{handled.msg_id.hex()[:16]}  {handled.method}  {outcome}{'' if handled.ran else '  (again)'}")
-    )
+    again = "  (again)" if handled.repeated else ""
+    typer.echo(plain(f"{handled.msg_id.hex()[:16]}  {handled.method[:60]}  {outcome}{again}"))
     if handled.error is not None:
         note(f"{handled.method} has raised {type(handled.error).__name__}: {handled.error}")
 

@@ -9,7 +9,7 @@ from veen.client.errors import ClientError
 from veen.client.reading import Message, StreamReader
 from veen.client.sending import Draft, Options, Sending, Sent
 from veen.client.session import Session
-from veen.client.steps import Steps
+from veen.client.steps import Steps, do
 from veen.core import hpke, labels
 from veen.core.cbor import Value
 from veen.core.types import LeafHash, ReaderSecretKey, VerifyKey
@@ -67,8 +67,11 @@ def call(
 
 
 def _converse(session: Session, stream: str, draft: Draft, options: CallOptions) -> Steps[Value]:
-    # The caller's key is part of what makes a repeated call the same (C-111): it does not change meanwhile.
-    sending = replace(options.sending, keep_key=options.idem is not None)
+    sending = options.sending
+    if options.idem is not None:
+        # The caller's key is part of what makes a repeated call the same (C-111): it does not change.
+        named = yield from do(lambda: knows_by_identity(session, stream))
+        sending = replace(sending, keep_key=True, as_identity=sending.as_identity or named)
     seconds = options.timeout_ms / 1000
     end = monotonic() + seconds
     waiting: Waiting | None = None
@@ -87,6 +90,15 @@ def _converse(session: Session, stream: str, draft: Draft, options: CallOptions)
         f"no reply in {options.timeout_ms} ms; whether the method was run is not known"
         + ("" if options.idem is None else f": call it again with idem {options.idem}")
     )
+
+
+def knows_by_identity(session: Session, stream: str) -> bool:
+    """Tell whether a message may be signed with the key of the identity, which never changes.
+
+    A token is for the client's key: then it is that one, and it is not rotated (C-50).
+    """
+    client_id = session.secrets.client.signing_key.public_key
+    return session.home.token_for(labels.stream_id(stream), client_id) is None
 
 
 def _result(body: dict[str, Value]) -> Value:

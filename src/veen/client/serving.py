@@ -2,27 +2,28 @@
 
 What was begun and what was answered is kept in a journal, synced before anything is done: a method is run at
 most once for a call. If the program ends while it runs, the caller is told so, unless it may be run again.
+What was never begun is not kept: a call that was refused may be made again.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import lmdb
-
 from veen.client.bodies import BodyError, encode_body
-from veen.client.calling import RpcError
+from veen.client.calling import RpcError, knows_by_identity
 from veen.client.client import FOLLOW_SEC, Client
-from veen.client.errors import StateError
+from veen.client.environments import DamagedFileError, open_environment, settle
+from veen.client.errors import NetworkError, RefusedError, StateError
 from veen.client.files import Hold
 from veen.client.reading import Message, StreamReader
 from veen.client.sending import Draft, Options, Sending
 from veen.client.session import Session
-from veen.client.steps import Steps, do
+from veen.client.steps import Pause, Steps, do
 from veen.client.vault import Vault
 from veen.core import cbor, labels
 from veen.core.cbor import Value
-from veen.core.errors import ProtocolError
+from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.types import LeafHash, ReaderPublicKey
 from veen.overlays.rpc import REPLY, REQUEST, call_key, failure, success
 from veen.overlays.schema import RejectedError
@@ -30,6 +31,12 @@ from veen.overlays.schema import RejectedError
 RPC_DIR: Final = "rpc"
 #: Room that is reserved in the address space, not on the disk.
 _MAP_BYTES: Final = 1 << 34
+#: What a stranger has written is repeated to him so far, and no further.
+_MOST_DETAIL: Final = 300
+#: How far clocks of servers and hubs may be apart.
+_SKEW_SEC: Final = 60
+#: Pauses while a hub can not be reached.
+_FIRST_PAUSE_SEC, _LAST_PAUSE_SEC = 0.5, 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +66,12 @@ class Handled:
     method: str
     #: What was answered.
     reply: dict[str, Any]
-    #: Whether the method was run for it now, and not before.
+    #: Whether the method was run for it.
     ran: bool
+    #: Whether the answer is that of an earlier request of the same call.
+    repeated: bool = False
     #: What a method has raised that was no RpcError.
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 class Journal:
@@ -76,9 +85,14 @@ class Journal:
         if not self._lock.take():
             raise StateError(f"another process of this client answers calls on {stream} already")
         self._vault = Vault(session.secrets, b"rpc" + stream_id, session.random)
-        self._rows = lmdb.open(
-            str(place / f"{stream_id.hex()}.lmdb"), subdir=False, map_size=_MAP_BYTES, mode=0o600
-        )
+        self._path = place / f"{stream_id.hex()}.lmdb"
+        try:
+            self._rows = open_environment(self._path, _MAP_BYTES)
+        except DamagedFileError as error:
+            self._lock.close()
+            raise StateError(
+                f"{error}: it says which calls were run; move it away, and calls may be run again"
+            ) from None
 
     def reply(self, key: bytes) -> tuple[bool, bytes | None]:
         """Return whether a call was begun, and how it was answered."""
@@ -111,11 +125,22 @@ class Journal:
         row = self._vault.name(name)
         with self._rows.begin(write=True) as changed:  # synced when it ends
             changed.put(row, self._vault.seal(row, value))
+        settle(self._rows, self._path)
 
     def close(self) -> None:
         """Let go of the file."""
         self._rows.close()
         self._lock.close()
+
+
+class _Answer:
+    """How a request is answered."""
+
+    def __init__(self, reply: bytes, *, ran: bool = False, repeated: bool = False) -> None:
+        self.reply = reply
+        self.ran = ran
+        self.repeated = repeated
+        self.error: BaseException | None = None
 
 
 class RpcServer:
@@ -125,13 +150,19 @@ class RpcServer:
     """
 
     def __init__(self, session: Session, stream: str, options: Options | None = None) -> None:
-        """``options`` are those of replies; each is sealed to the key that its request names."""
+        """``options`` are those of replies; each is sealed to the key that its request names.
+
+        Replies are signed with the key of the identity, which callers know from its card, unless a token says
+        that the client's key is to be used.
+        """
         self._session = session
         self._stream = stream
         self._options = options or Options()
         self._methods: dict[str, tuple[Method, bool]] = {}
         self._reader = StreamReader(session, stream, resume=True)
         self._journal: Journal | None = None
+        #: What was read and not dealt with yet.
+        self._waiting: deque[Message] = deque()
 
     def add(self, name: str, method: Method, *, repeatable: bool = False) -> None:
         """Answer calls of a name; ``repeatable``: run it again if it was interrupted."""
@@ -155,17 +186,20 @@ class RpcServer:
     @property
     def at_end(self) -> bool:
         """Whether all requests that are there were dealt with."""
-        return self._reader.at_end
+        return self._reader.at_end and not self._waiting
 
-    def step(self, wait_sec: int = 0) -> Steps[list[Handled]]:
-        """Answer the next requests; none at the end, or if none has come in that time."""
+    def step(self, wait_sec: int = 0) -> Steps[Handled | None]:
+        """Answer the next request; None if there is none, or none has come in that time."""
         if self._journal is None:
             self._journal = yield from do(lambda: Journal(self._session, self._stream))
-        handled = []
-        for message in (yield from self._reader.fetch(wait_sec)):
-            done = yield from self._handle(message, self._journal)
-            handled += [done] if done is not None else []
-        return handled
+        if not self._waiting:
+            self._waiting.extend((yield from self._reader.fetch(wait_sec)))
+        while self._waiting:
+            handled = yield from self._handle(self._waiting[0], self._journal)
+            self._waiting.popleft()  # not before: who is interrupted begins with it again
+            if handled is not None:
+                return handled
+        return None
 
     def _handle(self, message: Message, journal: Journal) -> Steps[Handled | None]:
         header = message.header
@@ -173,93 +207,138 @@ class RpcServer:
             return None
         if (yield from do(lambda: journal.is_answered(message.msg_id))):
             return None
-        error: Exception | None
+        method, reply_to = "", None
         try:
             body = REQUEST.decode(message.raw_body())
-        except RejectedError as refused:
-            body = {"method": ""}
-            reply, ran, error = failure("RPC.MALFORMED", str(refused)), False, None
+        except RejectedError as error:
+            answer = _Answer(failure("RPC.MALFORMED", _short(str(error))))
         else:
-            reply, ran, error = yield from self._result(message, body, journal)
-        yield from self._answer(message, body.get("reply_to"), reply)
+            method, reply_to = body["method"], body.get("reply_to")
+            answer = yield from self._result(message, body, journal)
+        yield from self._send(message, reply_to, answer)
         yield from do(lambda: journal.note_answered(message.msg_id))
-        return Handled(message.msg_id, body["method"], REPLY.decode(reply), ran, error)
+        reply = REPLY.decode(answer.reply)
+        return Handled(message.msg_id, method, reply, answer.ran, answer.repeated, answer.error)
 
-    def _result(
-        self, message: Message, body: dict[str, Any], journal: Journal
-    ) -> Steps[tuple[bytes, bool, Exception | None]]:
-        """Return the reply to a call: that of before, or what the method says now."""
-        parts = call_key(body["method"], message.client_id, body.get("idem"), message.msg_id)
-        key = cbor.encode(parts)
+    def _result(self, message: Message, body: dict[str, Any], journal: Journal) -> Steps[_Answer]:
+        """Return the answer to a call: that of before, or what the method says now."""
+        key = cbor.encode(
+            call_key(body["method"], message.client_id, body.get("idem"), message.msg_id),
+        )
         begun, reply = yield from do(lambda: journal.reply(key))
         if reply is not None:
-            return reply, False, None
+            return _Answer(reply, repeated=True)
         method, repeatable = self._methods.get(body["method"], (None, False))
-        refusal = self._refusal(message, body, method, interrupted=begun and not repeatable)
-        if refusal is not None or method is None:
-            made = refusal or failure("RPC.UNKNOWN_METHOD")
-            yield from do(lambda: journal.finish(key, made))
-            return made, False, None
-        yield from do(lambda: journal.begin(key))
-        called = Call(
-            body["method"],
-            body["args"],
-            message.client_id,
-            message.msg_id,
-            message.receipt.hub_ts,
-            key,
-            again=begun,
-        )
-        answered, error = yield from do(lambda: _run(method, called))
-        yield from do(lambda: journal.finish(key, answered))
-        return answered, True, error
-
-    def _refusal(
-        self, message: Message, body: dict[str, Any], method: Method | None, *, interrupted: bool
-    ) -> bytes | None:
-        """Return why a method is not run."""
-        if interrupted:
-            return failure("RPC.INTERRUPTED", "the server ended in the middle of this call")
+        if begun and not repeatable:
+            made = _Answer(failure("RPC.INTERRUPTED", "the server ended in the middle of this call"))
+            yield from do(lambda: journal.finish(key, made.reply))
+            return made
         if method is None:
-            known = ", ".join(sorted(self._methods)) or "none"
-            return failure("RPC.UNKNOWN_METHOD", f"there is no method {body['method']!r}; there are: {known}")
+            return _Answer(self._unknown(body["method"]))
+        if self._is_over(message, body):
+            return _Answer(failure("RPC.EXPIRED", "the caller has given up; the method was not run"))
+        yield from do(lambda: journal.begin(key))
+        sender, hub_ts = message.client_id, message.receipt.hub_ts
+        called = Call(body["method"], body["args"], sender, message.msg_id, hub_ts, key, again=begun)
+        answer = yield from do(lambda: self._run(method, called))
+        yield from do(lambda: journal.finish(key, answer.reply))
+        return answer
+
+    def _unknown(self, name: str) -> bytes:
+        known = ", ".join(sorted(self._methods)) or "none"
+        text = f"there is no method {_short(name, 60)!r}; there are: {known}"
+        return failure("RPC.UNKNOWN_METHOD", _short(text))
+
+    def _is_over(self, message: Message, body: dict[str, Any]) -> bool:
+        """Tell whether nobody waits for the result any more."""
         timeout_ms = body.get("timeout_ms")
         waited_ms = (self._session.clock() - message.receipt.hub_ts) * 1000
-        if timeout_ms is not None and waited_ms > timeout_ms + 1000:  # hubs tell time in whole seconds
-            return failure("RPC.EXPIRED", f"the caller has waited for {timeout_ms} ms only")
-        return None
+        return timeout_ms is not None and waited_ms > timeout_ms + _SKEW_SEC * 1000
 
-    def _answer(self, message: Message, reply_to: bytes | None, reply: bytes) -> Steps[None]:
+    def _run(self, method: Method, call: Call) -> _Answer:
+        error: BaseException | None = None
+        try:
+            result = method(call)
+            encode_body(result)
+            reply = success(result)
+        except RpcError as refused:
+            reply = failure(str(refused.code), _short(str(refused.detail)))
+        except BodyError as wrong:
+            reply, error = failure("RPC.RESULT", _short(str(wrong))), wrong
+        except (Exception, SystemExit) as wrong:  # noqa: BLE001 - of whoever wrote it; server and caller are told
+            text = f"the method has failed: {type(wrong).__name__}"
+            reply, error = failure("RPC.INTERNAL", text), wrong
+        answer = _Answer(reply, ran=True)
+        answer.error = error
+        return answer
+
+    # --- replies --------------------------------------------------------------------------------------------
+
+    def _send(self, message: Message, reply_to: bytes | None, answer: _Answer) -> Steps[None]:
+        """Send the reply; in place of one that no message holds, that it is too large."""
+        try:
+            yield from self._send_bytes(message, reply_to, answer.reply)
+        except (ProtocolError, RefusedError) as error:
+            if not _is_too_large(error):
+                raise
+            answer.reply = failure(
+                "RPC.RESULT", f"the result has {len(answer.reply)} bytes, too many to send"
+            )
+            yield from self._send_bytes(message, reply_to, answer.reply)
+
+    def _send_bytes(self, message: Message, reply_to: bytes | None, reply: bytes) -> Steps[None]:
         to = self._options.to if reply_to is None else ReaderPublicKey(reply_to)
-        options = Options(to=to, token=self._options.token, as_identity=self._options.as_identity)
+        named = yield from do(lambda: knows_by_identity(self._session, self._stream))
+        options = replace(self._options, to=to, as_identity=self._options.as_identity or named)
         draft = Draft(None, schema=REPLY.schema_id, parent_id=message.msg_id, encoded=reply)
         try:
             yield from Sending(self._session, self._stream, options).send([draft])
-        except ProtocolError:
-            if reply_to is None:
+        except ProtocolError as error:
+            if reply_to is None or error.detail is not Detail.DH_ZERO:
                 raise
             # Nothing can be sealed to the key that the caller gave: he has asked for no reply.
 
 
-def _run(method: Method, call: Call) -> tuple[bytes, Exception | None]:
-    try:
-        result = method(call)
-        encode_body(result)
-        return success(result), None
-    except RpcError as error:
-        return failure(error.code, error.detail), None
-    except BodyError as error:
-        return failure("RPC.RESULT", f"the method returns what CBOR can not hold: {error}"), error
-    except Exception as error:  # noqa: BLE001 - of whoever wrote the method; the caller is told, and the server
-        return failure("RPC.INTERNAL", f"the method has failed: {type(error).__name__}"), error
+def _short(text: str, most: int = _MOST_DETAIL) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
-def serve(client: Client, server: RpcServer, *, follow: bool = True) -> Iterator[Handled]:
-    """Answer calls as they come, for ever; without ``follow``, those that are there."""
+def _is_too_large(error: ProtocolError | RefusedError) -> bool:
+    return error.code == Code.SIZE.value
+
+
+def serve(
+    client: Client,
+    server: RpcServer,
+    *,
+    follow: bool = True,
+    trouble: Callable[[NetworkError], None] | None = None,
+) -> Iterator[Handled]:
+    """Answer calls as they come, for ever; without ``follow``, those that are there.
+
+    While the hub can not be reached it waits and tries again; ``trouble`` is told.
+    """
+    pause = _FIRST_PAUSE_SEC
     try:
         while True:
-            yield from client.run(server.step(FOLLOW_SEC if follow else 0))
-            if server.at_end and not follow:
+            try:
+                handled = client.run(server.step(FOLLOW_SEC if follow else 0))
+            except NetworkError as error:
+                if not follow:
+                    raise
+                if trouble is not None:
+                    trouble(error)
+                client.run(_wait(pause))
+                pause = min(2 * pause, _LAST_PAUSE_SEC)
+                continue
+            pause = _FIRST_PAUSE_SEC
+            if handled is not None:
+                yield handled
+            elif server.at_end and not follow:
                 return
     finally:
         server.close()
+
+
+def _wait(seconds: float) -> Steps[None]:
+    yield Pause(seconds)
