@@ -14,8 +14,9 @@ from weakref import WeakValueDictionary, finalize
 
 import lmdb
 
+from veen.client.environments import DamagedFileError, open_environment, remove_environment, settle
 from veen.client.errors import StateError
-from veen.client.files import PRIVATE, lock
+from veen.client.files import lock
 from veen.client.vault import Vault
 from veen.overlays.tree.rows import DamagedTreeError
 
@@ -35,17 +36,9 @@ class _Environment:
     """LMDB wants a file opened once in a process: those who use it share this, and the last closes it."""
 
     def __init__(self, path: Path) -> None:
-        self.lmdb = lmdb.open(
-            str(path),
-            subdir=False,
-            map_size=_MAP_BYTES,
-            mode=PRIVATE,
-            readahead=False,
-            max_readers=512,
-            max_dbs=0,
-        )
+        self.path = path
+        self.lmdb = open_environment(path, _MAP_BYTES)
         finalize(self, self.lmdb.close)
-        self.lmdb.reader_check()  # places of processes that were killed
 
 
 class SealedRows:
@@ -93,17 +86,40 @@ _guard = threading.Lock()
 
 
 def _environment(path: Path) -> _Environment:
-    """Open a file, or make it; one that is no LMDB file any more is made anew."""
+    """Open a file, or make it; one that is damaged is made anew."""
     with _guard:
         found = _open.get(str(path))
         if found is None:
             try:
                 found = _Environment(path)
-            except (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError):
-                path.unlink(missing_ok=True)
-                found = _Environment(path)
+            except DamagedFileError:
+                found = _renewed(path)
             _open[str(path)] = found
         return found
+
+
+def _renewed(path: Path) -> _Environment:
+    """Remove a damaged file and make a new one, unless another process is writing just now."""
+    with _locked(path) as alone:
+        if not alone:
+            raise NotKeptError("another process is writing them")
+        try:
+            return _Environment(path)
+        except DamagedFileError:
+            remove_environment(path)
+            return _Environment(path)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Keep other writers away; False if there is one."""
+    with _keeping():
+        fd = lock(path, wait=False)
+    try:
+        yield fd is not None
+    finally:
+        if fd is not None:
+            os.close(fd)
 
 
 class SummaryFile:
@@ -115,40 +131,31 @@ class SummaryFile:
         self.name = vault.name
         place = root / OVERLAYS_DIR
         self.path = (place / vault.name(b"file").hex()).with_suffix(".lmdb")
-        try:
+        with _keeping():
             place.mkdir(mode=0o700, exist_ok=True)
             self._env = _environment(self.path)
-        except (OSError, lmdb.Error) as error:
-            raise NotKeptError(_why(error)) from None
 
     def snapshot(self) -> SealedRows:
         """Return the rows as they are now; they stay so, whatever is written."""
         with _keeping():
             return SealedRows(self._env, self._vault)
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[bool]:
+    def alone(self) -> contextlib.AbstractContextManager[bool]:
         """Keep other writers away; False if there is one."""
-        try:
-            fd = lock(self.path, wait=False)
-        except OSError as error:
-            raise NotKeptError(_why(error)) from None
-        try:
-            yield fd is not None
-        finally:
-            if fd is not None:
-                os.close(fd)
+        return _locked(self.path)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator["Writing"]:
         """Write rows: all that was committed is kept, whatever happens."""
-        with _keeping():
+        try:
             writing = Writing(self._env, self._vault)
             try:
                 yield writing
                 writing.commit()
             finally:
                 writing.end()
+        except lmdb.Error as error:
+            raise NotKeptError(_why(error)) from None
 
     def clear(self) -> None:
         """Remove all rows; the file itself, if it is no longer one."""
@@ -158,9 +165,11 @@ class SummaryFile:
         except lmdb.Error:
             with _guard:
                 _open.pop(str(self.path), None)
-            self.path.unlink(missing_ok=True)
+            remove_environment(self.path)
             with _keeping():
                 self._env = _environment(self.path)
+        with _keeping():
+            settle(self._env.lmdb, self.path)
 
 
 class Writing:
@@ -173,6 +182,8 @@ class Writing:
     def commit(self) -> None:
         """Keep what was written so far."""
         self.rows.txn.commit()
+        with _keeping():
+            settle(self._env.lmdb, self._env.path)
         self.rows.txn = self._env.lmdb.begin(write=True)
 
     def end(self) -> None:
@@ -182,9 +193,10 @@ class Writing:
 
 @contextlib.contextmanager
 def _keeping() -> Iterator[None]:
+    """Say of what can go wrong with the file itself that nothing is kept."""
     try:
         yield
-    except lmdb.Error as error:
+    except (OSError, StateError, lmdb.Error) as error:
         raise NotKeptError(_why(error)) from None
 
 
