@@ -113,6 +113,7 @@ class Demo:
         self._share()
         self._send_and_read()
         self._refuse()
+        self._state()
         self._kill()
         self._audit()
         self._tamper()
@@ -203,6 +204,20 @@ class Demo:
         )
         self._veen("cap", "authorize", "--hub", "hub", "--client", "bob", "--cap", "bob.cap")
         self._veen(*answer)
+
+    def _state(self) -> None:
+        self._tell(
+            "What it amounts to",
+            "Both set where to meet. State is a fold of the log: who reads the same log has the same state. "
+            "Alice signs it, and Bob checks it by folding the log himself.",
+        )
+        at = ("--hub", "hub", "--stream", _STREAM, "--client")
+        for name, place in (("alice", "north gate"), ("bob", "south gate")):
+            self._veen("crdt", "lww", "set", *at, name, "--key", "place", "--value", place)
+        self._veen("interpret", "crdt.lww", *at, "bob")
+        certificate = "place.veen-state"
+        self._veen("state", "certify", "crdt.lww", *at, "alice", "--out", certificate)
+        self._veen("state", "verify", certificate, "--hub", "hub", "--client", "bob")
 
     def _kill(self) -> None:
         self._tell(
