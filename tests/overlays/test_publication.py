@@ -7,6 +7,7 @@ import pytest
 
 from tests.overlays.logs import WRITERS, ident
 from tests.overlays.operating import Operations
+from veen.overlays import registry
 from veen.overlays.content import Part, content_root, leaf
 from veen.overlays.operation_schemas import PUBLICATION, SNAPSHOT
 from veen.overlays.publication import Publications
@@ -164,3 +165,17 @@ def test_the_last_snapshot_of_a_state_and_place_is_preferred() -> None:
     for bad in ("", f"{ONE.hex()}:0:orset", f"{ONE.hex()}:1", "xy:1:orset"):
         with pytest.raises(ValueError, match=r".+"):
             overlay.parse_key(bad)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("snapshot", "a:b", "STATE_ID:UPTO:CLASS"),
+        ("snapshot", f"{ONE.hex()}:x:orset", "no number"),
+        ("snapshot", f"{ONE.hex()}:0:orset", "no number"),
+        ("federation.mirror", "a", "HUB,SOURCE_LABEL,TARGET_LABEL"),
+    ],
+)
+def test_a_key_that_is_none_is_told_how_it_is_written(name: str, text: str, wanted: str) -> None:
+    with pytest.raises(ValueError, match=wanted):
+        registry.overlay_class(name)().parse_key(text)

@@ -42,6 +42,7 @@ class Access(Overlay):
     """Grants and revokes of each subject."""
 
     name: ClassVar[str] = "access"
+    version: ClassVar[int] = 2
     about: ClassVar[str] = "Permissions: grants that are neither taken back nor over."
     schemas: ClassVar[tuple[Schema, ...]] = (GRANT, REVOKE)
     tables: ClassVar[Mapping[str, Monoid]] = {**sequence_tables("grants"), "revokes": MAX}

@@ -24,6 +24,7 @@ class Agreements(Overlay):
     """Versions of agreements, and the last word of each party."""
 
     name: ClassVar[str] = "agreement"
+    version: ClassVar[int] = 2
     about: ClassVar[str] = "Agreements: definitions, the last word of each party, and what is active."
     schemas: ClassVar[tuple[Schema, ...]] = (DEFINITION, CONFIRMATION)
     tables: ClassVar[Mapping[str, Monoid]] = {

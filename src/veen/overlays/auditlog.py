@@ -10,6 +10,7 @@ from veen.overlays.monoids import COUNT, MIN, Monoid
 from veen.overlays.operation_schemas import QUERY, said
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
 from veen.overlays.schema import Schema
+from veen.overlays.sequences import appended, sequence, sequence_tables
 
 
 @dataclass(frozen=True)
@@ -17,17 +18,25 @@ class QueryAudit(Overlay):
     """Queries in the order of the log, and how many there were of each class."""
 
     name: ClassVar[str] = "query.audit"
+    version: ClassVar[int] = 2
     about: ClassVar[str] = "The audit of queries: who has asked for what, and when."
     schemas: ClassVar[tuple[Schema, ...]] = (QUERY,)
-    tables: ClassVar[Mapping[str, Monoid]] = {"queries": MIN, "classes": COUNT}
+    tables: ClassVar[Mapping[str, Monoid]] = {
+        "queries": MIN,
+        "classes": COUNT,
+        #: Of each class its queries.
+        **sequence_tables("of_class"),
+    }
     state_class: ClassVar[str] = "query.audit"
 
-    def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - needs no past
+    def lower(self, event: Event, before: Tables) -> Lowered:
         """Enter a query."""
         body, record = event.body, event.record
         entry = (event.position, record.hub_ts, record.client_id, said(event))
+        one = event.canonical_id
+        of_class = appended(before, "of_class", body["resource_class"], (event.position, one))
         counted = (1, event.position, event.position)
-        return Lowered((("queries", event.canonical_id, entry), ("classes", body["resource_class"], counted)))
+        return Lowered((("queries", one, entry), ("classes", body["resource_class"], counted), *of_class))
 
     def queries(
         self, tables: Tables, *, resource_prefix: str = "", since: int = 0, until: int | None = None
@@ -50,7 +59,9 @@ class QueryAudit(Overlay):
         found = tables.get("classes", key)
         if found is None:
             return None
-        rows: list[JsonValue] = [row for row in self.queries(tables) if row["resource_class"] == key]
+        rows: list[JsonValue] = [
+            _shown(one, tables.get("queries", one)) for _, one in sequence(tables, "of_class", key)
+        ]
         return {"count": found[0], "queries": rows}
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002

@@ -1,9 +1,9 @@
 """Records of mirrors: which entries of another hub somebody has seen and copied (FSY lines)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from veen.core.hashing import h
 from veen.core.types import JsonValue
@@ -11,8 +11,12 @@ from veen.overlays.events import Event
 from veen.overlays.identities import parse_id
 from veen.overlays.monoids import COVER, FIRST, Monoid, first
 from veen.overlays.operation_schemas import MIRROR
-from veen.overlays.overlay import Key, Lowered, Overlay, Tables
+from veen.overlays.overlay import Cell, Key, Lowered, Overlay, Tables
 from veen.overlays.schema import Schema
+from veen.overlays.sequences import appended, sequence, sequence_tables
+
+#: Of a key: hub, source, target.
+_PARTS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -20,9 +24,15 @@ class Mirrors(Overlay):
     """Of each source and target the entries that are recorded, and the first record of each."""
 
     name: ClassVar[str] = "federation.mirror"
+    version: ClassVar[int] = 2
     about: ClassVar[str] = "Records of mirrors: what was copied from another hub; gaps and contradictions."
     schemas: ClassVar[tuple[Schema, ...]] = (MIRROR,)
-    tables: ClassVar[Mapping[str, Monoid]] = {"cover": COVER, "records": FIRST}
+    tables: ClassVar[Mapping[str, Monoid]] = {
+        "cover": COVER,
+        "records": FIRST,
+        #: Of each source and target the entries with two records that differ, and both of them.
+        **sequence_tables("conflicts"),
+    }
     state_class: ClassVar[str] = "federation.mirror"
 
     def lower(self, event: Event, before: Tables) -> Lowered:
@@ -33,44 +43,34 @@ class Mirrors(Overlay):
         road = (body["source_hub_identifier"], body["source_label"], body["target_label"])
         seq, leaf, root = body["source_stream_seq"], body["source_leaf_hash"], body["source_receipt_root"]
         said = h(leaf + root)
+        record = first(event.position, said, leaf, root)
+        cells: list[Cell] = [("cover", road, (((seq, seq),), 1)), ("records", (*road, seq), record)]
         known = before.get("records", (*road, seq))
         reports = []
         if known is not None:
             same = known[0][1] == said
             text = "the entry was recorded before" + ("" if same else ", with another hash or root")
             reports.append(("OP.MIRROR_DUPLICATE" if same else "OP.MIRROR_CONFLICT", text))
-        return Lowered(
-            (
-                ("cover", road, (((seq, seq),), 1)),
-                ("records", (*road, seq), first(event.position, said, leaf, root)),
-            ),
-            reports,
-        )
+            if not same and known[1] is None:
+                conflict = (event.position, seq, known[0], record[0])
+                cells += appended(before, "conflicts", road, conflict)
+        return Lowered(cells, reports)
 
     def parse_key(self, text: str) -> Key:
         """Take HUB,SOURCE_LABEL,TARGET_LABEL."""
-        hub, source, target = text.rsplit(",", 2)
-        return (hub, parse_id(source), parse_id(target))
+        parts = text.rsplit(",", 2)
+        if len(parts) != _PARTS:
+            raise ValueError(f"a mirror is named HUB,SOURCE_LABEL,TARGET_LABEL, not {text!r}")
+        return (parts[0], parse_id(parts[1]), parse_id(parts[2]))
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return what is recorded of a source: ranges, gaps, duplicates and contradictions."""
         found = tables.get("cover", key)
-        return None if found is None else _shown(key, found, self._conflicts(tables).get(key, []))
+        return None if found is None else _shown(key, found, sequence(tables, "conflicts", key))
 
-    def _conflicts(self, tables: Tables) -> dict[Any, list[JsonValue]]:
-        found: dict[Any, list[JsonValue]] = {}
-        for key, (one, other) in tables.items("records"):
-            assert isinstance(key, tuple)
-            if other is not None:
-                found.setdefault(key[:3], []).append(
-                    {"source_stream_seq": key[3], "first": _said(one), "other": _said(other)}
-                )
-        return found
-
-    def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:
         """Return all sources and targets."""
-        conflicts = self._conflicts(tables)
-        return [_shown(key, found, conflicts.get(key, [])) for key, found in tables.items("cover")]
+        return [self.view_key(tables, key, now) for key, _ in tables.items("cover")]
 
     def serialized(self, tables: Tables) -> list[Any]:
         """Return the first record of each entry."""
@@ -86,7 +86,7 @@ def _said(record: Any) -> JsonValue:
     }
 
 
-def _shown(key: Any, found: Any, conflicts: list[JsonValue]) -> JsonValue:
+def _shown(key: Any, found: Any, conflicts: Iterable[Any]) -> JsonValue:
     ranges, count = found
     hub, source, target = key
     gaps: list[JsonValue] = [[1, ranges[0][0] - 1]] if ranges[0][0] > 1 else []
@@ -99,5 +99,8 @@ def _shown(key: Any, found: Any, conflicts: list[JsonValue]) -> JsonValue:
         "gaps": gaps,
         "records": count,
         "duplicates": count - sum(high - low + 1 for low, high in ranges),
-        "conflicts": conflicts,
+        "conflicts": [
+            {"source_stream_seq": seq, "first": _said(one), "other": _said(other)}
+            for _, seq, one, other in sorted(conflicts, key=lambda row: row[1])
+        ],
     }

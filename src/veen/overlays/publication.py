@@ -11,6 +11,7 @@ from veen.overlays.monoids import FIRST, MAX, Monoid, first
 from veen.overlays.operation_schemas import PUBLICATION, said
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
 from veen.overlays.schema import Schema
+from veen.overlays.sequences import appended, sequence, sequence_keys, sequence_tables
 
 
 @dataclass(frozen=True)
@@ -18,9 +19,15 @@ class Publications(Overlay):
     """Of each version the first publication; of each publication the last new version."""
 
     name: ClassVar[str] = "publication"
+    version: ClassVar[int] = 2
     about: ClassVar[str] = "Publications: the first content of each version, and the latest version."
     schemas: ClassVar[tuple[Schema, ...]] = (PUBLICATION,)
-    tables: ClassVar[Mapping[str, Monoid]] = {"editions": FIRST, "latest": MAX}
+    tables: ClassVar[Mapping[str, Monoid]] = {
+        "editions": FIRST,
+        #: Of each publication its versions, as they came.
+        **sequence_tables("versions"),
+        "latest": MAX,
+    }
     state_class: ClassVar[str] = "publication"
 
     def lower(self, event: Event, before: Tables) -> Lowered:
@@ -31,7 +38,8 @@ class Publications(Overlay):
         edition = ("editions", (one, version), record)
         known = before.get("editions", (one, version))
         if known is None:
-            return Lowered((edition, ("latest", one, (event.position, version))))
+            latest = (event.position, version)
+            return Lowered((edition, *appended(before, "versions", one, latest), ("latest", one, latest)))
         if known[0][1] == root:
             report = ("OP.PUBLICATION_DUPLICATE", "the version was published before, with the same content")
         else:
@@ -67,22 +75,12 @@ class Publications(Overlay):
         version = self.latest(tables, key)
         if version is None:
             return None
-        return {"latest": version, "versions": self._versions(tables).get(key, {})}
+        versions = (name for _, name in sequence(tables, "versions", key))
+        return {"latest": version, "versions": {name: self.edition(tables, key, name) for name in versions}}
 
-    def _versions(self, tables: Tables) -> dict[Any, dict[str, JsonValue]]:
-        found: dict[Any, dict[str, JsonValue]] = {}
-        for key, _ in tables.items("editions"):
-            assert isinstance(key, tuple)
-            found.setdefault(key[0], {})[key[1]] = self.edition(tables, *key)
-        return found
-
-    def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:
         """Return every publication."""
-        versions = self._versions(tables)
-        return {
-            one.hex(): {"latest": self.latest(tables, one), "versions": versions[one]}
-            for one in sorted(versions)
-        }
+        return {one.hex(): self.view_key(tables, one, now) for one in sequence_keys(tables, "versions")}
 
     def serialized(self, tables: Tables) -> list[Any]:
         """Return the content of each version."""

@@ -1,6 +1,6 @@
 """Recovery: guardians let a new identity take the place of a lost one (REC lines)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -44,10 +44,12 @@ class Recoveries(Overlay):
     """The history of each target, and who has taken whose place."""
 
     name: ClassVar[str] = "recovery"
+    version: ClassVar[int] = 2
     about: ClassVar[str] = "Recovery: requests, approvals, executions, and which identity replaces which."
     schemas: ClassVar[tuple[Schema, ...]] = (RECOVERY_REQUEST, RECOVERY_APPROVAL, RECOVERY_EXECUTION)
     tables: ClassVar[Mapping[str, Monoid]] = {**sequence_tables("histories"), "remap": MAX}
-    indexes: ClassVar[Mapping[str, Monoid]] = {"approvals": MIN}
+    #: Approvals by their ids; of each target and new identity the first request that is open.
+    indexes: ClassVar[Mapping[str, Monoid]] = {"approvals": MIN, "requests": MAX}
     state_class: ClassVar[str] = "recovery"
 
     #: Policy of each target (REC-006).
@@ -68,7 +70,7 @@ class Recoveries(Overlay):
     def lower(self, event: Event, before: Tables) -> Lowered:
         """Enter an event in the history of its target; an execution counts or not by what was before."""
         if event.schema is RECOVERY_REQUEST:
-            return Lowered(_entry(event, before, "request"))
+            return Lowered(_request(event, before))
         if event.schema is RECOVERY_APPROVAL:
             return self._approve(event, before)
         verdict = self._verdict(event, before)
@@ -113,11 +115,11 @@ class Recoveries(Overlay):
         found, wrong = _resolve(body, before)
         if wrong is not None:
             return wrong
-        # Before the search for a request: what costs something is done only if guardians want it.
         counted = {item.approver for item in found if item.authentic} & policy.guardians  # REC-007
         if len(counted) < policy.threshold:
             return ("OP.RECOVERY_THRESHOLD", f"{len(counted)} of {policy.threshold} guardians approve")
-        if not _has_request(target, new, found, before):
+        opened = _open_request(target, new, before)
+        if opened is None or opened > min(item.position for item in found):
             return ("OP.RECOVERY_NO_REQUEST", "no open request came before all of the approvals")
         if _leads_to(new, target, before):  # REC-009
             return ("OP.RECOVERY_CYCLE", "the new identity leads back to the target")
@@ -191,17 +193,22 @@ def _resolve(body: Raw, before: Tables) -> tuple[list[_Approval], Verdict | None
     return found, None
 
 
-def _has_request(target: bytes, new: bytes, approvals: Iterable[_Approval], before: Tables) -> bool:
-    """Tell whether a request is open, later than the last execution and before the approvals (REC-007)."""
-    done = before.get("remap", target)
-    earliest = min(item.position for item in approvals)
-    return any(
-        kind == "request"
-        and place < earliest
-        and (done is None or place > done[0])
-        and RECOVERY_REQUEST.decode(body)["requested_new_identity"] == new
-        for place, _, kind, _, _, body in sequence(before, "histories", target)
-    )
+def _request(event: Event, before: Tables) -> Sequence[Cell]:
+    """Enter a request; of open ones the first matters: whatever is behind another is behind it."""
+    target, new = event.body["target_identity"], event.body["requested_new_identity"]
+    entry = _entry(event, before, "request")
+    if _open_request(target, new, before) is not None:
+        return entry
+    return (*entry, ("requests", (target, new), (event.position,)))
+
+
+def _open_request(target: bytes, new: bytes, before: Tables) -> Position | None:
+    """Return the place of the first request that is later than the last execution that counts (REC-007)."""
+    found, done = before.get("requests", (target, new)), before.get("remap", target)
+    if found is None or (done is not None and done[0] > found[0]):
+        return None
+    place: Position = found[0]
+    return place
 
 
 def _leads_to(identity: bytes, target: bytes, tables: Tables) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from veen.core.hashing import U64_MAX
 from veen.core.types import JsonValue
@@ -12,6 +12,9 @@ from veen.overlays.monoids import MAX, Monoid
 from veen.overlays.operation_schemas import SNAPSHOT, said
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
 from veen.overlays.schema import Schema
+
+#: Of a key: state, place, class.
+_PARTS: Final = 3
 
 
 class Snapshot(NamedTuple):
@@ -54,9 +57,12 @@ class Snapshots(Overlay):
 
     def parse_key(self, text: str) -> Key:
         """Take STATE_ID:UPTO:CLASS."""
-        state_id, upto, state_class = text.split(":", 2)
-        if not 1 <= int(upto) <= U64_MAX:
-            raise ValueError(f"{upto} is no place")
+        parts = text.split(":", 2)
+        if len(parts) != _PARTS:
+            raise ValueError(f"a snapshot is named STATE_ID:UPTO:CLASS, not {text!r}")
+        state_id, upto, state_class = parts
+        if not (upto.isascii() and upto.isdigit() and 1 <= int(upto) <= U64_MAX):
+            raise ValueError(f"{upto!r} is no number of an entry")
         return (parse_id(state_id), int(upto), state_class)
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
