@@ -150,12 +150,27 @@ def _objects() -> Iterator[dict[str, JsonValue]]:
         yield {"op": "encode", "type": name, "value": file.to_json()}
 
 
+def _overlays() -> Iterator[dict[str, JsonValue]]:
+    yield {"op": "overlay_ids", "realm": "default", "ctx_id": make.digest("ctx").hex(), "currency": "EUR"}
+    event: dict[str, JsonValue] = {
+        "stream_seq": 1,
+        "client_id": make.verify_key().hex(),
+        "client_seq": 1,
+        "hub_ts": 1_790_000_000,
+        "schema": "crdt.lww.v1",
+        "body": {"key": "6b", "ts": 1, "value": "76"},
+    }
+    later: dict[str, JsonValue] = {**event, "stream_seq": 2, "client_seq": 2, "body": "a0", "epoch": 3}
+    yield {"op": "fold", "overlay": "crdt.lww", "events": [event, later], "upto": 2, "now": 1}
+
+
 def _all() -> Iterator[dict[str, JsonValue]]:
     yield from _hashing()
     yield from _signing()
     yield from _sealing()
     yield from _proving()
     yield from _objects()
+    yield from _overlays()
 
 
 #: One line each, as the adapter reads them.

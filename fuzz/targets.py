@@ -12,6 +12,7 @@ from typing import Any
 from fuzz.clients import client_forgeries, client_objects
 from fuzz.files import File, every_file
 from fuzz.mutate_json import mutate_json
+from fuzz.overlays import certificate, overlay_targets
 from fuzz.requests import REQUESTS
 from fuzz.runner import Refused, Run, Target
 from tests import builders as make
@@ -31,6 +32,7 @@ from veen.core.receipt import Receipt
 from veen.core.sealing import Envelope, open_msg
 from veen.core.structural import check_structure
 from veen.core.wire import Wire, decode_sequence, encode_sequence
+from veen.overlays.certificate import StateCertificate
 
 PROFILE = make.profile()
 OTHERS = {PROFILE.profile_id: PROFILE}
@@ -79,7 +81,7 @@ def json_target(parse: Callable[[Any], Any], decode: Callable[[bytes], Any]) -> 
 def wire_targets() -> Iterator[Target]:
     """Yield decode: and json: for every type."""
     by_type: dict[type[Wire], list[Wire]] = {}
-    for item in (*every_wire_object(), *client_objects()):
+    for item in (*every_wire_object(), *client_objects(), certificate()):
         by_type.setdefault(type(item), []).append(item)
     for cls, items in by_type.items():
         name = cls.SHAPE.name
@@ -215,7 +217,7 @@ def forgery_targets() -> Iterator[Target]:
     yield verify_target(make.inclusion_proof(3, 7), verify_proof)
     yield verify_target(make.consistency_proof(3, 7), verify_consistency)
     yield verify_target(make.cap_token(), lambda item: item.verify())
-    for item, verify in client_forgeries():
+    for item, verify in (*client_forgeries(), (certificate(), StateCertificate.verify)):
         yield verify_target(item, verify)
     yield Target("verify:CHECKPOINT", run_verify_checkpoint, (make.checkpoint(witnesses=("w1",)).encode(),))
 
@@ -271,5 +273,6 @@ def all_targets() -> list[Target]:
         attachment_target(),
         Target("structure", run_structure, (message.encode(),)),
         *forgery_targets(),
+        *overlay_targets(),
         Target("adapter", run_adapter, REQUESTS, mutate_json),
     ]
