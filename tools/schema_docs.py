@@ -76,7 +76,7 @@ def overlays_page(note: str) -> str:
         "[why so](../adr/0011-overlays.md). Its tables keep for each key what one of a few building blocks",
         "keeps: MAX and MIN the record with the greatest or least order, FIRST the first record and the",
         "first that differs from it, SUM a sum, CNT a count with first and last, SET records by id, PFX a",
-        "running sum with its lowest value, COVER ranges of numbers; others are of their overlay.",
+        "running sum with its lowest value; others are of their overlay.",
         "",
         'The hash of a state is Ht("veen/state-" + class, bytes of the state).',
         "",

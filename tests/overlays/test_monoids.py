@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from veen.overlays import monoids
-from veen.overlays.monoids import COUNT, COVER, FIRST, LOWEST, MAX, MIN, SET, SUM, Monoid, first
+from veen.overlays.monoids import COUNT, FIRST, LOWEST, MAX, MIN, SET, SUM, Monoid, first
 
 
 def _place(rng: Random) -> tuple[int, int, bytes]:
@@ -25,7 +25,6 @@ def _one(kind: Monoid, rng: Random) -> Any:
         "CNT": (1, place, place),
         "SET": {rng.randbytes(1): rng.randrange(3)},
         "PFX": (delta := rng.randrange(-5, 6), min(0, delta)),
-        "COVER": (((low := rng.randrange(30), low),), 1),
     }
     return made[kind.name]
 
@@ -70,7 +69,6 @@ def test_what_they_keep() -> None:
     assert COUNT.merge((1, early, early), (2, early, late)) == (3, early, late)
     assert SET.merge({b"a": 1}, {b"a": 2, b"b": 3}) == {b"a": 1, b"b": 3}
     assert LOWEST.merge((-3, -3), (5, -1)) == (2, -4)
-    assert COVER.merge((((1, 2), (7, 7)), 3), (((3, 3), (2, 2)), 2)) == (((1, 3), (7, 7)), 5)
 
 
 def test_a_summary_may_be_larger_than_any_message() -> None:

@@ -133,7 +133,7 @@ _KEYS = {
     "snapshot": "snapshots",
     "recovery": "histories.count",
     "query.audit": "classes",
-    "federation.mirror": "cover",
+    "federation.mirror": "seen.count",
 }
 
 

@@ -9,11 +9,11 @@ from veen.core.hashing import h
 from veen.core.types import JsonValue
 from veen.overlays.events import Event
 from veen.overlays.identities import parse_id
-from veen.overlays.monoids import COVER, FIRST, Monoid, first
+from veen.overlays.monoids import FIRST, Monoid, first
 from veen.overlays.operation_schemas import MIRROR
 from veen.overlays.overlay import Cell, Key, Lowered, Overlay, Tables
 from veen.overlays.schema import Schema
-from veen.overlays.sequences import appended, sequence, sequence_tables
+from veen.overlays.sequences import appended, sequence, sequence_sizes, sequence_tables
 
 #: Of a key: hub, source, target.
 _PARTS: Final = 3
@@ -28,8 +28,9 @@ class Mirrors(Overlay):
     about: ClassVar[str] = "Records of mirrors: what was copied from another hub; gaps and contradictions."
     schemas: ClassVar[tuple[Schema, ...]] = (MIRROR,)
     tables: ClassVar[Mapping[str, Monoid]] = {
-        "cover": COVER,
         "records": FIRST,
+        #: Of each source and target the numbers of entries that were recorded, as often as they were.
+        **sequence_tables("seen"),
         #: Of each source and target the entries with two records that differ, and both of them.
         **sequence_tables("conflicts"),
     }
@@ -44,7 +45,10 @@ class Mirrors(Overlay):
         seq, leaf, root = body["source_stream_seq"], body["source_leaf_hash"], body["source_receipt_root"]
         said = h(leaf + root)
         record = first(event.position, said, leaf, root)
-        cells: list[Cell] = [("cover", road, (((seq, seq),), 1)), ("records", (*road, seq), record)]
+        cells: list[Cell] = [
+            *appended(before, "seen", road, (event.position, seq)),
+            ("records", (*road, seq), record),
+        ]
         known = before.get("records", (*road, seq))
         reports = []
         if known is not None:
@@ -65,12 +69,12 @@ class Mirrors(Overlay):
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return what is recorded of a source: ranges, gaps, duplicates and contradictions."""
-        found = tables.get("cover", key)
-        return None if found is None else _shown(key, found, sequence(tables, "conflicts", key))
+        seen = [seq for _, seq in sequence(tables, "seen", key)]
+        return _shown(key, seen, sequence(tables, "conflicts", key)) if seen else None
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:
         """Return all sources and targets."""
-        return [self.view_key(tables, key, now) for key, _ in tables.items("cover")]
+        return [self.view_key(tables, key, now) for key, _, _ in sequence_sizes(tables, "seen")]
 
     def serialized(self, tables: Tables) -> list[Any]:
         """Return the first record of each entry."""
@@ -86,8 +90,19 @@ def _said(record: Any) -> JsonValue:
     }
 
 
-def _shown(key: Any, found: Any, conflicts: Iterable[Any]) -> JsonValue:
-    ranges, count = found
+def _ranges(seen: Iterable[int]) -> list[tuple[int, int]]:
+    """Return which numbers there are, as disjoint closed ranges."""
+    found: list[tuple[int, int]] = []
+    for seq in sorted(seen):
+        if found and seq <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], seq)
+        else:
+            found.append((seq, seq))
+    return found
+
+
+def _shown(key: Any, seen: list[int], conflicts: Iterable[Any]) -> JsonValue:
+    ranges = _ranges(seen)
     hub, source, target = key
     gaps: list[JsonValue] = [[1, ranges[0][0] - 1]] if ranges[0][0] > 1 else []
     gaps += [[left[1] + 1, right[0] - 1] for left, right in pairwise(ranges)]
@@ -97,8 +112,8 @@ def _shown(key: Any, found: Any, conflicts: Iterable[Any]) -> JsonValue:
         "target_label": target.hex(),
         "ranges": [list(one) for one in ranges],
         "gaps": gaps,
-        "records": count,
-        "duplicates": count - sum(high - low + 1 for low, high in ranges),
+        "records": len(seen),
+        "duplicates": len(seen) - len(set(seen)),
         "conflicts": [
             {"source_stream_seq": seq, "first": _said(one), "other": _said(other)}
             for _, seq, one, other in sorted(conflicts, key=lambda row: row[1])

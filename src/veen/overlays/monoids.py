@@ -152,22 +152,6 @@ class _Lowest:
         return (int(value[0]), int(value[1]))
 
 
-class _Cover(_Plain):
-    """``(ranges, count)``: which numbers were seen, as disjoint closed ranges, and how many were counted."""
-
-    name = "COVER"
-    commutes = True
-
-    def merge(self, left: Any, right: Any) -> Any:
-        joined: list[tuple[int, int]] = []
-        for low, high in sorted((*left[0], *right[0])):
-            if joined and low <= joined[-1][1] + 1:
-                joined[-1] = (joined[-1][0], max(joined[-1][1], high))
-            else:
-                joined.append((low, high))
-        return (tuple(joined), left[1] + right[1])
-
-
 MAX: Final = _Max()
 MIN: Final = _Min()
 FIRST: Final = _First()
@@ -175,10 +159,9 @@ SUM: Final = _Sum()
 COUNT: Final = _Count()
 SET: Final = _Set()
 LOWEST: Final = _Lowest()
-COVER: Final = _Cover()
 
 #: All of them, for the law suite.
-ALL: Final[tuple[Monoid, ...]] = (MAX, MIN, FIRST, SUM, COUNT, SET, LOWEST, COVER)
+ALL: Final[tuple[Monoid, ...]] = (MAX, MIN, FIRST, SUM, COUNT, SET, LOWEST)
 
 
 def encode(monoid: Monoid, summary: Any) -> bytes:

@@ -37,6 +37,11 @@ def sequence(tables: Tables, name: str, key: Key) -> Iterator[Any]:
         yield tables.get(name, (key, number))
 
 
+def sequence_sizes(tables: Tables, name: str) -> Iterator[tuple[Key, int, bool]]:
+    """Yield the keys that have entries, sorted: how many, and whether the first one ever is among them."""
+    return ((key, count, first == 0) for key, (count, first, _) in tables.items(_counts(name)))
+
+
 def sequence_keys(tables: Tables, name: str) -> list[bytes]:
     """Return the keys that have entries, sorted."""
-    return [key for key, _ in tables.items(_counts(name)) if isinstance(key, bytes)]
+    return [key for key, _, _ in sequence_sizes(tables, name) if isinstance(key, bytes)]
