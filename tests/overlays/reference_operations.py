@@ -281,8 +281,10 @@ def publication(records: Iterable[Record]) -> Any:
 def snapshot(records: Iterable[Record]) -> Any:
     found: dict[tuple[Any, ...], Any] = {}
     for _, body, record, _ in _events(records, "state.checkpoint.v1"):
-        if 1 <= body["upto_stream_seq"] <= record.stream_seq:
-            found[body["state_id"], body["upto_stream_seq"], body["state_class"]] = {
+        # With epochs the number may be of an earlier label, which has a root of its own.
+        places = (body["upto_stream_seq"], body["mmr_root"] if record.epoch else None)
+        if places[0] >= 1 and (record.epoch or places[0] <= record.stream_seq):
+            found[body["state_id"], places, body["state_class"]] = {
                 "stream_seq": record.stream_seq,
                 "client_id": record.client_id.hex(),
                 **_present(body),

@@ -149,6 +149,26 @@ def test_a_snapshot_is_of_what_is_there() -> None:
     assert Snapshots().find(tables, ONE, 4, "orset") is None
 
 
+def test_with_epochs_a_number_may_be_of_an_earlier_label_and_the_root_belongs_to_it() -> None:
+    log = States()
+    log.epoch = 7
+    log.take(5, "of another label")
+    log.take(5, "of this one")
+    log.take(0)
+    log.take(5, "of this one")
+    overlay = Snapshots()
+    assert log.codes(overlay) == [(3, "OP.SNAPSHOT_AHEAD")]
+    tables = log.fold(overlay)[0]
+    found = overlay.find(tables, ONE, 5, "orset")
+    earlier = overlay.find(tables, ONE, 5, "orset", ident("of another label"))
+    assert found is not None
+    assert earlier is not None
+    assert (found.stream_seq, earlier.stream_seq) == (4, 1)
+    assert len(overlay.serialized(tables)) == 2
+    shown: Any = overlay.view_key(tables, (ONE, 5, "orset"))
+    assert shown["stream_seq"] == 4
+
+
 def test_the_last_snapshot_of_a_state_and_place_is_preferred() -> None:
     log = States()
     log.take(1, "first")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from veen.client.client import Client, ReadOptions
-from veen.client.reading import Message
+from veen.client.reading import Message, list_epochs
 from veen.core.types import Label
 from veen.overlays.events import Record
 
@@ -36,6 +36,12 @@ def record_of(message: Message) -> Record:
         cap_ref=None if header is None else header.cap_ref,
         expires_at=None if header is None else header.expires_at,
     )
+
+
+def stream_epochs(client: Client, stream: str) -> list[int]:
+    """Return the epochs in which a stream has entries; 0 alone where labels do not change."""
+    session = client.session
+    return client.run(list_epochs(session, stream, 0)) if session.profiles[0].epoch_sec else [0]
 
 
 def read_records(client: Client, stream: str, options: ReadOptions) -> Iterator[tuple[Record, Reached]]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from veen.client.client import Client
 from veen.client.errors import StateError
 from veen.client.interpreting import interpret
+from veen.client.positions import fetch_receipt
+from veen.client.records import stream_epochs
 from veen.core import labels
 from veen.core.shapes import Raw
 from veen.overlays import registry
@@ -13,6 +15,7 @@ from veen.overlays.canonical import state_hash
 from veen.overlays.operation_schemas import SNAPSHOT
 from veen.overlays.overlay import Overlay
 from veen.overlays.snapshot import Snapshots
+from veen.overlays.tree.reading import Place
 
 Progress = Callable[[int], None] | None
 
@@ -63,6 +66,29 @@ def _is_keyed(overlay: Overlay) -> bool:
     return type(overlay).serialized_key is not Overlay.serialized_key
 
 
+def _epoch_with(
+    client: Client, stream: str, upto: int, root: bytes | None = None, until: Place | None = None
+) -> int | None:
+    """Return the newest epoch of a stream with an entry ``upto``; if one has this root there, that one.
+
+    ``until`` is the place of a snapshot: what it is of is not behind it (SNP-008).
+    """
+    client.meet()
+    session = client.session
+    newest = None
+    for epoch in reversed(stream_epochs(client, stream)):
+        if until is not None and (epoch, upto) > until:
+            continue
+        label = session.label(labels.stream_id(stream), epoch)
+        receipt = client.run(fetch_receipt(session, label, upto))
+        if receipt is None:
+            continue
+        if root in (None, receipt.mmr_root):
+            return epoch
+        newest = epoch if newest is None else newest
+    return newest
+
+
 def fold_state(
     client: Client,
     stream: str,
@@ -73,7 +99,7 @@ def fold_state(
     epoch: int | None = None,
     progress: Progress = None,
 ) -> FoldedState | None:
-    """Fold a state; None if the stream is shorter than ``upto``.
+    """Fold a state; None if the stream is shorter than ``upto``, which is of the newest epoch that has it.
 
     ``state_id`` is a wallet or an account, or the stream itself where there is one state of it.
     """
@@ -83,9 +109,13 @@ def fold_state(
         raise StateError(f"a stream has one state of class {state_class}; its id is {whole.hex()}")
     if _is_keyed(overlay) and state_id is None:
         raise StateError(f"there are many states of class {state_class}: give the id of one")
+    if upto is not None and epoch is None:
+        epoch = _epoch_with(client, stream, upto)
+        if epoch is None:
+            return None
     found = interpret(client, overlay, stream, upto=upto, epoch=epoch, progress=progress)
     reached = found.reached[-1] if found.reached else None
-    if reached is None or (upto is not None and reached.upto_seq < upto):
+    if reached is None or (upto is not None and (reached.epoch, reached.upto_seq) != (epoch, upto)):
         return None
     if _is_keyed(overlay):
         assert state_id is not None
@@ -129,19 +159,28 @@ def verify_snapshot(
     expected_root: bytes | None = None,
     progress: Progress = None,
 ) -> SnapshotCheck:
-    """Fold a state again, and compare it with the last snapshot of it (SNP-005)."""
+    """Fold a state again, and compare it with the last snapshot of it (SNP-005).
+
+    Of which epoch it is says the root: the one that was expected, else that of the snapshot.
+    """
     snapshots = Snapshots()
     tables = interpret(client, snapshots, stream, progress=progress).tables
-    said = snapshots.find(tables, state_id, upto, state_class)
-    epoch = None if said is None else said.epoch
-    state = fold_state(
-        client,
-        stream,
-        state_class=state_class,
-        state_id=state_id,
-        upto=upto,
-        epoch=epoch,
-        progress=progress,
+    said = snapshots.find(tables, state_id, upto, state_class, expected_root)
+    until = None if said is None else (said.epoch, said.stream_seq)
+    root = expected_root if said is None or expected_root is not None else said.mmr_root
+    epoch = _epoch_with(client, stream, upto, root, until)
+    state = (
+        None
+        if epoch is None
+        else fold_state(
+            client,
+            stream,
+            state_class=state_class,
+            state_id=state_id,
+            upto=upto,
+            epoch=epoch,
+            progress=progress,
+        )
     )
     seq = None if said is None else said.stream_seq
     if state is None:

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from veen.client.client import Client, ReadOptions
 from veen.client.errors import ClientError, StateError
 from veen.client.positions import fetch_receipt
-from veen.client.reading import LATE_SEC, list_epochs
-from veen.client.records import Reached, read_records
+from veen.client.reading import LATE_SEC
+from veen.client.records import Reached, read_records, stream_epochs
 from veen.client.summaries import NotKeptError, SealedRows, SummaryFile
 from veen.client.vault import Vault
 from veen.core import cbor, labels
@@ -76,7 +76,7 @@ class Summarizing:
         session = client.session
         self._epoch_sec = session.profiles[0].epoch_sec
         self._stream_id = labels.stream_id(asked.stream)
-        self._epochs = self._list_epochs()
+        self._epochs = stream_epochs(client, asked.stream)
         last = self._epochs[-1] if self._epochs else 0
         #: What was asked for: no entry behind it is read.
         self._target: Place = (
@@ -89,11 +89,6 @@ class Summarizing:
         if self._epoch_sec:
             by_clock = (session.clock() - LATE_SEC) // self._epoch_sec
             self._open_from = max(by_clock, last - LATE_SEC // self._epoch_sec - 1, 0)
-
-    def _list_epochs(self) -> list[int]:
-        if not self._epoch_sec:
-            return [0]
-        return self._client.run(list_epochs(self._client.session, self._asked.stream, 0))
 
     # --- without what is kept -------------------------------------------------------------------------------
 

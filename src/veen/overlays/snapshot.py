@@ -1,4 +1,9 @@
-"""Snapshots of states: what somebody says that a state was, at a place of the log (SNP lines)."""
+"""Snapshots of states: what somebody says that a state was, at a place of the log (SNP lines).
+
+A snapshot names a number and the root of the log there, but no epoch. Where the labels of a stream change,
+the root tells which label is meant, and only who asks the log can compare it. So the number alone is the
+place only in a stream without epochs (epoch 0, which has none before it); elsewhere the root belongs to it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,23 +37,40 @@ class Snapshots(Overlay):
     """Of each state and place the last snapshot (SNP-007)."""
 
     name: ClassVar[str] = "snapshot"
+    version: ClassVar[int] = 2
     about: ClassVar[str] = "Snapshots: the last one of each state and place."
     schemas: ClassVar[tuple[Schema, ...]] = (SNAPSHOT,)
-    tables: ClassVar[Mapping[str, Monoid]] = {"snapshots": MAX}
+    tables: ClassVar[Mapping[str, Monoid]] = {
+        #: (state, number, class) -> (place, root) of the last; the root is empty where there are no epochs.
+        "snapshots": MAX,
+        #: (state, number, class, root) -> the last one with this root.
+        "rooted": MAX,
+    }
     state_class: ClassVar[str] = "snapshot"
 
     def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - needs no past
         """Enter a snapshot of what was before it (SNP-008)."""
         body, record = event.body, event.record
-        if not 1 <= body["upto_stream_seq"] <= record.stream_seq:
+        upto = body["upto_stream_seq"]
+        if upto < 1 or (upto > record.stream_seq and not record.epoch):
             return Lowered((), (("OP.SNAPSHOT_AHEAD", "a snapshot is of entries up to its own place"),))
-        key = (body["state_id"], body["upto_stream_seq"], body["state_class"])
+        key = (body["state_id"], upto, body["state_class"])
+        root = body["mmr_root"] if record.epoch else b""
         entry = (event.position, record.client_id, said(event))
-        return Lowered((("snapshots", key, entry),))
+        return Lowered((("snapshots", key, (event.position, root)), ("rooted", (*key, root), entry)))
 
-    def find(self, tables: Tables, state_id: bytes, upto: int, state_class: str) -> Snapshot | None:
-        """Return the snapshot of a state at a place."""
-        found = tables.get("snapshots", (state_id, upto, state_class))
+    def _last(self, tables: Tables, key: Key) -> Any:
+        found = tables.get("snapshots", key)
+        return None if found is None else tables.get("rooted", (*key, found[1]))
+
+    def find(
+        self, tables: Tables, state_id: bytes, upto: int, state_class: str, root: bytes | None = None
+    ) -> Snapshot | None:
+        """Return the last snapshot of a state at a place; if there are several, the one with a root."""
+        key = (state_id, upto, state_class)
+        found = None if root is None else tables.get("rooted", (*key, root))
+        if found is None:
+            found = self._last(tables, key)
         if found is None:
             return None
         (epoch, stream_seq, _), client_id, body = found
@@ -66,18 +88,18 @@ class Snapshots(Overlay):
         return (parse_id(state_id), int(upto), state_class)
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
-        """Return a snapshot."""
-        found = tables.get("snapshots", key)
+        """Return the last snapshot of a state at a place."""
+        found = self._last(tables, key)
         return None if found is None else _shown(found)
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return all snapshots, in their order."""
-        rows = sorted((found for _, found in tables.items("snapshots")), key=lambda row: row[0])
+        rows = sorted((found for _, found in tables.items("rooted")), key=lambda row: row[0])
         return [_shown(found) for found in rows]
 
     def serialized(self, tables: Tables) -> list[Any]:
         """Return what each snapshot says."""
-        return [found[2] for _, found in tables.items("snapshots")]
+        return [found[2] for _, found in tables.items("rooted")]
 
 
 def _shown(found: Any) -> JsonValue:
