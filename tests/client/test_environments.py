@@ -49,14 +49,15 @@ def test_a_file_that_was_cut_is_damaged(tmp_path: Path, left: float) -> None:
         open_environment(path, MAP_BYTES)
 
 
-def test_rubbish_is_damaged_and_a_directory_is_not(tmp_path: Path) -> None:
+def test_rubbish_is_damaged_and_what_can_not_be_reached_is_not(tmp_path: Path) -> None:
     path = tmp_path / "rows.lmdb"
     path.write_bytes(b"rubbish" * 5000)
     with pytest.raises(DamagedFileError, match="damaged"):
         open_environment(path, MAP_BYTES)
-    with pytest.raises(StateError, match="can not be used") as caught:
-        open_environment(tmp_path / "nowhere" / "rows.lmdb", MAP_BYTES)
-    assert not isinstance(caught.value, DamagedFileError)
+    for elsewhere in (tmp_path / "nowhere" / "rows.lmdb", tmp_path / ("long" * 100)):
+        with pytest.raises(StateError, match="can not be used") as caught:
+            open_environment(elsewhere, MAP_BYTES)
+        assert not isinstance(caught.value, DamagedFileError)
 
 
 def test_what_a_transaction_has_taken_and_given_back_is_not_missing(tmp_path: Path) -> None:

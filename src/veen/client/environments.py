@@ -22,9 +22,9 @@ class DamagedFileError(StateError):
 
 def open_environment(path: Path, map_size: int) -> lmdb.Environment:
     """Open a file, or make it; StateError if it can not be used, DamagedFileError if it is not whole."""
-    if path.exists() and not path.stat().st_size:  # LMDB would take it for a new one
-        raise DamagedFileError(f"{path} is damaged: it is empty")
     try:
+        if path.exists() and not path.stat().st_size:  # LMDB would take it for a new one
+            raise DamagedFileError(f"{path} is damaged: it is empty")
         found = lmdb.open(
             str(path),
             subdir=False,
@@ -36,7 +36,7 @@ def open_environment(path: Path, map_size: int) -> lmdb.Environment:
         )
     except (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError) as error:
         raise DamagedFileError(f"{path} is damaged: {error}") from None
-    except lmdb.Error as error:
+    except (OSError, lmdb.Error) as error:
         raise StateError(f"{path} can not be used: {error}") from None
     missing = _missing(found, path)
     if missing:
