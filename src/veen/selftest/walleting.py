@@ -162,14 +162,15 @@ class _Sequential:
     def _transfer(self, body: dict[str, Any]) -> None:
         source, target, name = body["wallet_id"], body["to_wallet_id"], body["transfer_id"]
         out, into = ("out", source, name), ("in", target, name)
-        fresh = out not in self._seen, into not in self._seen
-        self._seen |= {out, into}
+        is_fresh = not self._seen & {out, into}
+        self._seen.add(out)
         paid = self._taken(self.states[source], body["amount"], body["ts"])
-        if paid is None or not fresh[0] or source == target:
+        if paid is None or not is_fresh or source == target:
             return
+        self._seen.add(into)
         self.states[source] = paid
         given = self._given(self.states[target], body["amount"])
-        if given is not None and fresh[1]:
+        if given is not None:
             self.states[target] = given
 
     def _given(self, state: State, amount: int) -> State | None:
