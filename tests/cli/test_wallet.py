@@ -230,6 +230,13 @@ def test_when_a_day_begins_is_a_setting(user: User, stream: str) -> None:
     assert user.ok("wallet", *back)["verdict"] == "WAL.TS_REGRESSION"
 
 
+def test_a_wallet_of_another_realm_is_found_by_its_realm(user: User, stream: str) -> None:
+    at = ("--stream", stream)
+    mine = user.ok("wallet", "open", "--currency", "EUR", "--realm", "work", *at)["wallet_id"]
+    assert "--realm" in _refused(user, "WAL.NOT_FOUND", "show", *at)["detail"]
+    assert user.ok("wallet", "show", "--realm", "work", *at)["wallet_id"] == mine
+
+
 def test_mistakes(user: User, stream: str) -> None:
     at = ("--stream", stream)
     _refused(user, "WAL.NOT_FOUND", "show", *at)

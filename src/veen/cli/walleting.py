@@ -139,8 +139,8 @@ class Which:
             currencies = ", ".join(sorted(mine.values()))
             raise CommandError(f"you have several wallets here: say --currency, of {currencies}", USAGE)
         raise CommandError(
-            f"you have no wallet in {self.stream}: open one with: veen wallet open --currency EUR, "
-            f"or name one with {self.option}",
+            f"you have no wallet of the realm {self.realm} in {self.stream}: open one with: "
+            f"veen wallet open --currency EUR, or name one with {self.option}, or its realm with --realm",
             REFUSED,
             "WAL.NOT_FOUND",
         )
