@@ -120,7 +120,7 @@ class _OnlyKeys:
 #: The table whose keys are those of ``view_key``.
 _KEYS = {
     "crdt.lww": "registers",
-    "crdt.orset": "members",
+    "crdt.orset": "members.count",
     "crdt.gcnt": "shards",
     "wallet": "wallets",
     "wallet.literal": "wallets",

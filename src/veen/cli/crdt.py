@@ -125,8 +125,7 @@ def orset_remove(
     """Remove the additions of an element that are there now; one that comes meanwhile stays."""
     wanted = _bytes(elem, "--elem")
     with at.open() as opened:
-        found = _state(opened, OrSet(), stream).tables.get("members", wanted)
-        ids = () if found is None else found[0]
+        ids = OrSet().ids(_state(opened, OrSet(), stream).tables, wanted)
         if not ids:
             show({"ok": True, "elem": elem, "removed": 0}, common.json)
             return

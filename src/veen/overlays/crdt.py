@@ -1,18 +1,18 @@
 """CRDT0: a map of registers, an observed-remove set, a grow-only counter (CRD0 lines; C-112)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from veen.core.cbor import Value
 from veen.core.hashing import U64_MAX, h
 from veen.core.kinds import B32, BYTES, UINT, ListOf, hex_from_json
 from veen.core.shapes import Field, Raw
 from veen.core.types import JsonValue
 from veen.overlays.events import Event
-from veen.overlays.monoids import FIRST, MAX, MIN, SUM, Monoid, first, frozen
+from veen.overlays.monoids import FIRST, MAX, MIN, SUM, Monoid, first
 from veen.overlays.overlay import NOTHING, Cell, Key, Lowered, Overlay, Tables
 from veen.overlays.schema import RejectedError, Schema
+from veen.overlays.sequences import appended, sequence, sequence_sizes, sequence_tables
 
 LWW: Final = Schema("crdt.lww.v1", Field("key", BYTES), Field("ts", UINT), Field("value", BYTES))
 
@@ -90,37 +90,18 @@ def _bytes(key: Key) -> bytes:
     return key
 
 
-class _Observed:
-    """``(added, removed)``: ids that a range adds to an element, and ids from before it that it removes."""
-
-    name = "OBSERVED"
-    commutes = False
-
-    def merge(self, left: Any, right: Any) -> Any:
-        removed = set(right[1])
-        added = tuple(sorted({*(one for one in left[0] if one not in removed), *right[0]}))
-        return (added, tuple(sorted({*left[1], *(removed - set(left[0]))})))
-
-    def pack(self, summary: Any) -> Value:
-        return summary  # type: ignore[no-any-return] # two tuples of byte strings
-
-    def unpack(self, value: Any) -> Any:
-        return frozen(value)
-
-
-OBSERVED: Final = _Observed()
-
-
 @dataclass(frozen=True)
 class OrSet(Overlay):
     """A set: an element is in it as long as one of its additions was not removed."""
 
     name: ClassVar[str] = "crdt.orset"
+    version: ClassVar[int] = 2
     about: ClassVar[str] = "A set: an element is in it while one of its additions is not removed."
     schemas: ClassVar[tuple[Schema, ...]] = (ORSET,)
-    tables: ClassVar[Mapping[str, Monoid]] = {"members": OBSERVED}
-    #: Tombs stay for ever: one may come before the addition that it is for (CRD0-003).
-    indexes: ClassVar[Mapping[str, Monoid]] = {"ids": FIRST, "tombs": MIN}
+    #: Additions of each element, tombs by id, and how many additions of an element have one. Tombs stay for
+    #: ever: one may come before the addition that it is for (CRD0-003).
+    tables: ClassVar[Mapping[str, Monoid]] = {**sequence_tables("members"), "tombs": MIN, "removed": SUM}
+    indexes: ClassVar[Mapping[str, Monoid]] = {"ids": FIRST}
     state_class: ClassVar[str] = "orset"
 
     def lower(self, event: Event, before: Tables) -> Lowered:
@@ -137,7 +118,7 @@ class OrSet(Overlay):
             return NOTHING if same else Lowered((), (("CRDT.ID_REUSED", text),))
         cells: list[Cell] = [("ids", one, first(event.position, h(elem), elem))]
         if before.get("tombs", one) is None:
-            cells.append(("members", elem, ((one,), ())))
+            cells += appended(before, "members", elem, (event.position, one))
         return Lowered(cells)
 
     def parse_key(self, text: str) -> Key:
@@ -146,9 +127,12 @@ class OrSet(Overlay):
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return whether an element is in the set, and by which additions."""
-        found = tables.get("members", key)
-        ids = () if found is None else found[0]
+        ids = self.ids(tables, key)
         return {"present": bool(ids), "ids": [one.hex() for one in ids]}
+
+    def ids(self, tables: Tables, elem: Key) -> tuple[bytes, ...]:
+        """Return the additions of an element that are not removed, sorted: what a removal is to name."""
+        return tuple(sorted(_living(tables, elem)))
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return the elements, sorted."""
@@ -156,7 +140,17 @@ class OrSet(Overlay):
 
     def serialized(self, tables: Tables) -> list[bytes]:
         """Return the elements, sorted."""
-        return sorted(_bytes(elem) for elem, found in tables.items("members") if found[0])
+        return sorted(
+            _bytes(elem)
+            for elem, count, is_whole in sequence_sizes(tables, "members")
+            if count > (tables.get("removed", elem) or 0)
+            # Over a range, additions from before it may be among those that were removed.
+            or (not is_whole and any(True for _ in _living(tables, elem)))
+        )
+
+
+def _living(tables: Tables, elem: Key) -> Iterator[bytes]:
+    return (one for _, one in sequence(tables, "members", elem) if tables.get("tombs", one) is None)
 
 
 def _remove(event: Event, tomb: list[bytes], before: Tables) -> Lowered:
@@ -167,7 +161,7 @@ def _remove(event: Event, tomb: list[bytes], before: Tables) -> Lowered:
         cells.append(("tombs", one, (event.position,)))
         known = before.get("ids", one)
         if known is not None:
-            cells.append(("members", known[0][2], ((), (one,))))
+            cells.append(("removed", known[0][2], 1))
     return Lowered(cells)
 
 
