@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from veen.cli.errors import USAGE, CommandError
+from veen.cli.folding import folded
 from veen.cli.op_agreement import AgreementOption
-from veen.cli.operating import folded
 from veen.cli.printing import plain, reporting, show
 from veen.cli.settings import common
 from veen.cli.using import At, StreamOption, hex32

@@ -9,7 +9,8 @@ import typer
 
 from veen.cli.audit_rules import Rule, read_policy, violations_of
 from veen.cli.errors import USAGE, CommandError
-from veen.cli.operating import folded, known_streams, refuse
+from veen.cli.folding import folded
+from veen.cli.operating import known_streams, refuse
 from veen.cli.printing import note, plain, reporting, show
 from veen.cli.settings import common
 from veen.cli.using import At, ClientOption, HubOption, StreamOption

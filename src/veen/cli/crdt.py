@@ -7,17 +7,17 @@ from typing import Annotated, Any
 import typer
 
 from veen.cli.errors import USAGE, CommandError
-from veen.cli.printing import progress, reporting, show
+from veen.cli.folding import folded
+from veen.cli.printing import reporting, show
 from veen.cli.settings import common
 from veen.cli.using import At, StreamOption
 from veen.client.client import Client
-from veen.client.interpreting import Interpretation, interpret, typed
+from veen.client.interpreting import typed
 from veen.client.sending import Sent
 from veen.core.errors import ProtocolError
 from veen.core.hashing import U64_MAX
 from veen.core.shapes import Raw
 from veen.overlays.crdt import COUNTER, LWW, ORSET, GCounter, LwwMap, OrSet, meant
-from veen.overlays.overlay import Overlay
 from veen.overlays.schema import Schema
 
 crdt_app = typer.Typer(help="Registers, sets and counters that many write to at once.", no_args_is_help=True)
@@ -45,11 +45,6 @@ def _bytes(text: str, option: str) -> bytes:
 
 def _send(opened: Client, stream: str, schema: Schema, body: Raw) -> Sent:
     return opened.send(stream, None, draft=typed(schema, body))
-
-
-def _state(opened: Client, overlay: Overlay, stream: str, upto: int | None = None) -> Interpretation:
-    with progress("entries") as advance:
-        return interpret(opened, overlay, stream, upto=upto, progress=advance)
 
 
 def _sent(sent: Sent, **more: Any) -> None:  # noqa: ANN401 - what is shown
@@ -92,7 +87,7 @@ def lww_get(
     """Show the value of a register, or that it is unset."""
     wanted = _bytes(key, "--key")
     with at.open() as opened:
-        found = _state(opened, LwwMap(), stream, upto).view_key(wanted)
+        found = folded(opened, LwwMap(), stream, upto).view_key(wanted)
     if common.json:
         show(
             {"key": key, "set": found is not None, **(found if isinstance(found, dict) else {})}, as_json=True
@@ -125,7 +120,7 @@ def orset_remove(
     """Remove the additions of an element that are there now; one that comes meanwhile stays."""
     wanted = _bytes(elem, "--elem")
     with at.open() as opened:
-        ids = OrSet().ids(_state(opened, OrSet(), stream).tables, wanted)
+        ids = OrSet().ids(folded(opened, OrSet(), stream).tables, wanted)
         if not ids:
             show({"ok": True, "elem": elem, "removed": 0}, common.json)
             return
@@ -138,7 +133,7 @@ def orset_remove(
 def orset_list(stream: StreamOption, at: At, upto: Upto = None) -> None:
     """List the elements, sorted."""
     with at.open() as opened:
-        found = _state(opened, OrSet(), stream, upto).view()
+        found = folded(opened, OrSet(), stream, upto).view()
     show({"elements": found}, common.json)
 
 
@@ -161,6 +156,6 @@ def counter_add(
 def counter_get(stream: StreamOption, at: At, upto: Upto = None) -> None:
     """Show the total, and what each shard has added."""
     with at.open() as opened:
-        found = _state(opened, GCounter(), stream, upto).view()
+        found = folded(opened, GCounter(), stream, upto).view()
     assert isinstance(found, dict)
     show(found if common.json else {"total": found["total"]}, common.json)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from veen.cli.errors import MALFORMED, REFUSED, USAGE, CommandError
+from veen.cli.folding import folded
 from veen.cli.overlaying import (
     BridgeOption,
     Chosen,
@@ -18,11 +19,11 @@ from veen.cli.overlaying import (
     given_bridges,
     given_parameters,
 )
-from veen.cli.printing import note, plain, progress, reporting, show
+from veen.cli.printing import note, plain, reporting, show
 from veen.cli.settings import common
 from veen.cli.using import At, StreamOption, read_bytes, write_bytes
 from veen.client.client import Client
-from veen.client.interpreting import Interpretation, Reached, interpret
+from veen.client.interpreting import Interpretation, Reached
 from veen.core import labels
 from veen.core.errors import ProtocolError
 from veen.core.hashing import U64_MAX
@@ -64,10 +65,11 @@ class Wanted:
 
     def fold(self, opened: Client, chosen: Chosen) -> Interpretation:
         """Fold the stream."""
-        return _fold(
+        return folded(
             opened,
-            chosen,
+            chosen.overlay,
             self.stream,
+            code=chosen.code,
             upto=self.upto,
             epoch=self.epoch,
             bridges=given_bridges(self.bridge),
@@ -95,15 +97,6 @@ def interpret_command(
         found = wanted.fold(opened, chosen)
         described = _described(found, one, int(time()) if now is None else now, listed=reports)
     _print(described)
-
-
-def _fold(opened: Client, chosen: Chosen, stream: str, **more: Any) -> Interpretation:  # noqa: ANN401
-    """Fold a stream with a bar, if somebody looks on."""
-    with progress("entries") as advance:
-        found = interpret(opened, chosen.overlay, stream, code=chosen.code, progress=advance, **more)
-    for text in found.notes:
-        note(text)
-    return found
 
 
 def _parse_key(chosen: Chosen, text: str) -> Key:
@@ -171,8 +164,6 @@ def _print(found: dict[str, Any]) -> None:
     count = len(told) if isinstance(told, list) else told
     if count and not isinstance(told, list):
         note(f"{count} events have something wrong with them: see --reports")
-    if found["provisional"]:
-        note("provisional: entries may still come before some of these")
     rest = {name: value for name, value in found.items() if name in ("state_hash", "counts") and value}
     show({**rest, "upto": found["reached"][-1]["upto_seq"] if found["reached"] else 0}, as_json=False)
 
@@ -247,10 +238,11 @@ def verify(
     chosen = choose(made.overlay, overlay_module, made.parameter_values())
     last = made.labels[-1]
     with at.open() as opened, chosen.blamed():
-        found = _fold(
+        found = folded(
             opened,
-            chosen,
+            chosen.overlay,
             made.stream_id.hex(),
+            code=chosen.code,
             upto=last.upto_seq,
             epoch=last.epoch,
             bridges=frozenset(made.bridges),

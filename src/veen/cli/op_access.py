@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from veen.cli.errors import USAGE, CommandError
+from veen.cli.folding import folded
 from veen.cli.operating import (
     ParentOption,
     described,
-    folded,
     hex32_or_none,
     known_streams,
     made,

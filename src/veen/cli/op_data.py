@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.folding import folded
 from veen.cli.operating import (
     MetadataOption,
     Place,
     described,
-    folded,
     hex32_or_none,
     json_or_none,
     made,

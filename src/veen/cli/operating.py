@@ -8,12 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from veen.cli.errors import REFUSED, USAGE, CommandError
-from veen.cli.printing import progress, show
+from veen.cli.printing import show
 from veen.cli.send import read_token
 from veen.cli.settings import common
 from veen.cli.using import At, StreamOption, hex32, parse_json
 from veen.client.client import Client
-from veen.client.interpreting import Interpretation, interpret
 from veen.client.operations import send_operation
 from veen.client.sending import Options, Sent
 from veen.core import labels
@@ -21,7 +20,6 @@ from veen.core.errors import ProtocolError
 from veen.core.shapes import Raw
 from veen.core.types import LeafHash
 from veen.overlays.events import operation_id
-from veen.overlays.overlay import Overlay
 from veen.overlays.recovery import Policy, Recoveries
 from veen.overlays.schema import ANY, RejectedError, Schema
 
@@ -138,14 +136,6 @@ def described(schema: Schema, sent: Sent) -> dict[str, Any]:
         "mmr_root": sent.receipt.mmr_root.hex(),
         "hub_ts": sent.receipt.hub_ts,
     }
-
-
-def folded(
-    opened: Client, overlay: Overlay, stream: str, upto: int | None = None, epoch: int | None = None
-) -> Interpretation:
-    """Fold a stream, with a bar if it takes long."""
-    with progress("entries") as advance:
-        return interpret(opened, overlay, stream, upto=upto, epoch=epoch, progress=advance)
 
 
 def known_streams(opened: Client) -> list[str]:

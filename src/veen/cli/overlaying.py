@@ -1,19 +1,16 @@
 """Which overlay a command is to use: one of ours by its name, or one of a user's own module."""
 
-import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated
 
 import typer
 
 from veen.cli.errors import USAGE, CommandError, as_command_error
+from veen.cli.folding import load_module
 from veen.cli.using import hex32, read_bytes
 from veen.core.hashing import h
 from veen.core.types import JsonValue
@@ -99,7 +96,7 @@ def _of_registry(name: str) -> type[Overlay]:
 
 
 def _of_module(name: str, text: str) -> tuple[type[Overlay], bytes]:
-    module = _load(text)
+    module = load_module(text)
     found = {
         item.name: item
         for item in vars(module).values()
@@ -113,20 +110,3 @@ def _of_module(name: str, text: str) -> tuple[type[Overlay], bytes]:
         raise CommandError(f"{text} has no overlay {name!r}; it has: {names}", USAGE)
     file = module.__file__
     return found[name], h(read_bytes(Path(file))) if file else b""
-
-
-def _load(text: str) -> ModuleType:
-    try:
-        if not text.endswith(".py"):
-            return importlib.import_module(text)
-        path = Path(text).expanduser()
-        spec = importlib.util.spec_from_file_location(f"veen_overlay_module_{path.stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # dataclasses look for their module there
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is in it
-        what = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise CommandError(f"{text} can not be loaded: {what}", USAGE) from None
-    return module

@@ -4,8 +4,9 @@ from typing import Any
 
 import typer
 
+from veen.cli.folding import folded
 from veen.cli.op_recovery import TargetOption
-from veen.cli.operating import Guardians, folded
+from veen.cli.operating import Guardians
 from veen.cli.printing import note, plain, reporting, show
 from veen.cli.settings import common
 from veen.cli.using import At, StreamOption, hex32

@@ -1,19 +1,17 @@
 """``veen rpc``: call a method of whoever serves a stream, and serve methods."""
 
-import importlib.util
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from time import time
-from types import ModuleType
 from typing import Annotated, Any, Final
 
 import typer
 
 from veen.cli.errors import NETWORK, REFUSED, USAGE, CommandError
+from veen.cli.folding import load_module
 from veen.cli.printing import note, plain, reporting, show
 from veen.cli.settings import common
 from veen.cli.using import At, StreamOption, hex32, parse_json, read_card
@@ -180,7 +178,7 @@ def _methods(module: Path | None, commands: list[str]) -> Mapping[str, Method]:
 
 
 def _functions(path: Path) -> dict[str, Method]:
-    loaded = load_module(path)
+    loaded = load_module(str(path))
     found = {
         name: partial(_apply, item)
         for name, item in vars(loaded).items()
@@ -189,20 +187,6 @@ def _functions(path: Path) -> dict[str, Method]:
     if not found:
         raise CommandError(f"{path} has no functions", USAGE)
     return dict(found)
-
-
-def load_module(path: Path) -> ModuleType:
-    """Load a Python file of the user's."""
-    spec = importlib.util.spec_from_file_location(f"veen_user_{path.stem}", path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise CommandError(f"{path} is not a Python file", USAGE)
-    loaded = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = loaded
-    try:
-        spec.loader.exec_module(loaded)
-    except Exception as error:  # noqa: BLE001 - of whoever wrote it
-        raise CommandError(f"{path} can not be loaded: {type(error).__name__}: {error}", USAGE) from None
-    return loaded
 
 
 def _apply(function: Callable[..., Any], call: Call) -> Value:

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from veen.cli.operating import folded, refuse
+from veen.cli.folding import folded
+from veen.cli.operating import refuse
 from veen.cli.printing import reporting, show
 from veen.cli.settings import common
 from veen.cli.using import At

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 import typer
 
 from veen.cli.errors import REFUSED, USAGE, CommandError
-from veen.cli.operating import Guardians, folded
-from veen.cli.printing import note, progress, reporting, show
+from veen.cli.folding import folded
+from veen.cli.operating import Guardians
+from veen.cli.printing import reporting, show
 from veen.cli.settings import common
 from veen.cli.using import At, StreamOption, hex32
 from veen.cli.walleting import Which
-from veen.client.client import Client
-from veen.client.interpreting import Interpretation, interpret
+from veen.client.interpreting import Interpretation
 from veen.core.hashing import U64_MAX
 from veen.overlays.ledger import PaidLedger
 from veen.overlays.recovery import remap
@@ -44,7 +44,6 @@ def show_wallet(
         if violations:
             found["violations"] = _reports(state)
     show(found, common.json)
-    _notes(state)
 
 
 def _upto(state: Interpretation) -> int:
@@ -63,13 +62,6 @@ def _reports(state: Interpretation, prefix: str = "WAL.") -> list[dict[str, Any]
         for report in state.reports
         if report.code.startswith(prefix)
     ]
-
-
-def _notes(state: Interpretation) -> None:
-    for text in state.notes:
-        note(text)
-    if state.provisional:
-        note("entries may still come before some of these: the state is provisional")
 
 
 @reporting
@@ -113,7 +105,7 @@ def ledger(
             raise CommandError("--guardian and --threshold go with --identity-remap", USAGE)
         issuers = frozenset(hex32(text, "--issuer") for text in issuer or ())
         overlay = PaidLedger(default_currency or None, forbid_negative, issuers, become)
-        state = _folded(opened, overlay, stream, since, upto)
+        state = folded(opened, overlay, stream, upto, since=since if since > 1 else None)
         balances = overlay.balances(state.tables)
     if only is not None:
         only = overlay.account(only)
@@ -134,14 +126,6 @@ def ledger(
     if forbid_negative:
         found["rejected"] = _reports(state, "OP.NEGATIVE_BALANCE")
     show(found, common.json)
-    _notes(state)
-
-
-def _folded(opened: Client, overlay: PaidLedger, stream: str, since: int, upto: int | None) -> Interpretation:
-    with progress("entries") as advance:
-        return interpret(
-            opened, overlay, stream, since=since if since > 1 else None, upto=upto, progress=advance
-        )
 
 
 def _chosen(shown: dict[str, dict[str, int]], currency_code: str) -> dict[str, int]:

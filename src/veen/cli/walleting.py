@@ -8,7 +8,8 @@ from typing import Annotated, Any, ClassVar, Final
 import typer
 
 from veen.cli.errors import REFUSED, USAGE, CommandError
-from veen.cli.operating import CapOption, described, folded, made, refuse, under
+from veen.cli.folding import folded
+from veen.cli.operating import CapOption, described, made, refuse, under
 from veen.cli.printing import show
 from veen.cli.settings import common, load_config
 from veen.cli.using import At, hex32
