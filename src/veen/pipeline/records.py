@@ -1,0 +1,81 @@
+"""The table of opened entries, which everything above a log is made of: its columns, for Arrow and for Spark.
+
+What a log counts itself is ``bigint``; what a sender may have written is ``decimal(20,0)``, which holds every
+64-bit number.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from veen.overlays.events import Record
+
+U64: Final = pa.decimal128(20, 0)
+
+
+def _column(name: str, kind: pa.DataType, *, nullable: bool = False) -> pa.Field:
+    return pa.field(name, kind, nullable=nullable)
+
+
+#: One row for each entry, opened or not. ``schema`` is null if it could not be opened, and ``reason`` says why.
+RECORDS: Final = pa.schema(
+    [
+        _column("stream_id", pa.binary(), nullable=True),
+        _column("epoch", pa.int64()),
+        _column("label", pa.binary()),
+        _column("stream_seq", pa.int64()),
+        _column("msg_id", pa.binary()),
+        _column("client_id", pa.binary()),
+        _column("client_seq", pa.int64()),
+        _column("hub_ts", pa.int64()),
+        _column("auth_ref", pa.binary(), nullable=True),
+        _column("schema", pa.binary(), nullable=True),
+        _column("parent_id", pa.binary(), nullable=True),
+        _column("cap_ref", pa.binary(), nullable=True),
+        _column("att_root", pa.binary(), nullable=True),
+        _column("expires_at", U64, nullable=True),
+        _column("body", pa.binary()),
+        _column("reason", pa.string(), nullable=True),
+    ]
+)
+
+#: The same for Spark.
+RECORDS_SCHEMA: Final[StructType] = from_arrow_schema(RECORDS)
+
+_FIELDS: Final = (
+    "stream_seq",
+    "msg_id",
+    "client_id",
+    "client_seq",
+    "hub_ts",
+    "schema",
+    "body",
+    "epoch",
+    "parent_id",
+    "auth_ref",
+    "cap_ref",
+    "expires_at",
+)
+assert _FIELDS == Record._fields
+
+
+def records_of(batch: pa.RecordBatch) -> Iterator[Record]:
+    """Yield what folds see of rows (C-105)."""
+    columns: list[list[Any]] = [batch.column(name).to_pylist() for name in _FIELDS]
+    columns[-1] = [None if value is None else int(value) for value in columns[-1]]
+    return map(Record._make, zip(*columns, strict=True))
+
+
+def batch_of(rows: Iterable[dict[str, Any]]) -> pa.RecordBatch:
+    """Return rows as a batch; what a row does not name is null."""
+    listed = list(rows)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([row.get(name) for row in listed], kind)
+            for name, kind in zip(RECORDS.names, RECORDS.types, strict=True)
+        ],
+        schema=RECORDS,
+    )
