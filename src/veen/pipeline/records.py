@@ -20,7 +20,7 @@ def _column(name: str, kind: pa.DataType, *, nullable: bool = False) -> pa.Field
     return pa.field(name, kind, nullable=nullable)
 
 
-#: One row for each entry, opened or not. ``schema`` is null if it could not be opened, and ``reason`` says why.
+#: One row for each entry. ``schema`` is null if it could not be opened; ``reason`` says why.
 RECORDS: Final = pa.schema(
     [
         _column("stream_id", pa.binary(), nullable=True),
@@ -45,26 +45,10 @@ RECORDS: Final = pa.schema(
 #: The same for Spark.
 RECORDS_SCHEMA: Final[StructType] = from_arrow_schema(RECORDS)
 
-_FIELDS: Final = (
-    "stream_seq",
-    "msg_id",
-    "client_id",
-    "client_seq",
-    "hub_ts",
-    "schema",
-    "body",
-    "epoch",
-    "parent_id",
-    "auth_ref",
-    "cap_ref",
-    "expires_at",
-)
-assert _FIELDS == Record._fields
-
 
 def records_of(batch: pa.RecordBatch) -> Iterator[Record]:
     """Yield what folds see of rows (C-105)."""
-    columns: list[list[Any]] = [batch.column(name).to_pylist() for name in _FIELDS]
+    columns: list[list[Any]] = [batch.column(name).to_pylist() for name in Record._fields]
     columns[-1] = [None if value is None else int(value) for value in columns[-1]]
     return map(Record._make, zip(*columns, strict=True))
 
