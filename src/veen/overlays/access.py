@@ -47,6 +47,7 @@ class Access(Overlay):
     schemas: ClassVar[tuple[Schema, ...]] = (GRANT, REVOKE)
     tables: ClassVar[Mapping[str, Monoid]] = {**sequence_tables("grants"), "revokes": MAX}
     state_class: ClassVar[str] = "access"
+    grouped: ClassVar[bool] = True
 
     #: Who may change permissions; without any, everybody (ACC-008).
     issuers: frozenset[bytes] = frozenset()
@@ -72,6 +73,11 @@ class Access(Overlay):
             reports.append(("OP.GRANT_CURRENCY", "currency_code without maximum_amount is ignored"))
         entry = (event.position, event.canonical_id, record.client_id, data)
         return Lowered(appended(before, "grants", subject, entry), reports)
+
+    def group(self, event: Event) -> Key:
+        """Return the subject."""
+        found: Key = event.body["subject_identity"]
+        return found
 
     def grants(self, tables: Tables, subject: Key) -> list[Grant]:
         """Return all grants of a subject, in their order."""

@@ -34,6 +34,7 @@ class Agreements(Overlay):
     }
     indexes: ClassVar[Mapping[str, Monoid]] = {"highest": MAX}
     state_class: ClassVar[str] = "agreement"
+    grouped: ClassVar[bool] = True
 
     #: Keys of clients that act for an identity (AGR-011).
     devices: Devices = field(default_factory=dict)
@@ -41,6 +42,11 @@ class Agreements(Overlay):
     def lower(self, event: Event, before: Tables) -> Lowered:
         """Enter a definition, or a confirmation that counts."""
         return _define(event, before) if event.schema is DEFINITION else self._confirm(event, before)
+
+    def group(self, event: Event) -> Key:
+        """Return the agreement."""
+        found: Key = event.body["agreement_id"]
+        return found
 
     def _confirm(self, event: Event, before: Tables) -> Lowered:
         body, record = event.body, event.record

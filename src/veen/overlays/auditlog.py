@@ -28,6 +28,7 @@ class QueryAudit(Overlay):
         **sequence_tables("of_class"),
     }
     state_class: ClassVar[str] = "query.audit"
+    grouped: ClassVar[bool] = True
 
     def lower(self, event: Event, before: Tables) -> Lowered:
         """Enter a query."""
@@ -37,6 +38,11 @@ class QueryAudit(Overlay):
         of_class = appended(before, "of_class", body["resource_class"], (event.position, one))
         counted = (1, event.position, event.position)
         return Lowered((("queries", one, entry), ("classes", body["resource_class"], counted), *of_class))
+
+    def group(self, event: Event) -> Key:
+        """Return the class of resources."""
+        found: Key = event.body["resource_class"]
+        return found
 
     def queries(
         self, tables: Tables, *, resource_prefix: str = "", since: int = 0, until: int | None = None

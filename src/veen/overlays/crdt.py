@@ -57,6 +57,7 @@ class LwwMap(Overlay):
     schemas: ClassVar[tuple[Schema, ...]] = (LWW,)
     tables: ClassVar[Mapping[str, Monoid]] = {"registers": MAX}
     state_class: ClassVar[str] = "lww.map"
+    needs_past: ClassVar[bool] = False
 
     def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - needs no past
         """Enter the value under its time and place."""
@@ -174,6 +175,7 @@ class GCounter(Overlay):
     schemas: ClassVar[tuple[Schema, ...]] = (COUNTER,)
     tables: ClassVar[Mapping[str, Monoid]] = {"shards": SUM}
     state_class: ClassVar[str] = "counter.map"
+    needs_past: ClassVar[bool] = False
 
     def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - needs no past
         """Add to the shard."""

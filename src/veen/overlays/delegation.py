@@ -36,6 +36,7 @@ class Delegated(Overlay):
     schemas: ClassVar[tuple[Schema, ...]] = (DELEGATED,)
     tables: ClassVar[Mapping[str, Monoid]] = {"executions": MIN, "counts": COUNT}
     state_class: ClassVar[str] = "delegated"
+    needs_past: ClassVar[bool] = False
 
     #: Tokens that are known: of the hub's log of tokens.
     tokens: tuple[Known, ...] = ()
@@ -55,7 +56,8 @@ class Delegated(Overlay):
         object.__setattr__(self, "schemas", (DELEGATED, *self.inner.schemas))
         object.__setattr__(self, "tables", {**kinds, **more})
         object.__setattr__(self, "indexes", indexes)
-        object.__setattr__(self, "copies_by_parent", self.inner.copies_by_parent)
+        for name in ("copies_by_parent", "needs_past", "grouped"):
+            object.__setattr__(self, name, getattr(self.inner, name))
 
     @cached_property
     def _tokens(self) -> Mapping[bytes, Known]:
@@ -92,17 +94,33 @@ class Delegated(Overlay):
             (*(() if verdict is None else (verdict,)), *done.reports),
         )
 
+    def group(self, event: Event) -> Key:
+        """Return what the operation belongs to; whatever is not carried out changes nothing."""
+        assert self.inner is not None
+        if event.schema is not DELEGATED:
+            return self.inner.group(event)
+        try:
+            operation = self._operation(event)
+        except RejectedError:
+            operation = None
+        return b"" if operation is None else self.inner.group(operation)
+
     def _carried(self, event: Event, before: Tables) -> Lowered:
-        """Return what the operation does; its identity is that of the message that carries it."""
+        """Return what the operation does."""
+        operation = self._operation(event)
+        return Lowered() if operation is None else self._inside(operation, before)
+
+    def _operation(self, event: Event) -> Event | None:
+        """Return the operation that is carried; its identity is that of the message that carries it."""
         body = event.body
         schemas = () if self.inner is None else self.inner.schemas
         schema = next((item for item in schemas if item.schema_id == body["operation_schema"]), None)
         if schema is None:
-            return Lowered()
+            return None
         record = event.record._replace(
             client_id=body["principal_identity"], schema=schema.schema_id, body=body["operation_body"]
         )
-        return self._inside(Event(record, schema, schema.decode(record.body), event.canonical_id), before)
+        return Event(record, schema, schema.decode(record.body), event.canonical_id)
 
     def _inside(self, event: Event, before: Tables) -> Lowered:
         assert self.inner is not None

@@ -54,6 +54,7 @@ class PaidLedger(Overlay):
         "currencies": MIN,
     }
     state_class: ClassVar[str] = "wallet.ledger"
+    grouped: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse accounts that become each other in a circle."""
@@ -88,6 +89,11 @@ class PaidLedger(Overlay):
         if before.get("currencies", currency) is None:
             cells.append(("currencies", currency, (event.position,)))
         return Lowered(cells, _stale(event))
+
+    def group(self, event: Event) -> Key:
+        """Return the currency: in it, whoever pays needs to have been paid."""
+        found: Key = event.body.get("currency_code") or self.default_currency or ""
+        return found
 
     def account(self, account: bytes) -> bytes:
         """Return what an account has become."""

@@ -35,13 +35,14 @@ class Mirrors(Overlay):
         **sequence_tables("conflicts"),
     }
     state_class: ClassVar[str] = "federation.mirror"
+    grouped: ClassVar[bool] = True
 
     def lower(self, event: Event, before: Tables) -> Lowered:
         """Enter a record; of an entry the first one counts (FSY-006)."""
         body = event.body
         if body["source_label"] == body["target_label"]:  # FSY-008
             return Lowered((), (("OP.MIRROR_LOOP", "a label is no mirror of itself"),))
-        road = (body["source_hub_identifier"], body["source_label"], body["target_label"])
+        road = _road(event)
         seq, leaf, root = body["source_stream_seq"], body["source_leaf_hash"], body["source_receipt_root"]
         said = h(leaf + root)
         record = first(event.position, said, leaf, root)
@@ -59,6 +60,10 @@ class Mirrors(Overlay):
                 conflict = (event.position, seq, known[0], record[0])
                 cells += appended(before, "conflicts", road, conflict)
         return Lowered(cells, reports)
+
+    def group(self, event: Event) -> Key:
+        """Return source and target."""
+        return _road(event)
 
     def parse_key(self, text: str) -> Key:
         """Take HUB,SOURCE_LABEL,TARGET_LABEL."""
@@ -79,6 +84,11 @@ class Mirrors(Overlay):
     def serialized(self, tables: Tables) -> list[Any]:
         """Return the first record of each entry."""
         return [[*key, found[0][2], found[0][3]] for key, found in tables.items("records")]
+
+
+def _road(event: Event) -> tuple[str, bytes, bytes]:
+    body = event.body
+    return (body["source_hub_identifier"], body["source_label"], body["target_label"])
 
 
 def _said(record: Any) -> JsonValue:

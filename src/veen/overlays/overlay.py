@@ -64,10 +64,21 @@ class Overlay(ABC):
     copies_by_parent: ClassVar[tuple[Schema, ...]] = ()
     #: Under what name its state is hashed (SNP-003).
     state_class: ClassVar[str]
+    #: Whether ``lower`` looks at the tables before an event; if not, ranges can be folded apart.
+    needs_past: ClassVar[bool] = True
+    #: Whether ``group`` tells which events can affect each other.
+    grouped: ClassVar[bool] = False
 
     @abstractmethod
     def lower(self, event: Event, before: Tables) -> Lowered:
         """Return what an event does, given the tables before it."""
+
+    def group(self, event: Event) -> Key:
+        """Return what an event belongs to: no event of another group changes what it does.
+
+        Keys of tables belong to one group each, or are of tables whose summaries join in any order.
+        """
+        raise NotImplementedError(f"{self.name} has no groups: {event.name}")
 
     @abstractmethod
     def parse_key(self, text: str) -> Key:
@@ -93,11 +104,19 @@ class Overlay(ABC):
         """Return what this fold was configured with."""
         return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as parameters: what is made of them, and schemas, are there where it arrives."""
+        return _made, (type(self), {item.name: getattr(self, item.name) for item in fields(self)})
+
     @property
     def identity(self) -> bytes:
         """Under what its summaries are kept: another version or other parameters are another fold."""
         named: Value = {"name": self.name, "version": self.version, "parameters": _text(self.parameters())}
         return ht("veen/overlay", cbor.encode(named))
+
+
+def _made(cls: type[Overlay], values: Mapping[str, Any]) -> Overlay:
+    return cls(**values)
 
 
 def _plain(value: Any) -> JsonValue:

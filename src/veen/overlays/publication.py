@@ -29,6 +29,7 @@ class Publications(Overlay):
         "latest": MAX,
     }
     state_class: ClassVar[str] = "publication"
+    grouped: ClassVar[bool] = True
 
     def lower(self, event: Event, before: Tables) -> Lowered:
         """Enter a publication; a version that is there stays as it is (PUB-002)."""
@@ -45,6 +46,11 @@ class Publications(Overlay):
         else:
             report = ("OP.PUBLICATION_CONFLICT", "the version was published before, with other content")
         return Lowered((edition,), (report,))
+
+    def group(self, event: Event) -> Key:
+        """Return the publication."""
+        found: Key = event.body["publication_id"]
+        return found
 
     def parse_key(self, text: str) -> Key:
         """Take the id of a publication in hex."""

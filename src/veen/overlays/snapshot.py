@@ -47,6 +47,7 @@ class Snapshots(Overlay):
         "rooted": MAX,
     }
     state_class: ClassVar[str] = "snapshot"
+    needs_past: ClassVar[bool] = False
 
     def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - needs no past
         """Enter a snapshot of what was before it (SNP-008)."""
