@@ -1,0 +1,116 @@
+"""Reader keys on their way: unlocked on the driver, sealed in a broadcast, opened in the tasks.
+
+Spark writes a broadcast to files, of the driver and of every executor. What is in them is sealed here, under
+a key that is drawn for the job and travels with the code of its tasks, in memory: neither is of use without the
+other, and what a killed job leaves on a disk is of none. Keys that sign stay with the driver.
+"""
+
+import os
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from nacl.secret import Aead
+
+from veen.client.errors import KeystoreError
+from veen.client.home import KEYSTORE, ClientHome
+from veen.client.keystore import SealedKeystore, Secrets
+from veen.client.passphrase import ask_nobody
+from veen.core.errors import ProtocolError
+from veen.core.hpke import ReaderKey
+from veen.core.types import ReaderSecretKey, StreamId
+
+if TYPE_CHECKING:
+    from pyspark import Broadcast
+    from pyspark.sql import SparkSession
+
+#: Asks for a passphrase; None if nobody can be asked.
+Ask = Callable[[], bytes | None]
+#: Of a keystore with another name: its key is beside it, with this ending.
+_KEY_SUFFIX: Final = ".key"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ReaderKeys:
+    """What opens messages: the keys of streams, and a reader's own; the likeliest first."""
+
+    shared: Mapping[StreamId, tuple[bytes, ...]]
+    own: tuple[bytes, ...]
+
+    def __repr__(self) -> str:
+        """Show no secret, whoever prints this."""
+        return f"ReaderKeys({len(self.shared)} streams)"
+
+    def of(self, stream: StreamId | None) -> list[ReaderKey]:
+        """Return the keys to try for messages of a stream; all of them, if it is not known which it is."""
+        if stream is None:
+            secrets = [secret for listed in self.shared.values() for secret in listed]
+        else:
+            secrets = list(self.shared.get(stream, ()))
+        return [ReaderKey.from_secret(ReaderSecretKey(secret)) for secret in (*secrets, *self.own)]
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """The keys of a client, unlocked; only those that read ever leave this process."""
+
+    secrets: Secrets
+
+    def reader_keys(self) -> ReaderKeys:
+        """Return what executors need."""
+        shared: dict[StreamId, tuple[bytes, ...]] = {}
+        for key in reversed(self.secrets.streams):
+            shared[key.stream_id] = (*shared.get(key.stream_id, ()), key.secret)
+        prekeys = (key.secret for key in reversed(self.secrets.prekeys))
+        return ReaderKeys(shared, (self.secrets.id_dh, *prekeys))
+
+
+def load_keyring(path: Path, ask: Ask = ask_nobody) -> Keyring:
+    """Unlock a client's keystore: the file, or the directory that it is in."""
+    if path.is_dir():
+        return Keyring(ClientHome(path).load_secrets(ask)[0])
+    if path.name == KEYSTORE:
+        return Keyring(ClientHome(path.parent).load_secrets(ask)[0])
+    try:
+        sealed = SealedKeystore.decode(path.read_bytes())
+        secret = ask() if sealed.by_passphrase else path.with_suffix(_KEY_SUFFIX).read_bytes()
+    except OSError as error:
+        raise KeystoreError(f"{error.filename} can not be read: {error.strerror}") from None
+    except ProtocolError as error:
+        raise KeystoreError(f"{path} is no keystore: {error}") from None
+    if secret is None:
+        raise KeystoreError(
+            f"{path} is protected by a passphrase: set VEEN_KEYSTORE_PASSPHRASE or "
+            "VEEN_KEYSTORE_PASSPHRASE_FILE, or run in a terminal"
+        )
+    return Keyring(sealed.open(secret))
+
+
+@dataclass(frozen=True, slots=True)
+class SharedKeys:
+    """Keys as tasks get them: the sealed broadcast, and what opens it."""
+
+    _sealed: "Broadcast[bytes]" = field(repr=False)
+    _wrapping: bytes = field(repr=False)
+
+    def open(self) -> ReaderKeys:
+        """Return the keys; in a task, which forgets them when it ends."""
+        # Sealed by our own driver, under a key that only this job has: what opens is ours.
+        found = pickle.loads(Aead(self._wrapping).decrypt(self._sealed.value))  # noqa: S301
+        assert isinstance(found, ReaderKeys)
+        return found
+
+
+@contextmanager
+def sharing(spark: "SparkSession", keyring: Keyring) -> Iterator[SharedKeys]:
+    """Let the tasks of a job have the keys that read, for as long as it takes."""
+    wrapping = os.urandom(Aead.KEY_SIZE)
+    sealed = bytes(Aead(wrapping).encrypt(pickle.dumps(keyring.reader_keys())))
+    sent = spark.sparkContext.broadcast(sealed)
+    try:
+        yield SharedKeys(sent, wrapping)
+    finally:
+        sent.destroy(blocking=True)
