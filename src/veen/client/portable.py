@@ -8,7 +8,8 @@ A directory of append-only CBOR sequences, which answers like a hub does:
     identity_card.pub, keystore.enc, cap_tokens.cborseq  of a client, if it goes along
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -69,6 +70,40 @@ def is_portable(place: Path) -> bool:
     return (place / PAYLOADS).is_file() and not (place / "store.cbor").exists()
 
 
+@dataclass(frozen=True, slots=True)
+class PortableFacts:
+    """What a set says beside its entries."""
+
+    identity: HubIdentity
+    sig: Signature
+    settings: hubfiles.HubSettings
+    checkpoints: tuple[Checkpoint, ...]
+    states: tuple[SyncState, ...]
+
+    @classmethod
+    def read(cls, place: Path) -> "PortableFacts":
+        """Read them; a file that is missing or damaged is named."""
+        with _blaming(place):
+            checkpoints = decode_sequence((place / CHECKPOINTS).read_bytes(), Checkpoint)
+            return cls(
+                HubIdentity.decode((place / hubfiles.IDENTITY).read_bytes()),
+                Signature((place / hubfiles.IDENTITY_SIG).read_bytes()),
+                hubfiles.HubSettings.decode((place / PROFILES).read_bytes()),
+                tuple(sorted(checkpoints, key=lambda item: (item.label_curr, item.upto_seq))),
+                tuple(decode_sequence((place / SYNC_STATE).read_bytes(), SyncState)),
+            )
+
+
+@contextmanager
+def _blaming(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StateError(f"{place} is not a whole set: {error.filename}: {error.strerror}") from None
+    except ProtocolError as error:
+        raise DamagedLogError(f"{place} is damaged: {error}") from None
+
+
 @dataclass(slots=True)
 class _Entries:
     """One label of a set: where its receipts and messages are."""
@@ -83,20 +118,13 @@ class PortableSet:
     def __init__(self, place: Path) -> None:
         self.name = str(place)
         self._place = place
-        try:
+        facts = PortableFacts.read(place)
+        self.identity, self._sig, self._settings = facts.identity, facts.sig, facts.settings
+        self.checkpoints, self.states = facts.checkpoints, facts.states
+        with _blaming(place):
             self._receipts = (place / RECEIPTS).read_bytes()
             self._msgs = (place / PAYLOADS).read_bytes()
-            self.identity = HubIdentity.decode((place / hubfiles.IDENTITY).read_bytes())
-            self._sig = (place / hubfiles.IDENTITY_SIG).read_bytes()
-            self._settings = hubfiles.HubSettings.decode((place / PROFILES).read_bytes())
-            checkpoints = decode_sequence((place / CHECKPOINTS).read_bytes(), Checkpoint)
-            self.states = decode_sequence((place / SYNC_STATE).read_bytes(), SyncState)
             self._labels = self._scan()
-        except OSError as error:
-            raise StateError(f"{place} is not a whole set: {error.filename}: {error.strerror}") from None
-        except ProtocolError as error:
-            raise DamagedLogError(f"{place} is damaged: {error}") from None
-        self.checkpoints = sorted(checkpoints, key=lambda item: (item.label_curr, item.upto_seq))
         self._nodes: dict[Label, list[NodeHash]] = {}
 
     def _scan(self) -> dict[Label, _Entries]:
@@ -138,7 +166,7 @@ class PortableSet:
 
     def describe(self) -> dict[str, Any]:
         """Return what the hub would say of itself."""
-        return describe_facts(self.identity, Signature(self._sig), self._settings.profiles)
+        return describe_facts(self.identity, self._sig, self._settings.profiles)
 
     def _ask(self, request: Wire) -> Wire:
         match request:

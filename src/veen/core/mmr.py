@@ -94,6 +94,27 @@ class Peaks:
             completed.append(node)
         return Peaks._of(size, (node, *self.hashes[merges:])), completed
 
+    def extend(self, leaves: Iterable[bytes]) -> tuple["Peaks", list[NodeHash]]:
+        """Return the range with more leaves, and the root after each of them.
+
+        The same as appending one by one, in half the time: for whoever has a whole log before him.
+        """
+        stack, size = list(self.hashes[::-1]), self.size
+        roots: list[NodeHash] = []
+        for leaf in leaves:
+            size += 1
+            node = leaf
+            merges = size & -size
+            while merges > 1:
+                node = sha256(_NODE_TAG + stack.pop() + node).digest()
+                merges >>= 1
+            stack.append(NodeHash(node))
+            if len(stack) == 1:
+                roots.append(NodeHash(node))
+            else:
+                roots.append(NodeHash(sha256(_ROOT_TAG + b"".join(stack[::-1])).digest()))
+        return Peaks(size, tuple(stack[::-1])), roots
+
     @classmethod
     def _of(cls, size: int, hashes: tuple[NodeHash, ...]) -> "Peaks":
         # Made from valid peaks, so valid: checking again would cost more than the hashes do.
@@ -118,6 +139,41 @@ def complete_nodes(leaves: Iterable[bytes]) -> list[NodeHash]:
         peaks, completed = peaks.grow(leaf)
         nodes += completed
     return nodes
+
+
+def subtrees(first_seq: int, leaves: Iterable[bytes]) -> list[tuple[int, NodeHash]]:
+    """Return the tops of the largest whole trees over consecutive leaves: (height, hash), oldest first.
+
+    What ranges that follow each other have in common work: put behind each other and joined, those of all
+    ranges from the first leaf on are the peaks (``join``).
+    """
+    found: list[tuple[int, NodeHash]] = []
+    for seq, leaf in enumerate(leaves, first_seq):
+        _push(found, seq, 0, NodeHash(leaf), first_seq)
+    return found
+
+
+def join(peaks: Peaks, trees: Iterable[tuple[int, NodeHash]]) -> Peaks:
+    """Return the range with the trees of the next one behind it."""
+    stack = [(height, hashed) for height, hashed in zip(peak_heights(peaks.size), peaks.hashes, strict=True)]
+    stack.reverse()
+    size = peaks.size
+    for height, hashed in trees:
+        if size % (1 << height):
+            raise ProtocolError(Detail.PROOF_PEAKS, "a tree does not stand where it could")
+        size += 1 << height
+        _push(stack, size, height, hashed, 1)
+    return Peaks(size, tuple(hashed for _, hashed in reversed(stack)))
+
+
+def _push(stack: list[tuple[int, NodeHash]], last: int, height: int, node: NodeHash, first: int) -> None:
+    """Put a tree that ends with leaf ``last`` on a stack, joined with those before that it makes one with."""
+    while (
+        stack and stack[-1][0] == height and last % (2 << height) == 0 and last - (2 << height) + 1 >= first
+    ):
+        node = parent(stack.pop()[1], node)
+        height += 1
+    stack.append((height, node))
 
 
 def node_count(size: int) -> int:

@@ -23,7 +23,7 @@ from veen.storage.fs import Filesystem, RealFilesystem
 from veen.storage.journal import Binding
 from veen.storage.kept import Kept
 from veen.storage.migration import change_registry
-from veen.storage.partitions import Partition, plan, read_partition
+from veen.storage.partitions import Partition, plan, read_frames, read_partition
 from veen.storage.reader import Manifest, Reader
 from veen.storage.repair import Repaired, repair
 from veen.storage.sidecars import newest_label
@@ -66,6 +66,7 @@ __all__ = [
     "newest_label",
     "open_store",
     "plan",
+    "read_frames",
     "read_partition",
     "repair",
 ]

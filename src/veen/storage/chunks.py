@@ -129,6 +129,11 @@ def _source(fs: Filesystem, path: str) -> Callable[[int, int], bytes]:
     return lambda offset, length: data[offset : offset + length]
 
 
+def read_raw(fs: Filesystem, path: str, offset: int, length: int) -> bytes:
+    """Return bytes of a chunk as they are; of a compressed one, of what it was made of."""
+    return _source(fs, path)(offset, length)
+
+
 def unpacked(fs: Filesystem, path: str) -> bytes:
     """Return the entries of a compressed chunk."""
     decoder = bz2.BZ2Decompressor()

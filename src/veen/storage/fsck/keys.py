@@ -28,17 +28,17 @@ class Signers:
     """Keys under which a receipt or checkpoint may be signed."""
 
     def __init__(self, identity: HubIdentity | None, keys: Sequence[VerifyKey] = ()) -> None:
-        self._identity = identity
+        self.identity = identity
         self._keys = keys
 
     def verify(self, signed: Receipt | Checkpoint) -> None:
         """Check a signature; which profile a label has is not known, so a checkpoint may have any key."""
-        if self._identity is None:
+        if self.identity is None:
             _verify_any(self._keys, signed)
         elif isinstance(signed, Receipt):
-            self._identity.verify_receipt(signed)
+            self.identity.verify_receipt(signed)
         else:
-            self._identity.verify_checkpoint(signed, epoch_sec=0, max_skew_sec=0)
+            self.identity.verify_checkpoint(signed, epoch_sec=0, max_skew_sec=0)
 
 
 def _verify_any(keys: Sequence[VerifyKey], signed: Receipt | Checkpoint) -> None:

@@ -1,0 +1,161 @@
+"""A log in the data directory of a hub, which may be running."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from veen.core import labels as naming
+from veen.core import layout
+from veen.core.checkpoint import Checkpoint
+from veen.core.datadir import Tombstone
+from veen.core.errors import ProtocolError
+from veen.core.identity import HubIdentity
+from veen.core.layout import Domain
+from veen.core.mmr import Peaks
+from veen.core.types import HubId, Label, StreamId
+from veen.pipeline.logs import MOST_BYTES, LabelHead, PlaceError, Pruned, chosen
+from veen.pipeline.parts import InDirectory, Part
+from veen.pipeline.signers import HubKeys
+from veen.storage import NotAStoreError, Reader, RealFilesystem, StorageError, plan
+from veen.storage.directory import reading_limits
+from veen.storage.fsck.keys import Keys, load_keys
+from veen.storage.fsck.report import Findings, Level
+from veen.storage.fsck.source import Source
+from veen.storage.public import read_object, read_public
+
+
+class DirectoryLog:
+    """The log of a data directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.name = str(root)
+        self._root = str(root.resolve())
+        self._fs = RealFilesystem(root)
+        try:
+            self._reader = Reader.open(self._fs)
+        except NotAStoreError as error:
+            self._fs.close()
+            raise PlaceError(
+                f"{root} is neither a hub's data directory nor an exported set: {error}"
+            ) from None
+        except BaseException:
+            self._fs.close()
+            raise
+        try:
+            identity, settings = read_public(self._fs)
+            self.profiles = settings.profiles
+            self.keys = _keys(self._fs, identity)
+        except BaseException:
+            self.close()
+            raise
+        self._limits = reading_limits(self._reader.store)
+
+    @property
+    def hub_id(self) -> HubId:
+        """Whose log it is."""
+        return self._reader.store.hub_id
+
+    def heads(self) -> dict[Label, LabelHead]:
+        """Return how far each label goes."""
+        reader = self._reader
+        found = {}
+        for label in sorted(reader.labels()):
+            if reader.domain_of(label) is not Domain.DATA:
+                continue
+            known = reader.manifest(label)
+            head, bound = known.head, reader.binding(label)
+            stream, epoch = (None, 0) if bound is None else bound
+            found[label] = LabelHead(label, stream, epoch, known.first_seq, head.seq, head.root)
+        return found
+
+    def labels_of(self, stream_id: StreamId) -> dict[int, Label]:
+        """Return the labels of a stream."""
+        reader, found = self._reader, {}
+        for label in reader.labels_of(stream_id):
+            bound = reader.binding(label)
+            if bound is not None and reader.last_seq(label):
+                found[bound.epoch] = label
+        constant = naming.label(self.keys.identity.routing_key, stream_id, 0)
+        if 0 not in found and reader.last_seq(constant):
+            found[0] = constant
+        return dict(sorted(found.items()))
+
+    def seq_at(self, label: Label, hub_ts: int) -> int:
+        """Return the first entry at or after a time."""
+        return self._reader.seq_at(label, hub_ts)
+
+    def plan(
+        self,
+        ranges: Mapping[Label, tuple[int, int]] | None = None,
+        *,
+        parts: int = 1,
+        most_bytes: int = MOST_BYTES,
+    ) -> list[Part]:
+        """Divide entries by the index of the directory."""
+        found = self._plan(ranges, most_bytes)
+        total = sum(part.nbytes for part in found)
+        if len(found) < parts and total:
+            found = self._plan(ranges, max(total // parts, 1))
+        return found
+
+    def _plan(self, ranges: Mapping[Label, tuple[int, int]] | None, target_bytes: int) -> list[Part]:
+        found = []
+        for head, first, last in chosen(self.heads(), ranges):
+            cut = plan(self._reader, [head.label], start_seq=first, end_seq=last, target_bytes=target_bytes)
+            for item in cut:
+                origin = InDirectory(self._root, item)
+                span = item.start_seq, item.end_seq
+                found.append(Part(head.label, *span, item.length, origin, limits=self._limits))
+        return [replace(part, peaks=self._peaks(part.label, part.first_seq - 1)) for part in found]
+
+    def _peaks(self, label: Label, size: int) -> Peaks | None:
+        """Return what the nodes say of the peaks at an entry."""
+        if not size:
+            return Peaks.empty()
+        try:
+            return self._reader.peaks(label, size)
+        except (ProtocolError, StorageError, OSError):  # derived files: the log itself says it too
+            return None
+
+    def checkpoints(self, label: Label) -> list[Checkpoint]:
+        """Return the checkpoints of a label."""
+        return self._reader.checkpoints(label, 1, self._reader.last_seq(label))
+
+    def pruned(self, label: Label) -> list[Pruned]:
+        """Return what the tombstones of a label say."""
+        found = []
+        for row in self._reader.manifest(label).chunks:
+            if not row.pruned:
+                continue
+            path = layout.tombstone(Domain.DATA, label, row.start_seq, row.end_seq)
+            made = read_object(self._fs, path, Tombstone)
+            if made is None:
+                raise PlaceError(f"{self.name}: {path} is missing, which says what was pruned")
+            clients = {item.client_id: (item.client_seq, item.prev_ack) for item in made.clients}
+            found.append(Pruned(made.start_seq, made.end_seq, made.mmr_root_end, made.last_ts, clients))
+        return found
+
+    def refresh(self) -> None:
+        """See what has been acknowledged since."""
+        self._reader.refresh()
+
+    def close(self) -> None:
+        """Close the index and the directory."""
+        self._reader.close()
+        self._fs.close()
+
+
+def _keys(fs: RealFilesystem, identity: HubIdentity) -> HubKeys:
+    """Return who signs for which label; a fork keeps the identities of its parents."""
+    found = Findings()
+    loaded = load_keys(Source(fs, None), identity.hub_id, (), Level.FULL, found)
+    if found.total:
+        raise PlaceError(f"the keys of the log can not be relied on: {found.kept[0]}")
+    return HubKeys(identity, {label: _owner(loaded, label) for label in loaded.copied})
+
+
+def _owner(keys: Keys, label: Label) -> HubIdentity:
+    signers = keys.signers_of(label)
+    if signers is None or signers.identity is None:
+        raise PlaceError(f"nobody knows who has signed {label.hex()}: the identity of the parent is missing")
+    return signers.identity

@@ -1,0 +1,131 @@
+"""Logs, wherever they are: a hub's data directory, an exported set, a hub's address; opened on the driver.
+
+Nothing of what a place says about itself is believed: heads, peaks and times tell where to read, and whoever
+reads checks what comes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from veen.client.portable import is_portable
+from veen.core import labels as naming
+from veen.core.checkpoint import Checkpoint
+from veen.core.errors import VeenError
+from veen.core.profile import Profile
+from veen.core.types import HubId, Label, NodeHash, StreamId, VerifyKey
+from veen.pipeline.parts import Part
+from veen.pipeline.signers import HubKeys
+
+#: A part has about so much at most.
+MOST_BYTES: Final = 8 << 20
+
+
+class PlaceError(VeenError):
+    """There is no log at a place, or not the one that was meant."""
+
+
+class LabelHead(NamedTuple):
+    """How far a label goes."""
+
+    label: Label
+    #: None if nobody has said which stream it is of.
+    stream_id: StreamId | None
+    epoch: int
+    #: The first entry that can still be read: 1, or behind what was pruned.
+    first_seq: int
+    last_seq: int
+    mmr_root: NodeHash
+
+
+class Pruned(NamedTuple):
+    """Entries that a hub has dropped, and has said so."""
+
+    first_seq: int
+    last_seq: int
+    mmr_root: NodeHash
+    last_ts: int
+    #: How far clients had come: client_seq and prev_ack.
+    clients: Mapping[VerifyKey, tuple[int, int]]
+
+
+class Log(Protocol):
+    """A log that is open for reading."""
+
+    name: str
+    keys: HubKeys
+    profiles: tuple[Profile, ...]
+
+    @property
+    def hub_id(self) -> HubId:
+        """Whose log it is."""
+
+    def heads(self) -> dict[Label, LabelHead]:
+        """Return how far each label of messages goes now, in the order of labels."""
+
+    def labels_of(self, stream_id: StreamId) -> dict[int, Label]:
+        """Return the labels of a stream that have entries, by their epochs."""
+
+    def seq_at(self, label: Label, hub_ts: int) -> int:
+        """Return the first entry at or after a time; one behind the last if there is none."""
+
+    def plan(
+        self,
+        ranges: Mapping[Label, tuple[int, int]] | None = None,
+        *,
+        parts: int = 1,
+        most_bytes: int = MOST_BYTES,
+    ) -> list[Part]:
+        """Return parts that together are these entries, by label and in order; what was pruned is left out.
+
+        There are at least ``parts`` of them if there are so many entries.
+        """
+
+    def checkpoints(self, label: Label) -> list[Checkpoint]:
+        """Return the checkpoints of a label, in order."""
+
+    def pruned(self, label: Label) -> list[Pruned]:
+        """Return what was pruned of a label, in order."""
+
+    def refresh(self) -> None:
+        """See what has come since."""
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+
+
+def open_log(place: str, hub_id: HubId | None = None, streams: Sequence[str] = ()) -> Log:
+    """Open a log; with ``hub_id``, only if it is that hub's. A hub's address needs the streams to read."""
+    found = _open(place, streams)
+    if hub_id is not None and found.hub_id != hub_id:
+        found.close()
+        raise PlaceError(f"{place} is the log of hub {found.hub_id.hex()}, and not of {hub_id.hex()}")
+    return found
+
+
+def _open(place: str, streams: Sequence[str]) -> Log:
+    if place.startswith(("http://", "https://")):
+        from veen.pipeline.hub_log import HubLog  # noqa: PLC0415 - each kind needs its own libraries
+
+        return HubLog(place.rstrip("/"), [naming.stream_id(name) for name in streams])
+    path = Path(place).expanduser()
+    if not path.is_dir():
+        raise PlaceError(f"there is no directory {path}; a log is a data directory, an exported set or a URL")
+    if is_portable(path):
+        from veen.pipeline.set_log import SetLog  # noqa: PLC0415
+
+        return SetLog(path)
+    from veen.pipeline.directory_log import DirectoryLog  # noqa: PLC0415
+
+    return DirectoryLog(path)
+
+
+def chosen(
+    heads: Mapping[Label, LabelHead], ranges: Mapping[Label, tuple[int, int]] | None
+) -> Iterable[tuple[LabelHead, int, int]]:
+    """Yield labels with the first and last entry to read of them, as far as they exist."""
+    for label, head in heads.items():
+        first, last = (1, head.last_seq) if ranges is None else ranges.get(label, (1, 0))
+        first, last = max(first, head.first_seq), min(last, head.last_seq)
+        if first <= last:
+            yield head, first, last
