@@ -1,0 +1,83 @@
+"""What the commands on Spark have in common: how it is started, and how its failures are told."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from veen.cli.errors import NETWORK, REFUSED, USAGE, CommandError
+
+if TYPE_CHECKING:
+    from veen.pipeline.session import SparkSession
+
+_MASTER: Final = "local[*,3]"
+
+MasterOption = Annotated[
+    str,
+    typer.Option(
+        "--master", help="Where Spark runs: local[N,3], spark://HOST:PORT, yarn or k8s://HOST:PORT."
+    ),
+]
+ConfOption = Annotated[
+    list[str], typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; as often as needed.")
+]
+DriverMemoryOption = Annotated[
+    str,
+    typer.Option("--driver-memory", help="Memory for Spark's Java here: 1g.", show_default=False),
+]
+VerboseSparkFlag = Annotated[
+    bool, typer.Option("--verbose-spark", help="Show what Spark logs, on standard error.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """Spark, as a command is to run it: options, as ``grouping`` takes them."""
+
+    master: MasterOption = _MASTER
+    conf: ConfOption = ()  # type: ignore[assignment] # Typer makes a list of what is given
+    driver_memory: DriverMemoryOption = ""
+    verbose_spark: VerboseSparkFlag = False
+
+    @contextmanager
+    def running(self, app: str, *, oneshot: bool = True) -> Iterator["SparkSession"]:
+        """Have Spark for as long as a command needs it; what fails in it ends the command with one line."""
+        with _installed():
+            from veen.pipeline import failures, session  # noqa: PLC0415 - an extra, and slow to import
+        try:
+            with session.running(
+                app=f"veen {app}",
+                master=self.master,
+                conf=session.parse_conf(self.conf),
+                driver_memory=self.driver_memory,
+                oneshot=oneshot,
+                verbose=self.verbose_spark,
+            ) as spark:
+                try:
+                    yield spark
+                except Exception as error:
+                    # While the JVM is there: it is asked for the cause.
+                    reason = failures.reason_of(error)
+                    if reason is None:
+                        raise
+                    raise CommandError(reason, REFUSED, "E.SPARK") from error
+        except session.UnreachableError as error:
+            raise CommandError(str(error), NETWORK, "E.NETWORK") from None
+        except session.SessionError as error:
+            raise CommandError(str(error), USAGE, "E.SPARK") from None
+
+
+@contextmanager
+def _installed() -> Iterator[None]:
+    """Say what to install, if what only the pipeline needs is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"numpy", "pandas", "py4j", "pyarrow", "pyspark"}:
+            raise
+        raise CommandError(
+            f"{error.name} is not installed; it comes with Spark: pip install 'veen[spark]'",
+            USAGE,
+        ) from None
