@@ -4,7 +4,7 @@ Whoever reads a log in parallel gets partitions from ``plan`` and gives them to 
 whatever process: paths and formats stay in here.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -72,14 +72,21 @@ def plan(
             flushed = 0 if state is None else state.head.seq
         found += stored
         if last > flushed:
-            found.append(_unflushed(reader, domain_of(label), label, max(start_seq, flushed + 1), last))
+            wanted = max(start_seq, flushed + 1), last
+            found += _unflushed(reader, domain_of(label), label, wanted, target_bytes)
     return [item for item in found if item.start_seq <= item.end_seq]
 
 
-def _unflushed(reader: Reader, domain: Domain, label: Label, start: int, end: int) -> Partition:
-    entries = [place.entry for place in reader.entries(label, start, end)] if start <= end else []
-    frames = b"".join(entry.encode() for entry in entries)
-    return Partition(domain, label, start, end, layout.STATE_DIR, 0, len(frames), frames)
+def _unflushed(
+    reader: Reader, domain: Domain, label: Label, wanted: tuple[int, int], target_bytes: int
+) -> Iterator[Partition]:
+    start, end = wanted
+    frames = [place.entry.encode() for place in reader.entries(label, start, end)] if start <= end else []
+    while frames:
+        count, size = _fitting([len(frame) for frame in frames], target_bytes)
+        data = b"".join(frames[:count])
+        yield Partition(domain, label, start, start + count - 1, layout.STATE_DIR, 0, size, data)
+        frames, start = frames[count:], start + count
 
 
 def _stored(
@@ -107,10 +114,24 @@ def _split(
         while seq <= last and size < target_bytes:
             block = _block(view, state, seq)
             upto = min(block.first_seq + len(block.lengths) - 1, last)
-            size += sum(block.lengths[seq - block.first_seq : upto - block.first_seq + 1])
-            seq = upto + 1
+            lengths = block.lengths[seq - block.first_seq : upto - block.first_seq + 1]
+            count, taken = _fitting(lengths, target_bytes - size)
+            seq, size = seq + count, size + taken
         yield Partition(state.domain, state.label, first, seq - 1, path, begin, size)
         first = seq
+
+
+def _fitting(lengths: Sequence[int], room: int) -> tuple[int, int]:
+    """Return how many entries are enough to fill a room, and how many bytes they have."""
+    taken = sum(lengths)
+    if taken <= room:
+        return len(lengths), taken
+    taken = 0
+    for count, length in enumerate(lengths, 1):
+        taken += length
+        if taken >= room:
+            return count, taken
+    raise AssertionError
 
 
 def _block(view: Snapshot, state: LabelState, seq: int) -> Block:
