@@ -1,0 +1,219 @@
+"""The options of the source, as strings from Spark to values; named and meant as Kafka's where both exist."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from veen.core.errors import VeenError
+from veen.core.hashing import HASH_BYTES
+from veen.core.types import HubId, Label
+from veen.pipeline.kernel import Level
+
+E = TypeVar("E", bound=StrEnum)
+
+#: As in Kafka's offsets: from the first entry that there is, or behind the last one.
+EARLIEST: Final = -2
+LATEST: Final = -1
+_WORDS: Final[Mapping[str, int]] = {"earliest": EARLIEST, "latest": LATEST}
+_FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
+
+NAMES: Final = (
+    "path",
+    "hubId",
+    "columns",
+    "stream",
+    "label",
+    "startingOffsets",
+    "endingOffsets",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+    "verify",
+    "mode",
+)
+_BY_KEY: Final = {name.lower(): name for name in NAMES}
+
+
+class OptionError(VeenError):
+    """An option that the source does not have, or a value that it can not have."""
+
+
+class Verify(StrEnum):
+    """How much is checked of each entry that is read."""
+
+    NONE = "none"
+    FRAMES = "frames"
+    ROOTS = "roots"
+    FULL = "full"
+
+    @property
+    def level(self) -> Level:
+        """The same for the kernel."""
+        return Level[self.name]
+
+
+class Mode(StrEnum):
+    """What becomes of an entry that does not hold: the query stops, or the row says so."""
+
+    FAILFAST = "FAILFAST"
+    PERMISSIVE = "PERMISSIVE"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where to begin or to end: one answer for all labels, and others for some."""
+
+    default: int
+    of: Mapping[Label, int]
+
+    def at(self, label: Label) -> int:
+        """Return the bound of a label."""
+        return self.of.get(label, self.default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a query asks of the source."""
+
+    place: str
+    hub_id: HubId | None = None
+    columns: tuple[str, ...] | None = None
+    streams: tuple[str, ...] = ()
+    labels: frozenset[Label] | None = None
+    #: None: not said, which is "earliest" for a batch and "latest" for a stream.
+    starting: Bounds | None = None
+    ending: Bounds | None = None
+    max_offsets: int | None = None
+    min_partitions: int | None = None
+    fail_on_data_loss: bool = True
+    verify: Verify = Verify.FRAMES
+    mode: Mode = Mode.FAILFAST
+
+
+def parse(given: Mapping[str, str]) -> Options:
+    """Read the options; names in any case, as Spark has them."""
+    said = {_known(key): value for key, value in given.items()}
+    if not said.get("path"):
+        raise OptionError(
+            "no log is named: give a data directory, an exported set or an address to load() or as path"
+        )
+    return Options(
+        place=said["path"],
+        hub_id=HubId(_hash("hubId", said["hubId"])) if "hubId" in said else None,
+        columns=_words("columns", said["columns"]) if "columns" in said else None,
+        streams=_words("stream", said["stream"]) if "stream" in said else (),
+        labels=frozenset(map(Label, _hashes(said, "label"))) if "label" in said else None,
+        starting=_bounds("startingOffsets", said.get("startingOffsets"), rest=EARLIEST),
+        ending=_bounds("endingOffsets", said.get("endingOffsets"), rest=LATEST),
+        max_offsets=_count("maxOffsetsPerTrigger", said.get("maxOffsetsPerTrigger")),
+        min_partitions=_count("minPartitions", said.get("minPartitions")),
+        fail_on_data_loss=_flag("failOnDataLoss", said.get("failOnDataLoss", "true")),
+        verify=_choice(Verify, "verify", said.get("verify", Verify.FRAMES).lower()),
+        mode=_choice(Mode, "mode", said.get("mode", Mode.FAILFAST).upper()),
+    )
+
+
+def for_batch(options: Options) -> Options:
+    """Refuse what only streams can have."""
+    if options.max_offsets is not None:
+        raise OptionError("maxOffsetsPerTrigger is for streams; a batch has endingOffsets")
+    starting, ending = options.starting, options.ending
+    if starting is not None and LATEST in (starting.default, *starting.of.values()):
+        raise OptionError("startingOffsets: a batch can not begin at the latest entry")
+    if ending is not None and EARLIEST in (ending.default, *ending.of.values()):
+        raise OptionError("endingOffsets: a batch can not end at the earliest entry")
+    return options
+
+
+def for_stream(options: Options) -> Options:
+    """Refuse what only batches can have."""
+    if options.ending is not None:
+        raise OptionError("endingOffsets is for batches; a stream has no end")
+    return options
+
+
+def _known(key: str) -> str:
+    name = _BY_KEY.get(key.lower())
+    if name is None:
+        near = get_close_matches(key.lower(), _BY_KEY, n=1)
+        hint = f"did you mean {_BY_KEY[near[0]]}?" if near else f"there are {', '.join(NAMES)}"
+        raise OptionError(f"the source has no option {key}: {hint}")
+    return name
+
+
+def _words(name: str, text: str) -> tuple[str, ...]:
+    """Return a list with commas, or a JSON array for names that have commas themselves."""
+    if text.lstrip().startswith("["):
+        found = _json(name, text)
+        if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+            raise OptionError(f"{name}: a list of names was expected, not {text}")
+    else:
+        found = [word.strip() for word in text.split(",")]
+    if not found or not all(found):
+        raise OptionError(f"{name}: there is an empty name in {text!r}")
+    return tuple(found)
+
+
+def _hashes(said: Mapping[str, str], name: str) -> list[bytes]:
+    return [_hash(name, word) for word in _words(name, said[name])] if name in said else []
+
+
+def _hash(name: str, text: str) -> bytes:
+    try:
+        found = bytes.fromhex(text)
+    except ValueError:
+        found = b""
+    if len(found) != HASH_BYTES:
+        raise OptionError(f"{name}: {HASH_BYTES} bytes in hexadecimal were expected, not {text!r}")
+    return found
+
+
+def _json(name: str, text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise OptionError(f"{name}: {text!r} is not JSON: {error}") from None
+
+
+def _bounds(name: str, text: str | None, *, rest: int) -> Bounds | None:
+    """``rest``: for labels that the offsets do not name."""
+    if text is None:
+        return None
+    if text.strip().lower() in _WORDS:
+        return Bounds(_WORDS[text.strip().lower()], {})
+    found = _json(name, text)
+    if not isinstance(found, dict):
+        raise OptionError(f'{name}: earliest, latest or {{"label": number}} was expected, not {text}')
+    of: dict[Label, int] = {}
+    for key, value in found.items():
+        if not isinstance(value, int) or isinstance(value, bool) or not (value >= 1 or value in (-2, -1)):
+            raise OptionError(
+                f"{name}: {value!r} is not a number of an entry; they begin at 1, "
+                f"and {EARLIEST} is the earliest, {LATEST} the latest"
+            )
+        of[Label(_hash(name, key))] = value
+    return Bounds(rest, of)
+
+
+def _count(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise OptionError(f"{name}: a number from 1 was expected, not {text!r}")
+    return int(text)
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in _FLAGS:
+        raise OptionError(f"{name}: true or false was expected, not {text!r}")
+    return _FLAGS[text.lower()]
+
+
+def _choice(kind: type[E], name: str, text: str) -> E:
+    try:
+        return kind(text)
+    except ValueError:
+        raise OptionError(f"{name}: {text!r} is none of {', '.join(kind)}") from None

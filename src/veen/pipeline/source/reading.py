@@ -1,0 +1,132 @@
+"""What a task does: read its parts, check them, and give batches to Spark, wherever it runs."""
+
+import gc
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Final
+
+import pyarrow as pa
+
+from veen.client.errors import RefusedError
+from veen.core.errors import Detail, ProtocolError
+from veen.core.mmr import Peaks
+from veen.pipeline.frames import BadEntryError, Entries, parse
+from veen.pipeline.kernel import Fault, Level, check
+from veen.pipeline.logs import open_log
+from veen.pipeline.source.columns import Rows, batch
+from veen.pipeline.source.losses import DataLossError, Loss, Verdict
+from veen.pipeline.source.options import Mode, Options
+from veen.pipeline.source.planning import Group, Piece
+
+_log = logging.getLogger(__name__)
+#: Rows of a batch: more are not faster, fewer are slower.
+BATCH_ROWS: Final = 16_384
+
+
+def read_group(group: Group, options: Options, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Return the entries of a group, in their order."""
+    _set_aside()
+    peaks: Peaks | None = None
+    before: Piece | None = None
+    for planned in group.pieces:
+        for piece, entries in _read(planned, options):
+            carried = peaks if before is not None and _follows(before, piece) else None
+            faults, peaks = _check(piece, entries, group, options, carried)
+            before = piece
+            yield from _batches(piece, entries, faults, options, schema)
+
+
+@cache
+def _set_aside() -> None:
+    """Spare what is loaded from the garbage collection that Spark has a worker do after each task."""
+    gc.collect()
+    gc.freeze()
+
+
+def _follows(before: Piece, piece: Piece) -> bool:
+    return (before.part.label, before.part.last_seq + 1) == (piece.part.label, piece.part.first_seq)
+
+
+def _read(piece: Piece, options: Options) -> Iterator[tuple[Piece, Entries]]:
+    """Return the entries of a part; what was pruned since it was planned is a loss."""
+    part = piece.part
+    try:
+        found = parse(part.read())
+    except (ProtocolError, RefusedError) as error:
+        if not _is_pruned(error):
+            raise
+        loss = Loss(
+            Verdict.PRUNED,
+            part.label,
+            part.first_seq,
+            part.last_seq,
+            "some were pruned since the query was planned",
+        )
+        if options.fail_on_data_loss:
+            raise DataLossError([loss]) from None
+        _log.warning("%s", loss)
+        yield from _read_what_is_left(piece, options)
+        return
+    if len(found) != part.count:
+        seq = part.first_seq + min(len(found), part.count)
+        text = f"{len(found)} entries are where {part.count} should be"
+        raise found.frames.refused(seq, 0, Detail.ENTRY_LENGTH.value, text)
+    yield piece, found
+
+
+def _is_pruned(error: ProtocolError | RefusedError) -> bool:
+    if isinstance(error, RefusedError):
+        return error.field("field") == "pruned"
+    return error.fields.get("field") == "pruned"
+
+
+def _read_what_is_left(piece: Piece, options: Options) -> Iterator[tuple[Piece, Entries]]:
+    part = piece.part
+    log = open_log(options.place, options.hub_id, options.streams)
+    try:
+        parts = log.plan({part.label: (part.first_seq, part.last_seq)})
+    finally:
+        log.close()
+    for one in parts:
+        last = one.last_seq == part.last_seq
+        yield replace(piece, part=one, next_peaks=piece.next_peaks if last else None), parse(one.read())
+
+
+def _check(
+    piece: Piece, entries: Entries, group: Group, options: Options, carried: Peaks | None
+) -> tuple[dict[int, str], Peaks | None]:
+    """Return what is wrong, by entry, and the peaks after the part; or stop at the first that is wrong."""
+    level = options.verify.level
+    if level == Level.NONE:
+        return {}, None
+    found = check(entries, level, keys=group.keys, peaks=carried or piece.part.peaks)
+    faults = {fault.seq: fault for fault in [*_link_faults(piece, found.peaks, carried), *found.faults]}
+    if faults and options.mode is Mode.FAILFAST:
+        raise _refusal(entries, faults[min(faults)])
+    return {seq: f"{fault.detail}: {fault.text}" for seq, fault in faults.items()}, found.peaks
+
+
+def _link_faults(piece: Piece, after: Peaks | None, carried: Peaks | None) -> Iterator[Fault]:
+    """Return where the peaks that are stated for parts do not follow from each other."""
+    if piece.suspect is not None and carried is None:
+        yield Fault(piece.part.first_seq, Detail.PROOF_PEAKS.value, piece.suspect)
+    if None not in (after, piece.next_peaks) and after != piece.next_peaks:
+        text = "the peaks that are stated behind it are not those of the entries up to it"
+        yield Fault(piece.part.last_seq, Detail.PROOF_PEAKS.value, text)
+
+
+def _refusal(entries: Entries, fault: Fault) -> BadEntryError:
+    at = int(entries.starts[fault.seq - entries.frames.first_seq])
+    return entries.frames.refused(fault.seq, at, fault.detail, fault.text)
+
+
+def _batches(
+    piece: Piece, entries: Entries, faults: dict[int, str], options: Options, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    count = len(entries)
+    for low in range(0, count, BATCH_ROWS):
+        high = min(low + BATCH_ROWS, count)
+        rows = Rows(entries, low, high, piece.stream_id, piece.epoch, options.verify.value, faults)
+        yield batch(rows, schema)

@@ -1,0 +1,176 @@
+"""The log as a stream: where a query stands, how far it may go on, and what it reads for a batch."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from veen.core.types import Label
+from veen.pipeline.logs import LabelHead, Log, open_log
+from veen.pipeline.source.looking import has, roots_at, selected
+from veen.pipeline.source.losses import Held, Loss, judge_asked, judge_held, judge_next
+from veen.pipeline.source.offsets import decode, encode, share
+from veen.pipeline.source.options import EARLIEST, LATEST, Bounds, Options
+from veen.pipeline.source.planning import Group, plan_groups
+from veen.pipeline.source.ranges import settle
+from veen.pipeline.source.reading import read_group
+
+Positions = dict[Label, Held]
+Heads = Mapping[Label, LabelHead]
+_LATEST = Bounds(LATEST, {})
+_NOTHING = Held(0)
+
+
+class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows a log. All that it remembers is in Spark's offsets; the open log is only kept for speed."""
+
+    def __init__(self, options: Options, schema: pa.Schema, parallelism: int) -> None:
+        self._options = options
+        self._schema = schema
+        self._parallelism = parallelism
+        self._log: Log | None = None
+        #: The entries after which a query with Trigger.AvailableNow ends.
+        self._target: dict[Label, int] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel without the open log."""
+        return {**self.__dict__, "_log": None}
+
+    def _opened(self) -> Log:
+        if self._log is None:
+            options = self._options
+            self._log = open_log(options.place, options.hub_id, options.streams)
+        return self._log
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where a query without a checkpoint begins."""
+        log = self._opened()
+        heads = selected(log, self._options)
+        starting = self._options.starting or _LATEST
+        found: Positions = {}
+        losses: list[Loss] = []
+        for label in sorted({*heads, *starting.of}):
+            head = heads.get(label)
+            first = starting.at(label)
+            if first in (EARLIEST, LATEST):
+                found |= {} if head is None else {label: _edge(head, first)}
+                continue
+            now = has(log, head, label)
+            losses += judge_asked(label, first, 0, now)
+            found[label] = Held(min(max(first, now.first_seq) - 1, now.last_seq))
+        settle(losses, self._options)
+        return encode(found)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return how much a batch may have."""
+        most = self._options.max_offsets
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Take note of what there is now; what comes later is for the next query."""
+        log = self._opened()
+        log.refresh()
+        self._target = {label: head.last_seq for label, head in log.heads().items()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return how far the next batch goes: what is durable, as much as allowed, some of each label."""
+        log = self._opened()
+        log.refresh()
+        heads = selected(log, self._options)
+        before = decode(start)
+        found = self._settled(log, before, heads)
+        found |= self._advanced(found, heads, limit)
+        if found == before:
+            return start  # the same text: Spark would take another one for news
+        moved = {label: held.seq for label, held in found.items() if held != before.get(label)}
+        roots = roots_at(log, log.heads(), moved)
+        return encode(found | {label: Held(seq, roots.get(label)) for label, seq in moved.items() if seq})
+
+    def _settled(self, log: Log, before: Positions, heads: Heads) -> Positions:
+        """Return positions that the log has, after a verdict on those that it has not."""
+        known = log.heads()
+        roots = roots_at(log, known, {label: held.seq for label, held in before.items()})
+        found, losses = dict(before), list[Loss]()
+        for label in sorted({*before, *heads}):
+            held = before.get(label, _NOTHING)
+            now = has(log, known.get(label), label)
+            wrong = judge_held(label, held, now, roots.get(label))
+            gap = judge_next(label, held.seq + 1, now)
+            if wrong or gap:
+                losses += [*wrong, *gap]
+                found[label] = Held(min(max(held.seq, now.first_seq - 1), now.last_seq))
+        settle(losses, self._options)
+        return found
+
+    def _advanced(self, positions: Positions, heads: Heads, limit: ReadLimit) -> Positions:
+        """Return new positions of labels that a batch takes something of."""
+        target = self._target
+        behind = {}
+        for label, head in heads.items():
+            last = head.last_seq if target is None else min(head.last_seq, target.get(label, 0))
+            behind[label] = last - positions.get(label, _NOTHING).seq
+        if isinstance(limit, ReadMaxRows):
+            turn = sum(held.seq for held in positions.values())
+            behind = share(behind, limit.max_rows, turn)
+        return {
+            label: Held(positions.get(label, _NOTHING).seq + count)
+            for label, count in behind.items()
+            if count > 0
+        }
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return the end of the log, for the progress of the query."""
+        heads = selected(self._opened(), self._options)
+        return encode({label: Held(head.last_seq) for label, head in heads.items()})
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return what tasks are to read for a batch; after a restart the same as before it."""
+        log = self._opened()
+        first, last = decode(start), decode(end)
+        ranges = {
+            label: (first.get(label, _NOTHING).seq + 1, held.seq)
+            for label, held in last.items()
+            if held.seq > first.get(label, _NOTHING).seq
+        }
+        known = log.heads()
+        if any(label not in known or known[label].last_seq < upto for label, (_, upto) in ranges.items()):
+            log.refresh()
+            known = log.heads()
+        self._judge_batch(log, known, last, ranges)
+        heads = {**known, **selected(log, self._options)}
+        return [*plan_groups(log, heads, ranges, self._options, self._parallelism)]
+
+    def _judge_batch(
+        self, log: Log, known: Heads, end: Positions, ranges: Mapping[Label, tuple[int, int]]
+    ) -> None:
+        """Compare a batch that was decided on, perhaps by a query that was killed, with the log."""
+        roots = roots_at(log, known, {label: upto for label, (_, upto) in ranges.items()})
+        losses: list[Loss] = []
+        for label, (first, upto) in sorted(ranges.items()):
+            now = has(log, known.get(label), label)
+            losses += judge_held(label, end[label], now, roots.get(label))
+            losses += judge_next(label, first, now, upto)
+        settle(losses, self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return the entries of a partition."""
+        if not isinstance(partition, Group):
+            return iter(())
+        return read_group(partition, self._options, self._schema)
+
+    def stop(self) -> None:
+        """Let go of the log."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+
+def _edge(head: LabelHead, bound: int) -> Held:
+    return Held(head.first_seq - 1) if bound == EARLIEST else Held(head.last_seq, head.mmr_root)
