@@ -44,7 +44,9 @@ _MOST: Final = (1 << 63) - 1
 class BadEntryError(VeenError):
     """An entry that can not be what it stands for; the first one of its part."""
 
-    def __init__(self, label: Label, seq: int, file: str, offset: int | None, detail: str, text: str) -> None:  # noqa: PLR0917
+    def __init__(  # noqa: PLR0917 - as they are pickled
+        self, label: Label, seq: int, file: str, offset: int | None, detail: str, text: str
+    ) -> None:
         super().__init__(label, seq, file, offset, detail, text)
         self.label = label
         self.seq = seq
@@ -73,6 +75,14 @@ class Frames(NamedTuple):
         """Return the error for an entry."""
         place = None if self.offset is None else self.offset + at
         return BadEntryError(self.label, seq, self.file, place, detail, text)
+
+    def before(self, seq: int) -> "Frames":
+        """Return the entries before one, as far as their lengths tell where they end."""
+        at = 0
+        for _ in range(self.first_seq, seq):
+            msg_len, receipt_len = _LENGTHS.unpack_from(self.data, at + 42)
+            at += ENTRY_HEADER_BYTES + msg_len + receipt_len
+        return self._replace(data=self.data[:at])
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +180,6 @@ def parse(frames: Frames) -> Entries:
         for nth in np.flatnonzero(~reader.plain):
             _judge(frames, frames.first_seq + int(nth), starts[nth])
     return entries
-
-
-def count_entries(data: bytes) -> int:
-    """Return how many entries there are in framed bytes, by their lengths alone."""
-    count = at = 0
-    while at + ENTRY_HEADER_BYTES <= len(data):
-        msg_len, receipt_len = _LENGTHS.unpack_from(data, at + 42)
-        at += ENTRY_HEADER_BYTES + msg_len + receipt_len
-        count += at <= len(data)
-    return count
 
 
 def _walk(frames: Frames) -> tuple[list[int], list[int]]:

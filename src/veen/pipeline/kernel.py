@@ -59,8 +59,10 @@ class Client(NamedTuple):
 class Checked:
     """What was found in a part."""
 
-    #: The first of each kind that is wrong with an entry, by entry.
+    #: The first thing that is wrong with each entry.
     faults: list[Fault]
+    #: Where a client has left a number out, or used one twice: the entries are genuine, and one is missing.
+    gaps: list[Fault] = field(default_factory=list)
     #: After the last entry; None if none were stated before the first.
     peaks: Peaks | None = None
     first_ts: int = 0
@@ -97,8 +99,7 @@ def check(
             faults += wrong
     if level >= Level.FULL:
         faults += _check_signatures(entries, keys)
-        found.clients, wrong = follow_clients(entries)
-        faults += wrong
+        found.clients, found.gaps = follow_clients(entries)
     found.faults = _firsts(faults)
     found.first_ts, found.last_ts = int(entries.hub_ts[0]), int(entries.hub_ts[-1])
     first = int(entries.stream_seq[0])

@@ -20,7 +20,7 @@ from veen.core.mmr import Peaks
 from veen.core.msg import msg_end
 from veen.core.receipt import Receipt
 from veen.core.types import Label
-from veen.pipeline.frames import Frames, parse
+from veen.pipeline.frames import Entries, Frames, parse
 from veen.storage import Partition, read_frames
 
 _PAGE_ITEMS: Final = 500
@@ -28,6 +28,10 @@ _PAGE_ITEMS: Final = 500
 
 class Origin(Protocol):
     """Where the entries of a part are."""
+
+    @property
+    def place(self) -> str:
+        """The file or address, for people."""
 
     def read(self, part: "Part") -> Frames:
         """Return the entries, framed."""
@@ -48,13 +52,31 @@ class Part:
     limits: Limits = DEFAULT_LIMITS
 
     @property
+    def place(self) -> str:
+        """Where it is, for people."""
+        return self.origin.place
+
+    @property
     def count(self) -> int:
         """How many entries there are."""
         return self.last_seq - self.first_seq + 1
 
     def read(self) -> Frames:
-        """Return the entries, as many as there should be."""
+        """Return what there is of the entries; a file that was cut has less."""
         return self.origin.read(self)
+
+    def entries(self) -> Entries:
+        """Return the entries, all of them; raise BadEntryError for the first that is not there or not one."""
+        return self.parsed(self.read())
+
+    def parsed(self, frames: Frames) -> Entries:
+        """Return what was read as entries, all of them."""
+        found = parse(frames)
+        if len(found) != self.count:
+            text = f"there are {len(found)} entries where {self.count} should be"
+            seq = self.first_seq + min(len(found), self.count)
+            raise frames.refused(seq, len(frames.data), Detail.ENTRY_LENGTH.value, text)
+        return found
 
     def beginning_at(self, peaks: Peaks) -> "Part":
         """Return the part with other peaks before it."""
@@ -68,20 +90,16 @@ class InDirectory:
     root: str
     partition: Partition
 
+    @property
+    def place(self) -> str:
+        """The file."""
+        return self.partition.path
+
     def read(self, part: Part) -> Frames:
         """Read the file, by the name that it has now."""
         path, data = read_frames(Path(self.root), self.partition)
         offset = None if self.partition.frames is not None else self.partition.offset
-        frames = Frames(part.label, part.first_seq, data, path, offset, part.limits)
-        if len(data) < self.partition.length:
-            _refuse_short(frames, part)
-        return frames
-
-
-def _refuse_short(frames: Frames, part: Part) -> None:
-    """Name the first entry that a file has no longer; what there is may be wrong already."""
-    seq = part.first_seq + len(parse(frames))
-    raise frames.refused(seq, len(frames.data), Detail.ENTRY_LENGTH.value, "the file ends before the entry")
+        return Frames(part.label, part.first_seq, data, path, offset, part.limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +109,11 @@ class InSet:
     root: str
     msgs: tuple[int, int]
     receipts: tuple[int, int]
+
+    @property
+    def place(self) -> str:
+        """The file with the messages."""
+        return PAYLOADS
 
     def read(self, part: Part) -> Frames:
         """Read both, and frame each pair as a hub would have."""
@@ -124,6 +147,11 @@ class AtHub:
     """At a hub that answers under an address."""
 
     url: str
+
+    @property
+    def place(self) -> str:
+        """The address."""
+        return self.url
 
     def read(self, part: Part) -> Frames:
         """Fetch the entries, page after page."""

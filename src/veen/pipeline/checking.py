@@ -1,0 +1,116 @@
+"""Checking parts where they are sent to: what a task does, and what it returns to the driver."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from veen.client.errors import ClientError
+from veen.core.errors import ProtocolError
+from veen.core.mmr import subtrees
+from veen.core.types import NodeHash
+from veen.pipeline.frames import BadEntryError, Entries, parse
+from veen.pipeline.kernel import Checked, Fault, Level, check
+from veen.pipeline.parts import Part
+from veen.pipeline.signers import HubKeys
+from veen.pipeline.verdicts import Located
+from veen.storage.errors import DamagedError
+
+#: What a task is given at most, if there are parts enough for all.
+_TASK_BYTES: Final = 8 << 20
+UNREADABLE: Final = "unreadable"
+
+
+class PartTask(NamedTuple):
+    """A part to be checked, and the entries of it whose roots somebody wants to know."""
+
+    number: int
+    part: Part
+    wanted: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartResult:
+    """What became of a part. ``broken``: not all of it could be read, and what follows hangs in the air."""
+
+    number: int
+    entries: int
+    faults: list[Located]
+    gaps: list[Located]
+    found: Checked
+    broken: bool = False
+
+
+def grouped(tasks: Sequence[PartTask], least: int) -> list[list[PartTask]]:
+    """Put parts together to tasks of some size, so that a thousand small labels are not a thousand tasks."""
+    total = sum(task.part.nbytes for task in tasks)
+    room = min(_TASK_BYTES, total // max(least, 1) + 1)
+    groups: list[list[PartTask]] = []
+    size = room
+    for task in tasks:
+        if size >= room:
+            groups.append([])
+            size = 0
+        groups[-1].append(task)
+        size += task.part.nbytes
+    return groups
+
+
+def check_group(group: Iterable[PartTask], level: Level, keys: HubKeys) -> Iterator[PartResult]:
+    """Check some parts."""
+    for task in group:
+        yield check_part(task, level, keys)
+
+
+def check_part(task: PartTask, level: Level, keys: HubKeys) -> PartResult:
+    """Check a part; whatever is wrong with it is part of the result."""
+    part = task.part
+    entries, bad = read_entries(part)
+    if entries is None:
+        return PartResult(task.number, 0, [bad] if bad else [], [], Checked([]), broken=True)
+    wanted = [seq for seq in task.wanted if part.first_seq <= seq < part.first_seq + len(entries)]
+    found = check(entries, level, keys=keys, peaks=part.peaks, wanted=wanted)
+    faults = [_located(entries, fault) for fault in found.faults]
+    gaps = [_located(entries, gap) for gap in found.gaps]
+    found.faults, found.gaps = [], []
+    if bad is not None:
+        faults.append(bad)
+    return PartResult(task.number, len(entries), faults, gaps, found, broken=bad is not None)
+
+
+def _located(entries: Entries, fault: Fault) -> Located:
+    nth = fault.seq - entries.frames.first_seq
+    return Located(entries.label, fault.seq, entries.file, entries.offset(nth), fault.detail, fault.text)
+
+
+def read_entries(part: Part) -> tuple[Entries | None, Located | None]:
+    """Read a part as far as it goes: the entries before the first bad one, and that one."""
+    try:
+        frames = part.read()
+    except BadEntryError as error:
+        return None, _located_error(error)
+    except DamagedError as error:
+        return None, Located(part.label, part.first_seq, error.path, error.offset, UNREADABLE, error.what)
+    except (ProtocolError, ClientError, OSError) as error:
+        text = str(error) or type(error).__name__
+        return None, Located(part.label, part.first_seq, part.place, None, UNREADABLE, text)
+    try:
+        return part.parsed(frames), None
+    except BadEntryError as error:
+        return parse(frames.before(error.seq)), _located_error(error)
+
+
+def _located_error(error: BadEntryError) -> Located:
+    return Located(error.label, error.seq, error.file, error.offset, error.detail, error.text)
+
+
+# --- the peaks before each part -----------------------------------------------------------------------------
+
+Trees = list[tuple[int, NodeHash]]
+
+
+def part_trees(part: Part) -> Trees | None:
+    """Return the trees over the leaves of a part; None if it can not be read."""
+    entries, bad = read_entries(part)
+    if entries is None or bad is not None:
+        return None
+    return subtrees(part.first_seq, entries.leaves())
