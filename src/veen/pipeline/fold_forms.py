@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -10,6 +10,9 @@ from veen.overlays.events import Outcome, Report
 from veen.overlays.folding import Memory, Run, table_kinds
 from veen.overlays.overlay import Key, Overlay
 from veen.overlays.tree.reading import Place
+
+if TYPE_CHECKING:
+    from veen.pipeline.fold_state import FoldState
 
 
 def no_counts() -> dict[Outcome, int]:
@@ -29,6 +32,8 @@ class Folded:
     reports: list[Report] = field(default_factory=list)
     #: Epoch, first and last number of what was read; filled in by ``fold_stream``.
     runs: list[Run] = field(default_factory=list)
+    #: To be gone on from, if that was asked for; filled in by ``fold_stream``.
+    state: "FoldState | None" = None
 
     def memory(self, overlay: Overlay) -> Memory:
         """Return the tables, to be read."""

@@ -1,0 +1,168 @@
+"""What runs in the tasks of a fold: the annotator of ``veen.overlays`` over the records of a partition."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import Broadcast
+
+from veen.core import cbor
+from veen.core.hashing import h
+from veen.overlays.events import Decoder, Outcome, Record, Report
+from veen.overlays.folding import Annotated, Annotator, Memory, OrderError, memory_of
+from veen.overlays.overlay import Overlay
+from veen.overlays.schema import RejectedError
+from veen.overlays.tree.reading import Place
+from veen.pipeline.fold_forms import no_counts
+from veen.pipeline.fold_heads import Kept, Layered, Packed
+from veen.pipeline.fold_overlay import Portable
+from veen.pipeline.fold_rows import Row, batches, counts_row, joined, reports_row, rows_of, table_rows
+from veen.pipeline.records import records_of
+
+#: Whether a record is a copy or is copied: only of such ones the first places are remembered.
+INVOLVED: Final = "veen_involved"
+#: Which events go together.
+GROUP: Final = "veen_group"
+_GROUP_BYTES: Final = 8
+
+#: As ``mapInArrow`` takes it.
+Kernel = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a task is told; it travels with it."""
+
+    portable: Portable
+    bridges: frozenset[bytes]
+    #: From where on records are to be summarized; those before are only known.
+    since: Place | None = None
+    #: Whether indexes are handed over too: the fold is to be gone on from.
+    keeps: bool = False
+    #: Whether records come in the order of the log.
+    is_sorted: bool = True
+    #: With 0, one summary for a partition; else one for so many numbers of a label.
+    run: int = 0
+    past: Broadcast[Packed] | None = None
+
+    @property
+    def overlay(self) -> Overlay:
+        """The overlay."""
+        return self.portable.overlay
+
+    def names(self) -> list[str]:
+        """Return the tables that are handed over."""
+        return list(memory_of(self.overlay).kinds if self.keeps else self.overlay.tables)
+
+    def head(self) -> Layered:
+        """Return the tables before the first record."""
+        kinds = memory_of(self.overlay).kinds
+        return Layered(kinds, None if self.past is None else Kept(kinds, self.past.value))
+
+
+class _Annotating:
+    """Annotates records; of those that have nothing to do with copies nothing is remembered for them."""
+
+    def __init__(self, job: Job, head: Layered) -> None:
+        self._annotator = Annotator(job.overlay, head, job.bridges)
+        self._decoder = Decoder(job.overlay.schemas)
+
+    def annotate(self, record: Record, *, involved: bool) -> Annotated:
+        if involved:
+            return self._annotator.annotate(record)
+        schema = self._decoder.schema_of(record)
+        assert schema is not None, "records of other schemas are counted, not folded"
+        try:
+            event = self._decoder.decode(record, schema, record.msg_id)
+        except RejectedError as error:
+            where = (record.epoch, record.stream_seq)
+            report = Report(*where, record.msg_id, error.code, str(error))
+            return Annotated(*where, Outcome.REJECTED, (), (report,))
+        return self._annotator.enter(event)
+
+
+def folding_kernel(job: Job) -> Kernel:
+    """Return a kernel that folds records, in the order of the log unless the overlay needs no past."""
+
+    def kernel(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return batches(_fold(job, _marked(given)))
+
+    return kernel
+
+
+def _marked(given: Iterable[pa.RecordBatch]) -> Iterator[tuple[Record, bool]]:
+    for batch in given:
+        yield from zip(records_of(batch), batch.column(INVOLVED).to_pylist(), strict=True)
+
+
+def _fold(job: Job, records: Iterator[tuple[Record, bool]]) -> Iterator[Row]:
+    head = job.head()
+    annotating = _Annotating(job, head)
+    counts, names = no_counts(), job.names()
+    waits = job.since is not None
+    last = start = (-1, 0)
+    for record, involved in records:
+        place = (record.epoch, record.stream_seq)
+        if job.is_sorted and place <= last:
+            raise OrderError(f"record {place} after {last}")
+        if waits and job.since is not None and place >= job.since:
+            head.settle()
+            counts, waits = no_counts(), False
+        if start[0] < 0:
+            start = place
+        elif job.run and _run_of(place, job.run) != _run_of(start, job.run):
+            yield from table_rows(_taken(head, job), names, start)
+            start = place
+        last = place
+        item = annotating.annotate(record, involved=involved)
+        counts[item.outcome] += 1
+        if item.reports and not waits:
+            yield reports_row(item.reports)
+    if not waits:
+        yield counts_row(counts)
+        yield from table_rows(head.added, names, start)
+
+
+def _run_of(place: Place, size: int) -> Place:
+    return place[0], (place[1] - 1) // size
+
+
+def _taken(head: Layered, job: Job) -> Memory:
+    """Return what was added, and forget it: it needs to know no past."""
+    assert not job.overlay.needs_past
+    found, head.added = head.added, Memory(head.added.kinds)
+    return found
+
+
+def grouping_kernel(job: Job) -> Kernel:
+    """Return a kernel that adds to each record what it belongs to."""
+
+    def kernel(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        overlay = job.overlay
+        decoder = Decoder(overlay.schemas)
+        for batch in given:
+            found = [_group(overlay, decoder, record) for record in records_of(batch)]
+            yield batch.append_column(GROUP, pa.array(found, pa.binary()))
+
+    return kernel
+
+
+def _group(overlay: Overlay, decoder: Decoder, record: Record) -> bytes:
+    schema = decoder.schema_of(record)
+    assert schema is not None
+    try:
+        group = overlay.group(decoder.decode(record, schema, record.msg_id))
+    except RejectedError:  # which concerns nobody
+        return record.msg_id[:_GROUP_BYTES]
+    return h(cbor.encode(group, most=None))[:_GROUP_BYTES]
+
+
+def joining_kernel(job: Job) -> Kernel:
+    """Return a kernel that joins rows of tables; they come sorted by key, and by where they start."""
+
+    def kernel(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        kinds = memory_of(job.overlay).kinds
+        return batches(joined((row for batch in given for row in rows_of(batch)), kinds))
+
+    return kernel

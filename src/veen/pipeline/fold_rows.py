@@ -1,0 +1,125 @@
+"""What tasks of a fold hand over: rows of tables, counts and reports, in one form for all ways of folding.
+
+A row of a table says from where on its summary counts, so that summaries of one key join in the order of the
+log wherever the rows come from.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from veen.core import cbor
+from veen.overlays import monoids
+from veen.overlays.events import Outcome, Report
+from veen.overlays.folding import Memory
+from veen.overlays.monoids import Monoid
+from veen.overlays.overlay import Key
+from veen.overlays.tree.reading import Place
+
+#: Kinds of rows.
+TABLE: Final = 0
+COUNTS: Final = 1
+REPORTS: Final = 2
+
+ROWS: Final = pa.schema(
+    [
+        pa.field("kind", pa.int32()),
+        pa.field("name", pa.string()),
+        pa.field("key", pa.binary()),
+        pa.field("epoch", pa.int64()),
+        pa.field("seq", pa.int64()),
+        pa.field("value", pa.binary()),
+    ]
+)
+#: The same for Spark.
+ROWS_DDL: Final = "kind int, name string, key binary, epoch bigint, seq bigint, value binary"
+#: So many at once.
+_BATCH_ROWS: Final = 2000
+
+
+class Row(NamedTuple):
+    """A row of ``ROWS``."""
+
+    kind: int
+    name: str
+    key: bytes
+    epoch: int
+    seq: int
+    value: bytes
+
+
+def batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
+    """Yield rows in batches."""
+    left = iter(rows)
+    while part := list(islice(left, _BATCH_ROWS)):
+        columns = zip(*part, strict=True)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(column, kind) for column, kind in zip(columns, ROWS.types, strict=True)], schema=ROWS
+        )
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
+    """Yield the rows of a batch."""
+    return map(Row._make, zip(*(column.to_pylist() for column in batch.columns), strict=True))
+
+
+def table_rows(memory: Memory, names: Iterable[str], start: Place) -> Iterator[Row]:
+    """Yield some tables; their summaries are of records from a place on."""
+    for name in names:
+        kind = memory.kinds[name]
+        for key, value in memory.tables[name].items():
+            yield Row(TABLE, name, cbor.encode(key, most=None), *start, monoids.encode(kind, value))
+
+
+def counts_row(counts: Mapping[Outcome, int]) -> Row:
+    """Return how many records there were of each outcome."""
+    return Row(COUNTS, "", b"", 0, 0, cbor.encode([counts.get(outcome, 0) for outcome in Outcome]))
+
+
+def reports_row(reports: Iterable[Report]) -> Row:
+    """Return what is wrong with one event, in the order in which it was found."""
+    listed = list(reports)
+    place = listed[0][:2]
+    return Row(REPORTS, "", b"", *place, cbor.encode([list(item[2:]) for item in listed], most=None))
+
+
+def reports_of(row: Row) -> Iterator[Report]:
+    """Yield what a row of reports says."""
+    said: Any = cbor.decode(row.value, most=None)
+    return (Report(row.epoch, row.seq, *item) for item in said)
+
+
+def counts_of(row: Row) -> Iterator[tuple[Outcome, int]]:
+    """Yield what a row of counts says."""
+    said: Any = cbor.decode(row.value)
+    return zip(Outcome, said, strict=True)
+
+
+def joined(rows: Iterable[Row], kinds: Mapping[str, Monoid]) -> Iterator[Row]:
+    """Join rows of one key that follow each other; others are left as they are."""
+    last: Row | None = None
+    summary: Any = None
+    for row in rows:
+        kind = kinds.get(row.name)
+        if last is not None and kind is not None and row[:3] == last[:3] and row.kind == TABLE:
+            if summary is None:
+                summary = monoids.decode(kind, last.value)
+            summary = kind.merge(summary, monoids.decode(kind, row.value))
+            continue
+        if last is not None:
+            yield last if summary is None else _rewritten(last, summary, kinds)
+        last, summary = row, None
+    if last is not None:
+        yield last if summary is None else _rewritten(last, summary, kinds)
+
+
+def _rewritten(row: Row, summary: Any, kinds: Mapping[str, Monoid]) -> Row:  # noqa: ANN401 - of any kind
+    return row._replace(value=monoids.encode(kinds[row.name], summary))
+
+
+def key_of(row: Row) -> Key:
+    """Return the key of a row of a table."""
+    found: Key = monoids.frozen(cbor.decode(row.key, most=None))
+    return found
