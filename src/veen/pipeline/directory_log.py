@@ -16,7 +16,7 @@ from veen.core.types import HubId, Label, StreamId
 from veen.pipeline.logs import MOST_BYTES, LabelHead, PlaceError, Pruned, chosen
 from veen.pipeline.parts import InDirectory, Part
 from veen.pipeline.signers import HubKeys
-from veen.storage import NotAStoreError, Reader, RealFilesystem, StorageError, plan
+from veen.storage import NotAStoreError, Reader, RealFilesystem, StorageError, fsck, plan
 from veen.storage.directory import reading_limits
 from veen.storage.fsck.keys import Keys, load_keys
 from veen.storage.fsck.report import Findings, Level
@@ -134,6 +134,31 @@ class DirectoryLog:
             clients = {item.client_id: (item.client_seq, item.prev_ack) for item in made.clients}
             found.append(Pruned(made.start_seq, made.end_seq, made.mmr_root_end, made.last_ts, clients))
         return found
+
+    def check_others(self) -> list[str]:
+        """Check what is not of messages: logs of tokens and decisions, and chunks that the index does not know."""
+        reserved = [
+            label for label in self._reader.labels() if self._reader.domain_of(label) is not Domain.DATA
+        ]
+        found = []
+        if reserved:
+            report = fsck.check(self._fs, Level.FULL, labels=reserved)
+            found = [str(finding) for finding in report.findings if not finding.derived]
+        return found + self._strays()
+
+    def _strays(self) -> list[str]:
+        """Return chunk files that hold nothing which the index speaks of."""
+        named = [(name, layout.parse(name)) for name in self._fs.names(Domain.DATA)]
+        self.refresh()  # what was made before the names were listed is known now
+        heads = self.heads()
+        starts = {label: {row.start_seq for row in self._reader.manifest(label).chunks} for label in heads}
+        return [
+            f"{Domain.DATA}/{name}: the index does not know this chunk; run: veen fsck DATA_DIR"
+            for name, parsed in named
+            if parsed is not None
+            and parsed.kind in (layout.Kind.CHUNK, layout.Kind.OPEN_CHUNK)
+            and parsed.start_seq not in starts.get(parsed.label, set())
+        ]
 
     def refresh(self) -> None:
         """See what has been acknowledged since."""

@@ -1,0 +1,169 @@
+"""What only the driver can see: whether the parts of a label continue each other.
+
+Each part was checked from what it states about the entries before it. Here that is compared with what the part
+before has come to: so nothing that was stated is believed.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from veen.core.checkpoint import Checkpoint
+from veen.core.errors import Detail, ProtocolError
+from veen.core.mmr import Peaks
+from veen.core.types import NodeHash, VerifyKey
+from veen.pipeline.checking import UNREADABLE, PartResult
+from veen.pipeline.kernel import Level, follows
+from veen.pipeline.logs import LabelHead, Pruned
+from veen.pipeline.parts import Part
+from veen.pipeline.signers import HubKeys
+from veen.pipeline.verdicts import LabelVerdict, Located
+
+_CHECKPOINT: Final = "checkpoint"
+
+
+class StatedPeaksError(Exception):
+    """Stated peaks are not those of the log: the label is to be checked again from what follows from it."""
+
+
+@dataclass(slots=True)
+class Chain:
+    """A label, followed from its first part to its last."""
+
+    head: LabelHead
+    level: Level
+    verdict: LabelVerdict = field(init=False)
+    #: Where the label has got to; None behind damage.
+    _peaks: Peaks | None = None
+    _seq: int = 0
+    _ts: int = 0
+    _clients: dict[VerifyKey, tuple[int, int]] = field(default_factory=dict)
+    _roots: dict[int, NodeHash] = field(default_factory=dict)
+    #: All entries up to here were read.
+    _whole: bool = True
+
+    def __post_init__(self) -> None:
+        """Begin with nothing."""
+        self.verdict = LabelVerdict(self.head)
+        self._peaks = Peaks.empty()
+
+    # --- parts ----------------------------------------------------------------------------------------------
+
+    def begin(self, pruned: Iterable[Pruned]) -> None:
+        """Begin behind what was pruned: times and clients go on from there."""
+        for item in pruned:
+            if item.first_seq != self._seq + 1:
+                self._tell(
+                    item.first_seq, "", Detail.PROOF_SEQ.value, "pruned ranges do not follow each other"
+                )
+            self._seq, self._ts = item.last_seq, item.last_ts
+            self._roots[item.last_seq] = item.mmr_root
+            self._clients.update(item.clients)
+            self._peaks = None  # what the first part states must give the root of the tombstone
+        self.verdict.pruned_upto = self._seq
+
+    def add(self, part: Part, result: PartResult) -> None:
+        """Take the next part."""
+        if part.first_seq != self._seq + 1:
+            text = f"entries {self._seq + 1} to {part.first_seq - 1} are missing"
+            self._tell(self._seq + 1, part.place, Detail.PROOF_SEQ.value, text)
+            self._break()
+        found = result.found
+        self.verdict.entries += result.entries
+        if self.level >= Level.ROOTS and result.entries:
+            self._follow_peaks(part)
+            self._follow_time(part, found.first_ts)
+        self.verdict.faults.add(result.faults)
+        if self.level >= Level.FULL:
+            self._follow_clients(part, result)
+        self._roots.update(found.roots)
+        self._seq = part.first_seq + result.entries - 1
+        self._ts = max(self._ts, found.last_ts)
+        self._peaks = found.peaks
+        if result.broken:
+            self._break()
+            self._seq = part.last_seq
+
+    def _break(self) -> None:
+        self._peaks, self._whole = None, False
+        self._clients.clear()
+
+    def _tell(self, seq: int, file: str, detail: str, text: str) -> None:
+        self.verdict.faults.add([Located(self.head.label, seq, file, None, detail, text)])
+
+    def _follow_peaks(self, part: Part) -> None:
+        if self._peaks is not None and part.peaks != self._peaks:
+            raise StatedPeaksError
+        root = self._roots.get(part.first_seq - 1)
+        if self._peaks is None and self._whole and root is not None:
+            if part.peaks is None or part.peaks.root != root:
+                text = "what was pruned does not lead to the root that its tombstone states"
+                self._tell(part.first_seq - 1, part.place, Detail.PROOF_ROOT.value, text)
+
+    def _follow_time(self, part: Part, first_ts: int) -> None:
+        if first_ts < self._ts:
+            text = f"hub_ts goes back from {self._ts} to {first_ts}"
+            self._tell(part.first_seq, part.place, Detail.VALUE.value, text)
+
+    def _follow_clients(self, part: Part, result: PartResult) -> None:
+        """Connect each client with where it was before; within the part that was done already."""
+        gaps = list(result.gaps)
+        for client, seen in result.found.clients.items():
+            known = self._clients.get(client)
+            if known is not None or self._whole:
+                seq, ack = known or (0, 0)
+                fault = follows(seq, ack, seen.first_seq, seen.first_ack, seen.first_at)
+                if fault is not None:
+                    place = part.place
+                    gaps.append(Located(part.label, fault.seq, place, None, fault.detail, fault.text))
+            self._clients[client] = seen.last_seq, seen.last_ack
+        self.verdict.gaps.add(sorted(gaps, key=lambda gap: gap.seq))
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def finish(self, checkpoints: Sequence[Checkpoint], keys: HubKeys, epoch_sec: int) -> LabelVerdict:
+        """Compare with the head and the checkpoints."""
+        verdict, head = self.verdict, self.head
+        if self._seq != head.last_seq:
+            text = f"the label ends with entry {self._seq}, {head.last_seq} was promised"
+            self._tell(self._seq + 1, "", UNREADABLE, text)
+        elif self._peaks is not None and self._peaks.size and self._peaks.root != head.mmr_root:
+            text = "the index states another root for the last entry"
+            self._tell(head.last_seq, "", Detail.PROOF_ROOT.value, text)
+        verdict.clients = len(self._clients)
+        verdict.newest_ts = self._ts if self._seq else None
+        for item in checkpoints:
+            self._check(item, keys, epoch_sec)
+        return verdict
+
+    def _check(self, item: Checkpoint, keys: HubKeys, epoch_sec: int) -> None:
+        verdict = self.verdict
+        verdict.checkpoints += 1
+        verdict.newest_checkpoint = max(verdict.newest_checkpoint, item.upto_seq)
+        root = self._roots.get(item.upto_seq)
+        if self.level >= Level.ROOTS and root is not None and root != item.mmr_root:
+            text = "the checkpoint does not state the root of the log"
+            self._tell(item.upto_seq, _CHECKPOINT, Detail.CHECKPOINT_ROOT.value, text)
+        if self.level >= Level.FULL:
+            try:
+                verify_checkpoint(item, keys, epoch_sec)
+            except ProtocolError as error:
+                self._tell(item.upto_seq, _CHECKPOINT, error.detail.value, error.message)
+
+
+def verify_checkpoint(item: Checkpoint, keys: HubKeys, epoch_sec: int) -> None:
+    """Check a checkpoint's signature; a fork may sign for the labels of its parent."""
+    skew = max(epoch_sec, 60)
+    try:
+        owner = keys.identity_of(item.label_curr)
+        owner.verify_checkpoint(item, epoch_sec=epoch_sec, max_skew_sec=skew)
+    except ProtocolError:
+        if item.label_curr not in keys.copied:
+            raise
+        keys.identity.verify_checkpoint(item, epoch_sec=epoch_sec, max_skew_sec=skew)
+
+
+def wanted_roots(checkpoints: Mapping[bytes, Sequence[Checkpoint]], part: Part) -> tuple[int, ...]:
+    """Return the entries of a part that checkpoints speak of."""
+    upto = (item.upto_seq for item in checkpoints.get(part.label, ()))
+    return tuple(sorted({seq for seq in upto if part.first_seq <= seq <= part.last_seq}))
