@@ -1,10 +1,10 @@
 """What only the driver can see: whether the parts of a label continue each other.
 
-Each part was checked from what it states about the entries before it. Here that is compared with what the part
-before has come to: so nothing that was stated is believed.
+Each part was checked from what it states about the entries before it. Here that is compared with what the
+part before has come to: so nothing that was stated is believed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -95,10 +95,11 @@ class Chain:
         if self._peaks is not None and part.peaks != self._peaks:
             raise StatedPeaksError
         root = self._roots.get(part.first_seq - 1)
-        if self._peaks is None and self._whole and root is not None:
-            if part.peaks is None or part.peaks.root != root:
-                text = "what was pruned does not lead to the root that its tombstone states"
-                self._tell(part.first_seq - 1, part.place, Detail.PROOF_ROOT.value, text)
+        if self._peaks is not None or not self._whole or root is None:
+            return
+        if part.peaks is None or part.peaks.root != root:
+            text = "what was pruned does not lead to the root that its tombstone states"
+            self._tell(part.first_seq - 1, part.place, Detail.PROOF_ROOT.value, text)
 
     def _follow_time(self, part: Part, first_ts: int) -> None:
         if first_ts < self._ts:
@@ -163,7 +164,7 @@ def verify_checkpoint(item: Checkpoint, keys: HubKeys, epoch_sec: int) -> None:
         keys.identity.verify_checkpoint(item, epoch_sec=epoch_sec, max_skew_sec=skew)
 
 
-def wanted_roots(checkpoints: Mapping[bytes, Sequence[Checkpoint]], part: Part) -> tuple[int, ...]:
-    """Return the entries of a part that checkpoints speak of."""
-    upto = (item.upto_seq for item in checkpoints.get(part.label, ()))
+def wanted_roots(checkpoints: Sequence[Checkpoint], part: Part) -> tuple[int, ...]:
+    """Return the entries of a part that checkpoints of its label speak of."""
+    upto = (item.upto_seq for item in checkpoints)
     return tuple(sorted({seq for seq in upto if part.first_seq <= seq <= part.last_seq}))

@@ -136,7 +136,7 @@ class DirectoryLog:
         return found
 
     def check_others(self) -> list[str]:
-        """Check what is not of messages: logs of tokens and decisions, and chunks that the index does not know."""
+        """Check what is not of messages: logs of tokens and decisions, and chunks that the index has not."""
         reserved = [
             label for label in self._reader.labels() if self._reader.domain_of(label) is not Domain.DATA
         ]

@@ -42,7 +42,7 @@ def prefixed(parts: Sequence[Part], trees: Sequence[Trees | None]) -> Iterable[P
 
 
 def unstated(parts: Sequence[Part]) -> list[Part]:
-    """Return parts without what is stated, but for those whose beginning was pruned: nothing else knows it."""
+    """Return parts without what is stated, but for those whose beginning was pruned: nothing else tells."""
     found: list[Part] = []
     for part in parts:
         first = not found or found[-1].label != part.label

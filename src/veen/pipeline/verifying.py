@@ -34,7 +34,7 @@ class Verification:
         self._log = log
         self._level = level
         self._least = partitions or _TASKS_EACH * context.defaultParallelism
-        self._checkpoints: dict[Label, Sequence[Checkpoint]] = {}
+        self._checkpoints = dict[Label, Sequence[Checkpoint]]()
 
     def run(self, labels: Sequence[Label] | None = None, receipts: Sequence[Receipt] = ()) -> Report:
         """Check the labels, all if none are named, and receipts that somebody holds."""
@@ -83,7 +83,8 @@ class Verification:
         if self._level >= Level.ROOTS:
             parts = with_peaks(self._context, parts)
         tasks = [
-            PartTask(number, part, wanted_roots(self._checkpoints, part)) for number, part in enumerate(parts)
+            PartTask(number, part, wanted_roots(self._checkpoints.get(part.label, ()), part))
+            for number, part in enumerate(parts)
         ]
         groups = grouped(tasks, self._least)
         check = partial(_check_each, level=self._level, keys=self._log.keys)
