@@ -1,14 +1,13 @@
 """``veen interpret`` and ``veen state``: what a stream amounts to, and certificates of it."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from veen.cli.errors import MALFORMED, REFUSED, USAGE, CommandError
+from veen.cli.errors import MALFORMED, REFUSED, CommandError
 from veen.cli.folding import folded
 from veen.cli.overlaying import (
     BridgeOption,
@@ -19,19 +18,23 @@ from veen.cli.overlaying import (
     given_bridges,
     given_parameters,
 )
-from veen.cli.printing import note, plain, reporting, show
+from veen.cli.printing import reporting, show
 from veen.cli.settings import common
+from veen.cli.stating import (
+    certificate_of,
+    certified,
+    parse_key,
+    print_state,
+    shown_certificate,
+    state_document,
+)
 from veen.cli.using import At, StreamOption, read_bytes, write_bytes
 from veen.client.client import Client
-from veen.client.interpreting import Interpretation, Reached
-from veen.core import labels
+from veen.client.interpreting import Interpretation
 from veen.core.errors import ProtocolError
 from veen.core.hashing import U64_MAX
-from veen.core.types import JsonValue
-from veen.overlays.certificate import CertifiedLabel, StateCertificate
-from veen.overlays.events import Outcome, Report
-from veen.overlays.overlay import Key
-from veen.overlays.schema import RejectedError
+from veen.overlays.certificate import StateCertificate
+from veen.overlays.events import Outcome
 
 app = typer.Typer(help="Certificates of what a stream amounts to.", no_args_is_help=True)
 
@@ -92,80 +95,11 @@ def interpret_command(
     Summaries are kept in the client's directory: the next time only new entries are read.
     """
     chosen = wanted.choose()
-    one = _parse_key(chosen, key) if key else None
+    one = parse_key(chosen, key) if key else None
     with at.open() as opened, chosen.blamed():
         found = wanted.fold(opened, chosen)
-        described = _described(found, one, int(time()) if now is None else now, listed=reports)
-    _print(described)
-
-
-def _parse_key(chosen: Chosen, text: str) -> Key:
-    try:
-        return chosen.overlay.parse_key(text)
-    except (ValueError, ProtocolError) as error:
-        raise CommandError(f"--key {text!r} is no key of {chosen.overlay.name}: {error}", USAGE) from None
-
-
-def _described(found: Interpretation, key: Key | None, now: int, *, listed: bool) -> dict[str, Any]:
-    state = found.view(now) if key is None else found.view_key(key, now)
-    described: dict[str, Any] = {
-        "ok": True,
-        "overlay": found.overlay.name,
-        "stream": found.stream,
-        "state": state,
-        "counts": found.counts,
-        "reports": [_report(item) for item in found.reports] if listed else len(found.reports),
-        "reached": [_reached(item) for item in found.reached],
-        "provisional": found.provisional,
-    }
-    if key is None:  # the hash is of the whole state: one key is to be had without the rest
-        described["state_hash"] = _hash_of(found)
-    return described
-
-
-def _hash_of(found: Interpretation) -> str | None:
-    try:
-        return found.state_hash().hex()
-    except RejectedError as error:
-        note(f"this state has no hash: {error}")
-        return None
-
-
-def _report(item: Report) -> dict[str, JsonValue]:
-    return {
-        "epoch": item.epoch,
-        "stream_seq": item.stream_seq,
-        "canonical_id": item.canonical_id.hex(),
-        "code": item.code,
-        "detail": item.detail,
-    }
-
-
-def _reached(item: Reached) -> dict[str, JsonValue]:
-    return {
-        "epoch": item.epoch,
-        "label": item.label.hex(),
-        "upto_seq": item.upto_seq,
-        "mmr_root": item.mmr_root.hex(),
-    }
-
-
-def _print(found: dict[str, Any]) -> None:
-    if common.json:
-        show(found, as_json=True)
-        return
-    for line in json.dumps(found.pop("state"), indent=1, ensure_ascii=False).splitlines():
-        if not common.quiet:
-            typer.echo(plain(line))
-    told = found.pop("reports")
-    for item in told if isinstance(told, list) else []:
-        place = f"epoch {item['epoch']} entry {item['stream_seq']}"
-        note(f"{place}: {item['code']}: {item['detail']}")
-    count = len(told) if isinstance(told, list) else told
-    if count and not isinstance(told, list):
-        note(f"{count} events have something wrong with them: see --reports")
-    rest = {name: value for name, value in found.items() if name in ("state_hash", "counts") and value}
-    show({**rest, "upto": found["reached"][-1]["upto_seq"] if found["reached"] else 0}, as_json=False)
+        document = state_document(found, one, int(time()) if now is None else now, listed=reports)
+    print_state(document)
 
 
 @app.command()
@@ -176,47 +110,9 @@ def certify(wanted: Wanted, out: Annotated[Path, typer.Option(help="File to writ
     bridges = given_bridges(wanted.bridge)
     with at.open() as opened, chosen.blamed():
         found = wanted.fold(opened, chosen)
-        _check_certifiable(found)
-        made = StateCertificate.issue(
-            opened.session.secrets.identity,
-            chosen.overlay,
-            stream_id=labels.stream_id(wanted.stream),
-            labels=_certified(found),
-            state_hash=found.state_hash(),
-            bridges=bridges,
-        )
+        made = certificate_of(found, opened.session.secrets.identity, bridges)
     write_bytes(out, made.encode())
-    show({"ok": True, **_shown(made), "path": str(out)}, common.json)
-
-
-def _check_certifiable(found: Interpretation) -> None:
-    if not found.reached:
-        raise CommandError("there are no entries to certify", USAGE)
-    if found.provisional:
-        text = "entries may still come before some of these; certify an --epoch that is over"
-        raise CommandError(text, USAGE)
-
-
-def _certified(found: Interpretation) -> list[CertifiedLabel]:
-    return [
-        CertifiedLabel(epoch=item.epoch, label=item.label, upto_seq=item.upto_seq, mmr_root=item.mmr_root)
-        for item in found.reached
-    ]
-
-
-def _shown(made: StateCertificate) -> dict[str, Any]:
-    last, parameters = made.labels[-1], made.parameter_values()
-    return {
-        "overlay": made.overlay,
-        **({"parameters": parameters} if parameters or common.json else {}),
-        "stream_id": made.stream_id.hex(),
-        "epoch": last.epoch,
-        "upto_seq": last.upto_seq,
-        "mmr_root": last.mmr_root.hex(),
-        "state_class": made.state_class,
-        "state_hash": made.state_hash.hex(),
-        "issuer": made.issuer_pk.hex(),
-    }
+    show({"ok": True, **shown_certificate(made), "path": str(out)}, common.json)
 
 
 @app.command()
@@ -248,10 +144,10 @@ def verify(
             bridges=frozenset(made.bridges),
             cached=cached,
         )
-        differing = made.differences(chosen.overlay, _certified(found), found.state_hash())
+        differing = made.differences(chosen.overlay, certified(found), found.state_hash())
     sealed = found.counts.get(Outcome.UNREADABLE.value, 0)
     if differing and sealed:
         differing.append(f"{sealed} entries could not be opened with the keys here")
     if differing:
         raise CommandError("; ".join(differing), REFUSED, "E.STATE")
-    show({"ok": True, **_shown(made)}, common.json)
+    show({"ok": True, **shown_certificate(made)}, common.json)
