@@ -1,8 +1,8 @@
 """Reader keys on their way: unlocked on the driver, sealed in a broadcast, opened in the tasks.
 
 Spark writes a broadcast to files, of the driver and of every executor. What is in them is sealed here, under
-a key that is drawn for the job and travels with the code of its tasks, in memory: neither is of use without the
-other, and what a killed job leaves on a disk is of none. Keys that sign stay with the driver.
+a key that is drawn for the job and travels with the code of its tasks, in memory: neither is of use without
+the other, and what a killed job leaves on a disk is of none. Keys that sign stay with the driver.
 """
 
 import os

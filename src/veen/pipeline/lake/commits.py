@@ -1,0 +1,285 @@
+"""Commits: what a lake is. Each names files that come and go, what they hold of the log, and its forerunner.
+
+A commit is one JSON document with sorted names and no spaces, so that equal commits are equal bytes. It holds
+no time and no place: the same log taken in by the same steps gives the same commits.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+from veen.core.mmr import Peaks
+from veen.core.types import HubId, Label, NodeHash, StreamId
+from veen.pipeline.lake import layout
+from veen.pipeline.lake.errors import DamagedLakeError, LakeBusyError, LakeError
+from veen.pipeline.lake.writing import write_durably
+
+VERSION: Final = 1
+#: Every so many commits all of them are written as one, so that a run does not read all that ever were.
+_SNAPSHOT_EVERY: Final = 32
+
+
+class FileFact(NamedTuple):
+    """A file of a table: which entries of which label it is made of, and its content by hash."""
+
+    path: str
+    table: str
+    label: str
+    from_seq: int
+    upto_seq: int
+    first_ts: int
+    last_ts: int
+    rows: int
+    bytes: int
+    sha256: str
+
+
+class Blob(NamedTuple):
+    """Something of the hub, kept by its hash."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+class LabelFact(NamedTuple):
+    """How far a label is in the lake, and the root of the log there."""
+
+    label: str
+    stream_id: str | None
+    epoch: int
+    from_seq: int
+    upto_seq: int
+    mmr_root: str
+    peaks: tuple[str, ...]
+    #: Entries that were pruned before they could be taken in.
+    missing: tuple[tuple[int, int], ...] = ()
+    #: The last checkpoint that is kept.
+    checkpoint: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        label: Label,
+        stream_id: StreamId | None,
+        epoch: int,
+        *,
+        span: tuple[int, int],
+        peaks: Peaks,
+        missing: Iterable[tuple[int, int]] = (),
+    ) -> Self:
+        """Return the fact of a label."""
+        return cls(
+            label.hex(),
+            None if stream_id is None else stream_id.hex(),
+            epoch,
+            *span,
+            peaks.root.hex(),
+            tuple(node.hex() for node in peaks.hashes),
+            tuple(missing),
+        )
+
+    @property
+    def range(self) -> Peaks:
+        """The peaks of the label where the lake ends."""
+        return Peaks(self.upto_seq, tuple(NodeHash(bytes.fromhex(node)) for node in self.peaks))
+
+    @property
+    def stream(self) -> StreamId | None:
+        """The stream that it is of, if it is known."""
+        return None if self.stream_id is None else StreamId(bytes.fromhex(self.stream_id))
+
+    def after(self, before: "LabelFact | None") -> "LabelFact":
+        """Return what holds for all of the label when this is added to what there was."""
+        if before is None:
+            return self
+        return self._replace(
+            from_seq=before.from_seq,
+            missing=before.missing + self.missing,
+            checkpoint=max(before.checkpoint, self.checkpoint),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Changes:
+    """What a commit changes."""
+
+    kind: str
+    labels: list[LabelFact] = field(default_factory=list)
+    added: list[FileFact] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    hub: list[Blob] = field(default_factory=list)
+    gold: list[dict[str, Any]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.labels or self.added or self.removed or self.hub or self.gold)
+
+
+def canonical(value: object) -> bytes:
+    """Return JSON whose bytes follow from the value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+
+
+@dataclass(slots=True)
+class State:
+    """A lake after its last commit."""
+
+    hub_id: str | None = None
+    number: int = 0
+    hash: str | None = None
+    labels: dict[str, LabelFact] = field(default_factory=dict)
+    files: dict[str, FileFact] = field(default_factory=dict)
+    hub: dict[str, Blob] = field(default_factory=dict)
+    #: By overlay and stream.
+    gold: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+
+    def document(self, changes: Changes, hub_id: HubId) -> dict[str, Any]:
+        """Return the next commit."""
+        return {
+            "ver": VERSION,
+            "number": self.number + 1,
+            "before": self.hash,
+            "hub_id": hub_id.hex(),
+            "kind": changes.kind,
+            "verified": "full",
+            "labels": [item._asdict() for item in changes.labels],
+            "added": [item._asdict() for item in changes.added],
+            "removed": changes.removed,
+            "hub": [item._asdict() for item in changes.hub],
+            "gold": changes.gold,
+        }
+
+    def apply(self, document: Mapping[str, Any], digest: str) -> None:
+        """Go on by a commit."""
+        if (document["number"], document["before"]) != (self.number + 1, self.hash):
+            raise DamagedLakeError(f"commit {document['number']} does not follow commit {self.number}")
+        if self.hub_id not in (None, document["hub_id"]):
+            raise DamagedLakeError(f"commit {document['number']} is of another hub")
+        self.hub_id, self.number, self.hash = document["hub_id"], document["number"], digest
+        for path in document["removed"]:
+            if self.files.pop(path, None) is None:
+                raise DamagedLakeError(f"commit {self.number} removes {path}, which is not there")
+        for item in document["added"]:
+            self.files[item["path"]] = FileFact(**item)
+        for item in document["labels"]:
+            made = _label_fact(item)
+            self.labels[made.label] = made.after(self.labels.get(made.label))
+        for item in document["hub"]:
+            self.hub[item["name"]] = Blob(**item)
+        for item in document["gold"]:
+            self.gold[item["overlay"], item["stream_id"]] = item
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all of it for JSON."""
+        return {
+            "ver": VERSION,
+            "hub_id": self.hub_id,
+            "number": self.number,
+            "hash": self.hash,
+            "labels": [item._asdict() for item in self.labels.values()],
+            "files": [item._asdict() for item in self.files.values()],
+            "hub": [item._asdict() for item in self.hub.values()],
+            "gold": list(self.gold.values()),
+        }
+
+    @classmethod
+    def of_snapshot(cls, value: Mapping[str, Any]) -> Self:
+        """Return what a snapshot holds."""
+        return cls(
+            value["hub_id"],
+            value["number"],
+            value["hash"],
+            {item["label"]: _label_fact(item) for item in value["labels"]},
+            {item["path"]: FileFact(**item) for item in value["files"]},
+            {item["name"]: Blob(**item) for item in value["hub"]},
+            {(item["overlay"], item["stream_id"]): item for item in value["gold"]},
+        )
+
+    def of_table(self, table: str) -> list[FileFact]:
+        """Return the files of a table, by label and in order."""
+        found = [item for item in self.files.values() if item.table == table]
+        return sorted(found, key=lambda item: (item.label, item.from_seq))
+
+    def tables(self) -> list[str]:
+        """Return the tables that have files."""
+        return sorted({item.table for item in self.files.values()})
+
+
+def _label_fact(item: Mapping[str, Any]) -> LabelFact:
+    lists = {
+        "peaks": tuple(item["peaks"]),
+        "missing": tuple((first, last) for first, last in item["missing"]),
+    }
+    return LabelFact(**{**item, **lists})
+
+
+class Commits:
+    """The commits of a lake."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all commits; there is none missing."""
+        return self._numbers(layout.COMMITS)
+
+    def _numbers(self, place: str) -> list[int]:
+        directory = self.root / place
+        names = directory.iterdir() if directory.is_dir() else ()
+        return sorted(int(path.stem) for path in names if path.suffix == ".json" and path.stem.isdigit())
+
+    def load(self, *, snapshots: bool = True) -> State:
+        """Return the lake as it is; without snapshots, from its first commit."""
+        numbers = self.numbers()
+        if numbers != list(range(1, len(numbers) + 1)):
+            raise DamagedLakeError(
+                f"{self.root / layout.COMMITS} has not all commits from 1 to {numbers[-1]}"
+            )
+        state = self._latest_snapshot(len(numbers)) if snapshots else State()
+        for number in range(state.number + 1, len(numbers) + 1):
+            self.follow(state, number)
+        return state
+
+    def follow(self, state: State, number: int) -> dict[str, Any]:
+        """Go on by one commit, and return it."""
+        path = self.root / layout.commit_file(number)
+        data = path.read_bytes()
+        try:
+            document: dict[str, Any] = json.loads(data)
+            if document["ver"] != VERSION:
+                raise LakeError(f"{path} is of version {document['ver']}; this program knows {VERSION}")
+            if canonical(document) != data:
+                raise DamagedLakeError(f"{path} is not as it was written")
+            state.apply(document, hashlib.sha256(data).hexdigest())
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedLakeError(f"{path} is damaged: {error!r}") from None
+        return document
+
+    def _latest_snapshot(self, upto: int) -> State:
+        for number in reversed(self._numbers(layout.SNAPSHOTS)):
+            if number > upto:
+                continue
+            commit = (self.root / layout.commit_file(number)).read_bytes()
+            try:
+                state = State.of_snapshot(json.loads((self.root / layout.snapshot_file(number)).read_bytes()))
+            except (ValueError, KeyError, TypeError):
+                continue  # it can be made again
+            if (state.number, state.hash) == (number, hashlib.sha256(commit).hexdigest()):
+                return state
+        return State()
+
+    def add(self, state: State, changes: Changes, hub_id: HubId) -> None:
+        """Write the next commit: when this returns, its files are the lake."""
+        document = state.document(changes, hub_id)
+        data = canonical(document)
+        path = self.root / layout.commit_file(state.number + 1)
+        try:
+            write_durably(path, data, once=True)
+        except FileExistsError:
+            raise LakeBusyError(f"{path} was written by another process in the meantime") from None
+        state.apply(document, hashlib.sha256(data).hexdigest())
+        if state.number % _SNAPSHOT_EVERY == 0:
+            write_durably(self.root / layout.snapshot_file(state.number), canonical(state.snapshot()))

@@ -1,0 +1,87 @@
+"""A lake being written to, by one process at a time."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from veen.core.types import HubId
+from veen.pipeline.lake import layout
+from veen.pipeline.lake.commits import Changes, Commits, State
+from veen.pipeline.lake.errors import LakeBusyError, LakeError
+from veen.pipeline.lake.writing import make_directory, remove_all, sync_directory, write_durably
+
+
+class Lake:
+    """A lake that this process holds."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._commits = Commits(root)
+        self.state = self._commits.load()
+
+    def require_hub(self, hub_id: HubId) -> None:
+        """Refuse the log of another hub."""
+        if self.state.hub_id not in (None, hub_id.hex()):
+            text = (
+                f"the lake {self.root} is of hub {self.state.hub_id}, and this is the log of {hub_id.hex()}"
+            )
+            raise LakeError(text)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Write tables: if this does not come to its end, the next run cleans up."""
+        marker = self.root / layout.WRITING
+        if marker.exists():
+            self.clean()
+        write_durably(marker, b"")
+        yield
+        marker.unlink()
+        sync_directory(marker.parent)
+
+    def clean(self) -> int:
+        """Remove files that no commit names: a run that was killed has left them."""
+        hub = {f"{layout.HUB}/{item.sha256}" for item in self.state.hub.values()}
+        known = {
+            *self.state.files,
+            *hub,
+            *(path for item in self.state.gold.values() for path in item["files"]),
+        }
+        here = self.root / layout.META
+        found = [*layout.tables_in(self.root), *(path for path in here.rglob(f"{layout.UNFINISHED}*"))]
+        if (self.root / layout.HUB).is_dir():
+            found += (self.root / layout.HUB).iterdir()
+        return remove_all(path for path in found if str(path.relative_to(self.root)) not in known)
+
+    def commit(self, changes: Changes, hub_id: HubId) -> None:
+        """Make files part of the lake, or take them out."""
+        if changes:
+            self._commits.add(self.state, changes, hub_id)
+            remove_all(self.root / path for path in changes.removed)
+
+
+@contextmanager
+def holding(root: Path, *, create: bool = False) -> Iterator[Lake]:
+    """Hold a lake; a second process is told so at once."""
+    if not create and not (root / layout.META).is_dir():
+        raise LakeError(f"{root} is no lake; make one with: veen pipeline ingest LOG --lake {root}")
+    if create and root.is_dir() and not (root / layout.META).is_dir() and any(root.iterdir()):
+        raise LakeError(f"{root} is neither a lake nor empty; choose another directory")
+    make_directory(root / layout.META)
+    descriptor = os.open(root / layout.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LakeBusyError(f"another process writes to the lake {root}") from None
+        yield Lake(root)
+    finally:
+        os.close(descriptor)
+
+
+def load(root: Path) -> State:
+    """Return a lake as it is, for reading."""
+    if not (root / layout.META).is_dir():
+        raise LakeError(f"{root} is no lake; make one with: veen pipeline ingest LOG --lake {root}")
+    return Commits(root).load()

@@ -1,0 +1,199 @@
+"""Taking a log into a lake: checked, opened, typed, written by tasks, and committed by the driver."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from veen.core.types import Label
+from veen.pipeline.keyring import Keyring, SharedKeys
+from veen.pipeline.lake.commits import Changes, FileFact, LabelFact
+from veen.pipeline.lake.errors import BadLogError, LakeError
+from veen.pipeline.lake.holding import Lake
+from veen.pipeline.lake.planning import Step, Work, by_label, find_work, plan_slices, steps
+from veen.pipeline.lake.slices import Done, Setting, Slice, take_in
+from veen.pipeline.logs import Log
+from veen.pipeline.verdicts import Located
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: What a task is given at most; a slice is never divided.
+_TASK_BYTES: Final = 4 << 20
+Progress = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class Taken:
+    """What a run has taken in."""
+
+    commits: int = 0
+    entries: int = 0
+    files: int = 0
+    labels: set[str] = field(default_factory=set)
+    missing: int = 0
+
+    def add(self, changes: Changes) -> None:
+        """Count a commit."""
+        self.commits += 1
+        self.files += len(changes.added)
+        for fact in changes.labels:
+            pruned = sum(last - first + 1 for first, last in fact.missing)
+            self.entries += fact.upto_seq - fact.from_seq + 1 - pruned
+            self.missing += pruned
+            self.labels.add(fact.label)
+
+
+class Ingest:
+    """A lake taking in a log; ``run`` takes what there is now."""
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        lake: Lake,
+        log: Log,
+        *,
+        keyring: Keyring | None = None,
+        shared: SharedKeys | None = None,
+        progress: Progress = lambda _: None,
+    ) -> None:
+        """``shared`` are the keys of the keyring as tasks get them."""
+        lake.require_hub(log.hub_id)
+        self._spark = spark
+        self._lake = lake
+        self._log = log
+        self._streams = [] if keyring is None else [key.stream_id for key in keyring.secrets.streams]
+        self._setting = Setting(str(lake.root.resolve()), log.keys, tuple(log.profiles), shared)
+        self._progress = progress
+
+    def run(self) -> Taken:
+        """Take in all that a lake does not have, in steps; what fails its checks ends it."""
+        taken = Taken()
+        works = find_work(self._lake.state, self._log, self._streams)
+        if not works:
+            return taken
+        with self._lake.writing():
+            for step in steps(works):
+                changes, trouble = self._step(step)
+                if changes:
+                    self._lake.commit(changes, self._log.hub_id)
+                    taken.add(changes)
+                if trouble is not None:
+                    self._lake.clean()
+                    raise BadLogError(trouble)
+        return taken
+
+    def _step(self, step: Step) -> tuple[Changes, Located | None]:
+        slices = plan_slices(self._log, step)
+        settled = _Settled(step.works, by_label(slices))
+        while slices:
+            settled.add(self._run_tasks(slices))
+            slices = settled.to_repeat()
+        changes = Changes(kind="ingest", labels=settled.labels(), added=settled.files())
+        return changes, settled.trouble()
+
+    def _run_tasks(self, slices: Sequence[Slice]) -> list[Done]:
+        setting = self._setting
+        groups = _grouped(slices)
+        tasks = self._spark.sparkContext.parallelize(groups, len(groups))
+        found: list[Done] = tasks.flatMap(lambda group: take_in(group, setting)).collect()
+        for done in found:
+            if done.failure is not None:
+                raise LakeError(f"the lake can not be written: {done.failure}")
+            self._progress(done.last - done.first + 1)
+        return found
+
+
+def _grouped(slices: Iterable[Slice]) -> list[list[Slice]]:
+    """Put small slices together, so that a thousand labels are not a thousand tasks."""
+    groups: list[list[Slice]] = []
+    room = 0
+    for item in slices:
+        if item.nbytes > room:
+            groups.append([])
+            room = _TASK_BYTES
+        groups[-1].append(item)
+        room -= item.nbytes
+    return groups
+
+
+class _Settled:
+    """The results of a step, put in the order of the log: each slice must begin where the one before ends."""
+
+    def __init__(self, works: dict[Label, Work], slices: dict[Label, list[Slice]]) -> None:
+        self._works = works
+        self._slices = slices
+        self._done: dict[tuple[Label, int], Done] = {}
+
+    def add(self, found: Iterable[Done]) -> None:
+        """Add results; a slice that was done again has its last one."""
+        self._done |= {(done.label, done.first): done for done in found}
+
+    def to_repeat(self) -> list[Slice]:
+        """Return slices that were begun with other peaks than those at the end of the slice before.
+
+        What a log states of its peaks is derived, and may be damaged while the log is not.
+        """
+        again = []
+        for label, listed in self._slices.items():
+            expected = self._works[label].peaks
+            for nth, item in enumerate(listed):
+                if expected is not None and item.peaks != expected:
+                    listed[nth] = replace(item, peaks=expected)
+                    again.append(listed[nth])
+                    break  # whether the next ones are right is seen when this one is done
+                done = self._done[label, item.first]
+                if done.trouble is not None:
+                    break
+                expected = done.peaks
+        return again
+
+    def _good(self, label: Label) -> list[Done]:
+        """Return the results of a label before the first that is not good."""
+        found = []
+        for item in self._slices[label]:
+            done = self._done[label, item.first]
+            if done.trouble is not None:
+                break
+            found.append(done)
+        return found
+
+    def labels(self) -> list[LabelFact]:
+        """Return how far each label has come."""
+        facts = []
+        for label, work in sorted(self._works.items()):
+            good = self._good(label)
+            if not good:
+                continue
+            peaks, first = good[-1].peaks, good[0].first
+            if peaks is None:
+                raise _unknown_peaks(label, first)
+            missing = work.missing if first == work.first else ()
+            begin = missing[0][0] if missing else first
+            facts.append(
+                LabelFact.of(
+                    label,
+                    work.stream_id,
+                    work.epoch,
+                    span=(begin, good[-1].last),
+                    peaks=peaks,
+                    missing=missing,
+                )
+            )
+        return facts
+
+    def files(self) -> list[FileFact]:
+        """Return the files that are to be part of the lake."""
+        found = [fact for label in self._works for done in self._good(label) for fact in done.files]
+        return sorted(found, key=lambda fact: fact.path)
+
+    def trouble(self) -> Located | None:
+        """Return the first thing that is wrong, by label and entry."""
+        found = [done.trouble for done in self._done.values() if done.trouble is not None]
+        return min(found, key=lambda item: (item.label, item.seq)) if found else None
+
+
+def _unknown_peaks(label: Label, seq: int) -> LakeError:
+    return LakeError(
+        f"what stands before entry {seq} of {label.hex()} was pruned, and the log does not state its peaks: "
+        "take it in from the hub's data directory"
+    )

@@ -1,0 +1,213 @@
+"""What is to be taken in: the entries of each label behind what a lake has, if the log still continues it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from veen.core import labels as naming
+from veen.core.mmr import Peaks
+from veen.core.types import Label, StreamId
+from veen.pipeline.frames import BadEntryError, Entries, parse
+from veen.pipeline.lake import layout
+from veen.pipeline.lake.commits import LabelFact, State
+from veen.pipeline.lake.errors import BadLogError, DamagedLakeError
+from veen.pipeline.lake.slices import Slice
+from veen.pipeline.logs import LabelHead, Log
+from veen.pipeline.parts import Part
+from veen.pipeline.verdicts import Located
+
+#: Entries between two commits of a run: what a kill can cost, and what the driver has to remember.
+STEP_ENTRIES: Final = 64 * layout.SLICE
+#: Epochs around the one of the first entry that a label is tried against.
+_PROBE: Final = 1
+
+
+class ForkedError(DamagedLakeError):
+    """The log is not the one that the lake was made of."""
+
+    def __init__(self, label: str, seq: int, text: str) -> None:
+        super().__init__(f"forked: label {label} at entry {seq}: {text}")
+        self.label = label
+        self.seq = seq
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Entries of a label that a lake does not have."""
+
+    label: Label
+    stream_id: StreamId | None
+    epoch: int
+    first: int
+    last: int
+    #: Before the first entry; None if what comes before was pruned, and only the log can state them.
+    peaks: Peaks | None
+    missing: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def entries(self) -> int:
+        """How many there are."""
+        return self.last - self.first + 1
+
+
+def find_work(state: State, log: Log, streams: Iterable[StreamId] = ()) -> list[Work]:
+    """Return what a log has more than a lake, by label; refuse a log that the lake is not a part of.
+
+    ``streams`` are those that a reader knows: labels of them are told by their names alone.
+    """
+    heads = log.heads()
+    for fact in state.labels.values():
+        _check_head(fact, heads.get(Label(bytes.fromhex(fact.label))))
+    behind = [head for head in heads.values() if _upto(state, head) < head.last_seq]
+    _check_continued(state, log, behind)
+    binder = _Binder(log, streams)
+    return [_work(state.labels.get(head.label.hex()), head, binder) for head in behind if _can_be_read(head)]
+
+
+def _upto(state: State, head: LabelHead) -> int:
+    known = state.labels.get(head.label.hex())
+    return 0 if known is None else known.upto_seq
+
+
+def _can_be_read(head: LabelHead) -> bool:
+    return head.first_seq <= head.last_seq
+
+
+def _check_head(fact: LabelFact, head: LabelHead | None) -> None:
+    if head is None:
+        raise ForkedError(fact.label, fact.upto_seq, "the log has no such label, and the lake has")
+    if head.last_seq < fact.upto_seq:
+        text = f"the log ends with entry {head.last_seq}, before the last one that the lake has"
+        raise ForkedError(fact.label, fact.upto_seq, text)
+    if head.last_seq == fact.upto_seq and head.mmr_root.hex() != fact.mmr_root:
+        raise _other_root(fact, head.mmr_root.hex())
+
+
+def _other_root(fact: LabelFact, root: str) -> ForkedError:
+    return ForkedError(
+        fact.label, fact.upto_seq, f"the log has root {root}, and the lake has {fact.mmr_root}"
+    )
+
+
+def _check_continued(state: State, log: Log, heads: list[LabelHead]) -> None:
+    """Compare the last entry that a lake has with the log's, wherever more has come."""
+    wanted = {}
+    for head in heads:
+        known = state.labels.get(head.label.hex())
+        if known is not None and known.upto_seq >= head.first_seq:
+            wanted[head.label] = (known.upto_seq, known.upto_seq)
+    for part in log.plan(wanted) if wanted else ():
+        fact = state.labels[part.label.hex()]
+        root = read_whole(part).mmr_root[-1].tobytes().hex()
+        if root != fact.mmr_root:
+            raise _other_root(fact, root)
+
+
+def read_whole(part: Part) -> Entries:
+    """Return the entries of a part; what is wrong with one of them ends the run."""
+    try:
+        return parse(part.read())
+    except BadEntryError as error:
+        place = error.label, error.seq, error.file, error.offset
+        raise BadLogError(Located(*place, error.detail, error.text)) from None
+
+
+def _work(known: LabelFact | None, head: LabelHead, binder: "_Binder") -> Work:
+    first = 1 if known is None else known.upto_seq + 1
+    peaks: Peaks | None = Peaks.empty() if known is None else known.range
+    missing: tuple[tuple[int, int], ...] = ()
+    if head.first_seq > first:
+        missing, peaks, first = ((first, head.first_seq - 1),), None, head.first_seq
+    if known is not None:
+        stream, epoch = known.stream, known.epoch
+    else:
+        stream, epoch = binder.bound(head)
+    return Work(head.label, stream, epoch, first, head.last_seq, peaks, missing)
+
+
+class _Binder:
+    """Finds the stream of a label: the log may know it, or a reader who has its key."""
+
+    def __init__(self, log: Log, streams: Iterable[StreamId]) -> None:
+        self._log = log
+        self._streams = sorted(set(streams))
+        self._epoch_secs = sorted({profile.epoch_sec for profile in log.profiles})
+
+    def bound(self, head: LabelHead) -> tuple[StreamId | None, int]:
+        """Return stream and epoch."""
+        if head.stream_id is not None or not self._streams:
+            return head.stream_id, head.epoch
+        routing = self._log.keys.identity_of(head.label).routing_key
+        for epoch in self._epochs(head):
+            for stream in self._streams:
+                if naming.label(routing, stream, epoch) == head.label:
+                    return stream, epoch
+        return None, head.epoch
+
+    def _epochs(self, head: LabelHead) -> Iterator[int]:
+        if self._epoch_secs == [0]:
+            yield 0
+            return
+        (part,) = self._log.plan({head.label: (head.first_seq, head.first_seq)})
+        hub_ts = int(read_whole(part).hub_ts[0])
+        for seconds in self._epoch_secs:
+            epoch = naming.epoch_at(hub_ts, seconds)
+            yield from range(max(epoch - _PROBE, 0), epoch + _PROBE + 1)
+
+
+@dataclass(slots=True)
+class Step:
+    """What goes into one commit: of each label a range, cut into slices."""
+
+    spans: dict[Label, list[tuple[int, int]]] = field(default_factory=dict)
+    works: dict[Label, Work] = field(default_factory=dict)
+    entries: int = 0
+
+    def add(self, work: Work, span: tuple[int, int]) -> None:
+        """Add a slice."""
+        self.works[work.label] = work
+        self.spans.setdefault(work.label, []).append(span)
+        self.entries += span[1] - span[0] + 1
+
+
+def steps(works: Iterable[Work]) -> Iterator[Step]:
+    """Yield work in steps, which end where the log says: a run after a kill goes on as that one would have."""
+    step = Step()
+    for work in works:
+        for span in layout.cut(work.first, work.last):
+            step.add(work, span)
+            if step.entries >= STEP_ENTRIES:
+                yield step
+                step = Step()
+    if step.entries:
+        yield step
+
+
+def plan_slices(log: Log, step: Step) -> list[Slice]:
+    """Return the slices of a step, in order, with the parts of the log that they are made of."""
+    made = []
+    for nth in range(max(map(len, step.spans.values()))):
+        spans = {label: listed[nth] for label, listed in step.spans.items() if nth < len(listed)}
+        parts: dict[Label, list[Part]] = {}
+        for part in log.plan(spans):
+            parts.setdefault(part.label, []).append(part)
+        made += [_slice(step.works[label], span, parts.get(label, [])) for label, span in spans.items()]
+    return sorted(made, key=lambda item: (item.label, item.first))
+
+
+def _slice(work: Work, span: tuple[int, int], parts: list[Part]) -> Slice:
+    covered = sum(part.count for part in parts)
+    if covered != span[1] - span[0] + 1:
+        found = parts[0].first_seq if parts else span[1]
+        text = "the entry was in the log when it was planned, and is not now: it was pruned; run again"
+        raise BadLogError(Located(work.label, min(found, span[1]), "", None, "pruned", text))
+    peaks = work.peaks if span[0] == work.first and work.peaks is not None else parts[0].peaks
+    return Slice(work.label, work.stream_id, work.epoch, *span, tuple(parts), peaks)
+
+
+def by_label(slices: Iterable[Slice]) -> Mapping[Label, list[Slice]]:
+    """Return slices by label, in order."""
+    found: dict[Label, list[Slice]] = {}
+    for item in slices:
+        found.setdefault(item.label, []).append(item)
+    return found

@@ -1,0 +1,133 @@
+"""A slice of a label on its way into the lake: what a task does, from bytes of the log to durable files."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from veen.core.mmr import Peaks
+from veen.core.profile import Profile
+from veen.core.types import Label, StreamId
+from veen.pipeline.checking import read_entries
+from veen.pipeline.kernel import Level, check
+from veen.pipeline.keyring import ReaderKeys, SharedKeys
+from veen.pipeline.lake import layout, tables
+from veen.pipeline.lake.commits import FileFact
+from veen.pipeline.lake.writing import SliceFiles, Written
+from veen.pipeline.opening import open_entries
+from veen.pipeline.parts import Part
+from veen.pipeline.signers import HubKeys
+from veen.pipeline.verdicts import Located
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Entries ``first`` to ``last`` of a label, all of one slice."""
+
+    label: Label
+    stream_id: StreamId | None
+    epoch: int
+    first: int
+    last: int
+    parts: tuple[Part, ...]
+    #: Before the first entry: known, or as the log states them.
+    peaks: Peaks | None
+
+    @property
+    def nbytes(self) -> int:
+        """About how much is read."""
+        return sum(part.nbytes for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all tasks of a run share."""
+
+    root: str
+    keys: HubKeys
+    profiles: tuple[Profile, ...]
+    shared: SharedKeys | None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a task tells the driver of a slice: its files, or what is wrong with it."""
+
+    label: Label
+    first: int
+    last: int
+    files: tuple[FileFact, ...] = ()
+    peaks: Peaks | None = None
+    trouble: Located | None = None
+    #: Why files could not be written.
+    failure: str | None = None
+
+
+def take_in(slices: Iterable[Slice], setting: Setting) -> Iterator[Done]:
+    """Check, open and write slices."""
+    keys = ReaderKeys({}, ()) if setting.shared is None else setting.shared.open()
+    for item in slices:
+        yield _SliceJob(item, setting, keys).run()
+
+
+class _SliceJob:
+    """One slice being written."""
+
+    def __init__(self, item: Slice, setting: Setting, keys: ReaderKeys) -> None:
+        self._item = item
+        self._setting = setting
+        self._keys = keys
+        self._peaks = item.peaks
+        self._times: list[int] = []
+        self._out = SliceFiles(Path(setting.root), self._name, tables.columns_by_table())
+
+    def _name(self, table: str) -> str:
+        return layout.table_file(table, self._item.label, self._item.first, self._item.last)
+
+    def run(self) -> Done:
+        """Take in all parts, or nothing."""
+        item = self._item
+        try:
+            for part in item.parts:
+                trouble = self._add(part)
+                if trouble is not None:
+                    return Done(item.label, item.first, item.last, trouble=trouble)
+            written = self._out.finish()
+        except OSError as error:
+            return Done(item.label, item.first, item.last, failure=str(error))
+        finally:
+            self._out.discard()
+        return Done(item.label, item.first, item.last, tuple(self._facts(written)), self._peaks)
+
+    def _add(self, part: Part) -> Located | None:
+        entries, bad = read_entries(part)
+        if entries is None or bad is not None:
+            return bad
+        found = check(entries, Level.FULL, keys=self._setting.keys, peaks=self._peaks)
+        for fault in found.faults:
+            at = entries.offset(fault.seq - part.first_seq)
+            return Located(part.label, fault.seq, entries.file, at, fault.detail, fault.text)
+        self._peaks = found.peaks
+        self._times += [found.first_ts, found.last_ts]
+        item = self._item
+        self._out.add(layout.ENTRIES, tables.bronze(entries, item.stream_id, item.epoch))
+        records = open_entries(entries, self._keys, self._setting.profiles, item.stream_id, item.epoch)
+        self._out.add(layout.RECORDS, records)
+        for table, batch in tables.typed(records):
+            self._out.add(table, batch)
+        return None
+
+    def _facts(self, written: dict[str, Written]) -> Iterator[FileFact]:
+        item = self._item
+        for table, file in written.items():
+            yield FileFact(
+                file.path,
+                table,
+                item.label.hex(),
+                item.first,
+                item.last,
+                self._times[0],
+                self._times[-1],
+                file.rows,
+                file.size,
+                file.sha256,
+            )
