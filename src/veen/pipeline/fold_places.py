@@ -1,6 +1,6 @@
 """Where the records of a fold come from, and how far they reach: a log that is opened here, or a lake."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,9 @@ from veen.client.reading import LATE_SEC
 from veen.client.records import Reached
 from veen.core.errors import VeenError
 from veen.core.types import Label, StreamId
+from veen.overlays.events import Record
 from veen.overlays.folding import Run
 from veen.overlays.tree.reading import Place
-from veen.pipeline.frames import parse
 from veen.pipeline.kernel import Level
 from veen.pipeline.logs import LabelHead, Log
 from veen.pipeline.opening import open_records
@@ -26,37 +26,41 @@ class UnverifiedError(VeenError):
     """A log that is to be folded is not whole."""
 
 
+class OtherRootError(UnverifiedError):
+    """What was folded is not what the log has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A stream, to be folded up to a place."""
 
     records: DataFrame
-    labels: Mapping[int, Label]
-    #: What is asked for; no record behind it is in ``records``.
+    #: By epoch, how far each label goes.
+    heads: Mapping[int, LabelHead]
+    #: What is asked for; no record behind it is folded.
     target: Place
-    #: Returns the root of a label after an entry.
-    root_at: Callable[[Label, int], bytes]
     epoch_sec: int = 0
-    #: Whether records are opened each time that they are looked at.
-    costly: bool = False
 
-    def reached(self, runs: list[Run]) -> list[Reached]:
-        """Return how far each label was folded, and the root there."""
-        return [
-            Reached(epoch, self.labels[epoch], last, self.root_at(self.labels[epoch], last))
-            for epoch, _, last in runs
-        ]
+    def reached(self, runs: list[Run], roots: Mapping[int, bytes]) -> list[Reached]:
+        """Return how far each label was folded; ``roots`` are those that the folded records make up."""
+        found = []
+        for epoch, _, last in runs:
+            head = self.heads[epoch]
+            if last == head.last_seq and roots[epoch] != head.mmr_root:
+                raise OtherRootError(f"the entries of epoch {epoch} do not make up the root of the log")
+            found.append(Reached(epoch, head.label, last, roots[epoch]))
+        return found
 
     def is_provisional(self, reached: list[Reached], now: int) -> bool:
         """Tell whether entries may still come before some of these (OVR-012)."""
         if not self.epoch_sec:
             return False
         by_clock = (now - LATE_SEC) // self.epoch_sec
-        closed = max(by_clock, max(self.labels, default=0) - LATE_SEC // self.epoch_sec - 1, 0)
+        closed = max(by_clock, max(self.heads, default=0) - LATE_SEC // self.epoch_sec - 1, 0)
         return any(item.epoch > closed for item in reached)
 
 
-def _target(epochs: Mapping[int, Label], upto: int | None, epoch: int | None) -> Place:
+def _target(epochs: Iterable[int], upto: int | None, epoch: int | None) -> Place:
     """Return the last place that is asked for; as ``veen interpret`` does."""
     last = max(epochs, default=0)
     return (last if epoch is None else epoch, 2**63 - 1 if upto is None else upto)
@@ -73,37 +77,24 @@ def from_log(
     level: Level = Level.FULL,
     parts: int = 0,
 ) -> Opened:
-    """Return a stream of a log, checked; its entries are opened by whoever looks at the records."""
-    labels = log.labels_of(stream)
-    heads = log.heads()
-    target = _target(labels, upto, epoch)
+    """Return a stream of a log, checked and opened: once, since a fold looks at records several times."""
+    known = log.heads()
+    heads = {each: known[label] for each, label in log.labels_of(stream).items()}
+    target = _target(heads, upto, epoch)
     ranges = {
-        label: (heads[label].first_seq, min(heads[label].last_seq, target[1]) if each == target[0] else last)
-        for each, label in labels.items()
+        head.label: (head.first_seq, head.last_seq if each < target[0] else min(head.last_seq, target[1]))
+        for each, head in heads.items()
         if each <= target[0]
-        for last in [heads[label].last_seq]
     }
     ranges = {label: span for label, span in ranges.items() if span[0] <= span[1]}
     if ranges and level > Level.FRAMES:
         _check(spark, log, list(ranges), level)
     tasks = parts or 2 * spark.sparkContext.defaultParallelism
-    records = open_records(spark, log, stream, keys, ranges=ranges, parts=tasks)
-
-    def root_at(label: Label, seq: int) -> bytes:
-        return _root_at(log, heads[label], seq)
-
-    return Opened(records, labels, target, root_at, log.profiles[0].epoch_sec, costly=True)
+    records = open_records(spark, log, stream, keys, ranges=ranges, parts=tasks).select(*Record._fields)
+    return Opened(records.persist(), heads, target, log.profiles[0].epoch_sec)
 
 
 def _check(spark: SparkSession, log: Log, labels: list[Label], level: Level) -> None:
     report = Verification(spark.sparkContext, log, level).run(labels)
     if not report.ok:
         raise UnverifiedError(f"the log is not whole: {report.first or '; '.join(report.others)}")
-
-
-def _root_at(log: Log, head: LabelHead, seq: int) -> bytes:
-    """Return the root that the receipt of an entry states."""
-    if seq == head.last_seq:
-        return head.mmr_root
-    (part,) = log.plan({head.label: (seq, seq)})
-    return bytes(parse(part.read()).mmr_root[seq - part.first_seq])

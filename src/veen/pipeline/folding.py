@@ -6,8 +6,6 @@ other is folded by one task, through which the records run in order: its memory 
 Where records say that they are copies of others, which of them count is decided over the whole stream.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import ceil
@@ -74,8 +72,6 @@ class How:
     small: int = _SMALL
     #: Whether a form in SQL may be used.
     forms: bool = True
-    #: Whether records are costly to come by, so that they are kept while they are folded.
-    costly: bool = False
     #: Whether the state is to be had, to be gone on from.
     keeps: bool = False
 
@@ -141,24 +137,24 @@ def fold_stream(
     """Fold the records of one stream, which may come in any order.
 
     They are all that there are from the beginning of the stream, or behind ``resume``; those behind ``upto``
-    are left out. With ``since``, tables, counts and reports are those of the records from there on.
+    are left out. With ``since``, tables, counts and reports are those of the records from there on. Records
+    are read several times: who has to open them first persists them.
     """
     how = how or How()
     if since is not None and (how.keeps or (resume is not None and since <= resume.place)):
         raise ValueError("a part of a stream is no state to be gone on from, and begins behind one")
     taken = _taken(records, upto, resume)
-    with _kept(taken, costly=how.costly):
-        found = survey(taken, overlay, bridges=bridges, since=since)
-        check_begins(found.runs, [] if resume is None else resume.summary.runs)
-        stretch = Stretch(since, upto, bridges, found.has_copies)
-        past = None if resume is None else spark.sparkContext.broadcast(resume.packed())
-        job = Job(Portable(overlay), bridges, since, how.keeps, past=past)
-        work = _Work(spark, taken.where(is_read(overlay)), stretch, found, job, resume, how)
-        try:
-            summary = _summary(work)
-        finally:
-            if past is not None:
-                past.destroy()
+    found = survey(taken, overlay, bridges=bridges, since=since)
+    check_begins(found.runs, [] if resume is None else resume.summary.runs)
+    stretch = Stretch(since, upto, bridges, found.has_copies)
+    past = None if resume is None else spark.sparkContext.broadcast(resume.packed())
+    job = Job(Portable(overlay), bridges, since, how.keeps, past=past)
+    work = _Work(spark, taken.where(is_read(overlay)), stretch, found, job, resume, how)
+    try:
+        summary = _summary(work)
+    finally:
+        if past is not None:
+            past.destroy()
     return _finished(work, summary)
 
 
@@ -171,26 +167,14 @@ def _taken(records: DataFrame, upto: Place | None, resume: FoldState | None) -> 
     return found
 
 
-@contextmanager
-def _kept(records: DataFrame, *, costly: bool) -> Iterator[None]:
-    if not costly:
-        yield
-        return
-    records.persist()
-    try:
-        yield
-    finally:
-        records.unpersist()
-
-
 def _summary(work: _Work) -> Summary:
     """Fold in the way that fits."""
     if not work.survey.events:
         return whole_fold(work.overlay).empty()
-    formed = _formed(work)
+    copies = work.copies()
+    formed = _formed(work, copies)
     if formed is not None:
         return formed
-    copies = work.copies()
     marked = _marked(work, copies)
     if copies is _Copies.NONE and not work.overlay.needs_past:
         rows = _in_ranges(work, marked)
@@ -201,13 +185,17 @@ def _summary(work: _Work) -> Summary:
     return _gathered(rows, work.overlay)
 
 
-def _formed(work: _Work) -> Summary | None:
-    form = form_of(work.overlay) if work.how.forms else None
-    if form is None or (work.how.keeps and (work.overlay.indexes or work.looks_for_copies)):
+def _formed(work: _Work, copies: _Copies) -> Summary | None:
+    """Fold in SQL, if there is such a form, and it knows all that it has to."""
+    if not work.how.forms or (work.how.keeps and (work.overlay.indexes or work.looks_for_copies)):
         return None
     if work.resume is not None and (work.overlay.needs_past or work.looks_for_copies):
         return None
-    found = form(work.spark, work.records, work.overlay, work.stretch)
+    import veen.pipeline.sqlforms  # noqa: F401, PLC0415 - makes them known
+
+    form = form_of(work.overlay)
+    stretch = replace(work.stretch, has_copies=copies is not _Copies.NONE)
+    found = None if form is None else form(work.spark, work.records, work.overlay, stretch)
     if found is None:
         return None
     summary = whole_fold(work.overlay).empty()
@@ -239,7 +227,7 @@ def _in_ranges(work: _Work, records: DataFrame) -> DataFrame:
         records = records.where(from_place(work.stretch.since))
     if not all(kind.commutes for kind in work.overlay.tables.values()):
         job = replace(job, is_sorted=True, run=ceil(work.survey.records / work.partitions))
-        run = sf.floor((sf.col("stream_seq") - 1) / job.run)
+        run = sf.expr(f"(stream_seq - 1) div {job.run}")
         records = records.repartition(work.partitions, "epoch", run).sortWithinPartitions(*_PLACE)
     rows = _mapped(records, folding_kernel(job))
     if work.survey.events < work.how.small:
