@@ -21,7 +21,8 @@ MasterOption = Annotated[
     ),
 ]
 ConfOption = Annotated[
-    list[str], typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; as often as needed.")
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; as often as needed."),
 ]
 DriverMemoryOption = Annotated[
     str,
@@ -37,7 +38,7 @@ class Engine:
     """Spark, as a command is to run it: options, as ``grouping`` takes them."""
 
     master: MasterOption = _MASTER
-    conf: ConfOption = ()  # type: ignore[assignment] # Typer makes a list of what is given
+    conf: ConfOption = None
     driver_memory: DriverMemoryOption = ""
     verbose_spark: VerboseSparkFlag = False
 
@@ -50,7 +51,7 @@ class Engine:
             with session.running(
                 app=f"veen {app}",
                 master=self.master,
-                conf=session.parse_conf(self.conf),
+                conf=session.parse_conf(self.conf or ()),
                 driver_memory=self.driver_memory,
                 oneshot=oneshot,
                 verbose=self.verbose_spark,

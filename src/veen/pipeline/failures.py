@@ -58,11 +58,6 @@ def _lines(text: str) -> list[str]:
     before, python, trace = text.partition("Traceback (most recent call last):")
     if python:
         ends = [line for line in trace.splitlines() if line and not line[0].isspace()]
-        told = [
-            line
-            for line in ends
-            if not line.startswith(("During handling", "The above exception", "Traceback"))
-        ]
-        return [line.strip() for line in told[-1:]]
+        return [line.strip() for line in ends if not line.startswith(_BETWEEN)][-1:]
     lines = [line.strip() for line in before.splitlines()]
     return [line for line in lines if line and not line.startswith("at ")]

@@ -36,6 +36,7 @@ __all__ = [
     "SessionError",
     "SparkSession",
     "UnreachableError",
+    "environment_of",
     "is_local",
     "parse_conf",
     "running",
@@ -204,8 +205,7 @@ def _launch(
     app: str, settings: dict[str, str], scratch: Scratch, *, oneshot: bool, verbose: bool
 ) -> SparkSession:
     """Start the JVM and the session."""
-    local = is_local(settings["spark.master"])
-    environment = _environment(settings, local=local)
+    environment = environment_of(settings["spark.master"], settings)
     # The user's own options come last, and count.
     options = [*archive.options(environment, kept_dir()), *(_ONESHOT if oneshot else ())]
     settings[_JAVA_OPTIONS] = " ".join([*options, settings[_JAVA_OPTIONS]])
@@ -231,7 +231,7 @@ def _launch(
             raise
 
 
-def _environment(settings: Mapping[str, str], *, local: bool) -> dict[str, str]:
+def environment_of(master: str, settings: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that Spark's programs go by."""
     shim_dir = default_shim_dir(os.environ, prefix=Path(sys.prefix), base_prefix=Path(sys.base_prefix))
     try:
@@ -240,6 +240,7 @@ def _environment(settings: Mapping[str, str], *, local: bool) -> dict[str, str]:
         raise SessionError(str(error).replace("\n  ", " ").replace("\n", "; ")) from None
     found = {"JAVA_HOME": str(java.home), "SPARK_LAUNCHER_OPTS": " ".join(_ONESHOT)}
     found["PYSPARK_PYTHON"] = settings.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    local = is_local(master)
     if local:
         found["OPENBLAS_NUM_THREADS"] = "1"  # workers share the cores already, and must fork without threads
     if local and "SPARK_HOME" not in os.environ:
@@ -276,8 +277,11 @@ def _hold(held: _Held) -> None:
     atexit.register(stop)
 
 
-def stop() -> None:
-    """Stop the session that ``start`` has started, and end every process that belongs to it."""
+def stop(*, patience: float = _STOP_SEC) -> None:
+    """Stop the session that ``start`` has started, and end every process that belongs to it.
+
+    What is asked to end and does not, in as many seconds, is killed.
+    """
     global _held
     if _held is None:
         return
@@ -287,7 +291,7 @@ def stop() -> None:
     stopping = threading.Thread(target=_stop_gracefully, daemon=True)
     try:
         stopping.start()
-        stopping.join(_STOP_SEC)
+        stopping.join(patience)
     except RuntimeError:  # the interpreter ends, and takes no new threads
         _stop_gracefully()
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark keeps its JVM for the next session; we do not
@@ -298,7 +302,7 @@ def stop() -> None:
     if held.process.stdin is not None:
         with suppress(OSError):
             held.process.stdin.close()
-    below.end(_STOP_SEC if not stopping.is_alive() else 0.0)
+    below.end(patience if not stopping.is_alive() else 0.0)
     held.process.kill()
     held.process.wait()
     if threading.current_thread() is threading.main_thread():
