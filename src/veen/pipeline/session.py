@@ -25,7 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from veen.pipeline import archive
+from veen.pipeline import archive, shipping
 from veen.pipeline.failures import reason_of
 from veen.pipeline.java import JavaNotFoundError, default_shim_dir, find_java, wheel_java_home
 from veen.pipeline.places import Scratch, kept_dir, spark_home
@@ -68,6 +68,10 @@ _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _PYTHON: Final = "spark.pyspark.python"
 #: What a JVM says before it says what is wrong, and after.
 _NOISE: Final = re.compile(r"\s+at |WARNING|\[[\d.s]+\]\[warning\]")
+#: Settings of ours.
+_OWN: Final = {"veen.ship": re.compile("true|false"), "veen.wait": re.compile(r"\d{1,6}")}
+#: A cluster that has to make room first gets this long.
+_WAIT_SEC: Final = 120.0
 _CONNECT_SEC: Final = 5.0
 #: Spark needs half a second to stop; what takes longer is ended without ceremony.
 _STOP_SEC: Final = 15.0
@@ -147,14 +151,44 @@ def start(
     active = SparkSession.getActiveSession()
     if active is not None and active.sparkContext._jsc is not None:  # noqa: SLF001 - Spark has no other way
         return active
-    given = dict(conf or {})
+    own = {name: value for name, value in (conf or {}).items() if name.startswith("veen.")}
+    given = {name: value for name, value in (conf or {}).items() if name not in own}
+    _check_own(own)
     _check_master(master)
     scratch = Scratch()
     try:
         settings = _settings(master, given, scratch.path, driver_memory=driver_memory, verbose=verbose)
-        return _launch(app, settings, scratch, oneshot=oneshot, verbose=verbose)
+        session = _launch(app, settings, scratch, oneshot=oneshot, verbose=verbose)
     except BaseException:
         scratch.remove()
+        raise
+    if not is_local(master):
+        _prepare_cluster(session, own, scratch.path)
+    return session
+
+
+def _check_own(own: Mapping[str, str]) -> None:
+    """Check settings that are ours and not Spark's."""
+    for name, value in own.items():
+        if name not in _OWN or not _OWN[name].fullmatch(value):
+            raise SessionError(
+                f"{name}={value} is no setting: veen.ship is true or false, veen.wait is seconds"
+            )
+
+
+def _prepare_cluster(session: SparkSession, own: Mapping[str, str], scratch: Path) -> None:
+    """Send this code to the workers, and see that they can run it."""
+    try:
+        if own.get("veen.ship") != "false":
+            shipping.ship(session, scratch)
+        shipping.wait_for_workers(session, float(own.get("veen.wait", _WAIT_SEC)))
+        shipping.check_workers(session)
+    except (Py4JError, PySparkException, shipping.WorkerError) as error:
+        reason = reason_of(error) or str(error)
+        stop()
+        raise SessionError(f"workers can not run veen: {reason}") from None
+    except BaseException:
+        stop()
         raise
 
 

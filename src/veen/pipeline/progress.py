@@ -1,0 +1,77 @@
+"""How far a job of Spark is: told in tasks, from a thread, while an action runs."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext, StatusTracker
+
+__all__ = ["following"]
+
+#: Often enough for a person, and nothing to Spark.
+_EVERY_SEC: Final = 0.25
+
+Advance = Callable[[int, int], None]
+
+
+@contextmanager
+def following(context: SparkContext, advance: Advance) -> Iterator[None]:
+    """Call ``advance(done, total)`` as tasks of the jobs end that are begun inside; at last when all have.
+
+    The call comes from another thread, and only when something has changed. More jobs may come: both numbers
+    grow, and never shrink.
+    """
+    tracker = context.statusTracker()
+    follower = _Follower(tracker, advance, frozenset(_jobs(tracker)))
+    ended = threading.Event()
+    thread = threading.Thread(target=follower.follow, args=(ended,), name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    follower.look()
+
+
+def _jobs(tracker: StatusTracker) -> set[int]:
+    return {*tracker.getJobIdsForGroup(), *tracker.getActiveJobsIds()}
+
+
+class _Follower:
+    """Counts tasks of jobs that were not there before."""
+
+    def __init__(self, tracker: StatusTracker, advance: Advance, before: frozenset[int]) -> None:
+        self._tracker = tracker
+        self._advance = advance
+        self._before = before
+        self._told = (0, 0)
+
+    def follow(self, ended: threading.Event) -> None:
+        """Look again and again, until the action has ended."""
+        try:
+            while not ended.wait(_EVERY_SEC):
+                self.look()
+        except (Py4JError, OSError):
+            return  # Spark is gone; whoever runs the action hears of it
+
+    def look(self) -> None:
+        """Tell how far it is, if that has changed."""
+        counts = [self._count(job) for job in _jobs(self._tracker) - self._before]
+        done = max(self._told[0], sum(count[0] for count in counts))
+        total = max(self._told[1], sum(count[1] for count in counts))
+        if (done, total) != self._told:
+            self._told = done, total
+            self._advance(done, total)
+
+    def _count(self, job: int) -> tuple[int, int]:
+        found = self._tracker.getJobInfo(job)
+        if found is None:
+            return 0, 0
+        stages = [self._tracker.getStageInfo(stage) for stage in found.stageIds]
+        total = sum(stage.numTasks for stage in stages if stage is not None)
+        # Stages whose result was there already are left out, and never count as done by themselves.
+        done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+        return (total if found.status == "SUCCEEDED" else done), total

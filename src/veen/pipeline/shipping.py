@@ -1,0 +1,128 @@
+"""Getting this code to the workers of a cluster, and finding out whether they can run it.
+
+The package travels as a zip, so that the workers run the same code as the driver, whatever they have. What it
+needs from others is compiled for a machine, and has to be installed there.
+
+Workers import this module first of all: it needs the standard library only.
+"""
+
+import importlib
+import importlib.util
+import marshal
+import platform
+import socket
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import veen
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Worker", "WorkerError", "check_workers", "pack", "ship", "wait_for_workers"]
+
+#: What tasks import, and what to install for it.
+NEEDED: Final = {
+    "cryptography": "cryptography",
+    "httpx": "httpx",
+    "lmdb": "lmdb",
+    "nacl": "pynacl",
+    "numpy": "numpy",
+    "pyarrow": "pyarrow",
+}
+_MOMENT_SEC: Final = 0.2
+
+
+class WorkerError(RuntimeError):
+    """Workers of a cluster can not run this code; one line says which, and why."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Worker:
+    """What a worker has."""
+
+    host: str
+    python: str
+    version: str
+    missing: tuple[str, ...]
+
+
+def pack(target: Path) -> Path:
+    """Write the installed package as a zip from which Python can import, sources and compiled modules."""
+    package = Path(veen.__file__).parent
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted(package.rglob("*")):
+            name = path.relative_to(package.parent)
+            if path.suffix == ".py" and path.is_file():
+                source = path.read_bytes()
+                packed.writestr(str(name), source)
+                packed.writestr(str(name.with_suffix(".pyc")), _compiled(source, str(name)))
+    return target
+
+
+def _compiled(source: bytes, name: str) -> bytes:
+    """Compile a module in the form that is not compared with its source again (PEP 552)."""
+    code = compile(source, name, "exec", dont_inherit=True)
+    unchecked_hash = (0b01).to_bytes(4, "little") + importlib.util.source_hash(source)
+    return importlib.util.MAGIC_NUMBER + unchecked_hash + marshal.dumps(code)
+
+
+def ship(spark: "SparkSession", directory: Path) -> None:
+    """Send the package to all workers, now and to come."""
+    spark.sparkContext.addPyFile(str(pack(directory / f"veen-{veen.__version__}.zip")))
+
+
+def wait_for_workers(spark: "SparkSession", seconds: float) -> None:
+    """Wait until the cluster has given at least one executor."""
+    deadline = time.monotonic() + seconds
+    tracker = spark.sparkContext.statusTracker()
+    pause = threading.Event()
+    while len(tracker.getExecutorInfos()) < 2:  # the driver is one of them
+        if time.monotonic() > deadline:
+            raise WorkerError(
+                f"the cluster gave no executor in {seconds:.0f} s: it has no free cores or too little memory"
+                " for what was asked (--conf veen.wait=SECONDS waits longer)"
+            )
+        pause.wait(_MOMENT_SEC)
+
+
+def check_workers(spark: "SparkSession") -> Sequence[Worker]:
+    """Ask workers what they have; refuse those that lack something, or have another version of this code."""
+    count = max(2, 2 * spark.sparkContext.defaultParallelism)
+    found = (
+        spark.sparkContext.parallelize(range(count), count).mapPartitions(look_around).distinct().collect()
+    )
+    problems = [problem for worker in sorted(found) for problem in _problems(worker)]
+    if problems:
+        raise WorkerError("; ".join(problems))
+    return sorted(found)
+
+
+def look_around(_items: object) -> Iterator[Worker]:
+    """Tell what there is where this runs."""
+    missing = tuple(sorted(needed for name, needed in NEEDED.items() if not _can_import(name)))
+    yield Worker(socket.gethostname(), platform.python_version(), veen.__version__, missing)
+
+
+def _can_import(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+def _problems(worker: Worker) -> Iterator[str]:
+    if worker.missing:
+        yield f"on {worker.host}, Python {worker.python} has no {', '.join(worker.missing)}"
+    if worker.version != veen.__version__:
+        yield f"on {worker.host} there is veen {worker.version}, not {veen.__version__}"
+    if worker.python.split(".")[:2] != platform.python_version().split(".")[:2]:
+        here = ".".join(map(str, sys.version_info[:2]))
+        yield f"on {worker.host} there is Python {worker.python}, not {here}"
