@@ -49,7 +49,7 @@ class Chain:
 
     # --- parts ----------------------------------------------------------------------------------------------
 
-    def begin(self, pruned: Iterable[Pruned]) -> None:
+    def begin(self, first_seq: int, pruned: Iterable[Pruned]) -> None:
         """Begin behind what was pruned: times and clients go on from there."""
         for item in pruned:
             if item.first_seq != self._seq + 1:
@@ -61,6 +61,9 @@ class Chain:
             self._clients.update(item.clients)
             self._peaks = None  # what the first part states must give the root of the tombstone
         self.verdict.pruned_upto = self._seq
+        if self._seq != first_seq - 1:  # nobody says what became of it, or it can not be read
+            self._break()
+            self._seq = first_seq - 1
 
     def add(self, part: Part, result: PartResult) -> None:
         """Take the next part."""

@@ -18,6 +18,7 @@ from veen.pipeline.parts import InDirectory, Part
 from veen.pipeline.signers import HubKeys
 from veen.storage import NotAStoreError, Reader, RealFilesystem, StorageError, fsck, plan
 from veen.storage.directory import reading_limits
+from veen.storage.errors import DamagedError
 from veen.storage.fsck.keys import Keys, load_keys
 from veen.storage.fsck.report import Findings, Level
 from veen.storage.fsck.source import Source
@@ -119,7 +120,12 @@ class DirectoryLog:
 
     def checkpoints(self, label: Label) -> list[Checkpoint]:
         """Return the checkpoints of a label."""
-        return self._reader.checkpoints(label, 1, self._reader.last_seq(label))
+        reader = self._reader
+        stated = (
+            reader.stated_checkpoint(label, seq)
+            for seq in reader.checkpoint_seqs(label, 1, reader.last_seq(label))
+        )
+        return [item for item in stated if item is not None]
 
     def pruned(self, label: Label) -> list[Pruned]:
         """Return what the tombstones of a label say."""
@@ -130,7 +136,7 @@ class DirectoryLog:
             path = layout.tombstone(Domain.DATA, label, row.start_seq, row.end_seq)
             made = read_object(self._fs, path, Tombstone)
             if made is None:
-                raise PlaceError(f"{self.name}: {path} is missing, which says what was pruned")
+                raise DamagedError(path, None, "the tombstone, which says what was pruned, is missing")
             clients = {item.client_id: (item.client_seq, item.prev_ack) for item in made.clients}
             found.append(Pruned(made.start_seq, made.end_seq, made.mmr_root_end, made.last_ts, clients))
         return found

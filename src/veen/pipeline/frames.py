@@ -173,34 +173,31 @@ def parse(frames: Frames) -> Entries:
 
     All but ``entry_hash`` is compared: that is the work of the kernel.
     """
-    starts, lengths = _walk(frames)
+    starts, lengths, is_cut = _walk(frames)
     reader = _Reader(frames.data, np.array(starts[:-1], dtype=np.int64))
     entries = _read(frames, reader, starts, lengths)
     if not reader.plain.all():
         for nth in np.flatnonzero(~reader.plain):
             _judge(frames, frames.first_seq + int(nth), starts[nth])
+    if is_cut:
+        _judge(frames, frames.first_seq + len(lengths), starts[-1])
     return entries
 
 
-def _walk(frames: Frames) -> tuple[list[int], list[int]]:
-    """Return where each entry begins, with the end, and how long the messages are."""
-    data, limits = frames.data, frames.limits
-    size, at = len(data), 0
+def _walk(frames: Frames) -> tuple[list[int], list[int], bool]:
+    """Return where each entry begins, with the end, how long the messages are, and if it breaks off there."""
+    data, size, at = frames.data, len(frames.data), 0
     starts: list[int] = [0]
     lengths: list[int] = []
-    unpack, most = _LENGTHS.unpack_from, limits.max_msg_bytes
-    while at < size:
-        if size - at < ENTRY_HEADER_BYTES:
-            _judge(frames, frames.first_seq + len(lengths), at)
+    unpack, most = _LENGTHS.unpack_from, frames.limits.max_msg_bytes
+    while at + ENTRY_HEADER_BYTES <= size:
         msg_len, receipt_len = unpack(data, at + 42)
-        if msg_len > most or receipt_len > MAX_RECEIPT_BYTES:
-            _judge(frames, frames.first_seq + len(lengths), at)
-        begin, at = at, at + ENTRY_HEADER_BYTES + msg_len + receipt_len
-        if at > size:
-            _judge(frames, frames.first_seq + len(lengths), begin)
+        at += ENTRY_HEADER_BYTES + msg_len + receipt_len
+        if at > size or msg_len > most or receipt_len > MAX_RECEIPT_BYTES:
+            break
         lengths.append(msg_len)
         starts.append(at)
-    return starts, lengths
+    return starts, lengths, starts[-1] < size
 
 
 def _judge(frames: Frames, seq: int, at: int) -> None:

@@ -11,14 +11,15 @@ from veen.core.receipt import Receipt
 from veen.core.types import Label
 from veen.pipeline import held
 from veen.pipeline.chaining import Chain, StatedPeaksError, wanted_roots
-from veen.pipeline.checking import PartResult, PartTask, check_group, grouped
+from veen.pipeline.checking import UNREADABLE, PartResult, PartTask, check_group, grouped
 from veen.pipeline.directory_log import DirectoryLog
 from veen.pipeline.kernel import Level
-from veen.pipeline.logs import LabelHead, Log
+from veen.pipeline.logs import LabelHead, Log, Pruned
 from veen.pipeline.parts import Part
 from veen.pipeline.prefix import unstated, with_peaks
 from veen.pipeline.signers import HubKeys
-from veen.pipeline.verdicts import LabelVerdict, Report
+from veen.pipeline.verdicts import LabelVerdict, Located, Report
+from veen.storage.errors import DamagedError
 
 #: Tasks for each core: a slow one does not keep the others waiting for long.
 _TASKS_EACH = 4
@@ -35,14 +36,16 @@ class Verification:
         self._level = level
         self._least = partitions or _TASKS_EACH * context.defaultParallelism
         self._checkpoints = dict[Label, Sequence[Checkpoint]]()
+        self._pruned = dict[Label, Sequence[Pruned]]()
+        self._damaged = dict[Label, list[Located]]()
 
     def run(self, labels: Sequence[Label] | None = None, receipts: Sequence[Receipt] = ()) -> Report:
         """Check the labels, all if none are named, and receipts that somebody holds."""
         log = self._log
         heads = log.heads()
         chosen = heads if labels is None else {label: heads[label] for label in labels}
-        if self._level >= Level.ROOTS:
-            self._checkpoints = {label: log.checkpoints(label) for label in chosen}
+        for label in chosen if self._level >= Level.ROOTS else ():
+            self._look_beside(label)
         ranges = {label: (head.first_seq, head.last_seq) for label, head in chosen.items()}
         parts = log.plan(ranges, parts=self._least)
         verdicts = self._check(chosen, parts)
@@ -58,6 +61,21 @@ class Verification:
             forked,
             lost,
         )
+
+    def _look_beside(self, label: Label) -> None:
+        """Read what stands beside the chunks of a label; one that is damaged is told with its entries."""
+        for read in (self._read_checkpoints, self._read_pruned):
+            try:
+                read(label)
+            except DamagedError as error:
+                bad = Located(label, 1, error.path, error.offset, UNREADABLE, error.what)
+                self._damaged.setdefault(label, []).append(bad)
+
+    def _read_checkpoints(self, label: Label) -> None:
+        self._checkpoints[label] = self._log.checkpoints(label)
+
+    def _read_pruned(self, label: Label) -> None:
+        self._pruned[label] = self._log.pruned(label)
 
     def _check(self, heads: Mapping[Label, LabelHead], parts: list[Part]) -> dict[Label, LabelVerdict]:
         found: dict[Label, LabelVerdict] = {}
@@ -95,8 +113,9 @@ class Verification:
 
     def _chain(self, head: LabelHead, pairs: list[tuple[Part, PartResult]]) -> LabelVerdict:
         chain = Chain(head, self._level)
+        chain.verdict.faults.add(self._damaged.get(head.label, ()))
         if head.first_seq > 1:
-            chain.begin(self._log.pruned(head.label))
+            chain.begin(head.first_seq, self._pruned.get(head.label, ()))
         for part, result in pairs:
             chain.add(part, result)
         checkpoints = self._checkpoints.get(head.label, ())

@@ -24,8 +24,9 @@ from veen.storage.journal import Binding
 from veen.storage.kept import Kept
 from veen.storage.migration import change_registry
 from veen.storage.partitions import Partition, plan, read_frames, read_partition
-from veen.storage.reader import Manifest, Reader
+from veen.storage.reader import Reader
 from veen.storage.repair import Repaired, repair
+from veen.storage.rows import Manifest
 from veen.storage.sidecars import newest_label
 from veen.storage.staging import Record
 from veen.storage.state import AuthRecord, ClientCursor, Head, StreamEpoch

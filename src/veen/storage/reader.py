@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from veen.core import layout
 from veen.core.captoken import CapToken
@@ -33,7 +33,7 @@ from veen.storage.kept import Kept
 from veen.storage.locating import decode_token, locate
 from veen.storage.nodes import read_nodes
 from veen.storage.replay import load_tails
-from veen.storage.rows import ChunkRow
+from veen.storage.rows import Manifest
 from veen.storage.state import AuthRecord, ClientCursor, Head, StreamEpoch
 from veen.storage.tail import Tail
 
@@ -44,17 +44,6 @@ _KEPT_PROOFS: Final = 1024
 _KEPT_TOKENS: Final = 1024
 
 Tails = Callable[[], Sequence[Tail]]
-
-
-class Manifest(NamedTuple):
-    """What a label has, and where: chunks in order, and how much is in the journal only."""
-
-    label: Label
-    head: Head
-    chunks: tuple[ChunkRow, ...]
-    journal_entries: int
-    #: The first entry that can still be read.
-    first_seq: int
 
 
 class Reader:
@@ -427,18 +416,10 @@ class Reader:
 
     def checkpoint(self, label: Label, upto_seq: int) -> Checkpoint | None:
         """Return a stored checkpoint."""
-        for tail in self._tails():
-            found = tail.checkpoints.get(label, {}).get(upto_seq)
-            if found is not None:
-                return found
+        checkpoint = self.stated_checkpoint(label, upto_seq)
+        if checkpoint is None or any(upto_seq in tail.checkpoints.get(label, {}) for tail in self._tails()):
+            return checkpoint  # those of a tail were made, or checked, when it was
         path = layout.checkpoint(self.domain_of(label), label, upto_seq)
-        stored = read_file(self.fs, path)
-        if stored is None:
-            return None
-        try:
-            checkpoint = Checkpoint.decode(stored)
-        except ProtocolError as error:
-            raise DamagedError(path, 0, str(error)) from error
         # The signature is for those who hold the hub's key; what it is about can be compared here.
         stated = (checkpoint.label_curr, checkpoint.upto_seq, checkpoint.mmr_root)
         pruned = upto_seq <= self._pruned_upto(label)
@@ -446,6 +427,19 @@ class Reader:
         if stated != (label, upto_seq, root):
             raise DamagedError(path, 0, "checkpoint does not state the root of the log")
         return checkpoint
+
+    def stated_checkpoint(self, label: Label, upto_seq: int) -> Checkpoint | None:
+        """Return a stored checkpoint as it is, for who compares it with the log himself."""
+        for tail in self._tails():
+            found = tail.checkpoints.get(label, {}).get(upto_seq)
+            if found is not None:
+                return found
+        path = layout.checkpoint(self.domain_of(label), label, upto_seq)
+        stored = read_file(self.fs, path)
+        try:
+            return None if stored is None else Checkpoint.decode(stored)
+        except ProtocolError as error:
+            raise DamagedError(path, 0, str(error)) from error
 
     def _pruned_upto(self, label: Label) -> int:
         with self._index.view() as view:
@@ -466,6 +460,12 @@ class Reader:
 
     def checkpoints(self, label: Label, start: int, end: int, most: int | None = None) -> list[Checkpoint]:
         """Return the checkpoints of entries ``start`` to ``end``, in order: the first ``most`` of them."""
+        wanted = self.checkpoint_seqs(label, start, end, most)
+        stored = (self.checkpoint(label, seq) for seq in wanted)
+        return [item for item in stored if item is not None]
+
+    def checkpoint_seqs(self, label: Label, start: int, end: int, most: int | None = None) -> list[int]:
+        """Return which entries have a checkpoint."""
         found = {seq for tail in self._tails() for seq in tail.checkpoints.get(label, {})}
         with self._index.view() as view:
             ref = view.ref(label)
@@ -474,9 +474,7 @@ class Reader:
                     if row.upto_seq > end:
                         break
                     found.add(row.upto_seq)
-        wanted = sorted(seq for seq in found if start <= seq <= end)[:most]
-        stored = (self.checkpoint(label, seq) for seq in wanted)
-        return [item for item in stored if item is not None]
+        return sorted(seq for seq in found if start <= seq <= end)[:most]
 
     def manifest(self, label: Label) -> Manifest:
         """Return what a label has, without reading it."""

@@ -6,8 +6,8 @@ Each carries a checksum over its key and itself (see ``state``). A key is a labe
 import struct
 from typing import Final, NamedTuple
 
-from veen.core.types import NodeHash
-from veen.storage.state import checked, protect
+from veen.core.types import Label, NodeHash
+from veen.storage.state import Head, checked, protect
 
 #: Entries located by one row of ``positions``.
 BLOCK_ENTRIES: Final = 128
@@ -116,3 +116,14 @@ class CheckpointRow(NamedTuple):
         """Read the row."""
         root, chunk_start = _CHECKPOINT.unpack(checked(place(number, upto_seq), stored))
         return cls(upto_seq, NodeHash(root), chunk_start)
+
+
+class Manifest(NamedTuple):
+    """What a label has, and where: chunks in order, and how much is in the journal only."""
+
+    label: Label
+    head: Head
+    chunks: tuple[ChunkRow, ...]
+    journal_entries: int
+    #: The first entry that can still be read.
+    first_seq: int

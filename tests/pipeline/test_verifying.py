@@ -1,0 +1,185 @@
+"""Whole logs on Spark: the verdicts of the plain checker, however a log is divided; all damage is named."""
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.pipeline import damaging
+from tests.pipeline.making import Hub, varied
+from veen.core.types import Label
+from veen.pipeline.kernel import Level
+from veen.pipeline.logs import open_log
+from veen.pipeline.verdicts import BROKEN, DAMAGED, FORKED, LOST, OK, Report
+from veen.pipeline.verifying import Verification
+from veen.storage import RealFilesystem, fsck
+
+
+def verified(
+    spark: SparkSession, root: Path, level: Level = Level.FULL, partitions: int | None = None, **more: object
+) -> Report:
+    log = open_log(str(root))
+    try:
+        return Verification(spark.sparkContext, log, level, partitions=partitions).run(**more)  # type: ignore[arg-type]
+    finally:
+        log.close()
+
+
+def checked(root: Path) -> fsck.Report:
+    fs = RealFilesystem(root)
+    try:
+        return fsck.check(fs)
+    finally:
+        fs.close()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Hub:
+    hub = varied(tmp_path_factory.mktemp("whole"), 240)
+    hub.close()
+    return hub
+
+
+@pytest.fixture
+def copy(whole: Hub, tmp_path: Path) -> Iterator[Hub]:
+    """The same log, to be damaged."""
+    root = tmp_path / "copy"
+    shutil.copytree(whole.root, root)
+    moved = object.__new__(Hub)
+    moved.__dict__.update({**whole.__dict__, "root": root})
+    return moved
+
+
+def _label(hub: Hub) -> Label:
+    return hub.label("beta")
+
+
+# --- good logs ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7, 64])
+@pytest.mark.parametrize("level", [Level.FRAMES, Level.ROOTS, Level.FULL])
+def test_a_sound_log_is_sound_however_it_is_divided(
+    spark: SparkSession, whole: Hub, partitions: int, level: Level
+) -> None:
+    report = verified(spark, whole.root, level, partitions)
+    assert report.ok
+    assert (report.integrity, report.first, report.others) == (OK, None, [])
+    plain = {item.label: item for item in checked(whole.root).labels}
+    for item in report.labels:
+        known = plain[item.head.label]
+        assert (item.entries, item.head.mmr_root) == (known.head_seq, known.head_root)
+        if level == Level.FULL:
+            assert (item.clients, item.newest_ts) == (known.clients, known.newest_ts)
+            assert item.newest_checkpoint == (known.newest_checkpoint or 0)
+
+
+@pytest.mark.parametrize("epoch_sec", [0, 60])
+def test_entries_that_are_only_in_the_journal_count(
+    spark: SparkSession, tmp_path: Path, epoch_sec: int
+) -> None:
+    hub = varied(tmp_path, 90, epoch_sec=epoch_sec)
+    hub.leave()
+    report = verified(spark, tmp_path, receipts=hub.receipts)
+    assert report.ok
+    assert (report.entries, report.agreement) == (90, OK)
+
+
+def test_a_pruned_label_goes_on_from_its_tombstones(spark: SparkSession, copy: Hub) -> None:
+    label = _label(copy)
+    copy.reopen()
+    copy.writer.prune(label, 45)
+    copy.write("beta", b"one more", client="ann")
+    copy.close()
+    report = verified(spark, copy.root, receipts=copy.receipts)
+    found = next(item for item in report.labels if item.head.label == label)
+    assert report.ok, report.first
+    assert (found.pruned_upto, found.entries) == (40, 120 - 40 + 1)
+
+
+def test_nodes_that_lie_do_not_change_the_verdict_of_a_sound_log(spark: SparkSession, copy: Hub) -> None:
+    """Stated peaks are a hint: wrong ones cost a second look, and nothing else."""
+    nodes = next((copy.root / "log").glob(f"nodes-{_label(copy).hex()}.mmr"))
+    nodes.write_bytes(bytes(len(nodes.read_bytes())))
+    assert verified(spark, copy.root).ok
+
+
+# --- damage -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("do", damaging.ALL, ids=lambda do: do.__name__)
+def test_damage_is_found_and_the_first_bad_entry_named(
+    spark: SparkSession, copy: Hub, do: damaging.Do, number: int
+) -> None:
+    damage = do(copy, _label(copy), random.Random(f"{do.__name__} {number}"))
+    report = verified(spark, copy.root, partitions=(1, 7, 64)[number])
+    assert not report.ok
+    assert report.integrity == DAMAGED or report.completeness == BROKEN
+    first = report.first
+    assert first is not None
+    assert first.label == damage.label
+    assert first.seq in damage.seqs
+    assert damage.reason in first.text
+    assert not checked(copy.root).ok
+
+
+def test_a_message_that_a_client_never_missed_is_missed(spark: SparkSession, tmp_path: Path) -> None:
+    """A hub that leaves a message out, and signs all others: nothing is damaged, and one client is broken."""
+    with Hub(tmp_path) as hub:
+        hub.write("beta", b"one", b"two", client="ann")
+        hub._acks.clear()
+        label = hub.label("beta")
+    chunk = next((tmp_path / "log").glob("chunk-*"))
+    first, second = damaging.entries_of(chunk)
+    other = tmp_path / "other"
+    with Hub(other) as cheating:
+        from veen.hub.keyring import signing  # noqa: PLC0415
+        from veen.storage import Record  # noqa: PLC0415
+
+        batch = cheating.writer.batch()
+        record = Record.of_msg(second.msg())
+        batch.append(record, signing(cheating.home.ring.active(cheating.clock), record, cheating.clock))
+        cheating.writer.commit(batch)
+    assert first.receipt.label == label
+    report = verified(spark, other)
+    assert (report.integrity, report.completeness) == (OK, BROKEN)
+    assert report.first is not None
+    assert "client_seq 2 where 1 should be" in report.first.text
+
+
+# --- receipts that somebody holds ---------------------------------------------------------------------------
+
+
+def test_a_log_that_was_cut_has_lost_what_receipts_prove(spark: SparkSession, tmp_path: Path) -> None:
+    hub = Hub(tmp_path / "hub")
+    hub.write("beta", b"one", b"two")
+    hub.close()
+    shutil.copytree(tmp_path / "hub", tmp_path / "old")
+    hub.reopen()
+    hub.write("beta", b"three")
+    hub.close()
+    report = verified(spark, tmp_path / "old", receipts=hub.receipts)
+    assert (report.integrity, report.agreement, report.ok) == (OK, LOST, False)
+    assert [item.seq for item in report.lost] == [3]
+
+
+def test_a_hub_that_shows_another_log_has_forked(spark: SparkSession, tmp_path: Path) -> None:
+    hub = Hub(tmp_path / "hub")
+    hub.write("beta", b"one")
+    hub.close()
+    shutil.copytree(tmp_path / "hub", tmp_path / "twin")
+    hub.reopen()
+    hub.write("beta", b"two")
+    hub.close()
+    twin = object.__new__(Hub)
+    twin.__dict__.update({**hub.__dict__, "root": tmp_path / "twin", "receipts": []})
+    twin.reopen()
+    twin.write("beta", b"TWO")
+    twin.close()
+    report = verified(spark, tmp_path / "twin", receipts=hub.receipts)
+    assert (report.integrity, report.agreement, report.ok) == (OK, FORKED, False)
+    assert [item.seq for item in report.forked] == [2]
