@@ -45,6 +45,23 @@ class Blob(NamedTuple):
     sha256: str
 
 
+class Missing(NamedTuple):
+    """Entries that were pruned before they could be taken in, and the peaks after them, as the log states."""
+
+    first: int
+    last: int
+    peaks: tuple[str, ...]
+
+    @property
+    def range(self) -> Peaks:
+        """The peaks after them."""
+        return _range(self.last, self.peaks)
+
+
+def _range(size: int, peaks: Iterable[str]) -> Peaks:
+    return Peaks(size, tuple(NodeHash(bytes.fromhex(node)) for node in peaks))
+
+
 class LabelFact(NamedTuple):
     """How far a label is in the lake, and the root of the log there."""
 
@@ -55,10 +72,7 @@ class LabelFact(NamedTuple):
     upto_seq: int
     mmr_root: str
     peaks: tuple[str, ...]
-    #: Entries that were pruned before they could be taken in.
-    missing: tuple[tuple[int, int], ...] = ()
-    #: The last checkpoint that is kept.
-    checkpoint: int = 0
+    missing: tuple[Missing, ...] = ()
 
     @classmethod
     def of(
@@ -69,7 +83,7 @@ class LabelFact(NamedTuple):
         *,
         span: tuple[int, int],
         peaks: Peaks,
-        missing: Iterable[tuple[int, int]] = (),
+        missing: Iterable[Missing] = (),
     ) -> Self:
         """Return the fact of a label."""
         return cls(
@@ -78,14 +92,14 @@ class LabelFact(NamedTuple):
             epoch,
             *span,
             peaks.root.hex(),
-            tuple(node.hex() for node in peaks.hashes),
+            hexed(peaks),
             tuple(missing),
         )
 
     @property
     def range(self) -> Peaks:
         """The peaks of the label where the lake ends."""
-        return Peaks(self.upto_seq, tuple(NodeHash(bytes.fromhex(node)) for node in self.peaks))
+        return _range(self.upto_seq, self.peaks)
 
     @property
     def stream(self) -> StreamId | None:
@@ -96,11 +110,12 @@ class LabelFact(NamedTuple):
         """Return what holds for all of the label when this is added to what there was."""
         if before is None:
             return self
-        return self._replace(
-            from_seq=before.from_seq,
-            missing=before.missing + self.missing,
-            checkpoint=max(before.checkpoint, self.checkpoint),
-        )
+        return self._replace(from_seq=before.from_seq, missing=before.missing + self.missing)
+
+
+def hexed(peaks: Peaks) -> tuple[str, ...]:
+    """Return peaks as commits have them."""
+    return tuple(node.hex() for node in peaks.hashes)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -211,7 +226,7 @@ class State:
 def _label_fact(item: Mapping[str, Any]) -> LabelFact:
     lists = {
         "peaks": tuple(item["peaks"]),
-        "missing": tuple((first, last) for first, last in item["missing"]),
+        "missing": tuple(Missing(first, last, tuple(peaks)) for first, last, peaks in item["missing"]),
     }
     return LabelFact(**{**item, **lists})
 

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from veen.core.types import Label
 from veen.pipeline.keyring import Keyring, SharedKeys
-from veen.pipeline.lake.commits import Changes, FileFact, LabelFact
+from veen.pipeline.lake import hub
+from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, Missing, hexed
 from veen.pipeline.lake.errors import BadLogError, LakeError
 from veen.pipeline.lake.holding import Lake
 from veen.pipeline.lake.planning import Step, Work, by_label, find_work, plan_slices, steps
 from veen.pipeline.lake.slices import Done, Setting, Slice, take_in
 from veen.pipeline.logs import Log
+from veen.pipeline.prefix import with_peaks
 from veen.pipeline.verdicts import Located
 
 if TYPE_CHECKING:
@@ -34,13 +36,21 @@ class Taken:
 
     def add(self, changes: Changes) -> None:
         """Count a commit."""
-        self.commits += 1
+        self.commits += bool(changes)
         self.files += len(changes.added)
         for fact in changes.labels:
-            pruned = sum(last - first + 1 for first, last in fact.missing)
+            pruned = sum(item.last - item.first + 1 for item in fact.missing)
             self.entries += fact.upto_seq - fact.from_seq + 1 - pruned
             self.missing += pruned
             self.labels.add(fact.label)
+
+    def join(self, other: "Taken") -> None:
+        """Count what another run has taken in."""
+        self.commits += other.commits
+        self.entries += other.entries
+        self.files += other.files
+        self.missing += other.missing
+        self.labels |= other.labels
 
 
 class Ingest:
@@ -69,27 +79,40 @@ class Ingest:
         """Take in all that a lake does not have, in steps; what fails its checks ends it."""
         taken = Taken()
         works = find_work(self._lake.state, self._log, self._streams)
-        if not works:
-            return taken
-        with self._lake.writing():
-            for step in steps(works):
-                changes, trouble = self._step(step)
-                if changes:
-                    self._lake.commit(changes, self._log.hub_id)
-                    taken.add(changes)
-                if trouble is not None:
-                    self._lake.clean()
-                    raise BadLogError(trouble)
+        if works:
+            with self._lake.writing():
+                self._take(works, taken)
+        kept = hub.keep(self._lake.root, self._lake.state, self._log)
+        self._lake.commit(Changes(kind="hub", hub=kept), self._log.hub_id)
         return taken
 
+    def _take(self, works: list[Work], taken: Taken) -> None:
+        for step in steps(works):
+            changes, trouble = self._step(step)
+            changes.hub = hub.keep(self._lake.root, self._lake.state, self._log)
+            self._lake.commit(changes, self._log.hub_id)
+            taken.add(changes)
+            if trouble is not None:
+                self._lake.clean()
+                raise BadLogError(trouble)
+
     def _step(self, step: Step) -> tuple[Changes, Located | None]:
-        slices = plan_slices(self._log, step)
+        context = self._spark.sparkContext
+        step.works = {label: self._begun(work, step.spans[label][0]) for label, work in step.works.items()}
+        slices = plan_slices(self._log, step, lambda parts: with_peaks(context, parts))
         settled = _Settled(step.works, by_label(slices))
         while slices:
             settled.add(self._run_tasks(slices))
             slices = settled.to_repeat()
         changes = Changes(kind="ingest", labels=settled.labels(), added=settled.files())
         return changes, settled.trouble()
+
+    def _begun(self, work: Work, span: tuple[int, int]) -> Work:
+        """Return work as it is after the steps before: the lake knows where they have got to."""
+        if span[0] == work.first:
+            return work
+        known = self._lake.state.labels[work.label.hex()]
+        return replace(work, first=span[0], peaks=known.range, missing=None)
 
     def _run_tasks(self, slices: Sequence[Slice]) -> list[Done]:
         setting = self._setting
@@ -167,8 +190,7 @@ class _Settled:
             peaks, first = good[-1].peaks, good[0].first
             if peaks is None:
                 raise _unknown_peaks(label, first)
-            missing = work.missing if first == work.first else ()
-            begin = missing[0][0] if missing else first
+            begin = first if work.missing is None else work.missing[0]
             facts.append(
                 LabelFact.of(
                     label,
@@ -176,10 +198,15 @@ class _Settled:
                     work.epoch,
                     span=(begin, good[-1].last),
                     peaks=peaks,
-                    missing=missing,
+                    missing=self._missing(label, work),
                 )
             )
         return facts
+
+    def _missing(self, label: Label, work: Work) -> list[Missing]:
+        """Return what was pruned before; the peaks after it have led to roots that the hub has signed."""
+        peaks = self._slices[label][0].peaks
+        return [] if work.missing is None or peaks is None else [Missing(*work.missing, hexed(peaks))]
 
     def files(self) -> list[FileFact]:
         """Return the files that are to be part of the lake."""

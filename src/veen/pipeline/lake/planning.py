@@ -1,7 +1,7 @@
 """What is to be taken in: the entries of each label behind what a lake has, if the log still continues it."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from veen.core import labels as naming
@@ -42,7 +42,7 @@ class Work:
     last: int
     #: Before the first entry; None if what comes before was pruned, and only the log can state them.
     peaks: Peaks | None
-    missing: tuple[tuple[int, int], ...] = ()
+    missing: tuple[int, int] | None = None
 
     @property
     def entries(self) -> int:
@@ -55,13 +55,21 @@ def find_work(state: State, log: Log, streams: Iterable[StreamId] = ()) -> list[
 
     ``streams`` are those that a reader knows: labels of them are told by their names alone.
     """
+    behind = check_against(state, log)
+    binder = _Binder(log, streams)
+    return [_work(state.labels.get(head.label.hex()), head, binder) for head in behind if _can_be_read(head)]
+
+
+def check_against(state: State, log: Log) -> list[LabelHead]:
+    """Require that a log continues what a lake has of it; returns the labels that it has more of."""
+    if state.hub_id not in (None, log.hub_id.hex()):
+        raise DamagedLakeError(f"the lake is of hub {state.hub_id}, and not of {log.hub_id.hex()}")
     heads = log.heads()
     for fact in state.labels.values():
         _check_head(fact, heads.get(Label(bytes.fromhex(fact.label))))
     behind = [head for head in heads.values() if _upto(state, head) < head.last_seq]
     _check_continued(state, log, behind)
-    binder = _Binder(log, streams)
-    return [_work(state.labels.get(head.label.hex()), head, binder) for head in behind if _can_be_read(head)]
+    return behind
 
 
 def _upto(state: State, head: LabelHead) -> int:
@@ -115,9 +123,9 @@ def read_whole(part: Part) -> Entries:
 def _work(known: LabelFact | None, head: LabelHead, binder: "_Binder") -> Work:
     first = 1 if known is None else known.upto_seq + 1
     peaks: Peaks | None = Peaks.empty() if known is None else known.range
-    missing: tuple[tuple[int, int], ...] = ()
+    missing: tuple[int, int] | None = None
     if head.first_seq > first:
-        missing, peaks, first = ((first, head.first_seq - 1),), None, head.first_seq
+        missing, peaks, first = (first, head.first_seq - 1), None, head.first_seq
     if known is not None:
         stream, epoch = known.stream, known.epoch
     else:
@@ -171,7 +179,7 @@ class Step:
 
 
 def steps(works: Iterable[Work]) -> Iterator[Step]:
-    """Yield work in steps, which end where the log says: a run after a kill goes on as that one would have."""
+    """Yield work in steps, which end where the log says: a run after a kill goes on as it would have."""
     step = Step()
     for work in works:
         for span in layout.cut(work.first, work.last):
@@ -183,16 +191,30 @@ def steps(works: Iterable[Work]) -> Iterator[Step]:
         yield step
 
 
-def plan_slices(log: Log, step: Step) -> list[Slice]:
-    """Return the slices of a step, in order, with the parts of the log that they are made of."""
-    made = []
+def plan_slices(log: Log, step: Step, fill: Callable[[Sequence[Part]], list[Part]]) -> list[Slice]:
+    """Return the slices of a step, in order, with the parts of the log that they are made of.
+
+    ``fill`` gives parts their peaks where the log states none.
+    """
+    parts: list[Part] = []
     for nth in range(max(map(len, step.spans.values()))):
         spans = {label: listed[nth] for label, listed in step.spans.items() if nth < len(listed)}
-        parts: dict[Label, list[Part]] = {}
-        for part in log.plan(spans):
-            parts.setdefault(part.label, []).append(part)
-        made += [_slice(step.works[label], span, parts.get(label, [])) for label, span in spans.items()]
-    return sorted(made, key=lambda item: (item.label, item.first))
+        parts += log.plan(spans)
+    parts.sort(key=lambda part: (part.label, part.first_seq))
+    begun = [_beginning(part, step.works[part.label]) for part in parts]
+    by_slice: dict[tuple[Label, int], list[Part]] = {}
+    for part in fill(begun):
+        by_slice.setdefault((part.label, layout.slice_of(part.first_seq)), []).append(part)
+    return [
+        _slice(work, span, by_slice.get((label, layout.slice_of(span[0])), []))
+        for label, work in sorted(step.works.items())
+        for span in step.spans[label]
+    ]
+
+
+def _beginning(part: Part, work: Work) -> Part:
+    known = work.peaks is not None and part.first_seq == work.first
+    return replace(part, peaks=work.peaks) if known else part
 
 
 def _slice(work: Work, span: tuple[int, int], parts: list[Part]) -> Slice:
@@ -201,11 +223,10 @@ def _slice(work: Work, span: tuple[int, int], parts: list[Part]) -> Slice:
         found = parts[0].first_seq if parts else span[1]
         text = "the entry was in the log when it was planned, and is not now: it was pruned; run again"
         raise BadLogError(Located(work.label, min(found, span[1]), "", None, "pruned", text))
-    peaks = work.peaks if span[0] == work.first and work.peaks is not None else parts[0].peaks
-    return Slice(work.label, work.stream_id, work.epoch, *span, tuple(parts), peaks)
+    return Slice(work.label, work.stream_id, work.epoch, *span, tuple(parts), parts[0].peaks)
 
 
-def by_label(slices: Iterable[Slice]) -> Mapping[Label, list[Slice]]:
+def by_label(slices: Iterable[Slice]) -> dict[Label, list[Slice]]:
     """Return slices by label, in order."""
     found: dict[Label, list[Slice]] = {}
     for item in slices:

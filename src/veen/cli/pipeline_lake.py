@@ -1,0 +1,297 @@
+"""``veen pipeline ingest``, ``check``, ``replay``, ``compact`` and ``sql``: a log as tables."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.pipeline_verify import HubIdOption, LogArgument, StreamsOption, parse_hub_id
+from veen.cli.pipelining import Engine, _installed
+from veen.cli.printing import note, plain, progress, reporting, show
+from veen.cli.settings import common
+from veen.cli.using import prompt_passphrase
+from veen.client.passphrase import asker
+
+if TYPE_CHECKING:
+    from veen.pipeline.keyring import Keyring
+    from veen.pipeline.lake.ingesting import Taken
+    from veen.pipeline.lake.querying import Views
+    from veen.pipeline.logs import Log
+    from veen.pipeline.session import SparkSession
+
+_FORMS: Final = ("table", "jsonl", "parquet")
+#: Rows that are shown as a table; more than a person reads.
+_MOST_ROWS: Final = 1000
+
+LakeOption = Annotated[Path, typer.Option("--lake", help="Directory of the lake.", show_default=False)]
+KeyringOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--keyring",
+        help="Keys to open messages with: a client's directory, or its keystore.enc.",
+        show_default=False,
+    ),
+]
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """End a command with 4 where a log or a lake is not what it should be, with 1 where it can not be used."""
+    from veen.pipeline.lake.errors import BadLogError, DamagedLakeError, LakeBusyError, LakeError  # noqa: PLC0415
+
+    try:
+        yield
+    except BadLogError as error:
+        if common.json:
+            found = {"ok": False, "code": "E.PROOF", "detail": str(error), "first": error.trouble.to_json()}
+            show(found, as_json=True)
+            raise typer.Exit(REFUSED) from None
+        raise CommandError(f"first bad: {error}", REFUSED, "E.PROOF") from None
+    except DamagedLakeError as error:
+        raise CommandError(str(error), REFUSED, "E.PROOF") from None
+    except LakeBusyError as error:
+        raise CommandError(str(error), USAGE, "E.BUSY") from None
+    except LakeError as error:
+        raise CommandError(str(error), USAGE, "E.LAKE") from None
+
+
+@contextmanager
+def _open_log(place: str, hub_id: str, streams: list[str] | None) -> Iterator["Log"]:
+    from veen.pipeline.logs import open_log  # noqa: PLC0415 - an extra, and slow to import
+
+    log = open_log(place, parse_hub_id(hub_id), streams or ())
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+def _load_keyring(path: Path | None) -> "Keyring | None":
+    from veen.pipeline.keyring import load_keyring  # noqa: PLC0415
+
+    return None if path is None else load_keyring(path.expanduser(), asker(os.environ, prompt_passphrase))
+
+
+@reporting
+def ingest_command(
+    log: LogArgument,
+    lake: LakeOption,
+    engine: Engine,
+    keyring: KeyringOption = None,
+    hub_id: HubIdOption = "",
+    stream: StreamsOption = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on as the log grows, until interrupted.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option(min=0.1, help="Seconds between two looks for new entries.")
+    ] = 1.0,
+) -> None:
+    """Take a log into a lake: entries checked in full, opened with your keys, in tables of Parquet.
+
+    Takes what the lake does not have. Entries that fail their checks are not taken in: then it ends with 4
+    and the first of them. Run it again after whatever has stopped it.
+    """
+    with engine.running("pipeline ingest", oneshot=not follow) as spark, _telling(), ExitStack() as stack:
+        from veen.pipeline.keyring import sharing  # noqa: PLC0415
+        from veen.pipeline.lake.following import follow as go_on  # noqa: PLC0415
+        from veen.pipeline.lake.following import stoppable  # noqa: PLC0415
+        from veen.pipeline.lake.holding import holding  # noqa: PLC0415
+        from veen.pipeline.lake.ingesting import Ingest  # noqa: PLC0415
+
+        keys = _load_keyring(keyring)
+        opened = stack.enter_context(_open_log(log, hub_id, stream))
+        held = stack.enter_context(holding(lake.expanduser(), create=True))
+        shared = None if keys is None else stack.enter_context(sharing(spark, keys))
+        advance = stack.enter_context(progress("taking in"))
+        work = Ingest(spark, held, opened, keyring=keys, shared=shared, progress=advance)
+        if follow:
+            stopped = stack.enter_context(stoppable())
+            taken = go_on(work, opened, stopped, interval_sec=interval, told=_tell_step)
+        else:
+            taken = work.run()
+        found = _described(taken, held.root, held.state.number)
+    show(found, common.json)
+
+
+def _tell_step(taken: "Taken") -> None:
+    if common.json:
+        typer.echo(json.dumps({"entries": taken.entries, "files": taken.files}))
+        sys.stdout.flush()
+    else:
+        note(f"{taken.entries} entries taken in")
+
+
+def _described(taken: "Taken", root: Path, number: int) -> dict[str, Any]:
+    return {
+        "ok": True,
+        "lake": str(root),
+        "commit": number,
+        "entries": taken.entries,
+        "labels": len(taken.labels),
+        "files": taken.files,
+        "missing": taken.missing,
+    }
+
+
+@reporting
+def check_command(
+    lake: LakeOption,
+    engine: Engine,
+    log: Annotated[
+        str, typer.Argument(metavar="[LOG]", help="The log that it was made of, to compare with.")
+    ] = "",
+    hub_id: HubIdOption = "",
+    stream: StreamsOption = None,
+) -> None:
+    """Check a lake: files by their hashes, the chain of commits, entries against roots, tables against entries.
+
+    With the log, also that the log still continues what the lake has. Ends with 4 and what is wrong first.
+    """
+    with engine.running("pipeline check") as spark, _telling(), ExitStack() as stack:
+        from veen.pipeline.lake.checking import check_lake  # noqa: PLC0415
+
+        opened = stack.enter_context(_open_log(log, hub_id, stream)) if log else None
+        verdict = check_lake(spark, lake.expanduser(), opened)
+    show({"ok": True, "lake": str(lake), **verdict._asdict()}, common.json)
+
+
+@reporting
+def replay_command(
+    lake: LakeOption,
+    into: Annotated[Path, typer.Option(help="Directory to make; it must be empty.", show_default=False)],
+) -> None:
+    """Write a hub's data directory again from a lake: the same log, byte by byte; no secret keys of the hub."""
+    with _installed():
+        from veen.pipeline.lake.replaying import replay  # noqa: PLC0415
+    with _telling(), progress("writing") as advance:
+        done = replay(lake.expanduser(), into.expanduser(), advance)
+    show({"ok": True, "directory": str(into), **done._asdict()}, common.json)
+
+
+@reporting
+def compact_command(lake: LakeOption, engine: Engine) -> None:
+    """Join the small files that runs have left; tables stay the same, row by row."""
+    with engine.running("pipeline compact") as spark, _telling():
+        from veen.pipeline.lake.compacting import compact  # noqa: PLC0415
+        from veen.pipeline.lake.holding import holding  # noqa: PLC0415
+
+        with holding(lake.expanduser()) as held:
+            done = compact(spark, held)
+    show(
+        {"ok": True, "lake": str(lake), "slices": done.slices, "before": done.before, "after": done.after},
+        common.json,
+    )
+
+
+@reporting
+def sql_command(
+    lake: LakeOption,
+    engine: Engine,
+    query: Annotated[str, typer.Argument(metavar="[QUERY]", help="What to ask; without it, a prompt.")] = "",
+    form: Annotated[str, typer.Option("--format", help="table, jsonl or parquet.")] = "table",
+    out: Annotated[
+        Path | None, typer.Option(help="Write the answer here: a file, or a directory of Parquet.")
+    ] = None,
+) -> None:
+    """Ask a lake in SQL: bronze_entries, silver_records, silver_SCHEMA, gold_OVERLAY; try SHOW TABLES.
+
+    Byte strings are shown in hex; write them as X'..' in a query.
+    """
+    if form not in _FORMS:
+        raise CommandError(f"no format {form!r}; use one of {', '.join(_FORMS)}", USAGE)
+    if form == "parquet" and out is None:
+        raise CommandError("Parquet needs a place: --out DIRECTORY", USAGE)
+    wanted = "jsonl" if common.json and form == "table" else form
+    with engine.running("pipeline sql", oneshot=bool(query)) as spark, _telling():
+        from veen.pipeline.lake.holding import load  # noqa: PLC0415
+        from veen.pipeline.lake.querying import Views  # noqa: PLC0415
+
+        views = Views(spark, lake.expanduser(), load(lake.expanduser()))
+        if query:
+            _answer(views, query, wanted, out)
+        else:
+            _prompt(spark, views, wanted)
+
+
+def _answer(views: "Views", query: str, form: str, out: Path | None) -> None:
+    from veen.pipeline.lake.querying import rows_of  # noqa: PLC0415
+
+    found = views.query(query)
+    if form == "parquet":
+        found.write.mode("errorifexists").parquet(f"file://{Path(str(out)).expanduser().resolve()}")
+        return
+    with ExitStack() as stack:
+        file = (
+            sys.stdout if out is None else stack.enter_context(out.expanduser().open("w", encoding="utf-8"))
+        )
+        if form == "jsonl":
+            for row in rows_of(found):
+                file.write(json.dumps(row) + "\n")
+        else:
+            for line in _table(found.columns, rows_of(found.limit(_MOST_ROWS + 1))):
+                file.write(line + "\n")
+
+
+def _table(names: list[str], rows: Iterator[dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a table."""
+    listed = [[_cell(row[name]) for name in names] for row in rows]
+    more = len(listed) > _MOST_ROWS
+    shown = [list(map(plain, names)), *listed[:_MOST_ROWS]]
+    widths = [max(len(row[nth]) for row in shown) for nth in range(len(names))]
+    for row in shown:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    if more:
+        yield f"... only the first {_MOST_ROWS} rows; --format jsonl has all"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "null"
+    return plain(value if isinstance(value, str) else json.dumps(value))
+
+
+def _prompt(spark: "SparkSession", views: "Views", form: str) -> None:
+    """Ask a person for queries, each ended by a semicolon."""
+    from veen.pipeline.failures import reason_of  # noqa: PLC0415
+    from veen.pipeline.lake.errors import LakeError  # noqa: PLC0415
+
+    if sys.stdin.isatty():
+        import readline  # noqa: F401, PLC0415 - for whoever types
+    note(f"tables: {', '.join(views.names)}; end a query with a semicolon, leave with quit")
+    for query in _queries():
+        try:
+            _answer(views, query, form, None)
+        except LakeError as error:
+            note(str(error))
+        except Exception as error:  # what Spark says of a query is for the person to read
+            reason = reason_of(error)
+            if reason is None:
+                raise
+            note(reason)
+    spark.catalog.clearCache()
+
+
+def _queries() -> Iterator[str]:
+    text = ""
+    while True:
+        try:
+            line = input(("veen> " if not text else "    > ") if sys.stdin.isatty() else "")
+        except EOFError:
+            if text.strip():
+                yield text
+            return
+        if not text and line.strip().rstrip(";") in ("quit", "exit"):
+            return
+        text = f"{text}{line}\n"
+        while ";" in text:
+            query, _, text = text.partition(";")
+            text = text.lstrip()
+            if query.strip():
+                yield query
