@@ -2,7 +2,6 @@
 
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Hub:
 
 
 @pytest.fixture
-def copy(whole: Hub, tmp_path: Path) -> Iterator[Hub]:
+def copy(whole: Hub, tmp_path: Path) -> Hub:
     """The same log, to be damaged."""
     root = tmp_path / "copy"
     shutil.copytree(whole.root, root)

@@ -13,7 +13,7 @@ from veen.core.identity import HubIdentity
 from veen.core.layout import Domain
 from veen.core.mmr import Peaks
 from veen.core.types import HubId, Label, StreamId
-from veen.pipeline.logs import MOST_BYTES, LabelHead, PlaceError, Pruned, chosen
+from veen.pipeline.logs import MOST_BYTES, LabelHead, PlaceError, Pruned, chosen, smaller
 from veen.pipeline.parts import InDirectory, Part
 from veen.pipeline.signers import HubKeys
 from veen.storage import NotAStoreError, Reader, RealFilesystem, StorageError, fsck, plan
@@ -94,10 +94,7 @@ class DirectoryLog:
     ) -> list[Part]:
         """Divide entries by the index of the directory."""
         found = self._plan(ranges, most_bytes)
-        total = sum(part.nbytes for part in found)
-        if len(found) < parts and total:
-            found = self._plan(ranges, max(total // parts, 1))
-        return found
+        return found if len(found) >= parts else self._plan(ranges, smaller(found, parts))
 
     def _plan(self, ranges: Mapping[Label, tuple[int, int]] | None, target_bytes: int) -> list[Part]:
         found = []

@@ -164,6 +164,8 @@ class HubLog:
 
     def checkpoints(self, label: Label) -> list[Checkpoint]:
         """Ask for the checkpoints of a label."""
+        if label not in self._known:
+            self.heads()
         stream_id, epoch = self._known[label]
         found: list[Checkpoint] = []
         from_seq: int | None = 1

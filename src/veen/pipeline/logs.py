@@ -129,3 +129,9 @@ def chosen(
         first, last = max(first, head.first_seq), min(last, head.last_seq)
         if first <= last:
             yield head, first, last
+
+
+def smaller(parts: Sequence[Part], wanted: int) -> int:
+    """Return how large parts are to be for there to be more of them; a cut is behind an entry, not in it."""
+    total, entries = sum(part.nbytes for part in parts), sum(part.count for part in parts)
+    return max(total // wanted - total // max(entries, 1), 1)

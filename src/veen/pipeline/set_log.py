@@ -16,7 +16,7 @@ from veen.core.mmr import Peaks
 from veen.core.msg import msg_end
 from veen.core.receipt import Receipt
 from veen.core.types import HubId, Label, NodeHash, StreamId
-from veen.pipeline.logs import MOST_BYTES, LabelHead, Pruned, chosen
+from veen.pipeline.logs import MOST_BYTES, LabelHead, Pruned, chosen, smaller
 from veen.pipeline.parts import InSet, Part
 from veen.pipeline.signers import HubKeys
 
@@ -122,10 +122,7 @@ class SetLog:
     ) -> list[Part]:
         """Divide entries at marks; a range that begins or ends between them is walked to."""
         found = self._plan(ranges, most_bytes)
-        total = sum(part.nbytes for part in found)
-        if len(found) < parts and total:
-            found = self._plan(ranges, max(total // parts, 1))
-        return found
+        return found if len(found) >= parts else self._plan(ranges, smaller(found, parts))
 
     def _plan(self, ranges: Mapping[Label, tuple[int, int]] | None, target_bytes: int) -> list[Part]:
         found: list[Part] = []
