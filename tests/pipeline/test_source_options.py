@@ -51,7 +51,7 @@ def test_all_options_are_understood_in_any_case() -> None:
     assert options.hub_id == bytes.fromhex("ab" * 32)
     assert options.columns == ("label", "stream_seq")
     assert options.streams == ("orders", "payments")
-    assert options.labels == {A, B}
+    assert options.labels == frozenset({A, B})
     assert options.starting == Bounds(EARLIEST, {A: 7, B: EARLIEST})
     assert options.ending == Bounds(LATEST, {})
     assert (options.max_offsets, options.min_partitions) == (100, 8)

@@ -108,7 +108,7 @@ def test_available_now_ends_with_what_there_was(hub: Hub) -> None:
         hub.label("alpha").hex(): 3,
         hub.label("beta").hex(): 1,
     }
-    assert reader.reportLatestOffset()[hub.label("alpha").hex()] == 8  # type: ignore[index]
+    assert reader.reportLatestOffset()[hub.label("alpha").hex()] == 8
     reader.stop()
 
 
