@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
@@ -13,7 +13,9 @@ from veen.overlays.folding import OrderError, Run
 from veen.overlays.overlay import Overlay
 from veen.overlays.tree.reading import Place
 
-_MOST = 2**63 - 1
+_MOST: Final = 2**63 - 1
+_LOW_BITS: Final = 16
+_LOW: Final = (1 << _LOW_BITS) - 1
 
 
 class IncompleteError(OrderError, VeenError):
@@ -72,11 +74,14 @@ def survey(records: DataFrame, overlay: Overlay, *, bridges: frozenset[bytes], s
     """Look through records; what is counted is from a place on."""
     counted = sf.lit(True) if since is None else from_place(since)  # noqa: FBT003
     sealed = sf.col("schema").isNull()
+    low = sf.col("stream_seq").bitwiseAND(_LOW)
     rows: list[Any] = (
         records.groupBy("epoch")
         .agg(
             sf.count("*").alias("records"),
-            sf.count_distinct("stream_seq").alias("numbers"),
+            sf.sum(low).alias("lows"),
+            sf.sum(low * low).alias("squares"),
+            sf.sum(sf.shiftright("stream_seq", _LOW_BITS)).alias("highs"),
             sf.min("stream_seq").alias("first"),
             sf.max("stream_seq").alias("last"),
             sf.count_if(counted & sealed).alias("unreadable"),
@@ -101,13 +106,38 @@ def survey(records: DataFrame, overlay: Overlay, *, bridges: frozenset[bytes], s
 
 
 def _check_whole(row: Any) -> None:  # noqa: ANN401 - a row of Spark
-    epoch, records, numbers = row["epoch"], row["records"], row["numbers"]
-    if records != numbers:
-        raise IncompleteError(f"{records - numbers} entries of epoch {epoch} are there more than once")
-    missing = row["last"] - row["first"] + 1 - numbers
-    if missing:
-        where = f"between {row['first']} and {row['last']}"
+    """Check that there are all numbers of a label between two, each once."""
+    epoch, first, last, records = row["epoch"], row["first"], row["last"], row["records"]
+    missing = last - first + 1 - records
+    where = f"between {first} and {last}"
+    if missing > 0:
         raise IncompleteError(f"{missing} entries of epoch {epoch} are missing {where}")
+    if missing or number_sums(first, last) != (row["lows"], row["squares"], row["highs"]):
+        raise IncompleteError(f"entries of epoch {epoch} are there more than once {where}")
+
+
+def number_sums(first: int, last: int) -> tuple[int, int, int]:
+    """Return what numbers add up to: their low bits, the squares of these, and their high bits.
+
+    Counting different numbers would need all of them in one place; these sums do not.
+    """
+    after, before = _sums_below(last + 1), _sums_below(first)
+    return (after[0] - before[0], after[1] - before[1], after[2] - before[2])
+
+
+def _sums_below(end: int) -> tuple[int, int, int]:
+    rounds, rest = divmod(end, _LOW + 1)
+    lows = rounds * _triangle(_LOW + 1) + _triangle(rest)
+    squares = rounds * _pyramid(_LOW + 1) + _pyramid(rest)
+    return lows, squares, _triangle(rounds) * (_LOW + 1) + rounds * rest
+
+
+def _triangle(end: int) -> int:
+    return end * (end - 1) // 2
+
+
+def _pyramid(end: int) -> int:
+    return end * (end - 1) * (2 * end - 1) // 6
 
 
 def check_begins(runs: list[Run], behind: list[Run]) -> None:

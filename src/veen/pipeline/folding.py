@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from veen.overlays import monoids
 from veen.overlays.events import Record
-from veen.overlays.folding import Summary, memory_of
+from veen.overlays.folding import Summary
 from veen.overlays.overlay import Overlay
 from veen.overlays.tree.reading import Place
 from veen.pipeline.fold_forms import Folded, Stretch, form_of
+from veen.pipeline.fold_gathering import gathered
 from veen.pipeline.fold_kernels import (
     GROUP,
     INVOLVED,
@@ -31,16 +31,7 @@ from veen.pipeline.fold_kernels import (
     joining_kernel,
 )
 from veen.pipeline.fold_overlay import Portable
-from veen.pipeline.fold_rows import (
-    COUNTS,
-    REPORTS,
-    ROWS_DDL,
-    counts_of,
-    joined,
-    key_of,
-    reports_of,
-    rows_of,
-)
+from veen.pipeline.fold_rows import ROWS_DDL
 from veen.pipeline.fold_state import FoldState, whole_fold
 from veen.pipeline.fold_survey import (
     IncompleteError,
@@ -182,7 +173,7 @@ def _summary(work: _Work) -> Summary:
         rows = _in_groups(work, marked)
     else:
         rows = _in_order(work, marked)
-    return _gathered(rows, work.overlay)
+    return gathered(rows.toArrow(), work.overlay)
 
 
 def _formed(work: _Work, copies: _Copies) -> Summary | None:
@@ -248,22 +239,6 @@ def _in_groups(work: _Work, records: DataFrame) -> DataFrame:
 def _in_order(work: _Work, records: DataFrame) -> DataFrame:
     """Let all records run through one task."""
     return _mapped(records.repartition(1).sortWithinPartitions(*_PLACE), folding_kernel(work.job))
-
-
-def _gathered(rows: DataFrame, overlay: Overlay) -> Summary:
-    """Put together what tasks have handed over."""
-    table = rows.toArrow().sort_by([(name, "ascending") for name in ("kind", "name", "key", "epoch", "seq")])
-    summary, kinds = whole_fold(overlay).empty(), memory_of(overlay).kinds
-    every = (row for batch in table.to_batches() for row in rows_of(batch))
-    for row in joined(every, kinds):
-        if row.kind == COUNTS:
-            for outcome, count in counts_of(row):
-                summary.counts[outcome] += count
-        elif row.kind == REPORTS:
-            summary.reports += reports_of(row)
-        else:
-            summary.tables[row.name][key_of(row)] = monoids.decode(kinds[row.name], row.value)
-    return summary
 
 
 def _finished(work: _Work, summary: Summary) -> Folded:
