@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.overlaying import choose
 from veen.cli.pipeline_verify import HubIdOption, LogArgument, StreamsOption, parse_hub_id
 from veen.cli.pipelining import Engine, _installed
 from veen.cli.printing import note, plain, progress, reporting, show
@@ -42,7 +43,7 @@ KeyringOption = Annotated[
 
 @contextmanager
 def _telling() -> Iterator[None]:
-    """End a command with 4 where a log or a lake is not what it should be, with 1 where it can not be used."""
+    """End a command with 4 where a log or a lake is not what it should be, else with 1."""
     from veen.pipeline.lake.errors import BadLogError, DamagedLakeError, LakeBusyError, LakeError  # noqa: PLC0415
 
     try:
@@ -86,6 +87,11 @@ def ingest_command(
     keyring: KeyringOption = None,
     hub_id: HubIdOption = "",
     stream: StreamsOption = None,
+    overlay: Annotated[
+        list[str] | None,
+        typer.Option(help="Keep states of this overlay; may be repeated. Default: all that have events."),
+    ] = None,
+    no_gold: Annotated[bool, typer.Option("--no-gold", help="Keep no states of overlays.")] = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on as the log grows, until interrupted.")
     ] = False,
@@ -110,7 +116,15 @@ def ingest_command(
         held = stack.enter_context(holding(lake.expanduser(), create=True))
         shared = None if keys is None else stack.enter_context(sharing(spark, keys))
         advance = stack.enter_context(progress("taking in"))
-        work = Ingest(spark, held, opened, keyring=keys, shared=shared, progress=advance)
+        work = Ingest(
+            spark,
+            held,
+            opened,
+            keyring=keys,
+            shared=shared,
+            overlays=None if no_gold else [choose(name).overlay.name for name in overlay or ()],
+            progress=advance,
+        )
         if follow:
             stopped = stack.enter_context(stoppable())
             taken = go_on(work, opened, stopped, interval_sec=interval, told=_tell_step)
@@ -137,6 +151,7 @@ def _described(taken: "Taken", root: Path, number: int) -> dict[str, Any]:
         "labels": len(taken.labels),
         "files": taken.files,
         "missing": taken.missing,
+        "states": taken.states,
     }
 
 
@@ -150,7 +165,7 @@ def check_command(
     hub_id: HubIdOption = "",
     stream: StreamsOption = None,
 ) -> None:
-    """Check a lake: files by their hashes, the chain of commits, entries against roots, tables against entries.
+    """Check a lake: files by their hashes, the chain of commits, entries by roots, tables by entries.
 
     With the log, also that the log still continues what the lake has. Ends with 4 and what is wrong first.
     """
@@ -167,7 +182,7 @@ def replay_command(
     lake: LakeOption,
     into: Annotated[Path, typer.Option(help="Directory to make; it must be empty.", show_default=False)],
 ) -> None:
-    """Write a hub's data directory again from a lake: the same log, byte by byte; no secret keys of the hub."""
+    """Write a hub's data directory again from a lake: the same log, byte by byte, without secret keys."""
     with _installed():
         from veen.pipeline.lake.replaying import replay  # noqa: PLC0415
     with _telling(), progress("writing") as advance:

@@ -1,10 +1,10 @@
 """Checking a lake: its files against its commits, its tables against each other, and all against the log."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +14,7 @@ from veen.core.types import Label, NodeHash
 from veen.overlays.registry import schemas
 from veen.pipeline.frames import BadEntryError, parse
 from veen.pipeline.kernel import Level, check
-from veen.pipeline.lake import hub, layout, tables
+from veen.pipeline.lake import gold, hub, layout, tables
 from veen.pipeline.lake.commits import Commits, FileFact, LabelFact, State
 from veen.pipeline.lake.errors import DamagedLakeError, LakeError
 from veen.pipeline.lake.frames import frames_of
@@ -36,6 +36,7 @@ class Verdict(NamedTuple):
     labels: int
     entries: int
     rows: int
+    states: int
     against_log: bool
 
 
@@ -78,11 +79,32 @@ def check_lake(spark: "SparkSession", root: Path, log: "Log | None" = None) -> V
             spark.sparkContext.parallelize(slabs, len(slabs)).map(lambda slab: look(place, slab)).collect()
         )
     _check_seen(state, found)
+    for known in state.gold.values():
+        _check_state(spark, root, state, known)
     if log is not None:
         check_against(state, log)
     rows = sum(fact.rows for fact in state.files.values())
     entries = sum(fact.rows for fact in state.of_table(layout.ENTRIES))
-    return Verdict(state.number, len(state.files), len(state.labels), entries, rows, log is not None)
+    return Verdict(
+        state.number, len(state.files), len(state.labels), entries, rows, len(state.gold), log is not None
+    )
+
+
+def _check_state(spark: "SparkSession", root: Path, state: State, known: Mapping[str, Any]) -> None:
+    """Require that a state is what folding the records again gives, for the roots that it names."""
+    for path, digest in known["files"].items():
+        if hashlib.sha256((root / path).read_bytes()).hexdigest() != digest:
+            raise DamagedLakeError(f"{path} is not the file that was committed: its hash differs")
+    overlay, stream = known["overlay"], known["stream_id"]
+    reached = {item[1]: gold.Reached(*item) for item in known["reached"]}
+    behind = [fact for fact in state.labels.values() if fact.label in reached]
+    at = {fact.label: gold.Reached(fact.epoch, fact.label, fact.upto_seq, fact.mmr_root) for fact in behind}
+    if at != reached:
+        return  # the lake has gone on since; the next run brings the state up to date
+    labels = tuple(sorted(behind, key=lambda fact: fact.epoch))
+    folded = gold.fold(spark, root, state, gold.Wanted(overlay, stream, labels), None)
+    if gold.hash_of(gold.overlay_of(overlay), folded) != known["state_hash"]:
+        raise DamagedLakeError(f"the state of {overlay} of stream {stream} is not what its records amount to")
 
 
 def _slabs(state: State) -> list[Slab]:

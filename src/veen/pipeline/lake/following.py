@@ -41,7 +41,7 @@ def follow(
     total = Taken()
     while not stopped.is_set():
         taken = ingest.run()
-        if taken.commits:
+        if taken.commits or taken.states:
             total.join(taken)
             told(taken)
         else:

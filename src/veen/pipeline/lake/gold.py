@@ -1,8 +1,268 @@
-"""The gold layer: states of overlays over the streams of a lake."""
+"""The gold layer: states of overlays over the streams of a lake, each tied to the roots that it holds for.
 
-from typing import Final
+A state is kept twice: as rows that can be asked, and as bytes that the next fold goes on from, so that a run
+folds only what is new. Both follow from the log alone, in whatever portions it was taken in.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-#: By table.
-GOLD_TABLES: Final[dict[str, pa.Schema]] = {}
+from veen.core import cbor
+from veen.core.types import HubId, JsonValue
+from veen.overlays import monoids, registry
+from veen.overlays.folding import hash_state, table_kinds
+from veen.overlays.overlay import Overlay, sorted_items
+from veen.overlays.parameters import configured
+from veen.overlays.schema import RejectedError
+from veen.pipeline.fold_state import FoldState
+from veen.pipeline.lake import layout
+from veen.pipeline.lake.commits import Changes, LabelFact, State
+from veen.pipeline.lake.writing import TableFile, write_durably
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from veen.pipeline.fold_forms import Folded
+    from veen.pipeline.lake.holding import Lake
+
+#: Another reading of the same events: only if it is asked for by name.
+_BY_NAME: Final = frozenset({"wallet.literal"})
+
+_STATE: Final = ".state"
+
+#: What a state says of one key of one of its tables; key and value as JSON, byte strings in hex.
+STATES: Final = pa.schema(
+    [
+        pa.field("overlay", pa.string(), nullable=False),
+        pa.field("stream_id", pa.binary(), nullable=False),
+        pa.field("table", pa.string(), nullable=False),
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("value", pa.string(), nullable=False),
+    ]
+)
+GOLD_TABLES: Final[dict[str, pa.Schema]] = {f"{layout.GOLD}/{name}": STATES for name in registry.names()}
+
+
+def rows_files(table: str, state: State) -> list[str]:
+    """Return the files of a table of states."""
+    known = [item for (overlay, _), item in state.gold.items() if f"{layout.GOLD}/{overlay}" == table]
+    return sorted(path for item in known for path in item["files"] if not path.endswith(_STATE))
+
+
+class Reached(NamedTuple):
+    """How far a state goes in a label."""
+
+    epoch: int
+    label: str
+    upto_seq: int
+    mmr_root: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A state to be brought up to date."""
+
+    overlay: str
+    stream_id: str
+    labels: tuple[LabelFact, ...]
+    #: The state as it is kept; None to fold from the beginning.
+    known: dict[str, Any] | None = None
+
+    @property
+    def reached(self) -> list[Reached]:
+        """What the state will hold for."""
+        return [Reached(fact.epoch, fact.label, fact.upto_seq, fact.mmr_root) for fact in self.labels]
+
+    @property
+    def rows_path(self) -> str:
+        """The file of its rows."""
+        return f"{self._place}/{self._end}.parquet"
+
+    @property
+    def state_path(self) -> str:
+        """The file to go on from; whoever reads all files of a table passes it over."""
+        return f"{self._place}/_{self._end}{_STATE}"
+
+    @property
+    def _place(self) -> str:
+        return f"{layout.GOLD}/{self.overlay}/stream={self.stream_id}"
+
+    @property
+    def _end(self) -> str:
+        last = self.labels[-1]
+        return f"{layout.number(last.epoch)}-{layout.number(last.upto_seq)}"
+
+
+def find_wanted(state: State, overlays: Iterable[str] = ()) -> list[Wanted]:
+    """Return the states that are behind the lake: of overlays whose events there are, or of those named."""
+    named = list(overlays)
+    streams: dict[str, list[LabelFact]] = {}
+    for fact in state.labels.values():
+        if fact.stream_id is not None:
+            streams.setdefault(fact.stream_id, []).append(fact)
+    present = {(fact.table, fact.label) for fact in state.files.values()}
+    found = []
+    for stream, labels in sorted(streams.items()):
+        if any(fact.missing for fact in labels):
+            continue  # a state needs all that ever was
+        labels.sort(key=lambda fact: fact.epoch)
+        kept = {overlay for overlay, of in state.gold if of == stream}
+        for overlay in sorted({*(named or _fitting(present, labels)), *kept}):
+            wanted = Wanted(overlay, stream, tuple(labels), state.gold.get((overlay, stream)))
+            known = wanted.known
+            if known is None or [Reached(*item) for item in known["reached"]] != wanted.reached:
+                found.append(wanted)
+    return found
+
+
+def _fitting(present: set[tuple[str, str]], labels: Iterable[LabelFact]) -> Iterator[str]:
+    listed = [fact.label for fact in labels]
+    for overlay in registry.overlays():
+        tables = [layout.schema_table(schema.name) for schema in overlay.schemas]
+        if overlay.name not in _BY_NAME and any(
+            (table, label) in present for table in tables for label in listed
+        ):
+            yield overlay.name
+
+
+def bring_up(spark: "SparkSession", lake: "Lake", overlays: Iterable[str] = ()) -> int:
+    """Fold what is new of each stream, and commit the states; returns how many there are."""
+    wanted = find_wanted(lake.state, overlays)
+    if not wanted:
+        return 0
+    changes = Changes(kind="gold")
+    replaced: list[str] = []
+    with lake.writing():
+        for item in wanted:
+            changes.gold.append(_state(spark, lake, item))
+            replaced += [] if item.known is None else item.known["files"]
+        assert lake.state.hub_id is not None
+        lake.commit(changes, HubId(bytes.fromhex(lake.state.hub_id)))
+        kept = {path for item in lake.state.gold.values() for path in item["files"]}
+        for path in set(replaced) - kept:
+            (lake.root / path).unlink(missing_ok=True)
+    return len(wanted)
+
+
+def overlay_of(name: str) -> Overlay:
+    """Return an overlay with the parameters that it has of itself."""
+    return configured(registry.overlay_class(name), {})
+
+
+def _state(spark: "SparkSession", lake: "Lake", wanted: Wanted) -> dict[str, Any]:
+    overlay = overlay_of(wanted.overlay)
+    resume = _resumed(lake.root, wanted, overlay)
+    folded = fold(spark, lake.root, lake.state, wanted, resume)
+    assert folded.state is not None
+    content = folded.state.encode()
+    write_durably(lake.root / wanted.state_path, content)
+    table = _write_rows(lake.root, wanted, overlay, folded)
+    return {
+        "overlay": wanted.overlay,
+        "stream_id": wanted.stream_id,
+        "reached": [list(item) for item in wanted.reached],
+        "state_hash": hash_of(overlay, folded),
+        "counts": {outcome.value: count for outcome, count in folded.counts.items()},
+        "reports": len(folded.reports),
+        "files": {
+            wanted.rows_path: table,
+            wanted.state_path: hashlib.sha256(content).hexdigest(),
+        },
+    }
+
+
+def hash_of(overlay: Overlay, folded: "Folded") -> str | None:
+    """Return the hash of a state; None if it has none."""
+    try:
+        return hash_state(overlay, folded.memory(overlay)).hex()
+    except RejectedError:
+        return None
+
+
+def _resumed(root: Path, wanted: Wanted, overlay: Overlay) -> FoldState | None:
+    """Return the state to go on from, if nothing has come before its end since."""
+    if wanted.known is None:
+        return None
+    before = {item[1]: Reached(*item) for item in wanted.known["reached"]}
+    last = max(item.epoch for item in before.values())
+    for fact in wanted.labels:
+        known = before.get(fact.label)
+        if fact.epoch < last and (known is None or known.upto_seq != fact.upto_seq):
+            return None
+    (path,) = (path for path in wanted.known["files"] if path.endswith(_STATE))
+    return FoldState.decode(overlay, (root / path).read_bytes())
+
+
+def fold(
+    spark: "SparkSession", root: Path, state: State, wanted: Wanted, resume: FoldState | None
+) -> "Folded":
+    """Fold the records of a stream that are behind a state, or all."""
+    from veen.pipeline.folding import How, fold_stream  # noqa: PLC0415 - as late as Spark itself
+
+    records = _records(spark, root, state, wanted, resume)
+    return fold_stream(spark, records, overlay_of(wanted.overlay), resume=resume, how=How(keeps=True))
+
+
+def _records(
+    spark: "SparkSession", root: Path, state: State, wanted: Wanted, resume: FoldState | None
+) -> "DataFrame":
+    """Return the records of a stream, from the files that have any behind a state."""
+    from veen.pipeline.records import RECORDS_SCHEMA  # noqa: PLC0415
+
+    epoch, seq = (0, 0) if resume is None else resume.place
+    epochs = {fact.label: fact.epoch for fact in wanted.labels}
+    paths = [
+        f"file://{root.resolve()}/{fact.path}"
+        for fact in state.of_table(layout.RECORDS)
+        if fact.label in epochs and (epochs[fact.label], fact.upto_seq) > (epoch, seq)
+    ]
+    return spark.read.schema(RECORDS_SCHEMA).parquet(*paths)
+
+
+def _write_rows(root: Path, wanted: Wanted, overlay: Overlay, folded: "Folded") -> str:
+    out = TableFile(root, wanted.rows_path, STATES)
+    try:
+        for batch in _row_batches(wanted, overlay, folded):
+            out.add(batch)
+        return out.finish().sha256
+    finally:
+        out.discard()
+
+
+def _row_batches(wanted: Wanted, overlay: Overlay, folded: "Folded") -> Iterator[pa.RecordBatch]:
+    stream, kinds = bytes.fromhex(wanted.stream_id), table_kinds(overlay)
+    for name, table in sorted(folded.tables.items()):
+        rows = [(_text(key), _text(_decoded(kinds[name], value))) for key, value in sorted_items(table)]
+        columns = [
+            pa.array([wanted.overlay] * len(rows), pa.string()),
+            pa.array([stream] * len(rows), pa.binary()),
+            pa.array([name] * len(rows), pa.string()),
+            pa.array([key for key, _ in rows], pa.string()),
+            pa.array([value for _, value in rows], pa.string()),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=STATES)
+
+
+def _decoded(kind: monoids.Monoid, value: Any) -> Any:  # noqa: ANN401 - of any overlay
+    return cbor.decode(monoids.encode(kind, value), most=None)
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - of any overlay
+    return json.dumps(_plain(value), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def _plain(value: Any) -> JsonValue:  # noqa: ANN401 - of any overlay
+    match value:
+        case bytes():
+            return value.hex()
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case dict():
+            return {str(_plain(key)): _plain(item) for key, item in value.items()}
+    return value  # type: ignore[no-any-return] # null, bool, int or text

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from veen.core.types import Label
 from veen.pipeline.keyring import Keyring, SharedKeys
-from veen.pipeline.lake import hub
+from veen.pipeline.lake import gold, hub
 from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, Missing, hexed
 from veen.pipeline.lake.errors import BadLogError, LakeError
 from veen.pipeline.lake.holding import Lake
@@ -33,6 +33,8 @@ class Taken:
     files: int = 0
     labels: set[str] = field(default_factory=set)
     missing: int = 0
+    #: States of overlays that were brought up to date.
+    states: int = 0
 
     def add(self, changes: Changes) -> None:
         """Count a commit."""
@@ -50,6 +52,7 @@ class Taken:
         self.entries += other.entries
         self.files += other.files
         self.missing += other.missing
+        self.states += other.states
         self.labels |= other.labels
 
 
@@ -64,15 +67,20 @@ class Ingest:
         *,
         keyring: Keyring | None = None,
         shared: SharedKeys | None = None,
+        overlays: Iterable[str] | None = (),
         progress: Progress = lambda _: None,
     ) -> None:
-        """``shared`` are the keys of the keyring as tasks get them."""
+        """``shared`` are the keys of the keyring as tasks get them.
+
+        States are kept of ``overlays``; of all that have events, if none are named; None keeps no states.
+        """
         lake.require_hub(log.hub_id)
         self._spark = spark
         self._lake = lake
         self._log = log
         self._streams = [] if keyring is None else [key.stream_id for key in keyring.secrets.streams]
         self._setting = Setting(str(lake.root.resolve()), log.keys, tuple(log.profiles), shared)
+        self._overlays = None if overlays is None else tuple(overlays)
         self._progress = progress
 
     def run(self) -> Taken:
@@ -84,6 +92,8 @@ class Ingest:
                 self._take(works, taken)
         kept = hub.keep(self._lake.root, self._lake.state, self._log)
         self._lake.commit(Changes(kind="hub", hub=kept), self._log.hub_id)
+        if self._overlays is not None:
+            taken.states = gold.bring_up(self._spark, self._lake, self._overlays)
         return taken
 
     def _take(self, works: list[Work], taken: Taken) -> None:

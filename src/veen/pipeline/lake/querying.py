@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from veen.pipeline.lake import layout, tables
 from veen.pipeline.lake.commits import State
 from veen.pipeline.lake.errors import LakeError
-from veen.pipeline.lake.gold import GOLD_TABLES
+from veen.pipeline.lake.gold import GOLD_TABLES, rows_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -54,9 +54,7 @@ class Views:
 
 def _files(table: str, state: State) -> list[str]:
     if table in GOLD_TABLES:
-        return sorted(
-            path for item in state.gold.values() for path in item["files"] if path.startswith(table)
-        )
+        return rows_files(table, state)
     return [fact.path for fact in state.of_table(table)]
 
 

@@ -57,7 +57,9 @@ def options(schema: pa.Schema) -> Mapping[str, Any]:
         "write_page_checksum": True,
         "data_page_version": "1.0",
         "bloom_filter_options": {name: {"ndv": layout.GROUP_ROWS, "fpp": _WRONG} for name in texts},
-        "sorting_columns": [pq.SortingColumn(schema.get_field_index("stream_seq"))],
+        "sorting_columns": [
+            pq.SortingColumn(nth) for nth, name in enumerate(schema.names) if name == "stream_seq"
+        ],
     }
 
 
