@@ -1,22 +1,29 @@
-"""One Spark session for all tests that need one; they share a process (``xdist_group``)."""
+"""One Spark session for all tests that need one, and one cluster; they share a process (``xdist_group``)."""
 
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.pipeline.cluster import Cluster, running_cluster
 from veen.pipeline import session
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    found = session.start(app="veen tests", master="local[2,3]", conf={"spark.sql.shuffle.partitions": "4"})
-    found.sparkContext.setLogLevel("ERROR")
-    yield found
-    found.stop()
+    with session.running(
+        app="veen tests", master="local[2,3]", conf={"spark.sql.shuffle.partitions": "4"}, oneshot=True
+    ) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if {"spark", "cluster"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group("spark"))

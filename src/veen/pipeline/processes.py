@@ -7,8 +7,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Final
 
 __all__ = ["Descendants"]
+
+#: How long the system may take to clear away a process that was killed.
+_KILLED_SEC: Final = 5.0
 
 
 def _children() -> dict[int, list[int]]:
@@ -61,5 +65,5 @@ class Descendants:
             for pid in self.wait(patience):
                 with suppress(ProcessLookupError, PermissionError):
                     signal.pidfd_send_signal(self._held[pid], signal.SIGKILL)
-            self.wait(patience)
+            self.wait(_KILLED_SEC)
         self._held.clear()

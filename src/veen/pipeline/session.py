@@ -68,6 +68,7 @@ _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _PYTHON: Final = "spark.pyspark.python"
 #: What a JVM says before it says what is wrong, and after.
 _NOISE: Final = re.compile(r"\s+at |WARNING|\[[\d.s]+\]\[warning\]")
+_SECRET: Final = re.compile(r"(\.secret|password|secret\.key|oauthToken)$", re.IGNORECASE)
 #: Settings of ours.
 _OWN: Final = {"veen.ship": re.compile("true|false"), "veen.wait": re.compile(r"\d{1,6}")}
 #: A cluster that has to make room first gets this long.
@@ -125,6 +126,13 @@ def parse_conf(given: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def _check_secrets(given: Mapping[str, str]) -> None:
+    """Refuse secrets: what is given to Spark stands on the command line of its JVM, for all to read."""
+    for name in given:
+        if _SECRET.search(name):
+            raise SessionError(f"{name} is a secret: put it into spark-defaults.conf, in SPARK_CONF_DIR")
+
+
 def start(
     *,
     app: str = "veen",
@@ -154,6 +162,7 @@ def start(
     own = {name: value for name, value in (conf or {}).items() if name.startswith("veen.")}
     given = {name: value for name, value in (conf or {}).items() if name not in own}
     _check_own(own)
+    _check_secrets(given)
     _check_master(master)
     scratch = Scratch()
     try:
