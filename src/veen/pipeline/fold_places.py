@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
@@ -9,13 +10,19 @@ from pyspark.sql import DataFrame, SparkSession
 from veen.client.reading import LATE_SEC
 from veen.client.records import Reached
 from veen.core.errors import VeenError
-from veen.core.types import Label, StreamId
+from veen.core.hubfiles import SETTINGS, HubSettings
+from veen.core.types import Label, NodeHash, StreamId
 from veen.overlays.events import Record
 from veen.overlays.folding import Run
 from veen.overlays.tree.reading import Place
 from veen.pipeline.kernel import Level
+from veen.pipeline.lake import layout
+from veen.pipeline.lake.commits import LabelFact, State
+from veen.pipeline.lake.holding import load
+from veen.pipeline.lake.hub import FILES, read_blob
 from veen.pipeline.logs import LabelHead, Log
 from veen.pipeline.opening import open_records
+from veen.pipeline.records import RECORDS_SCHEMA
 from veen.pipeline.verifying import Verification
 
 if TYPE_CHECKING:
@@ -92,6 +99,42 @@ def from_log(
     tasks = parts or 2 * spark.sparkContext.defaultParallelism
     records = open_records(spark, log, stream, keys, ranges=ranges, parts=tasks).select(*Record._fields)
     return Opened(records.persist(), heads, target, log.profiles[0].epoch_sec)
+
+
+def from_lake(
+    spark: SparkSession, root: Path, stream: StreamId, *, upto: int | None = None, epoch: int | None = None
+) -> Opened:
+    """Return a stream of a lake; what is in it was checked and opened when it was taken in."""
+    state = load(root)
+    facts = [fact for fact in state.labels.values() if fact.stream == stream]
+    heads = {fact.epoch: _head(fact) for fact in sorted(facts, key=lambda fact: fact.epoch)}
+    known = {fact.label for fact in facts}
+    paths = [
+        f"file://{root.resolve()}/{fact.path}"
+        for fact in state.of_table(layout.RECORDS)
+        if fact.label in known
+    ]
+    reading = spark.read.schema(RECORDS_SCHEMA)
+    records = reading.parquet(*paths) if paths else spark.createDataFrame([], RECORDS_SCHEMA)
+    return Opened(records, heads, _target(heads, upto, epoch), _epoch_sec(root, state))
+
+
+def _head(fact: LabelFact) -> LabelHead:
+    label, root = Label(bytes.fromhex(fact.label)), NodeHash(bytes.fromhex(fact.mmr_root))
+    first = 1 if not fact.missing else fact.missing[-1][1] + 1
+    return LabelHead(label, fact.stream, fact.epoch, first, fact.upto_seq, root)
+
+
+def _epoch_sec(root: Path, state: State) -> int:
+    """Return how long labels last; by the epochs and times there are, if the lake does not know the hub."""
+    blob = state.hub.get(f"{FILES}/{SETTINGS}")
+    if blob is not None:
+        return HubSettings.decode(read_blob(root, blob)).epoch_sec
+    epochs = {fact.label: fact.epoch for fact in state.labels.values() if fact.epoch}
+    times = (
+        fact.last_ts // epochs[fact.label] for fact in state.of_table(layout.RECORDS) if fact.label in epochs
+    )
+    return max(times, default=0)
 
 
 def _check(spark: SparkSession, log: Log, labels: list[Label], level: Level) -> None:
