@@ -11,6 +11,7 @@ from bench.growth import measure_storage
 from bench.hub.suite import measure_hub
 from bench.measure import Result, best_us, ratio, time_all
 from bench.overlays import measure_overlays
+from bench.pipeline import measure_pipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ def _measure(args: argparse.Namespace) -> Iterator[Result]:
         yield from measure_storage(args.entries, args.labels, args.rounds)
     if args.suite in ("all", "overlays"):
         yield from measure_overlays(args.events, args.rounds)
+    if args.suite in ("all", "pipeline"):
+        yield from measure_pipeline(args.log_entries, args.log)
 
 
 def _row(result: Result) -> str:
@@ -96,7 +99,7 @@ def main() -> int:
     parser.add_argument("--batch-ms", type=float, default=15, help="time per turn (default %(default)s)")
     parser.add_argument(
         "--suite",
-        choices=("all", "core", "hub", "storage", "overlays"),
+        choices=("all", "core", "hub", "storage", "overlays", "pipeline"),
         default="all",
         help="what to measure",
     )
@@ -107,6 +110,10 @@ def main() -> int:
     parser.add_argument(
         "--events", type=int, default=200_000, help="of the large stream (default %(default)s, full: 1000000)"
     )
+    parser.add_argument(
+        "--log-entries", type=int, default=100_000, help="of the log on Spark (full: 1000000, 25 minutes)"
+    )
+    parser.add_argument("--log", default="", help="directory to keep that log in, for the next time")
     parser.add_argument("--hub-rounds", type=int, default=7, help="rounds of the hub (default %(default)s)")
     parser.add_argument("--strict", action="store_true", help="exit 1 if a target is missed")
     args = parser.parse_args()

@@ -27,6 +27,7 @@ class Entry:
 _KEYS, _MESSAGES, _AUTHORITY = "Keys and identities", "Messages", "Authority"
 _STATE = "State"
 _CHECKING, _HUBS, _HELP = "Checking and copies", "Hubs", "Finding out"
+_SPARK = "Whole logs on Spark"
 
 COMMANDS: Final[Mapping[str, Entry]] = {
     "keygen": Entry("identity", "keygen", _KEYS),
@@ -70,6 +71,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "clone": Entry("copies", "clone_command", _CHECKING),
     "fork": Entry("copies", "fork_command", _CHECKING),
     "replay": Entry("copies", "replay_command", _CHECKING),
+    "pipeline": Entry("pipeline", "app", _SPARK),
     "hub": Entry("hub", "app", _HUBS),
     "hub-id": Entry("hub.showing", "hub_id", _HUBS),
     "retention": Entry("retention", "app", _HUBS),

@@ -100,9 +100,7 @@ def verify_command(
         try:
             chosen = labels_of(opened, stream)
             with following(spark, "verifying"):
-                work = Verification(
-                    spark.sparkContext, opened, Level[level.upper()], partitions=partitions
-                )
+                work = Verification(spark.sparkContext, opened, Level[level.upper()], partitions=partitions)
                 report = work.run(chosen, held)
         finally:
             opened.close()
