@@ -1,5 +1,6 @@
 """What the source reads of real logs, by the calls that Spark makes: all columns, ranges, checks, faults."""
 
+import bz2
 import json
 import pickle
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from pyspark.sql.datasource import (
 from tests.hub.process import veen
 from tests.pipeline.making import START, Hub, varied
 from tests.pipeline.sources import Row, in_order, keys_of, plain, read, reader_of, rows_of
-from veen.core import labels
+from veen.core import labels, layout
 from veen.core.types import HubId
 from veen.pipeline.frames import BadEntryError
 from veen.pipeline.logs import PlaceError
@@ -320,31 +321,41 @@ def test_a_query_that_may_go_on_reads_what_there_is(
     assert [record.message.split(":")[0] for record in caplog.records] == ["pruned", "never written"]
 
 
-def test_what_is_sealed_or_pruned_between_planning_and_reading(tmp_path: Path) -> None:
-    """Files get other names, or go: a task finds them again, or tells what became of them."""
+def test_files_get_other_names_between_planning_and_reading(tmp_path: Path) -> None:
+    """The open chunk is sealed, and chunks are compressed; a task finds them again."""
     root = tmp_path / "data"
-    hub = Hub(root)
-    hub.write("alpha", *[b"x"] * 50)
-    hub.leave()
-    readers = [
-        reader_of(root, minPartitions=2),
-        reader_of(root, minPartitions=2),
-        reader_of(root, minPartitions=2, failOnDataLoss=False, verify="full"),
-    ]
-    plans = [reader.partitions() for reader in readers]
+    with Hub(root) as hub:
+        hub.write("alpha", *[b"x"] * 30)
+    reader = reader_of(root, minPartitions=3, verify="full")
+    plan = reader.partitions()
+    before = {path.name for path in root.glob("log/chunk-*")}
     hub.reopen()
-    hub.write("alpha", *[b"x"] * 50)
-    hub.writer.flush()
+    hub.write("alpha", *[b"x"] * 30)
     hub.close()
-    assert [row["stream_seq"] for part in plans[0] for row in rows_of(readers[0].read(part))] == [
-        *range(1, 51)
-    ]
+    assert before - {path.name for path in root.glob("log/chunk-*")}
+    assert [row["stream_seq"] for part in plan for row in rows_of(reader.read(part))] == [*range(1, 31)]
+    for path in root.glob("log/chunk-*-*-*.log"):
+        path.with_name(path.name + layout.COMPRESSED).write_bytes(bz2.compress(path.read_bytes()))
+        path.unlink()
+    rows = [row for part in plan for row in rows_of(reader.read(part))]
+    assert [row["stream_seq"] for row in rows] == [*range(1, 31)]
+    assert rows[0]["file"].endswith(layout.COMPRESSED)
+
+
+def test_entries_that_are_pruned_between_planning_and_reading_are_a_loss(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "data"
+    with Hub(root) as hub:
+        hub.write("alpha", *[b"x"] * 100)
+    readers = [reader_of(root, minPartitions=2, failOnDataLoss=fail, verify="full") for fail in (True, False)]
     plans = [reader.partitions() for reader in readers]
     hub.reopen()
     hub.tick(10**6)
     first = hub.writer.prune(hub.label("alpha"), 45)[-1].end_seq + 1
     hub.close()
     with pytest.raises(DataLossError, match="pruned"):
-        [row for part in plans[1] for row in rows_of(readers[1].read(part))]
-    left = [row["stream_seq"] for part in plans[2] for row in rows_of(readers[2].read(part))]
+        [row for part in plans[0] for row in rows_of(readers[0].read(part))]
+    left = [row["stream_seq"] for part in plans[1] for row in rows_of(readers[1].read(part))]
     assert left == [*range(first, 101)]
+    assert "pruned: entries 1 to" in caplog.text

@@ -73,8 +73,9 @@ class VeenReader(DataSourceReader):
         options = self._options
         log = open_log(options.place, options.hub_id, options.streams)
         try:
-            heads = selected(log, options)
-            ranges = batch_ranges(log, heads, options, self._wanted)
+            known = log.heads()
+            heads = selected(log, known, options)
+            ranges = batch_ranges(log, known, heads, options, self._wanted)
             return [*plan_groups(log, heads, ranges, options, self._parallelism)]
         finally:
             log.close()

@@ -11,13 +11,12 @@ from veen.pipeline.source.losses import Has
 from veen.pipeline.source.options import Options
 
 
-def selected(log: Log, options: Options) -> dict[Label, LabelHead]:
+def selected(log: Log, heads: Mapping[Label, LabelHead], options: Options) -> dict[Label, LabelHead]:
     """Return the labels that the options leave; those of named streams are known to be of them."""
-    heads = log.heads()
     if options.labels is not None:
         heads = {label: head for label, head in heads.items() if label in options.labels}
     if not options.streams:
-        return heads
+        return dict(heads)
     found: dict[Label, LabelHead] = {}
     for name in options.streams:
         stream = naming.stream_id(name)
@@ -40,14 +39,14 @@ def _is_wanted(head: LabelHead, wanted: Wanted) -> bool:
     return wanted.epochs is None or (head.stream_id is not None and head.epoch in wanted.epochs)
 
 
-def has(log: Log, head: LabelHead | None, label: Label) -> Has:
-    """Return what a log has of a label, for a verdict."""
+def has(log: Log, head: LabelHead | None, first: int) -> Has:
+    """Return what a log has of a label, for a verdict on entries from ``first`` on."""
     if head is None:
         return Has()
-    if head.first_seq == 1:
-        return Has(1, head.last_seq)
+    if first >= head.first_seq:
+        return Has(head.first_seq, head.last_seq)  # what was pruned before does not matter
     try:
-        pruned = tuple((item.first_seq, item.last_seq) for item in log.pruned(label))
+        pruned = tuple((item.first_seq, item.last_seq) for item in log.pruned(head.label))
     except PlaceError:  # what would say so is missing itself
         pruned = ()
     return Has(head.first_seq, head.last_seq, pruned)

@@ -7,9 +7,10 @@ from veen.core.types import Label
 from veen.pipeline.logs import LabelHead, Log
 from veen.pipeline.source.filters import Wanted
 from veen.pipeline.source.looking import has, left_by, met, within
-from veen.pipeline.source.losses import DataLossError, Loss, judge_asked
+from veen.pipeline.source.losses import DataLossError, Has, Loss, judge_asked
 from veen.pipeline.source.options import EARLIEST, LATEST, Bounds, Options
 
+Heads = Mapping[Label, LabelHead]
 _log = logging.getLogger(__name__)
 
 _FROM_EARLIEST = Bounds(EARLIEST, {})
@@ -26,10 +27,10 @@ def settle(losses: Iterable[Loss], options: Options) -> None:
 
 
 def batch_ranges(
-    log: Log, heads: Mapping[Label, LabelHead], options: Options, wanted: Wanted
+    log: Log, known: Heads, heads: Heads, options: Options, wanted: Wanted
 ) -> dict[Label, tuple[int, int]]:
-    """Return the first and last entry to read of each label."""
-    asked = _asked(log, heads, options)
+    """Return the first and last entry to read of each label; ``heads`` are those that options leave."""
+    asked = _asked(log, known, heads, options)
     left = left_by(heads, wanted)
     others = [dict.fromkeys(left, (wanted.seqs.low, wanted.seqs.high))]
     if wanted.times is not None:
@@ -37,8 +38,11 @@ def batch_ranges(
     return met(asked, others)
 
 
-def _asked(log: Log, heads: Mapping[Label, LabelHead], options: Options) -> dict[Label, tuple[int, int]]:
-    """Return what the offsets ask for; a verdict on what the log has not does not depend on filters."""
+def _asked(log: Log, known: Heads, heads: Heads, options: Options) -> dict[Label, tuple[int, int]]:
+    """Return what the offsets ask for; a verdict on what the log has not does not depend on filters.
+
+    Labels that offsets name and options leave out are not asked for.
+    """
     starting, ending = options.starting or _FROM_EARLIEST, options.ending or _TO_LATEST
     found: dict[Label, tuple[int, int]] = {}
     losses: list[Loss] = []
@@ -47,18 +51,9 @@ def _asked(log: Log, heads: Mapping[Label, LabelHead], options: Options) -> dict
         first = head.first_seq if first == EARLIEST else first
         last = head.last_seq if behind == LATEST else behind - 1
         found[label] = first, last
-        losses += judge_asked(label, first, last, has(log, head, label))
-    settle([*losses, *_unknown(log, heads, options, starting, ending)], options)
+        losses += judge_asked(label, first, last, has(log, head, first))
+    for label in sorted({*starting.of, *ending.of} - set(known)):
+        first, last = starting.of.get(label, 1), ending.of.get(label, 1) - 1
+        losses += judge_asked(label, max(first, 1), last, Has())
+    settle(losses, options)
     return found
-
-
-def _unknown(
-    log: Log, heads: Mapping[Label, LabelHead], options: Options, starting: Bounds, ending: Bounds
-) -> Iterable[Loss]:
-    """Judge labels that offsets name and the log has not; those that options leave out are not asked for."""
-    named = sorted({*starting.of, *ending.of} - set(heads))
-    everything = log.heads() if named and (options.labels is not None or options.streams) else heads
-    for label in named:
-        if label not in everything:
-            first, last = starting.of.get(label, 1), ending.of.get(label, 1) - 1
-            yield from judge_asked(label, max(first, 1), last, has(log, None, label))

@@ -52,7 +52,7 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a query without a checkpoint begins."""
         log = self._opened()
-        heads = selected(log, self._options)
+        heads = selected(log, log.heads(), self._options)
         starting = self._options.starting or _LATEST
         found: Positions = {}
         losses: list[Loss] = []
@@ -62,7 +62,7 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first in (EARLIEST, LATEST):
                 found |= {} if head is None else {label: _edge(head, first)}
                 continue
-            now = has(log, head, label)
+            now = has(log, head, first)
             losses += judge_asked(label, first, 0, now)
             found[label] = Held(min(max(first, now.first_seq) - 1, now.last_seq))
         settle(losses, self._options)
@@ -83,24 +83,24 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return how far the next batch goes: what is durable, as much as allowed, some of each label."""
         log = self._opened()
         log.refresh()
-        heads = selected(log, self._options)
+        known = log.heads()
+        heads = selected(log, known, self._options)
         before = decode(start)
-        found = self._settled(log, before, heads)
+        found = self._settled(log, before, known, heads)
         found |= self._advanced(found, heads, limit)
         if found == before:
             return start  # the same text: Spark would take another one for news
         moved = {label: held.seq for label, held in found.items() if held != before.get(label)}
-        roots = roots_at(log, log.heads(), moved)
+        roots = roots_at(log, known, moved)
         return encode(found | {label: Held(seq, roots.get(label)) for label, seq in moved.items() if seq})
 
-    def _settled(self, log: Log, before: Positions, heads: Heads) -> Positions:
+    def _settled(self, log: Log, before: Positions, known: Heads, heads: Heads) -> Positions:
         """Return positions that the log has, after a verdict on those that it has not."""
-        known = log.heads()
         roots = roots_at(log, known, {label: held.seq for label, held in before.items()})
         found, losses = dict(before), list[Loss]()
         for label in sorted({*before, *heads}):
             held = before.get(label, _NOTHING)
-            now = has(log, known.get(label), label)
+            now = has(log, known.get(label), held.seq + 1)
             wrong = judge_held(label, held, now, roots.get(label))
             gap = judge_next(label, held.seq + 1, now)
             if wrong or gap:
@@ -127,7 +127,8 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the end of the log, for the progress of the query."""
-        heads = selected(self._opened(), self._options)
+        log = self._opened()
+        heads = selected(log, log.heads(), self._options)
         return encode({label: Held(head.last_seq) for label, head in heads.items()})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -144,7 +145,7 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.refresh()
             known = log.heads()
         self._judge_batch(log, known, last, ranges)
-        heads = {**known, **selected(log, self._options)}
+        heads = {**known, **selected(log, known, self._options)}
         return [*plan_groups(log, heads, ranges, self._options, self._parallelism)]
 
     def _judge_batch(
@@ -154,7 +155,7 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         roots = roots_at(log, known, {label: upto for label, (_, upto) in ranges.items()})
         losses: list[Loss] = []
         for label, (first, upto) in sorted(ranges.items()):
-            now = has(log, known.get(label), label)
+            now = has(log, known.get(label), first)
             losses += judge_held(label, end[label], now, roots.get(label))
             losses += judge_next(label, first, now, upto)
         settle(losses, self._options)
