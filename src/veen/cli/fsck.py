@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -14,6 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.text import Text
 
 from veen.cli.opening import UsageError, opened
+from veen.cli.printing import shown_time
 from veen.cli.settings import common
 from veen.core.errors import ProtocolError
 from veen.core.types import HubId, Label, VerifyKey
@@ -169,7 +169,7 @@ def _verdicts(report: Report) -> Iterator[tuple[str, str, bool | None]]:
         text += f"; pruned: {', '.join(pruned[:_MOST_LABELS])}"
     yield "completeness", text, {"ok": True, "broken": False}.get(report.completeness)
     newest = max((item.newest_ts for item in report.labels if item.newest_ts is not None), default=None)
-    text = "no entries" if newest is None else f"newest entry of {_time(newest)}"
+    text = "no entries" if newest is None else f"newest entry of {shown_time(newest)}"
     text += f"; {report.journal_entries} entries only in the journal"
     if report.lock:
         text += f"; last opened by {report.lock}"
@@ -181,18 +181,11 @@ def _verdicts(report: Report) -> Iterator[tuple[str, str, bool | None]]:
 def _label_line(item: LabelReport) -> str:
     parts = [f"{item.domain}/{item.label.hex()}: {item.head_seq} entries"]
     if item.newest_ts is not None:
-        parts.append(f"newest {_time(item.newest_ts)}")
+        parts.append(f"newest {shown_time(item.newest_ts)}")
     parts.append(f"checkpoint {item.newest_checkpoint}" if item.newest_checkpoint else "no checkpoint")
     if item.journal_entries:
         parts.append(f"{item.journal_entries} only in the journal")
     return ", ".join(parts)
-
-
-def _time(hub_ts: int) -> str:
-    try:
-        return datetime.fromtimestamp(hub_ts, UTC).isoformat().replace("+00:00", "Z")
-    except (OverflowError, ValueError, OSError):  # hub_ts may be any 64-bit number
-        return str(hub_ts)
 
 
 def _advice(report: Report) -> str:

@@ -2,6 +2,7 @@
 
 import typer
 
+from veen.cli.pipeline_fold import fold_command
 from veen.cli.pipeline_lake import (
     check_command,
     compact_command,
@@ -15,6 +16,7 @@ app = typer.Typer(help="Whole logs on Spark: verify, open into tables, fold, que
 app.command("verify")(verify_command)
 app.command("ingest")(ingest_command)
 app.command("check")(check_command)
+app.command("fold")(fold_command)
 app.command("replay")(replay_command)
 app.command("compact")(compact_command)
 app.command("sql")(sql_command)

@@ -8,7 +8,7 @@ import typer
 
 from veen.cli.errors import MALFORMED, REFUSED, USAGE, CommandError
 from veen.cli.pipelining import Engine
-from veen.cli.printing import note, plain, reporting, show
+from veen.cli.printing import note, plain, reporting, show, shown_time
 from veen.cli.settings import common
 from veen.cli.using import read_bytes
 from veen.core import labels
@@ -131,7 +131,7 @@ def _print(report: "Report") -> None:
     if pruned:
         shown["pruned"] = f"{pruned} entries, which the hub has dropped and says so"
     newest = report.newest_ts
-    shown["freshness"] = "no entries" if newest is None else f"newest entry at hub time {newest}"
+    shown["freshness"] = "no entries" if newest is None else f"newest entry of {shown_time(newest)}"
     shown["entries"] = f"{report.entries} in {len(report.labels)} labels"
     show(shown, as_json=False)
     for fault in [*report.faults, *report.gaps, *report.forked, *report.lost][:_MOST_SHOWN]:

@@ -6,6 +6,7 @@ import traceback
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, Final
 
@@ -110,3 +111,11 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], No
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.advance(task, count)
+
+
+def shown_time(hub_ts: int) -> str:
+    """Return a hub's time as people write it."""
+    try:
+        return datetime.fromtimestamp(hub_ts, UTC).isoformat().replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):  # hub_ts may be any 64-bit number
+        return str(hub_ts)
