@@ -84,7 +84,7 @@ def make(kept: Path) -> Path:
     with _alone(kept / "archive.lock"):
         if archive.is_file():
             return archive
-        _check(environment["JAVA_HOME"])
+        check_java(environment["JAVA_HOME"])
         with tempfile.TemporaryDirectory(prefix="making-", dir=kept) as directory:
             _make(archive, Path(directory))
         for old in set(kept.glob("classes-*.jsa")) - {archive}:
@@ -92,7 +92,7 @@ def make(kept: Path) -> Path:
     return archive
 
 
-def _check(java_home: str) -> None:
+def check_java(java_home: str) -> None:
     """Refuse a Java that has no archive of its own classes, on which ours is built."""
     command = [f"{java_home}/bin/java", "-Xshare:on", "-version"]
     if subprocess.run(command, capture_output=True, timeout=_PROBE_SEC, check=False).returncode:  # noqa: S603

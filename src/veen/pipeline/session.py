@@ -76,6 +76,8 @@ _WAIT_SEC: Final = 120.0
 _CONNECT_SEC: Final = 5.0
 #: Spark needs half a second to stop; what takes longer is ended without ceremony.
 _STOP_SEC: Final = 15.0
+#: If it is stopped because something has gone wrong, or was interrupted.
+_HURRIED_SEC: Final = 5.0
 #: A path of a socket has at most 108 bytes, and Spark adds 43.
 _SOCKET_DIR_BYTES: Final = 60
 _LOG_FORM: Final = """\
@@ -337,17 +339,17 @@ def stop(*, patience: float = _STOP_SEC) -> None:
         stopping.join(patience)
     except RuntimeError:  # the interpreter ends, and takes no new threads
         _stop_gracefully()
+    if held.process.stdin is not None:
+        with suppress(OSError):
+            held.process.stdin.close()  # this is how a JVM is told to end
+    below.end(patience if not stopping.is_alive() else 0.0)
+    held.process.kill()
+    held.process.wait()
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark keeps its JVM for the next session; we do not
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
     if gateway is not None:
         with suppress(Py4JError, OSError):
             gateway.shutdown()
-    if held.process.stdin is not None:
-        with suppress(OSError):
-            held.process.stdin.close()
-    below.end(patience if not stopping.is_alive() else 0.0)
-    held.process.kill()
-    held.process.wait()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, held.interrupt)
     held.scratch.remove()
@@ -382,8 +384,10 @@ def running(
         )
         try:
             yield session
-        finally:
-            stop()
+        except BaseException:
+            stop(patience=_HURRIED_SEC)
+            raise
+        stop()
 
 
 @contextmanager
@@ -400,4 +404,13 @@ def _terminable() -> Iterator[None]:
 
 
 def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
+    """Leave, past ``stop``; as long as a job runs, Spark lets nobody out."""
+    context = SparkContext._active_spark_context  # noqa: SLF001 - Spark has no other way
+    if _held is not None:
+        watchdog = threading.Timer(_HURRIED_SEC, _held.process.kill)
+        watchdog.daemon = True
+        watchdog.start()
+    if context is not None:
+        with suppress(Py4JError, OSError):
+            context.cancelAllJobs()
     raise SystemExit(128 + number)
