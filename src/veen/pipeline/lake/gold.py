@@ -12,21 +12,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from veen.core import cbor
 from veen.core.types import HubId, JsonValue
 from veen.overlays import monoids, registry
-from veen.overlays.folding import hash_state, table_kinds
+from veen.overlays.events import Record
+from veen.overlays.folding import Annotator, Fold, hash_state, memory_of, table_kinds
 from veen.overlays.overlay import Overlay, sorted_items
 from veen.overlays.parameters import configured
 from veen.overlays.schema import RejectedError
 from veen.pipeline.fold_state import FoldState
 from veen.pipeline.lake import layout
-from veen.pipeline.lake.commits import Changes, LabelFact, State
+from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, State
 from veen.pipeline.lake.writing import TableFile, write_durably
+from veen.pipeline.records import records_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from veen.pipeline.fold_forms import Folded
     from veen.pipeline.lake.holding import Lake
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 _BY_NAME: Final = frozenset({"wallet.literal"})
 
 _STATE: Final = ".state"
+#: So few records that sending them to tasks costs more than folding them.
+_SMALL: Final = 20_000
 
 #: What a state says of one key of one of its tables; key and value as JSON, byte strings in hex.
 STATES: Final = pa.schema(
@@ -200,29 +205,62 @@ def _resumed(root: Path, wanted: Wanted, overlay: Overlay) -> FoldState | None:
 
 
 def fold(
-    spark: "SparkSession", root: Path, state: State, wanted: Wanted, resume: FoldState | None
+    spark: "SparkSession",
+    root: Path,
+    state: State,
+    wanted: Wanted,
+    resume: FoldState | None,
+    *,
+    small: int = _SMALL,
 ) -> "Folded":
-    """Fold the records of a stream that are behind a state, or all."""
+    """Fold the records of a stream that are behind a state, or all: here if they are few, else on Spark."""
     from veen.pipeline.folding import How, fold_stream  # noqa: PLC0415 - as late as Spark itself
-
-    records = _records(spark, root, state, wanted, resume)
-    return fold_stream(spark, records, overlay_of(wanted.overlay), resume=resume, how=How(keeps=True))
-
-
-def _records(
-    spark: "SparkSession", root: Path, state: State, wanted: Wanted, resume: FoldState | None
-) -> "DataFrame":
-    """Return the records of a stream, from the files that have any behind a state."""
     from veen.pipeline.records import RECORDS_SCHEMA  # noqa: PLC0415
 
-    epoch, seq = (0, 0) if resume is None else resume.place
+    overlay, files = overlay_of(wanted.overlay), _files_behind(state, wanted, resume)
+    if sum(fact.rows for fact in files) <= small:
+        return fold_here(overlay, records_in(root, files), resume)
+    paths = [f"file://{root.resolve()}/{fact.path}" for fact in files]
+    records = spark.read.schema(RECORDS_SCHEMA).parquet(*paths)
+    return fold_stream(spark, records, overlay, resume=resume, how=How(keeps=True))
+
+
+def _files_behind(state: State, wanted: Wanted, resume: FoldState | None) -> list[FileFact]:
+    """Return the files of records that have any behind a state, in the order of the stream."""
+    place = (0, 0) if resume is None else resume.place
     epochs = {fact.label: fact.epoch for fact in wanted.labels}
-    paths = [
-        f"file://{root.resolve()}/{fact.path}"
+    found = [
+        fact
         for fact in state.of_table(layout.RECORDS)
-        if fact.label in epochs and (epochs[fact.label], fact.upto_seq) > (epoch, seq)
+        if fact.label in epochs and (epochs[fact.label], fact.upto_seq) > place
     ]
-    return spark.read.schema(RECORDS_SCHEMA).parquet(*paths)
+    return sorted(found, key=lambda fact: (epochs[fact.label], fact.from_seq))
+
+
+def records_in(root: Path, files: Iterable[FileFact]) -> Iterator[Record]:
+    """Yield the records in files, in their order."""
+    for fact in files:
+        with pq.ParquetFile(root / fact.path) as file:
+            for batch in file.iter_batches(columns=list(Record._fields)):
+                yield from records_of(batch)
+
+
+def fold_here(overlay: Overlay, records: Iterable[Record], resume: FoldState | None) -> "Folded":
+    """Fold records in this process, one after the other: what Spark gives, byte by byte."""
+    from veen.pipeline.fold_forms import Folded  # noqa: PLC0415
+
+    summary = (resume or FoldState.initial(overlay)).summary
+    place = (0, 0) if resume is None else resume.place
+    head = memory_of(overlay)
+    head.tables = summary.tables
+    annotator, counting = Annotator(overlay, head), Fold(overlay)
+    for record in records:
+        if (record.epoch, record.stream_seq) > place:
+            # What it does to the tables is done; it is to be counted and told.
+            counting.step(summary, annotator.annotate(record)._replace(cells=()))
+    state = FoldState(overlay, summary)
+    tables = {name: summary.tables[name] for name in overlay.tables}
+    return Folded(tables, summary.counts, summary.reports, summary.runs, state)
 
 
 def _write_rows(root: Path, wanted: Wanted, overlay: Overlay, folded: "Folded") -> str:

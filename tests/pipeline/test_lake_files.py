@@ -1,0 +1,219 @@
+"""What a lake is made of: names, commits, locks and files, without Spark."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests import builders
+from tests.pipeline.laking import bytes_of
+from veen.core.mmr import Peaks
+from veen.overlays.registry import schemas
+from veen.pipeline.lake import layout, tables
+from veen.pipeline.lake.commits import Changes, Commits, FileFact, LabelFact, Missing, State
+from veen.pipeline.lake.errors import DamagedLakeError, LakeBusyError, LakeError
+from veen.pipeline.lake.holding import holding, load
+from veen.pipeline.lake.writing import TableFile
+from veen.pipeline.records import RECORDS
+
+HUB = builders.hub_id()
+LABEL = builders.some_label()
+TABLE = pa.schema([pa.field("stream_seq", pa.int64()), pa.field("text", pa.string())])
+
+
+def fact(first: int, last: int, table: str = layout.ENTRIES) -> FileFact:
+    path = layout.table_file(table, LABEL, first, last)
+    return FileFact(path, table, LABEL.hex(), first, last, 1, 2, last - first + 1, 100, "00" * 32)
+
+
+def label_fact(first: int, last: int, missing: tuple[Missing, ...] = ()) -> LabelFact:
+    return LabelFact.of(LABEL, None, 0, span=(first, last), peaks=builders.peaks(last), missing=missing)
+
+
+def test_ranges_are_cut_where_slices_begin() -> None:
+    size = layout.SLICE
+    assert list(layout.cut(1, 5)) == [(1, 5)]
+    assert list(layout.cut(5, size + 3)) == [(5, size), (size + 1, size + 3)]
+    assert list(layout.cut(size, size)) == [(size, size)]
+    assert list(layout.cut(2, 1)) == []
+
+
+def test_no_schema_has_a_field_that_is_named_as_a_column_of_every_table() -> None:
+    for schema in schemas().values():
+        names = tables.typed_schema(schema).names
+        assert len(names) == len(set(names)), schema.name
+
+
+def test_views_have_names_of_their_own() -> None:
+    names = [layout.view_name(table) for table in tables.columns_by_table()]
+    assert len(set(names)) == len(names)
+    assert all(name.replace("_", "").isalnum() for name in names)
+    assert layout.view_name("silver/crdt.lww.v1") == "silver_crdt_lww_v1"
+
+
+# --- commits ------------------------------------------------------------------------------------------------
+
+
+def commit(root: Path, state: State, *spans: tuple[int, int]) -> None:
+    for first, last in spans:
+        changes = Changes(kind="ingest", labels=[label_fact(first, last)], added=[fact(first, last)])
+        Commits(root).add(state, changes, HUB)
+
+
+def test_a_lake_is_what_its_commits_say(tmp_path: Path) -> None:
+    state = State()
+    commit(tmp_path, state, (1, 3), (4, 9))
+    found = Commits(tmp_path).load()
+    assert found == state
+    assert found.labels[LABEL.hex()].from_seq == 1
+    assert found.labels[LABEL.hex()].range == builders.peaks(9)
+    Commits(tmp_path).add(
+        state,
+        Changes(kind="compact", added=[fact(1, 9)], removed=[fact(1, 3).path, fact(4, 9).path]),
+        HUB,
+    )
+    assert list(Commits(tmp_path).load().files) == [fact(1, 9).path]
+
+
+def test_what_is_missing_is_kept_with_the_peaks_after_it(tmp_path: Path) -> None:
+    state = State()
+    gone = Missing(1, 4, tuple(node.hex() for node in builders.peaks(4).hashes))
+    changes = Changes(kind="ingest", labels=[label_fact(1, 9, (gone,))], added=[fact(5, 9)])
+    Commits(tmp_path).add(state, changes, HUB)
+    (found,) = Commits(tmp_path).load().labels.values()
+    assert found.missing == (gone,)
+    assert found.missing[0].range == builders.peaks(4)
+
+
+def test_equal_steps_give_equal_bytes(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        commit(tmp_path / name, State(), (1, 3), (4, 9))
+    assert bytes_of(tmp_path / "one") == bytes_of(tmp_path / "other")
+
+
+def test_snapshots_say_the_same_and_can_be_lost(tmp_path: Path) -> None:
+    state = State()
+    commit(tmp_path, state, *((nth, nth) for nth in range(1, 70)))
+    assert len(list((tmp_path / layout.SNAPSHOTS).iterdir())) == 2
+    assert Commits(tmp_path).load() == Commits(tmp_path).load(snapshots=False) == state
+    for path in (tmp_path / layout.SNAPSHOTS).iterdir():
+        path.write_bytes(path.read_bytes()[:100])
+    assert Commits(tmp_path).load() == state
+
+
+@pytest.mark.parametrize("harm", ["changed", "removed", "swapped", "spaced"])
+def test_a_commit_that_is_not_the_one_that_was_written_is_found(tmp_path: Path, harm: str) -> None:
+    commit(tmp_path, State(), (1, 3), (4, 9), (10, 12))
+    first, second = (tmp_path / layout.commit_file(nth) for nth in (1, 2))
+    match harm:
+        case "changed":
+            document = json.loads(first.read_bytes())
+            document["added"][0]["rows"] = 7
+            first.write_text(json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n")
+        case "removed":
+            second.unlink()
+        case "swapped":
+            data = first.read_bytes()
+            first.write_bytes(second.read_bytes())
+            second.write_bytes(data)
+        case _:
+            first.write_bytes(first.read_bytes().replace(b",", b", ", 1))
+    with pytest.raises(DamagedLakeError):
+        Commits(tmp_path).load()
+
+
+def test_a_second_writer_of_a_commit_fails(tmp_path: Path) -> None:
+    one, other = State(), State()
+    commit(tmp_path, one, (1, 3))
+    with pytest.raises(LakeBusyError):
+        commit(tmp_path, other, (1, 4))
+    assert Commits(tmp_path).load() == one
+
+
+# --- holding ------------------------------------------------------------------------------------------------
+
+
+def test_a_lake_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
+    with holding(tmp_path / "lake", create=True):
+        with (
+            pytest.raises(LakeBusyError, match="another process writes to the lake"),
+            holding(tmp_path / "lake"),
+        ):
+            pass
+    with holding(tmp_path / "lake"):
+        pass
+
+
+def test_what_is_no_lake_is_not_made_one(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match="is no lake"):
+        load(tmp_path)
+    with pytest.raises(LakeError, match="is no lake"), holding(tmp_path):
+        pass
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(LakeError, match="neither a lake nor empty"), holding(tmp_path, create=True):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_what_a_killed_run_has_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    with holding(tmp_path, create=True) as lake:
+        kept = tmp_path / fact(1, 3).path
+        left = [
+            tmp_path / fact(4, 9).path,
+            kept.parent / f"{layout.UNFINISHED}1",
+            tmp_path / layout.HUB / "aa",
+        ]
+        for path in (kept, *left):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"rows")
+        lake.commit(Changes(kind="ingest", labels=[label_fact(1, 3)], added=[fact(1, 3)]), HUB)
+        with pytest.raises(KeyboardInterrupt), lake.writing():
+            raise KeyboardInterrupt
+    with holding(tmp_path) as lake, lake.writing():
+        assert kept.exists()
+        assert not any(path.exists() for path in left)
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+
+def batch(first: int, last: int) -> pa.RecordBatch:
+    numbers = range(first, last + 1)
+    columns = [pa.array(numbers, pa.int64()), pa.array([f"text {number % 100}" for number in numbers])]
+    return pa.RecordBatch.from_arrays(columns, schema=TABLE)
+
+
+def test_the_bytes_of_a_file_follow_from_its_rows_and_not_from_their_portions(tmp_path: Path) -> None:
+    whole, pieces = TableFile(tmp_path, "whole", TABLE), TableFile(tmp_path, "pieces", TABLE)
+    whole.add(batch(1, 10_000))
+    for first in range(1, 10_001, 617):
+        pieces.add(batch(first, min(first + 616, 10_000)))
+    one, other = whole.finish(), pieces.finish()
+    assert (one.rows, one.sha256) == (other.rows, other.sha256)
+    groups = pa.parquet.ParquetFile(tmp_path / "whole").metadata
+    assert [groups.row_group(nth).num_rows for nth in range(groups.num_row_groups)] == [4096, 4096, 1808]
+
+
+def test_large_rows_end_a_row_group_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "GROUP_BYTES", 1_000)
+    sizes = []
+    for portion in (1, 7, 100):
+        out = TableFile(tmp_path, f"by {portion}", TABLE)
+        for first in range(1, 101, portion):
+            out.add(batch(first, min(first + portion - 1, 100)))
+        sizes.append(out.finish().sha256)
+    assert len(set(sizes)) == 1
+    assert pa.parquet.ParquetFile(tmp_path / "by 1").metadata.num_row_groups > 5
+
+
+def test_a_file_that_was_given_up_leaves_nothing(tmp_path: Path) -> None:
+    out = TableFile(tmp_path, "place/file", TABLE)
+    out.add(batch(1, 5_000))
+    out.discard()
+    assert list((tmp_path / "place").iterdir()) == []
+
+
+def test_records_keep_their_columns() -> None:
+    assert tables.columns_by_table()[layout.RECORDS] is RECORDS
+    assert Peaks.empty().size == 0
