@@ -157,8 +157,8 @@ def fold_command(
 ) -> None:
     """Fold a stream with an overlay on Spark, and print the state at its end or at any entry of it.
 
-    The document is that of: veen interpret. A log is checked first, and opened with the keys of a client; of a
-    lake this was done when it was filled.
+    The document is that of veen interpret. A log is checked first, and opened with the keys of a client; of
+    a lake this was done when it was filled.
     """
     chosen = asked.choose()
     one = parse_key(chosen, key) if key else None
