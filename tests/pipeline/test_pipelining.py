@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -15,6 +16,7 @@ from veen.cli.printing import reporting, show
 from veen.cli.settings import common
 from veen.pipeline.failures import reason_of
 
+ROOT = Path(__file__).resolve().parents[2]
 app = typer.Typer()
 
 
@@ -84,7 +86,9 @@ def test_what_did_not_come_out_of_spark_is_left_alone() -> None:
 )
 def test_what_can_not_be_started_is_one_line(arguments: list[str], code: int, line: str) -> None:
     script = f"from tests.pipeline.test_pipelining import app; app({arguments!r})"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (code, "")
     assert line in done.stderr
     assert done.stderr.count("\n") == 1

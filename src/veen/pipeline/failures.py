@@ -14,7 +14,7 @@ _LIMIT: Final = 600
 #: The class in front of what an error of Python or Java says.
 _CLASS: Final = re.compile(r"^(?:[\w$]+\.)+[A-Z][\w$]*: ")
 #: How Spark tells which of its errors it is: a name, and a number of the standard for SQL.
-_CONDITION: Final = re.compile(r"^\[[A-Z0-9_.]+\] |\s*SQLSTATE: \w{5}\s*$")
+_CONDITION: Final = re.compile(r"^\[[A-Z0-9_.]+\] |\s*SQLSTATE: \w{5}\b.*$")
 #: What stands between the tracebacks of errors that caused each other.
 _BETWEEN: Final = ("During handling of", "The above exception", "Traceback (most")
 _JVM_ENDED: Final = "Spark's Java process has ended; see why with --verbose-spark, or give it more memory"

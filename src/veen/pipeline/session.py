@@ -23,6 +23,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from veen.pipeline import archive, shipping
@@ -80,6 +81,7 @@ _STOP_SEC: Final = 15.0
 _HURRIED_SEC: Final = 5.0
 #: A path of a socket has at most 108 bytes, and Spark adds 43.
 _SOCKET_DIR_BYTES: Final = 60
+_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _LOG_FORM: Final = """\
 status = error
 rootLogger.level = {level}
@@ -255,6 +257,8 @@ def _launch(
     options = [*archive.options(environment, kept_dir()), *(_ONESHOT if oneshot else ())]
     settings[_JAVA_OPTIONS] = " ".join([*options, settings[_JAVA_OPTIONS]])
     conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
+    for name in _LOGGERS:  # of Python; they write to standard error what the exception says as well
+        PySparkLogger.getLogger(name).disabled = not verbose
     before = signal.getsignal(signal.SIGINT)
     log = scratch.path / "spark.log"
     with _set(environment), log.open("wb") as file:
