@@ -211,26 +211,27 @@ def _check_signatures(entries: Entries, keys: HubKeys | None) -> list[Fault]:
 
 def follow_clients(entries: Entries) -> tuple[dict[VerifyKey, Client], list[Fault]]:
     """Follow each client through a part: its numbers go up by one, and what it has seen never goes back."""
-    found: dict[VerifyKey, Client] = {}
-    faults: list[Fault] = []
-    columns = zip(
-        rows(entries.client_id),
-        entries.client_seq.tolist(),
-        entries.prev_ack.tolist(),
-        entries.stream_seq.tolist(),
-        strict=True,
+    numbers: dict[bytes, int] = {}
+    codes = np.array([numbers.setdefault(one, len(numbers)) for one in rows(entries.client_id)])
+    order = np.argsort(codes, kind="stable")  # by client, and then as they stand in the log
+    codes, seqs, acks, ats = (
+        column[order] for column in (codes, entries.client_seq, entries.prev_ack, entries.stream_seq)
     )
-    for one, seq, ack, at in columns:
-        key = VerifyKey(one)
-        known = found.get(key)
-        if known is None:
-            found[key] = Client(seq, ack, at, seq, ack)
-            continue
-        fault = follows(known.last_seq, known.last_ack, seq, ack, at)
-        if fault is not None:
-            faults.append(fault)
-        found[key] = known._replace(last_seq=seq, last_ack=ack)
-    return found, faults
+    goes_on = codes[1:] == codes[:-1]
+    follow = (seqs[1:] == seqs[:-1] + 1) & (acks[1:] >= acks[:-1]) & (acks[1:] < ats[1:])
+    faults = []
+    for nth in np.flatnonzero(goes_on & ~follow).tolist():
+        fault = follows(
+            int(seqs[nth]), int(acks[nth]), int(seqs[nth + 1]), int(acks[nth + 1]), int(ats[nth + 1])
+        )
+        assert fault is not None
+        faults.append(fault)
+    starts = np.flatnonzero(np.concatenate(([True], ~goes_on)))
+    ends = np.append(starts[1:], len(codes)) - 1
+    columns = (seqs[starts], acks[starts], ats[starts], seqs[ends], acks[ends])
+    # Clients are numbered as they come first, and so are their runs.
+    met = zip(numbers, zip(*(column.tolist() for column in columns), strict=True), strict=True)
+    return {VerifyKey(one): Client(*places) for one, places in met}, sorted(faults)
 
 
 def follows(last_seq: int, last_ack: int, seq: int, ack: int, at: int) -> Fault | None:
