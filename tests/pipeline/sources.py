@@ -87,8 +87,9 @@ class Stream:
 
     def __init__(self, place: str | Path, **options: object) -> None:
         self._place, self._options = place, options
-        #: What Spark would have in its checkpoint.
+        #: What Spark has in its checkpoint: the ends of batches. Where the first began is not among them.
         self.offsets: list[dict[str, Any]] = []
+        self._initial: dict[str, Any] | None = None
         self._open: VeenStreamReader | None = None
 
     def _reader(self) -> VeenStreamReader:
@@ -102,6 +103,7 @@ class Stream:
     def restart(self, **options: object) -> None:
         """End the query, as a kill does; the next call begins from the offsets."""
         self.stop()
+        self._initial = None
         self._options |= options
 
     def stop(self) -> None:
@@ -112,9 +114,7 @@ class Stream:
     def take(self, limit: ReadLimit | None = None) -> list[Row]:
         """Run one trigger; an empty list if there is nothing new."""
         reader = self._reader()
-        if not self.offsets:
-            self.offsets.append(reader.initialOffset())
-        start = self.offsets[-1]
+        start = self.offsets[-1] if self.offsets else self._first()
         end = reader.latestOffset(start, limit or reader.getDefaultReadLimit())
         reader.stop()
         if end == start:
@@ -122,10 +122,17 @@ class Stream:
         self.offsets.append(end)
         return self.replay()
 
+    def _first(self) -> dict[str, Any]:
+        """Ask where to begin, once in each run of a query."""
+        if self._initial is None:
+            self._initial = self._reader().initialOffset()
+        return self._initial
+
     def replay(self) -> list[Row]:
         """Read the last batch that was decided on; after a restart again."""
-        start, end = self.offsets[-2:]
         reader = self._reader()
+        start = self.offsets[-2] if len(self.offsets) > 1 else self._first()
+        end = self.offsets[-1]
         found = in_order(row for part in reader.partitions(start, end) for row in rows_of(reader.read(part)))
         reader.stop()
         return found

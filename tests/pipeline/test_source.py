@@ -192,13 +192,36 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, hub: Hub, tmp
     assert max(len(rows) for rows in sink.batches.values()) == 8
 
 
+def test_a_first_batch_that_failed_begins_where_it_began(
+    spark: SparkSession, hub: Hub, tmp_path: Path
+) -> None:
+    """Spark asks again where to begin; that the earliest entry is another one by then hides no loss."""
+
+    def fail(_frame: DataFrame, _number: int) -> None:
+        raise RuntimeError("no room")
+
+    hub.write("alpha", *[b"x"] * 60)
+    frame = stream(spark, hub.root).load()
+    writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(StreamingQueryException, match="no room"):
+        writer.foreachBatch(fail).start().awaitTermination()
+    hub.writer.flush()
+    hub.tick(10**6)
+    first = hub.writer.prune(hub.label("alpha"), 50)[-1].end_seq + 1
+    with pytest.raises(StreamingQueryException, match=f"pruned: entries 1 to {first - 1} of"):
+        drained(frame, Sink(), tmp_path / "checkpoint")
+    sink = Sink()
+    drained(stream(spark, hub.root, failOnDataLoss=False).load(), sink, tmp_path / "checkpoint")
+    assert sink.keys() == [(hub.label("alpha"), seq) for seq in range(first, 61)]
+
+
 def test_offsets_in_the_checkpoint_are_for_people_too(spark: SparkSession, hub: Hub, tmp_path: Path) -> None:
     hub.write("alpha", b"1", b"2")
     drained(stream(spark, hub.root).load(), Sink(), tmp_path / "checkpoint")
     written = (tmp_path / "checkpoint/offsets/0").read_text().splitlines()[-1]
     offset = json.loads(written)
     assert offset[hub.label("alpha").hex()] == 2
-    assert set(offset) == {hub.label("alpha").hex(), "roots"}
+    assert set(offset) == {hub.label("alpha").hex(), "began", "roots"}
 
 
 def test_a_replaced_log_stops_a_stream_with_the_verdict(

@@ -3,6 +3,9 @@
 An offset is ``{label: number of the last entry that was read}``, labels in hexadecimal and sorted: Spark
 compares offsets as text. Beside the labels stands ``roots``, the roots of those entries, so that a log that
 was replaced in the meantime is noticed after a restart; offsets without it are understood as well.
+
+Spark does not keep where a query began. If its first batch is cut off, Spark asks again, and the log may have
+other ends by then: so the offset at the end of the first batch says itself where that ``began``.
 """
 
 from collections.abc import Mapping
@@ -13,6 +16,8 @@ from veen.core.types import Label
 from veen.pipeline.source.losses import Held
 
 ROOTS: Final = "roots"
+BEGAN: Final = "began"
+_BESIDE: Final = (BEGAN, ROOTS)
 
 
 class OffsetError(VeenError):
@@ -28,7 +33,7 @@ def decode(offset: Mapping[str, Any]) -> dict[Label, Held]:
                 _number(value), bytes.fromhex(roots[key]) if key in roots else None
             )
             for key, value in offset.items()
-            if key != ROOTS
+            if key not in _BESIDE
         }
     except (TypeError, ValueError):
         raise OffsetError(f"{dict(offset)} is not an offset of this source") from None
@@ -47,6 +52,12 @@ def encode(positions: Mapping[Label, Held]) -> dict[str, Any]:
         label.hex(): root.hex() for label in sorted(positions) if (root := positions[label].root) is not None
     }
     return {**found, ROOTS: roots} if roots else found
+
+
+def beginning(start: Mapping[str, Any], end: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return where a batch begins: as its end says, if it was the first of a query, else at its start."""
+    began: Mapping[str, Any] = end.get(BEGAN, start)
+    return began
 
 
 def share(behind: Mapping[Label, int], most: int, turn: int) -> dict[Label, int]:

@@ -16,7 +16,7 @@ from veen.core.types import Label
 from veen.pipeline.logs import LabelHead, Log, open_log
 from veen.pipeline.source.looking import has, roots_at, selected
 from veen.pipeline.source.losses import Held, Loss, judge_asked, judge_held, judge_next
-from veen.pipeline.source.offsets import decode, encode, share
+from veen.pipeline.source.offsets import BEGAN, beginning, decode, encode, share
 from veen.pipeline.source.options import EARLIEST, LATEST, Bounds, Options
 from veen.pipeline.source.planning import Group, plan_groups
 from veen.pipeline.source.ranges import settle
@@ -38,6 +38,8 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._log: Log | None = None
         #: The entries after which a query with Trigger.AvailableNow ends.
         self._target: dict[Label, int] | None = None
+        #: Where this query began, if it has no checkpoint.
+        self._began: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel without the open log."""
@@ -66,7 +68,8 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             losses += judge_asked(label, first, 0, now)
             found[label] = Held(min(max(first, now.first_seq) - 1, now.last_seq))
         settle(losses, self._options)
-        return encode(found)
+        self._began = encode(found)
+        return self._began
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return how much a batch may have."""
@@ -92,7 +95,8 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start  # the same text: Spark would take another one for news
         moved = {label: held.seq for label, held in found.items() if held != before.get(label)}
         roots = roots_at(log, known, moved)
-        return encode(found | {label: Held(seq, roots.get(label)) for label, seq in moved.items() if seq})
+        found |= {label: Held(seq, roots.get(label)) for label, seq in moved.items() if seq}
+        return encode(found) | ({BEGAN: start} if start == self._began else {})
 
     def _settled(self, log: Log, before: Positions, known: Heads, heads: Heads) -> Positions:
         """Return positions that the log has, after a verdict on those that it has not."""
@@ -134,7 +138,7 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return what tasks are to read for a batch; after a restart the same as before it."""
         log = self._opened()
-        first, last = decode(start), decode(end)
+        first, last = decode(beginning(start, end)), decode(end)
         ranges = {
             label: (first.get(label, _NOTHING).seq + 1, held.seq)
             for label, held in last.items()
