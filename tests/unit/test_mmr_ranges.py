@@ -1,5 +1,7 @@
 """Many leaves at once, and ranges of leaves that are joined: the same peaks and roots as one by one."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +27,7 @@ def test_extending_gives_what_appending_gives(before: int, more: int) -> None:
 def test_ranges_join_to_the_peaks_wherever_they_are_cut(cuts: list[int]) -> None:
     places = [0, *sorted(cuts), 130]
     peaks = Peaks.empty()
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in pairwise(places):
         trees = subtrees(start + 1, LEAVES[start:end])
         assert len(trees) <= 2 * 8
         peaks = join(peaks, trees)
