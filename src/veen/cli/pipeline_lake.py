@@ -12,8 +12,9 @@ import typer
 
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.overlaying import choose
+from veen.cli.pipeline_progress import following
 from veen.cli.pipeline_verify import HubIdOption, LogArgument, StreamsOption, parse_hub_id
-from veen.cli.pipelining import Engine, _installed
+from veen.cli.pipelining import Engine, installed
 from veen.cli.printing import note, plain, progress, reporting, show
 from veen.cli.settings import common
 from veen.cli.using import prompt_passphrase
@@ -115,7 +116,6 @@ def ingest_command(
         opened = stack.enter_context(_open_log(log, hub_id, stream))
         held = stack.enter_context(holding(lake.expanduser(), create=True))
         shared = None if keys is None else stack.enter_context(sharing(spark, keys))
-        advance = stack.enter_context(progress("taking in"))
         work = Ingest(
             spark,
             held,
@@ -123,13 +123,13 @@ def ingest_command(
             keyring=keys,
             shared=shared,
             overlays=None if no_gold else [choose(name).overlay.name for name in overlay or ()],
-            progress=advance,
         )
         if follow:
             stopped = stack.enter_context(stoppable())
             taken = go_on(work, opened, stopped, interval_sec=interval, told=_tell_step)
         else:
-            taken = work.run()
+            with following(spark, "taking in"):
+                taken = work.run()
         found = _described(taken, held.root, held.state.number)
     show(found, common.json)
 
@@ -173,7 +173,8 @@ def check_command(
         from veen.pipeline.lake.checking import check_lake  # noqa: PLC0415
 
         opened = stack.enter_context(_open_log(log, hub_id, stream)) if log else None
-        verdict = check_lake(spark, lake.expanduser(), opened)
+        with following(spark, "checking"):
+            verdict = check_lake(spark, lake.expanduser(), opened)
     show({"ok": True, "lake": str(lake), **verdict._asdict()}, common.json)
 
 
@@ -183,7 +184,7 @@ def replay_command(
     into: Annotated[Path, typer.Option(help="Directory to make; it must be empty.", show_default=False)],
 ) -> None:
     """Write a hub's data directory again from a lake: the same log, byte by byte, without secret keys."""
-    with _installed():
+    with installed():
         from veen.pipeline.lake.replaying import replay  # noqa: PLC0415
     with _telling(), progress("writing") as advance:
         done = replay(lake.expanduser(), into.expanduser(), advance)
@@ -197,7 +198,7 @@ def compact_command(lake: LakeOption, engine: Engine) -> None:
         from veen.pipeline.lake.compacting import compact  # noqa: PLC0415
         from veen.pipeline.lake.holding import holding  # noqa: PLC0415
 
-        with holding(lake.expanduser()) as held:
+        with holding(lake.expanduser()) as held, following(spark, "joining"):
             done = compact(spark, held)
     show(
         {"ok": True, "lake": str(lake), "slices": done.slices, "before": done.before, "after": done.after},

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from veen.cli.errors import MALFORMED, REFUSED, USAGE, CommandError
-from veen.cli.pipelining import Engine
+from veen.cli.pipelining import Engine, installed
 from veen.cli.printing import note, plain, reporting, show, shown_time
 from veen.cli.settings import common
 from veen.cli.using import read_bytes
@@ -90,20 +90,19 @@ def verify_command(
     if level not in _LEVELS:
         raise CommandError(f"no level {level!r}; use one of {', '.join(_LEVELS)}", USAGE)
     expected, held = parse_hub_id(hub_id), _read_receipts(receipts or [])
-    with engine.running("pipeline verify") as spark:
+    with installed():
         from veen.cli.pipeline_progress import following  # noqa: PLC0415 - an extra, and slow to import
         from veen.pipeline.kernel import Level  # noqa: PLC0415
         from veen.pipeline.logs import open_log  # noqa: PLC0415
         from veen.pipeline.verifying import Verification  # noqa: PLC0415
-
-        opened = open_log(log, expected, stream or ())
-        try:
-            chosen = labels_of(opened, stream)
-            with following(spark, "verifying"):
-                work = Verification(spark.sparkContext, opened, Level[level.upper()], partitions=partitions)
-                report = work.run(chosen, held)
-        finally:
-            opened.close()
+    opened = open_log(log, expected, stream or ())  # before Spark, which takes longer to start
+    try:
+        chosen = labels_of(opened, stream)
+        with engine.running("pipeline verify") as spark, following(spark, "verifying"):
+            work = Verification(spark.sparkContext, opened, Level[level.upper()], partitions=partitions)
+            report = work.run(chosen, held)
+    finally:
+        opened.close()
     _print(report)
     if not report.ok:
         raise typer.Exit(REFUSED)

@@ -46,7 +46,7 @@ class Engine:
     @contextmanager
     def running(self, app: str, *, oneshot: bool = True) -> Iterator["SparkSession"]:
         """Have Spark for as long as a command needs it; what fails in it ends the command with one line."""
-        with _installed():
+        with installed():
             from veen.pipeline import failures, session  # noqa: PLC0415 - an extra, and slow to import
         try:
             with session.running(
@@ -89,7 +89,7 @@ def following(spark: "SparkSession", what: str, tasks: int) -> Iterator[None]:
 
 
 @contextmanager
-def _installed() -> Iterator[None]:
+def installed() -> Iterator[None]:
     """Say what to install, if what only the pipeline needs is missing."""
     try:
         yield

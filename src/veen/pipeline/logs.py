@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from veen.client.errors import ClientError
 from veen.client.portable import is_portable
 from veen.core import labels as naming
 from veen.core.checkpoint import Checkpoint
-from veen.core.errors import VeenError
 from veen.core.profile import Profile
 from veen.core.types import HubId, Label, NodeHash, StreamId, VerifyKey
 from veen.pipeline.parts import Part
@@ -21,7 +21,7 @@ from veen.pipeline.signers import HubKeys
 MOST_BYTES: Final = 8 << 20
 
 
-class PlaceError(VeenError):
+class PlaceError(ClientError):
     """There is no log at a place, or not the one that was meant."""
 
 

@@ -1,0 +1,89 @@
+"""``veen pipeline verify`` as people and scripts use it: verdicts, exit codes, one line for a mistake."""
+
+import json
+import shutil
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from tests.hub.process import HubProcess
+from tests.pipeline.commands import veen
+from tests.pipeline.making import Hub, varied
+
+
+def verify(*words: str | Path) -> CompletedProcess[str]:
+    return veen("pipeline", "verify", *words)
+
+
+def found(done: CompletedProcess[str]) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Hub:
+    made = varied(tmp_path_factory.mktemp("verify") / "hub", 80)
+    made.close()
+    receipts = b"".join(receipt.encode() for receipt in made.receipts)
+    (made.root.parent / "receipts.cborseq").write_bytes(receipts)
+    return made
+
+
+def test_a_sound_log_ends_with_0_and_says_so(hub: Hub) -> None:
+    held = hub.root.parent / "receipts.cborseq"
+    done = verify(hub.root, "--hub-id", hub.hub_id.hex(), "--receipts", held, "--json")
+    assert done.returncode == 0, done.stderr
+    report = found(done)
+    verdicts = {name: report[name] for name in ("ok", "integrity", "signatures", "completeness", "agreement")}
+    assert verdicts == {
+        "ok": True,
+        "integrity": "ok",
+        "signatures": "ok",
+        "completeness": "ok",
+        "agreement": "ok",
+    }
+    assert report["entries"] == 80
+    assert done.stderr == ""
+
+
+def test_damage_ends_with_4_and_names_the_entry(hub: Hub, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(hub.root, copy, ignore=shutil.ignore_patterns("*.sock"))
+    chunk = min((copy / "log").glob("chunk-*.log"))
+    data = bytearray(chunk.read_bytes())
+    data[300] ^= 1
+    chunk.write_bytes(data)
+    done = verify(copy)
+    assert done.returncode == 4
+    assert "integrity: damaged" in done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("first bad: ")
+    assert "entry 1" in last
+    assert f"{chunk.name} at byte 0" in last
+
+
+def test_a_hub_is_asked_by_its_address(hub: Hub) -> None:
+    with HubProcess(hub.root) as running:
+        done = verify(running.url, "--stream", "beta", "--json")
+    assert done.returncode == 0, done.stdout
+    assert found(done)["entries"] == 40
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nowhere",), "there is no directory nowhere"),
+        (("hub", "--level", "some"), "no level 'some'; use one of frames, roots, full"),
+        (("hub", "--hub-id", "xyz"), "--hub-id takes 64 hex digits"),
+        (("hub", "--conf", "novalue"), "novalue"),
+        (("http://127.0.0.1:1", "--stream", "beta"), "127.0.0.1"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(words: tuple[str, ...], said: str) -> None:
+    done = verify(*words)
+    assert done.returncode in (1, 2)
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
