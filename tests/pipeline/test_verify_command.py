@@ -77,12 +77,18 @@ def test_a_hub_is_asked_by_its_address(hub: Hub) -> None:
         (("nowhere",), "there is no directory nowhere"),
         (("hub", "--level", "some"), "no level 'some'; use one of frames, roots, full"),
         (("hub", "--hub-id", "xyz"), "--hub-id takes 64 hex digits"),
-        (("hub", "--conf", "novalue"), "novalue"),
         (("http://127.0.0.1:1", "--stream", "beta"), "127.0.0.1"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(words: tuple[str, ...], said: str) -> None:
-    done = verify(*words)
+    _is_told(verify(*words), said)
+
+
+def test_a_setting_that_is_none_is_told_in_one_line(hub: Hub) -> None:
+    _is_told(verify(hub.root, "--conf", "novalue"), "novalue")
+
+
+def _is_told(done: CompletedProcess[str], said: str) -> None:
     assert done.returncode in (1, 2)
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
