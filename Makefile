@@ -16,7 +16,7 @@ PY := .venv/bin/python
 # .venv is set up again, because the environment holds absolute paths.
 READY := .venv/.ready-$(shell pwd -P | cksum | cut -d ' ' -f 1)
 
-.PHONY: help setup run test lint ci fmt fix bench docs fuzz faults folds kills lock clean
+.PHONY: help setup run test lint ci fmt fix bench docs fuzz faults folds kills streams lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +57,9 @@ faults: $(READY) ## long fault runs of the storage engine: every byte flipped, a
 
 folds: $(READY) ## long comparison of folds with their references: EVENTS events (default 3000000)
 	@VEEN_FOLD_EVENTS=$(EVENTS) $(PY) -m pytest -q -n 2 --timeout 3600 tests/overlays/test_wallet_random.py tests/overlays/test_random.py $(ARGS)
+
+streams: $(READY) ## ingest and streaming on Spark, killed KILLS times each (default 50)
+	@VEEN_PIPELINE_KILLS=$(KILLS) $(PY) -m pytest -q -n 0 --timeout 7200 -k kill tests/pipeline $(ARGS)
 
 kills: $(READY) ## a hub killed under load, KILLS times (default 50)
 	@VEEN_KILLS=$(KILLS) $(PY) -m pytest -q -k kills tests/hub/test_process_kill.py $(ARGS)
