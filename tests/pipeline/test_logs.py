@@ -2,14 +2,17 @@
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests import builders
 from tests.hub.process import HubProcess, veen
 from tests.pipeline.making import Hub, varied
 from veen.client.errors import DamagedLogError, StateError
 from veen.core import labels
+from veen.core.identity import HubIdentity, HubKey
 from veen.core.types import HubId, Label, StreamId
 from veen.pipeline.frames import BadEntryError
 from veen.pipeline.logs import Log, PlaceError, open_log
@@ -163,6 +166,19 @@ def test_a_set_that_is_cut_is_refused_or_named(exported: Path, tmp_path: Path) -
     shutil.copytree(exported, place)
     (place / "checkpoints.cborseq").unlink()
     with pytest.raises(StateError, match="not a whole set"):
+        open_log(str(place))
+
+
+def test_a_set_with_another_key_in_its_identity_is_refused(exported: Path, tmp_path: Path) -> None:
+    """Whoever hands the set over could add a key of his own; the first one has to sign for it."""
+    place = tmp_path / "set"
+    shutil.copytree(exported, place)
+    identity = HubIdentity.decode((place / "hub-identity.cbor").read_bytes())
+    added = HubKey.of(builders.verify_key("a stranger"), 1_900_000_000)
+    (place / "hub-identity.cbor").write_bytes(
+        replace(identity, hub_keys=(*identity.hub_keys, added)).encode()
+    )
+    with pytest.raises(DamagedLogError):
         open_log(str(place))
 
 

@@ -39,8 +39,10 @@ class Chain:
     _ts: int = 0
     _clients: dict[VerifyKey, tuple[int, int]] = field(default_factory=dict)
     _roots: dict[int, NodeHash] = field(default_factory=dict)
-    #: All entries up to here were read.
+    #: All entries up to here were read, or dropped by a hub that says so.
     _whole: bool = True
+    #: It is known how far each client had come.
+    _followed: bool = True
 
     def __post_init__(self) -> None:
         """Begin with nothing."""
@@ -59,6 +61,7 @@ class Chain:
             self._seq, self._ts = item.last_seq, item.last_ts
             self._roots[item.last_seq] = item.mmr_root
             self._clients.update(item.clients)
+            self._followed &= bool(item.clients)  # a hub's address does not tell
             self._peaks = None  # what the first part states must give the root of the tombstone
         self.verdict.pruned_upto = self._seq
         if self._seq != first_seq - 1:  # nobody says what became of it, or it can not be read
@@ -88,7 +91,7 @@ class Chain:
             self._seq = part.last_seq
 
     def _break(self) -> None:
-        self._peaks, self._whole = None, False
+        self._peaks, self._whole, self._followed = None, False, False
         self._clients.clear()
 
     def _tell(self, seq: int, file: str, detail: str, text: str) -> None:
@@ -114,7 +117,7 @@ class Chain:
         gaps = list(result.gaps)
         for client, seen in result.found.clients.items():
             known = self._clients.get(client)
-            if known is not None or self._whole:
+            if known is not None or self._followed:
                 seq, ack = known or (0, 0)
                 fault = follows(seq, ack, seen.first_seq, seen.first_ack, seen.first_at)
                 if fault is not None:

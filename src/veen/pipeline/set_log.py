@@ -52,6 +52,7 @@ class SetLog:
         self._streams = {item.label: item for item in facts.states}
         self._labels: dict[Label, _Marks] = {}
         try:
+            facts.identity.verify_signature(facts.identity.hub_keys[0].hub_pk, facts.sig)
             self._receipts, self._msgs = _mapped(place / RECEIPTS), _mapped(place / PAYLOADS)
             self._scan()
         except (ProtocolError, CborError) as error:
