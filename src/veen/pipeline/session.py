@@ -289,10 +289,10 @@ def environment_of(master: str, settings: Mapping[str, str]) -> dict[str, str]:
         raise SessionError(str(error).replace("\n  ", " ").replace("\n", "; ")) from None
     found = {"JAVA_HOME": str(java.home), "SPARK_LAUNCHER_OPTS": " ".join(_ONESHOT)}
     found["PYSPARK_PYTHON"] = settings.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
-    local = is_local(master)
-    if local:
+    if is_local(master):
         found["OPENBLAS_NUM_THREADS"] = "1"  # workers share the cores already, and must fork without threads
-    if local and "SPARK_HOME" not in os.environ:
+    # YARN and Kubernetes take parts of the home to the workers, and want all of it.
+    if (is_local(master) or master.startswith("spark://")) and "SPARK_HOME" not in os.environ:
         found["SPARK_HOME"] = str(spark_home(kept_dir()))
     return found
 
