@@ -111,7 +111,7 @@ def _wallets(rng: np.random.Generator, count: int) -> dict[str, pa.Array]:
     is_poor = own % _POOR == 0
     amount[wallets : 2 * wallets] = np.where(is_poor[wallets : 2 * wallets], 0, 1_000_000)
     spends = np.isin(kinds, _kind(wal.WITHDRAW, wal.TRANSFER))
-    amount[is_poor & spends] = 1_000_000
+    amount[is_poor & spends] = 20_000
     (opened,), (moved,), (limited,) = _kind(wal.OPEN), _kind(wal.TRANSFER), _kind(wal.LIMIT)
     other = (own + 1 + rng.integers(wallets - 1, size=count)) % wallets
     ts = _T0 + np.arange(count) * (30 * _DAY) // count

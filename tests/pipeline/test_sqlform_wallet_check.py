@@ -16,7 +16,7 @@ from veen.overlays.folding import Annotator, memory_of
 from veen.overlays.schema import RejectedError
 from veen.overlays.wallet import Wallets
 from veen.overlays.wallet_ids import DAY, wallet_id
-from veen.pipeline.sqlform_wallet_check import CHECKED, OPS, TOO_LARGE, Op, check
+from veen.pipeline.sqlform_wallet_check import CHECKED, OPS, Op, check
 
 _SIMPLE = {
     wal.CLOSE.name: Op.CLOSE,
@@ -51,7 +51,6 @@ def _rows(event: Event) -> list[tuple[Any, ...]]:
         (body[key] for key in ("amount", "delta", "daily_limit") if body.get(key) is not None), None
     )
     ts: int = body["ts"] if "ts" in body else body["created_at"]
-    fits = abs(amount or 0) < TOO_LARGE and ts < TOO_LARGE
     if name == wal.LIMIT.name:
         op = Op.NO_LIMIT if body["daily_limit"] is None else Op.LIMIT
     else:
@@ -62,9 +61,11 @@ def _rows(event: Event) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = [(body["wallet_id"], *place, op, amount, ts, ref)]
     if name == wal.TRANSFER.name:
         rows.append((body["to_wallet_id"], *place, Op.IN, amount, None, None))
-    if not fits:
-        rows = [(*row[:3], Op.ODD, None, None, row[6]) for row in rows]
     return rows
+
+
+def _fitting(value: Any) -> Any:
+    return None if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
 
 
 def checked(events: Iterable[Event], rng: Random) -> dict[bytes, dict[str, Any]]:
@@ -72,7 +73,7 @@ def checked(events: Iterable[Event], rng: Random) -> dict[bytes, dict[str, Any]]
     rows = [row for event in events for row in _rows(event)]
     rng.shuffle(rows)
     columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, OPS, strict=True)]
+    arrays = [pa.array(map(_fitting, column), field.type) for column, field in zip(columns, OPS, strict=True)]
     table = pa.Table.from_arrays(arrays, schema=OPS)
     batch = check(table)
     batch.validate(full=True)
@@ -106,7 +107,7 @@ def _assert_right(events: list[Event], seed: int) -> tuple[int, int]:
             (row["limit"],),
             row["last_reset"],
             True,
-            *(row[name] for name in CHECKED.names[6:]),
+            *(row[name] for name in CHECKED.names[8:]),
         )
     return clean, len(found)
 

@@ -121,7 +121,13 @@ def _breaks(log: Log, owner: _Wallet, other: _Wallet) -> None:
     if kind == 0:
         log.event(wal.WITHDRAW, wallet_id=owner.id, amount=rng.choice((10**6, U64_MAX)), ts=ts)
     elif kind == 1:
-        log.event(wal.WITHDRAW, wallet_id=owner.id, amount=0, ts=rng.choice((0, 5, T0)), ref=b"again")
+        log.event(
+            wal.WITHDRAW,
+            wallet_id=owner.id,
+            amount=0,
+            ts=rng.choice((0, 5, T0)),
+            ref=rng.choice((None, b"again")),
+        )
     elif kind < 5:  # nobody gets it
         transfer(log, owner.id, other.id, 10**5, ts)
     elif kind == 5:  # an id twice

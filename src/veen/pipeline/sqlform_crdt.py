@@ -15,13 +15,13 @@ from veen.overlays.folding import fold
 from veen.overlays.overlay import Overlay
 from veen.pipeline.fold_forms import Folded
 from veen.pipeline.sqlform_events import (
+    GOOD,
     POSITION,
     folded,
-    good,
     lists,
-    outcomes,
     positions,
     record_at,
+    refusals,
 )
 from veen.pipeline.typed import EventTable, ints_of
 
@@ -32,25 +32,26 @@ ORSET_EVENTS: Final = EventTable((ORSET,), ("id", "elem", "tomb"))
 
 def fold_registers(events: DataFrame, overlay: Overlay) -> Folded:  # noqa: ARG001 - it has no parameters
     """Fold registers: the greatest time and place of each key, with its value."""
-    best = F.max(F.struct("ts", *POSITION, "value")).alias("best")
-    found = events.filter(good()).groupBy("key").agg(best).toArrow()
-    fields = pa.Table.from_batches(
-        [pa.RecordBatch.from_struct_array(chunk) for chunk in found.column("best").chunks],
-        schema=pa.schema(found.schema.field("best").type),
-    )
-    (keys,), (values,) = lists(found, "key"), lists(fields, "value")
-    orders = zip(ints_of(fields.column("ts")), *lists(fields, *POSITION), strict=True)
+    best = F.expr("max(struct(ts, epoch, stream_seq, msg_id, value)) as best")
+    sums = events.filter(GOOD).groupBy("key").agg(best, F.expr("count(*) as count"))
+    found = sums.select("key", "best.*", "count").toArrow()
+    keys, values = lists(found, "key", "value")
+    orders = zip(ints_of(found.column("ts")), *lists(found, *POSITION), strict=True)
     registers = dict(zip(keys, zip(orders, values, strict=True), strict=True))
-    return folded({"registers": registers}, *outcomes(events), [])
+    return folded({"registers": registers}, _total(found), refusals(events), [])
 
 
 def fold_counters(events: DataFrame, overlay: Overlay) -> Folded:  # noqa: ARG001 - it has no parameters
     """Fold counters: the sum of each shard."""
-    total = F.sum(F.col("delta").cast("decimal(28,0)")).alias("total")
-    found = events.filter(good()).groupBy("shard").agg(total).toArrow()
+    total = F.expr("sum(cast(delta as decimal(28,0))) as total")
+    found = events.filter(GOOD).groupBy("shard").agg(total, F.expr("count(*) as count")).toArrow()
     (shards,) = lists(found, "shard")
     table = dict(zip(shards, ints_of(found.column("total")), strict=True))
-    return folded({"shards": table}, *outcomes(events), [])
+    return folded({"shards": table}, _total(found), refusals(events), [])
+
+
+def _total(found: pa.Table) -> int:
+    return sum(found.column("count").to_pylist())
 
 
 # --- sets ---------------------------------------------------------------------------------------------------
@@ -58,7 +59,7 @@ def fold_counters(events: DataFrame, overlay: Overlay) -> Folded:  # noqa: ARG00
 
 def fold_sets(events: DataFrame, overlay: Overlay) -> Folded:
     """Fold a set: of each id its first addition and its first tomb; which was first decides."""
-    taken = events.filter(good())
+    taken = events.filter(GOOD)
     ids = _ids(taken).toArrow()
     # The driver holds all of them anyway: they are the state.
     places = [pc.fill_null(ids.column(name), 0).to_numpy() for name in ("stream_seq", "epoch")]
@@ -67,7 +68,7 @@ def fold_sets(events: DataFrame, overlay: Overlay) -> Folded:
     _enter(ids, tables)
     reused = [one for one, differs in zip(*lists(ids, "id", "differs"), strict=True) if differs]
     told = _reused(taken, reused) if reused else []
-    return folded(tables, *outcomes(events), told)
+    return folded(tables, taken.count(), refusals(events), told)
 
 
 def _ids(events: DataFrame) -> DataFrame:

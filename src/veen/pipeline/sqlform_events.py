@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -47,19 +46,14 @@ def kept(rows: DataFrame) -> Iterator[DataFrame]:
 # --- what comes of them -------------------------------------------------------------------------------------
 
 
-def good() -> Column:
-    """Tell which rows are events."""
-    return F.col("code").isNull()
+#: Which rows are events.
+GOOD: Final = "code is null"
 
 
-def outcomes(events: DataFrame) -> tuple[int, list[Report]]:
-    """Return how many events there are, and what is said of bodies that were refused, in no order."""
-    told = [F.when(~good(), F.col(name)).alias(name) for name in (*POSITION, "code", "detail")]
-    found = events.groupBy(*told).count().toArrow()
-    taken = found.filter(pc.is_null(found.column("code")))
-    refused = found.filter(pc.is_valid(found.column("code")))
-    reports = list(map(Report, *lists(refused, *POSITION, "code", "detail")))
-    return sum(taken.column("count").to_pylist()), reports
+def refusals(events: DataFrame) -> list[Report]:
+    """Return what is said of bodies that were refused, in no order."""
+    found = events.filter("code is not null").select(*POSITION, "code", "detail").toArrow()
+    return list(map(Report, *lists(found, *POSITION, "code", "detail")))
 
 
 def lists(table: pa.Table, *names: str) -> list[list[Any]]:

@@ -16,13 +16,13 @@ from veen.overlays.ledger import PAID, PaidLedger
 from veen.pipeline.fold_forms import Folded
 from veen.pipeline.records import RECORDS
 from veen.pipeline.sqlform_events import (
+    GOOD,
     POSITION,
     folded,
-    good,
     lists,
-    outcomes,
     positions,
     record_at,
+    refusals,
     said_of,
 )
 from veen.pipeline.typed import EventTable, ints_of
@@ -37,7 +37,7 @@ _NOBODY: Final = bytes(32)
 
 def fold_ledger(events: DataFrame, overlay: PaidLedger) -> Folded | None:
     """Fold the ledger; None if an operation is refused for what its payer has."""
-    taken = events.filter(good()).withColumn("currency", _currency(overlay))
+    taken = events.filter(GOOD).withColumn("currency", _currency(overlay))
     counted = _remapped(taken.filter("currency is not null"), overlay)
     legs = _legs(counted)
     if overlay.forbid_negative and _owes(legs, overlay):
@@ -53,7 +53,7 @@ def fold_ledger(events: DataFrame, overlay: PaidLedger) -> Folded | None:
     for name, first in zip(currencies, positions(found), strict=True):
         firsts[name] = min(firsts.get(name, (first,)), (first,))
     tables: dict[str, dict[Any, Any]] = {"balances": balances, "currencies": firsts}
-    return folded(tables, *outcomes(events), _told(taken, overlay))
+    return folded(tables, taken.count(), refusals(events), _told(taken, overlay))
 
 
 def _currency(overlay: PaidLedger) -> Column:

@@ -8,24 +8,27 @@ withholds a credit from somebody: that wallet is looked at again without it. It 
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from veen.overlays import wallet_schemas as wal
 from veen.overlays.events import Event, Report
 from veen.overlays.folding import Annotator, Memory, memory_of
+from veen.overlays.monoids import Position
+from veen.overlays.tree.reading import Place
 from veen.overlays.wallet import IN, OUT, Wallets, report
 from veen.overlays.wallet_effects import CLOSED, OPENED, Effect
 from veen.pipeline.fold_forms import Folded
 from veen.pipeline.records import RECORDS
-from veen.pipeline.sqlform_events import POSITION, folded, good, lists, outcomes, positions, record_at
-from veen.pipeline.sqlform_wallet_check import CHECKED, OPS, TOO_LARGE, Op, check
+from veen.pipeline.sqlform_events import GOOD, POSITION, folded, lists, positions, record_at, refusals
+from veen.pipeline.sqlform_wallet_check import CHECKED, OPS, Op, check
 from veen.pipeline.typed import EventTable, ints_of
 
 _NUMBERS: Final = ("amount", "ts", "created_at", "delta", "daily_limit")
@@ -42,9 +45,31 @@ _FIELDS: Final = (
 WALLET_EVENTS: Final = EventTable(
     wal.SCHEMAS, _FIELDS, [RECORDS.field("client_id"), RECORDS.field("auth_ref")]
 )
-_KIND: Final = {schema.name: nth for nth, schema in enumerate(wal.SCHEMAS)}
-_TRANSFER: Final = _KIND[wal.TRANSFER.name]
-_OPEN: Final = _KIND[wal.OPEN.name]
+#: Credits that a wallet does not get: where they stand, and how much they are.
+Withheld = dict[bytes, dict[Place, int]]
+_OPEN, _TRANSFER, _LIMIT, _WITHDRAW, _ADJUST = map(
+    wal.SCHEMAS.index, (wal.OPEN, wal.TRANSFER, wal.LIMIT, wal.WITHDRAW, wal.ADJUST)
+)
+assert [op.name for op in Op][:9] == [
+    {"TRANSFER": "OUT"}.get(name, name)
+    for name in (schema.name.split(".")[1].upper() for schema in wal.SCHEMAS)
+], "operations are numbered as the schemas are"
+_LISTED: Final = (
+    "wallet_id",
+    "to_wallet_id",
+    "transfer_id",
+    "amount",
+    "realm_id",
+    "ctx_id",
+    "currency",
+    "created_at",
+)
+_CLEAN_COLUMNS: Final = [name for name in CHECKED.names if name not in ("clean", "events")]
+#: So often wallets are looked at again. Then all that could be reached are judged at once: a chain of
+#: transfers would else be followed link by link.
+_ROUNDS: Final = 4
+#: So few that they can be named in a query.
+_FEW: Final = 2000
 #: A wallet that was opened has forgotten what was spent before.
 _RESETS: Final = True
 #: More events of wallets that break rules than the driver should judge.
@@ -58,156 +83,181 @@ def fold_wallets(events: DataFrame, overlay: Wallets) -> Folded | None:
     return _Fold(events, overlay).run()
 
 
-@dataclass(slots=True)
-class _Judged:
-    """What the overlay says of some wallets."""
+class _Clean(NamedTuple):
+    """A wallet that breaks no rule: the least that it had after spending, and what it comes to."""
+
+    low: int
+    effect: Effect
+
+
+class _Judged(NamedTuple):
+    """What the overlay says of some wallets, and what others do not get because of that."""
 
     memory: Memory
     reports: list[Report]
-    #: (wallet, epoch, number): credits that other wallets do not get.
-    withheld: set[tuple[bytes, int, int]]
+    withheld: Withheld
+
+
+class _Settled(NamedTuple):
+    """What was found for all: who was judged and how, and the others."""
+
+    judged: _Judged
+    suspects: set[bytes]
+    clean: dict[bytes, _Clean]
 
 
 class _Fold:
     def __init__(self, events: DataFrame, overlay: Wallets) -> None:
         self.overlay = overlay
         self.events = events
-        self.taken = events.filter(good())
+        self.taken = events.filter(GOOD)
         self.ops = _ops(self.taken, overlay)
-        #: Wallet -> what it comes to, of those that break no rule if they get all credits.
-        self.clean: dict[bytes, Effect] = {}
-        #: The same, of those that do not get all.
-        self.short: dict[bytes, Effect] = {}
 
     def run(self) -> Folded | None:
         """Find out who breaks rules, and judge them."""
-        self.clean, suspects = _effects(_checked(self.ops))
-        listed = _Listed(self.taken)
-        suspects |= listed.repeated()
-        judged = _Judged(memory_of(self.overlay), [], set())
-        while suspects:
+        with ThreadPoolExecutor(2) as pool:  # Spark works while the driver does
+            listing = pool.submit(_Listed, self.taken)
+            refusing = pool.submit(refusals, self.events)
+            checked = _checked(self.ops)
+            listed = listing.result()
+            settled = self._settle(_effects(checked), set(_suspects(checked)) | listed.repeated(), listed)
+            if settled is None:
+                return None
+            events = pc.sum(checked.column("events")).as_py() or 0
+            tables, told = _united(listed, settled)
+            return folded(tables, events, refusing.result(), told)
+
+    def _settle(self, clean: dict[bytes, _Clean], suspects: set[bytes], listed: "_Listed") -> _Settled | None:
+        """Judge wallets, and those that then break a rule, until none is left."""
+        judged = _Judged(memory_of(self.overlay), [], {})
+        if not suspects:
+            return _Settled(judged, suspects, clean)
+        rounds = 0
+        while True:
             found = self._judge(suspects)
             if found is None:
                 return None
-            judged = found
-            more = self._without(judged.withheld)
+            short, more = self._without(found, clean)
             if not more:
-                break
+                return _Settled(found, suspects, short)
             suspects |= more
-        return self._united(listed, judged, suspects)
+            rounds += 1
+            if rounds == _ROUNDS:  # then nobody else can be reached, and it ends
+                suspects = listed.reached_from(suspects)
 
     def _judge(self, suspects: set[bytes]) -> _Judged | None:
         """Let the overlay judge some wallets; all others pay."""
-        wanted = F.broadcast(_wallets(self.events, suspects, "judged"))
-        payer = self.taken.join(wanted, F.col("wallet_id") == F.col("judged"), "left_semi")
-        payee = self.taken.filter(F.col("kind") == _TRANSFER).join(
-            wanted, F.col("to_wallet_id") == F.col("judged"), "left_semi"
-        )
-        rows = payer.unionByName(payee).limit(MOST_JUDGED + 1).toArrow()
+        rows = _touching(self.taken, suspects).limit(MOST_JUDGED + 1).toArrow()
         if len(rows) > MOST_JUDGED:
             return None
         return _judged(replace(self.overlay, wallets=frozenset(suspects)), rows)
 
-    def _without(self, withheld: set[tuple[bytes, int, int]]) -> set[bytes]:
-        """Look again at wallets that do not get some credits; returns those that then break a rule."""
-        self.short = {}
-        if not withheld:
-            return set()
-        spark = self.events.sparkSession
-        names = ("wallet", "epoch", "stream_seq")
-        columns = zip(*sorted(withheld), strict=True)
-        kinds = [OPS.field(name).type for name in names]
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-        missing = spark.createDataFrame(pa.table(arrays, names=list(names)))
-        ops = self.ops.join(F.broadcast(missing.select("wallet")), "wallet", "left_semi")
-        missing = F.broadcast(missing.withColumn("op", F.lit(int(Op.IN))))
-        ops = ops.join(missing, [*names, "op"], "left_anti")
-        self.short, suspects = _effects(_checked(ops.select(OPS.names)))
-        return suspects
+    def _without(self, judged: _Judged, clean: dict[bytes, _Clean]) -> tuple[dict[bytes, _Clean], set[bytes]]:
+        """Return wallets without the credits that they do not get, and those that then break a rule."""
+        short = dict(clean)
+        lacking: dict[bytes, list[Place]] = {}
+        for wallet, credits_ in judged.withheld.items():
+            low, effect = clean[wallet]
+            amount = sum(credits_.values())
+            if amount <= low:
+                short[wallet] = _Clean(low - amount, effect._replace(balance=effect.balance - amount))
+            else:
+                lacking[wallet] = list(credits_)
+        if not lacking:
+            return short, set()
+        checked = _checked(_ops_without(self.ops, lacking))
+        return short | _effects(checked), set(_suspects(checked))
 
-    def _united(self, listed: "_Listed", judged: _Judged, suspects: set[bytes]) -> Folded:
-        """Return the wallets that were judged, and those that were not."""
-        told = list(judged.reports)
-        for wallet, epoch, seq in judged.withheld:
-            told.append(Report(epoch, seq, listed.msg_id(epoch, seq), *report("WAL.UNBACKED", wallet)))
-        made = judged.memory.tables
-        clean = {wallet: found for wallet, found in self.clean.items() if wallet not in suspects}
-        tables: dict[str, dict[Any, Any]] = {
-            "wallets": clean | self.short | made["wallets"],
-            "opened": listed.opened(suspects) | made["opened"],
-            "transfers": listed.transfers(suspects, judged.withheld) | made["transfers"],
-        }
-        return folded(tables, *outcomes(self.events), told)
+
+def _united(listed: "_Listed", settled: _Settled) -> tuple[dict[str, dict[Any, Any]], list[Report]]:
+    """Return the tables and reports of wallets that were judged, and of those that were not."""
+    judged, suspects, clean = settled
+    told = list(judged.reports)
+    for wallet, credits_ in judged.withheld.items():
+        told += [Report(*place, *report("WAL.UNBACKED", wallet)) for place in map(listed.place, credits_)]
+    made = judged.memory.tables
+    wallets = {wallet: found.effect for wallet, found in clean.items() if wallet not in suspects}
+    tables: dict[str, dict[Any, Any]] = {
+        "wallets": wallets | made["wallets"],
+        "opened": listed.opened(suspects) | made["opened"],
+        "transfers": listed.transfers(suspects, judged.withheld) | made["transfers"],
+    }
+    return tables, told
 
 
 # --- in columns ---------------------------------------------------------------------------------------------
 
 
+#: What an event does to the wallet that it is of; a kind is the place of its schema.
+_OWN_OP: Final = f"""case when kind = {_TRANSFER} and wallet_id = to_wallet_id then {Op.ODD:d}
+    when kind = {_LIMIT} and daily_limit is null then {Op.NO_LIMIT:d} else kind end"""
+_ONCE: Final = f"case when kind = {_WITHDRAW} then ref end as ref"
+_NOTHING: Final = "cast(null as binary) as ref"
+
+
 def _ops(events: DataFrame, overlay: Wallets) -> DataFrame:
     """Return what happens to each wallet."""
-    kind = F.col("kind")
-    amount = F.coalesce("amount", "delta", "daily_limit")
-    when = F.coalesce("ts", "created_at")
-    fits = F.coalesce(F.abs(amount) < TOO_LARGE, F.expr("true")) & (when < TOO_LARGE)
-    own = events.select(
-        F.col("wallet_id").alias("wallet"),
+    odd = _odd(overlay)
+    own = events.selectExpr(
+        "wallet_id as wallet",
         "epoch",
         "stream_seq",
-        F.when(fits & ~_is_odd(overlay), _op()).otherwise(int(Op.ODD)).alias("op"),
-        F.when(fits, amount).cast("bigint").alias("amount"),
-        F.when(fits, when).cast("bigint").alias("ts"),
-        (_once() if overlay.unique_withdraw_refs else F.lit(None).cast("binary")).alias("ref"),
+        f"cast({f'case when {odd} then {Op.ODD:d} else {_OWN_OP} end' if odd else _OWN_OP} as int) as op",
+        "try_cast(coalesce(amount, delta, daily_limit) as bigint) as amount",
+        "try_cast(coalesce(ts, created_at) as bigint) as ts",
+        _ONCE if overlay.unique_withdraw_refs else _NOTHING,
     )
-    incoming = events.filter(kind == _TRANSFER).select(
-        F.col("to_wallet_id").alias("wallet"),
+    incoming = events.filter(f"kind = {_TRANSFER}").selectExpr(
+        "to_wallet_id as wallet",
         "epoch",
         "stream_seq",
-        F.when(fits, int(Op.IN)).otherwise(int(Op.ODD)).alias("op"),
-        F.when(fits, amount).cast("bigint").alias("amount"),
-        F.lit(None).cast("bigint").alias("ts"),
-        F.lit(None).cast("binary").alias("ref"),
+        f"{Op.IN:d} as op",
+        "try_cast(amount as bigint) as amount",
+        "cast(null as bigint) as ts",
+        _NOTHING,
     )
-    return own.unionByName(incoming)
+    return own.union(incoming)
 
 
-def _op() -> Column:
-    kind = F.col("kind")
-    found = F.when(
-        kind == _KIND[wal.LIMIT.name],
-        F.when(F.col("daily_limit").isNull(), int(Op.NO_LIMIT)).otherwise(int(Op.LIMIT)),
+def _odd(overlay: Wallets) -> str:
+    """Return of which events the overlay says something whatever the state is; "": of none."""
+    if not overlay.institution:
+        return ""
+    keys = _literals(overlay.institution)
+    return f"(kind = {_ADJUST} and not (client_id in ({keys}) or coalesce(auth_ref in ({keys}), false)))"
+
+
+def _ops_without(ops: DataFrame, lacking: dict[bytes, list[Place]]) -> DataFrame:
+    """Return what happens to some wallets, without some credits."""
+    names = ["wallet", "epoch", "stream_seq"]
+    rows = [(wallet, *place) for wallet, places in lacking.items() for place in places]
+    arrays = [
+        pa.array(column, OPS.field(name).type)
+        for name, column in zip(names, zip(*rows, strict=True), strict=True)
+    ]
+    missing = ops.sparkSession.createDataFrame(pa.table(arrays, names=names))
+    found = ops.join(F.broadcast(missing.select("wallet")), "wallet", "left_semi")
+    missing = F.broadcast(missing.withColumn("op", F.lit(int(Op.IN))))
+    return found.join(missing, [*names, "op"], "left_anti").select(OPS.names)
+
+
+def _touching(events: DataFrame, wallets: set[bytes]) -> DataFrame:
+    """Return the events of some wallets, and transfers to them."""
+    if len(wallets) <= _FEW:
+        keys = _literals(wallets)
+        return events.filter(f"wallet_id in ({keys}) or to_wallet_id in ({keys})")
+    table = pa.table({"judged": pa.array(sorted(wallets), pa.binary())})
+    wanted = F.broadcast(events.sparkSession.createDataFrame(table))
+    is_own, is_to = (F.col(name) == F.col("judged") for name in ("wallet_id", "to_wallet_id"))
+    return events.join(wanted, is_own, "left_semi").union(
+        events.filter(f"kind = {_TRANSFER}")
+        .join(wanted, is_own, "left_anti")
+        .join(wanted, is_to, "left_semi")
     )
-    for schema, op in _OPS.items():
-        found = found.when(kind == _KIND[schema], int(op))
-    return found.otherwise(int(Op.ODD))
 
 
-_OPS: Final = {
-    wal.DEPOSIT.name: Op.DEPOSIT,
-    wal.WITHDRAW.name: Op.WITHDRAW,
-    wal.TRANSFER.name: Op.OUT,
-    wal.OPEN.name: Op.OPEN,
-    wal.CLOSE.name: Op.CLOSE,
-    wal.ADJUST.name: Op.ADJUST,
-    wal.FREEZE.name: Op.FREEZE,
-    wal.UNFREEZE.name: Op.UNFREEZE,
-}
-
-
-def _is_odd(overlay: Wallets) -> Column:
-    """Tell of which events the overlay always says something."""
-    kind = F.col("kind")
-    odd = (kind == _TRANSFER) & (F.col("wallet_id") == F.col("to_wallet_id"))
-    if overlay.institution:
-        allowed = [F.lit(key) for key in sorted(overlay.institution)]
-        signed = F.col("client_id").isin(allowed) | F.coalesce(
-            F.col("auth_ref").isin(allowed), F.expr("false")
-        )
-        odd |= (kind == _KIND[wal.ADJUST.name]) & ~signed
-    return odd
-
-
-def _once() -> Column:
-    return F.when(F.col("kind") == _KIND[wal.WITHDRAW.name], F.col("ref"))
+def _literals(keys: Iterable[bytes]) -> str:
+    return ", ".join(f"X'{key.hex()}'" for key in sorted(keys))
 
 
 def _checked(ops: DataFrame) -> pa.Table:
@@ -222,80 +272,97 @@ def _check_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield check(pa.Table.from_batches(found))
 
 
-def _effects(checked: pa.Table) -> tuple[dict[bytes, Effect], set[bytes]]:
-    """Return what clean wallets come to, and which are not clean."""
-    is_clean = checked.column("clean")
-    (suspects,) = lists(checked.filter(pc.invert(is_clean)), "wallet")
-    found = checked.filter(is_clean)
-    wallets, closed, frozen, limits, resets, *sums = lists(
-        found, *(name for name in CHECKED.names if name != "clean")
+def _suspects(checked: pa.Table) -> list[bytes]:
+    """Return which wallets are not clean."""
+    found: list[bytes] = checked.filter(pc.invert(checked.column("clean"))).column("wallet").to_pylist()
+    return found
+
+
+def _effects(checked: pa.Table) -> dict[bytes, _Clean]:
+    """Return what clean wallets come to."""
+    wallets, lows, closed, frozen, limits, resets, *sums = lists(
+        checked.filter(checked.column("clean")), *_CLEAN_COLUMNS
     )
-    made = {
-        wallet: Effect(CLOSED if over else OPENED, frosty, (limit,), reset, _RESETS, *added)
-        for wallet, over, frosty, limit, reset, added in zip(
-            wallets, closed, frozen, limits, resets, zip(*sums, strict=True), strict=True
+    return {
+        wallet: _Clean(low, Effect(CLOSED if over else OPENED, frosty, (limit,), reset, _RESETS, *added))
+        for wallet, low, over, frosty, limit, reset, added in zip(
+            wallets, lows, closed, frozen, limits, resets, zip(*sums, strict=True), strict=True
         )
     }
-    return made, set(suspects)
-
-
-def _wallets(rows: DataFrame, wallets: Iterable[bytes], name: str) -> DataFrame:
-    return rows.sparkSession.createDataFrame(pa.table({name: pa.array(sorted(wallets), pa.binary())}))
 
 
 class _Listed:
     """All openings and transfers: they are a part of the state."""
 
     def __init__(self, events: DataFrame) -> None:
-        opened = events.filter(F.col("kind") == _OPEN)
-        self._opened = opened.select(
-            *POSITION, "wallet_id", "realm_id", "ctx_id", "currency", "created_at"
-        ).toArrow()
-        moved = events.filter(F.col("kind") == _TRANSFER)
-        self._moved = moved.select(*POSITION, "wallet_id", "to_wallet_id", "transfer_id", "amount").toArrow()
-        self._places: dict[tuple[int, int], bytes] = {}
+        rows = events.filter(f"kind in ({_OPEN}, {_TRANSFER})").select("kind", *POSITION, *_LISTED).toArrow()
+        self._opened = rows.filter(pc.equal(rows.column("kind"), _OPEN))
+        self._moved = rows.filter(pc.equal(rows.column("kind"), _TRANSFER))
+        self._places = positions(self._moved)
+        self._transfers = self._all_transfers()
+        self._by_place: dict[Place, Position] = {}
 
     def repeated(self) -> set[bytes]:
         """Return wallets with transfers whose id has come before, and all that these are from or to."""
         found: set[bytes] = set()
+        if len(self._transfers) == 2 * len(self._moved):
+            return found
         for side in ("wallet_id", "to_wallet_id"):
             keys = [side, "transfer_id"]
-            counted = self._moved.group_by(keys).aggregate([([], "count_all")])
+            counted = self._moved.select(keys).group_by(keys).aggregate([([], "count_all")])
             twice = counted.filter(pc.greater(counted.column("count_all"), 1)).select(keys)
-            if len(twice):
-                rows = self._moved.join(twice, keys, join_type="left semi")
-                found.update(*lists(rows, "wallet_id", "to_wallet_id"))
+            wanted = set(zip(*lists(twice, *keys), strict=True))
+            sources, targets, ids = lists(self._moved, "wallet_id", "to_wallet_id", "transfer_id")
+            own = sources if side == "wallet_id" else targets
+            for source, target, key in zip(sources, targets, zip(own, ids, strict=True), strict=True):
+                if key in wanted:
+                    found |= {source, target}
         return found
 
-    def msg_id(self, epoch: int, seq: int) -> bytes:
-        """Return the message of a transfer."""
-        if not self._places:
-            self._places = {(epoch, seq): msg_id for epoch, seq, msg_id in positions(self._moved)}
-        return self._places[epoch, seq]
+    def reached_from(self, wallets: set[bytes]) -> set[bytes]:
+        """Return wallets and all that get something from them, from those, and so on."""
+        paid: dict[bytes, set[bytes]] = {}
+        for source, target in zip(*lists(self._moved, "wallet_id", "to_wallet_id"), strict=True):
+            paid.setdefault(source, set()).add(target)
+        found, new = set(wallets), set(wallets)
+        while new:
+            new = {target for wallet in new for target in paid.get(wallet, ())} - found
+            found |= new
+        return found
+
+    def place(self, place: Place) -> Position:
+        """Return where a transfer stands, with its message."""
+        if not self._by_place:
+            self._by_place = {found[:2]: found for found in self._places}
+        return self._by_place[place]
 
     def opened(self, judged: set[bytes]) -> dict[bytes, Any]:
         """Return the openings of wallets that were not judged."""
-        wallets, realms, contexts, currencies = lists(
-            self._opened, "wallet_id", "realm_id", "ctx_id", "currency"
-        )
-        times = ints_of(self._opened.column("created_at"))
-        rows = zip(positions(self._opened), realms, contexts, currencies, times, strict=True)
+        table = self._opened
+        wallets, *rest = lists(table, "wallet_id", "realm_id", "ctx_id", "currency")
+        rows = zip(positions(table), *rest, ints_of(table.column("created_at")), strict=True)
         return {wallet: row for wallet, row in zip(wallets, rows, strict=True) if wallet not in judged}
 
-    def transfers(self, judged: set[bytes], withheld: set[tuple[bytes, int, int]]) -> dict[Any, Any]:
+    def transfers(self, judged: set[bytes], withheld: Withheld) -> dict[Any, Any]:
         """Return the sides of transfers of wallets that were not judged."""
-        places = positions(self._moved)
-        amounts = ints_of(self._moved.column("amount"))
-        sources, targets, ids = lists(self._moved, "wallet_id", "to_wallet_id", "transfer_id")
-        rows = list(zip(places, amounts, sources, targets, ids, strict=True))
-        made: dict[Any, Any] = {
-            (source, OUT, once): (place, amount, target, "")
-            for place, amount, source, target, once in rows
-            if source not in judged
+        if not judged:
+            return self._transfers
+        return {
+            key: found
+            for key, found in self._transfers.items()
+            if key[0] not in judged
+            and (key[1] == OUT or key[0] not in withheld or found[0][:2] not in withheld[key[0]])
         }
-        for place, amount, source, target, once in rows:
-            if target not in judged and (not withheld or (target, *place[:2]) not in withheld):
-                made[target, IN, once] = (place, amount, source, "")
+
+    def _all_transfers(self) -> dict[Any, Any]:
+        """Return both sides of all transfers, as if all of them counted."""
+        table, places = self._moved, self._places
+        amounts = ints_of(table.column("amount"))
+        sources, targets, ids = lists(table, "wallet_id", "to_wallet_id", "transfer_id")
+        made: dict[Any, Any] = {}
+        for own, side, other in ((sources, OUT, targets), (targets, IN, sources)):
+            keys = zip(own, [side] * len(ids), ids, strict=True)
+            made.update(zip(keys, zip(places, amounts, other, [""] * len(ids), strict=True), strict=True))
         return made
 
 
@@ -307,23 +374,15 @@ def _judged(overlay: Wallets, rows: pa.Table) -> _Judged:
     memory = memory_of(overlay)
     annotator = Annotator(overlay, memory)
     reports: list[Report] = []
-    withheld: set[tuple[bytes, int, int]] = set()
-    previous = None
+    withheld: Withheld = {}
     for event in sorted(_events(rows), key=_place):
-        place = event.position
-        if place == previous:  # from one that is judged to another one: it was found twice
-            continue
-        previous = place
         item = annotator.enter(event)
         reports += item.reports
         if event.schema is not wal.TRANSFER:
             continue
-        source, target = event.body["wallet_id"], event.body["to_wallet_id"]
-        if (
-            target not in overlay.wallets
-            and memory.get("transfers", (source, OUT, event.body["transfer_id"]))[3]
-        ):
-            withheld.add((target, *place[:2]))
+        source, target, once = (event.body[name] for name in ("wallet_id", "to_wallet_id", "transfer_id"))
+        if target not in overlay.wallets and memory.get("transfers", (source, OUT, once))[3]:
+            withheld.setdefault(target, {})[_place(event)] = event.body["amount"]
     return _Judged(memory, reports, withheld)
 
 

@@ -23,24 +23,25 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Op(IntEnum):
-    """What happens to one wallet."""
+    """What happens to one wallet: the schemas of its events by their places, and what is made of them."""
 
     OPEN = 0
     CLOSE = 1
     DEPOSIT = 2
     WITHDRAW = 3
     OUT = 4
-    IN = 5
-    ADJUST = 6
-    LIMIT = 7
-    NO_LIMIT = 8
-    FREEZE = 9
-    UNFREEZE = 10
+    ADJUST = 5
+    LIMIT = 6
+    FREEZE = 7
+    UNFREEZE = 8
+    IN = 9
+    NO_LIMIT = 10
     #: Nothing that is looked at here.
     ODD = 11
 
 
 #: One row for each wallet and event: ``amount`` is also a delta or a limit, ``ts`` also when it was opened.
+#: Null is what has more than 64 bits, or is not there.
 OPS: Final = pa.schema(
     [
         pa.field("wallet", pa.binary()),
@@ -53,13 +54,18 @@ OPS: Final = pa.schema(
     ]
 )
 #: Numbers from here on are left to the overlay.
-TOO_LARGE: Final = 1 << 62
+_TOO_LARGE: Final = 1 << 62
+#: The low of a wallet that has spent nothing: it lacks nothing whatever it does not get.
+NO_LOW: Final = (1 << 63) - 1
 _SUMS: Final = ("pending", "balance", "deposited", "withdrawn", "adjusted")
-#: One row for each wallet; of one that is not clean nothing else is said.
+#: One row for each wallet; of one that is not clean nothing else is said. ``low`` is the least that it had
+#: right after it spent something: whatever else it might not have got, up to this, changes no verdict.
 CHECKED: Final = pa.schema(
     [
         pa.field("wallet", pa.binary()),
         pa.field("clean", pa.bool_()),
+        pa.field("events", pa.int64()),
+        pa.field("low", pa.int64()),
         pa.field("closed", pa.bool_()),
         pa.field("frozen", pa.bool_()),
         pa.field("limit", pa.int64()),
@@ -73,6 +79,12 @@ _SIGNS[[Op.DEPOSIT, Op.IN, Op.ADJUST]] = 1
 _SIGNS[[Op.WITHDRAW, Op.OUT]] = -1
 _MOVES: Final[Bools] = _SIGNS != 0
 _SPENDS: Final[Bools] = _SIGNS < 0
+#: What can be refused for what a wallet has.
+_LOWERS: Final[Bools] = _SPENDS.copy()
+_LOWERS[Op.ADJUST] = True
+#: What has a number that must be there.
+_HAS_AMOUNT: Final[Bools] = _MOVES.copy()
+_HAS_AMOUNT[Op.LIMIT] = True
 
 
 def check(ops: pa.Table) -> pa.RecordBatch:
@@ -99,6 +111,8 @@ class _Wallets:
         self.op = _ints(ops, "op")[order]
         self.amount = _ints(ops, "amount")[order]
         self.ts = _ints(ops, "ts")[order]
+        self.has_amount = _there(ops, "amount")[order]
+        self.has_ts = _there(ops, "ts")[order]
         self.refs = ops.column("ref").combine_chunks().take(pa.array(order))
         self.clean = np.ones(len(self.starts), np.bool_)
 
@@ -107,7 +121,7 @@ class _Wallets:
         change = _SIGNS[self.op] * self.amount
         self._opened_once()
         self._small_enough()
-        self._never_below_zero(change)
+        low = self._never_below_zero(change)
         closed = self._never_after_its_end()
         frozen = self._never_frozen()
         limit, is_limited = self._limits()
@@ -119,6 +133,8 @@ class _Wallets:
         columns: list[pa.Array] = [
             self.wallets,
             pa.array(self.clean),
+            pa.array(self._sum((self.op != Op.IN).astype(np.int64))),
+            pa.array(low),
             pa.array(closed),
             _masked(frozen[ends], frosted >= 0),
             _masked(self.amount[limits], (limits >= 0) & (self.op[limits] == Op.LIMIT)),
@@ -161,11 +177,18 @@ class _Wallets:
         self.clean &= ~self._any(self.op == Op.ODD)
 
     def _small_enough(self) -> None:
-        largest = np.maximum.reduceat(np.abs(self.amount), self.starts)
-        self.clean &= largest < TOO_LARGE // self.sizes
+        lacks = (_HAS_AMOUNT[self.op] & ~self.has_amount) | ((self.op != Op.IN) & ~self.has_ts)
+        self.clean &= ~self._any(lacks)
+        most = np.maximum.reduceat(self.amount, self.starts)
+        least = np.minimum.reduceat(self.amount, self.starts)
+        each = _TOO_LARGE // self.sizes
+        self.clean &= (most < each) & (least > -each)
 
-    def _never_below_zero(self, change: Ints) -> None:
-        self.clean &= ~self._any(self._running(change) < 0)
+    def _never_below_zero(self, change: Ints) -> Ints:
+        """Return the least that each had after spending."""
+        had = self._running(change)
+        self.clean &= ~self._any(had < 0)
+        return np.minimum.reduceat(np.where(_LOWERS[self.op], had, NO_LOW), self.starts)
 
     def _never_after_its_end(self) -> Bools:
         """Return which are closed; nothing moves afterwards."""
@@ -231,6 +254,11 @@ _COUNTED: Final = (Op.DEPOSIT, Op.WITHDRAW, Op.ADJUST)
 def _ints(table: pa.Table, name: str) -> Ints:
     column = table.column(name)
     found: Ints = (pc.fill_null(column, 0) if column.null_count else column).to_numpy()
+    return found
+
+
+def _there(table: pa.Table, name: str) -> Bools:
+    found: Bools = table.column(name).is_valid().to_numpy()
     return found
 
 
