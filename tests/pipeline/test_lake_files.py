@@ -135,12 +135,9 @@ def test_a_second_writer_of_a_commit_fails(tmp_path: Path) -> None:
 
 
 def test_a_lake_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
-    with holding(tmp_path / "lake", create=True):
-        with (
-            pytest.raises(LakeBusyError, match="another process writes to the lake"),
-            holding(tmp_path / "lake"),
-        ):
-            pass
+    busy = pytest.raises(LakeBusyError, match="another process writes to the lake")
+    with holding(tmp_path / "lake", create=True), busy, holding(tmp_path / "lake"):
+        pass
     with holding(tmp_path / "lake"):
         pass
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests import builders
+from tests.pipeline.making import Hub, varied
 from veen.client.errors import KeystoreError
 from veen.client.home import KEY_FILE, KEYSTORE, ClientHome
 from veen.client.keystore import Secrets, StreamKey
@@ -18,8 +20,9 @@ from veen.core.msg import Msg
 from veen.core.payload import PayloadHeader
 from veen.core.types import Label, StreamId
 from veen.pipeline.frames import Entries, Frames, parse
-from veen.pipeline.keyring import Keyring, ReaderKeys, load_keyring
-from veen.pipeline.opening import SEALED, open_entries
+from veen.pipeline.keyring import Keyring, ReaderKeys, load_keyring, sharing
+from veen.pipeline.logs import open_log
+from veen.pipeline.opening import SEALED, open_entries, open_records
 from veen.pipeline.records import RECORDS, records_of
 
 STREAM = builders.stream()
@@ -198,3 +201,46 @@ def test_keys_that_read_hold_no_key_that_signs_and_show_nothing() -> None:
     for text in (repr(keys), str(keys), repr(Keyring(secrets))):
         assert bytes(builders.reader_secret()).hex() not in text
         assert repr(bytes(builders.reader_secret()))[2:-1] not in text
+
+
+# --- in tasks -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Hub:
+    made = varied(tmp_path / "hub", 40)
+    made.leave()
+    return made
+
+
+def test_tasks_open_what_one_process_opens_for_any_number_of_parts(spark: SparkSession, hub: Hub) -> None:
+    log = open_log(str(hub.root))
+    stream = labels.stream_id("beta")
+    keys = Keyring(secrets_with(stream))
+    (label,) = log.labels_of(stream).values()
+    expected = []
+    for part in log.plan({label: (1, 100)}):
+        expected += open_entries(parse(part.read()), keys.reader_keys(), log.profiles, stream, 0).to_pylist()
+    with sharing(spark, keys) as shared:
+        for parts in (1, 7):
+            found = open_records(spark, log, stream, shared, parts=parts).toArrow().to_pylist()
+            assert sorted(found, key=lambda row: row["stream_seq"]) == expected
+        some = open_records(spark, log, stream, shared, ranges={label: (3, 5)}).toArrow()
+        assert sorted(some.column("stream_seq").to_pylist()) == [3, 4, 5]
+    log.close()
+    assert len(expected) == 20
+
+
+def test_what_is_sent_to_tasks_is_sealed_on_the_disk_and_gone_afterwards(spark: SparkSession) -> None:
+    scratch = Path(spark.sparkContext._temp_dir or "")
+    secret = bytes(builders.reader_secret())
+    with sharing(spark, Keyring(secrets_with())) as shared:
+        written = [path for path in scratch.rglob("*") if path.is_file()]
+        assert written
+        assert not any(secret in path.read_bytes() for path in written)
+        count = (
+            spark.sparkContext.parallelize([1, 2], 2).map(lambda _: len(shared.open().of(STREAM))).collect()
+        )
+        assert count == [3, 3]
+        assert secret.hex() not in repr(shared)
+    assert not any(path.exists() for path in written)

@@ -73,12 +73,17 @@ def check_lake(spark: "SparkSession", root: Path, log: "Log | None" = None) -> V
         hub.read_blob(root, blob)
     slabs = _slabs(state)
     found: list[Seen] = []
+    place = str(root.resolve())
     if slabs:
-        place = str(root.resolve())
         found = (
             spark.sparkContext.parallelize(slabs, len(slabs)).map(lambda slab: look(place, slab)).collect()
         )
-    _check_seen(state, found)
+    begun = _check_seen(state, found)
+    if begun:
+        pairs = spark.sparkContext.parallelize(list(zip(slabs, begun, strict=True)), len(slabs))
+        for problem in pairs.map(lambda pair: check_roots(place, *pair)).collect():
+            if problem is not None:
+                raise DamagedLakeError(problem)
     for known in state.gold.values():
         _check_state(spark, root, state, known)
     if log is not None:
@@ -229,8 +234,26 @@ def _schema_ids() -> Iterable[bytes]:
     return (schema.schema_id for schema in schemas().values())
 
 
-def _check_seen(state: State, found: Iterable[Seen]) -> None:
-    """Put the slabs of each label together: their leaves give the root that was committed."""
+def check_roots(root: str, slab: Slab, peaks: Peaks) -> str | None:
+    """Compare the root that each receipt states with the one over all entries up to it."""
+    (fact,) = (fact for fact in slab.files if fact.table == layout.ENTRIES)
+    with pq.ParquetFile(Path(root) / fact.path) as file:
+        for batch in file.iter_batches(columns=["stream_seq", "leaf_hash", "mmr_root"]):
+            peaks, roots = peaks.extend(batch.column("leaf_hash").to_pylist())
+            stated = batch.column("mmr_root").to_pylist()
+            for nth, (one, other) in enumerate(zip(roots, stated, strict=True)):
+                if one != other:
+                    seq = batch.column("stream_seq")[nth].as_py()
+                    return f"{fact.path} entry {seq}: mmr_root is not the root over all entries up to here"
+    return None
+
+
+def _check_seen(state: State, found: Iterable[Seen]) -> list[Peaks]:
+    """Put the slabs of each label together: their leaves give the root that was committed.
+
+    Returns the peaks before each slab.
+    """
+    begun: list[Peaks] = []
     by_label: dict[str, list[Seen]] = {}
     for seen in sorted(found, key=lambda item: (item.label, item.first)):
         if seen.problem is not None:
@@ -240,8 +263,10 @@ def _check_seen(state: State, found: Iterable[Seen]) -> None:
         peaks = Peaks.empty()
         behind = {item.last + 1: item.range for item in fact.missing}
         for seen in by_label.get(label, []):
-            peaks = join(behind.get(seen.first, peaks), seen.trees)
+            begun.append(behind.get(seen.first, peaks))
+            peaks = join(begun[-1], seen.trees)
             if peaks.root != seen.root:
                 raise DamagedLakeError(f"the entries of {label} up to {seen.last} do not give the root there")
         if (peaks.size, peaks.root.hex()) != (fact.upto_seq, fact.mmr_root):
             raise DamagedLakeError(f"the entries of {label} do not give the root that was committed")
+    return begun

@@ -1,6 +1,6 @@
 """Taking a log into a lake: checked, opened, typed, written by tasks, and committed by the driver."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 #: What a task is given at most; a slice is never divided.
 _TASK_BYTES: Final = 4 << 20
-Progress = Callable[[int], None]
 
 
 @dataclass(slots=True)
@@ -68,7 +67,6 @@ class Ingest:
         keyring: Keyring | None = None,
         shared: SharedKeys | None = None,
         overlays: Iterable[str] | None = (),
-        progress: Progress = lambda _: None,
     ) -> None:
         """``shared`` are the keys of the keyring as tasks get them.
 
@@ -81,7 +79,6 @@ class Ingest:
         self._streams = [] if keyring is None else [key.stream_id for key in keyring.secrets.streams]
         self._setting = Setting(str(lake.root.resolve()), log.keys, tuple(log.profiles), shared)
         self._overlays = None if overlays is None else tuple(overlays)
-        self._progress = progress
 
     def run(self) -> Taken:
         """Take in all that a lake does not have, in steps; what fails its checks ends it."""
@@ -132,7 +129,6 @@ class Ingest:
         for done in found:
             if done.failure is not None:
                 raise LakeError(f"the lake can not be written: {done.failure}")
-            self._progress(done.last - done.first + 1)
         return found
 
 

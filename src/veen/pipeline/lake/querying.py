@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,26 +30,35 @@ class Views:
     def __init__(self, spark: "SparkSession", root: Path, state: State) -> None:
         self._spark = spark
         self._root = root.resolve()
-        self.names: dict[str, str] = {}
-        for table in sorted({*tables.columns_by_table(), *GOLD_TABLES}):
-            self._register(table, state)
+        self._columns = {**tables.columns_by_table(), **GOLD_TABLES}
+        #: Tables without a row are made when somebody asks for them: there are many, and each takes a while.
+        self._empty: dict[str, str] = {}
+        self.names: list[str] = []
+        for table in sorted(self._columns):
+            name, files = layout.view_name(table), _files(table, state)
+            if files:
+                self._register(name, table, files)
+                self.names.append(name)
+            else:
+                self._empty[name] = table
 
-    def _register(self, table: str, state: State) -> None:
+    def _register(self, name: str, table: str, files: list[str]) -> None:
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - slow to import
 
-        columns = from_arrow_schema({**tables.columns_by_table(), **GOLD_TABLES}[table])
-        paths = [f"file://{self._root}/{path}" for path in _files(table, state)]
-        if paths:
-            found = self._spark.read.schema(columns).parquet(*paths)
+        columns = from_arrow_schema(self._columns[table])
+        if files:
+            found = self._spark.read.schema(columns).parquet(
+                *(f"file://{self._root}/{path}" for path in files)
+            )
         else:
             found = self._spark.createDataFrame([], columns)
-        name = layout.view_name(table)
         found.createOrReplaceTempView(name)
-        self.names[name] = table
 
     def query(self, text: str) -> "DataFrame":
         """Run a query; what would change anything is refused."""
         _require_reading(self._spark, text)
+        for name in set(re.findall(r"\w+", text.lower())) & set(self._empty):
+            self._register(name, self._empty.pop(name), [])
         return self._spark.sql(text)
 
 
