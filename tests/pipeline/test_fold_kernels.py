@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -76,6 +76,7 @@ def test_what_needs_no_past_is_summarized_in_parts(name: str, parts: int) -> Non
     heaps = [_shuffled(_read(overlay, records), parts)[nth::parts] for nth in range(parts)]
     handed = [each for heap in heaps for each in _run(job, heap)]
     _same(overlay, _shuffled(handed, 3), expected(overlay, records))
+    handed = [each for heap in heaps for each in _run(replace(job, is_last=False), heap)]
     joined = list(joining_kernel(job)(iter(_sorted(handed))))
     _same(overlay, joined, expected(overlay, records))
 
@@ -145,6 +146,7 @@ def test_where_order_matters_runs_are_joined_in_it(parts: int) -> None:
         heaps[hash((record.epoch, (record.stream_seq - 1) // 5)) % parts].append(record)
     handed = [each for heap in heaps for each in _run(job, heap)]
     _same(overlay, _shuffled(handed, 4), expected(overlay, records))
+    handed = [each for heap in heaps for each in _run(replace(job, is_last=False), heap)]
     _same(overlay, list(joining_kernel(job)(iter(_sorted(handed)))), expected(overlay, records))
 
 
@@ -217,7 +219,7 @@ class TestState:
 
 
 _MODULE = """
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from veen.core.kinds import BYTES
 from veen.core.shapes import Field
 from veen.overlays.monoids import SUM

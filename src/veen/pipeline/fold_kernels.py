@@ -17,7 +17,17 @@ from veen.overlays.tree.reading import Place
 from veen.pipeline.fold_forms import no_counts
 from veen.pipeline.fold_heads import Kept, Layered, Packed
 from veen.pipeline.fold_overlay import Portable
-from veen.pipeline.fold_rows import Row, batches, counts_row, joined, reports_row, rows_of, table_rows
+from veen.pipeline.fold_rows import (
+    Row,
+    batches,
+    chunk_rows,
+    chunked,
+    counts_row,
+    joined,
+    reports_row,
+    rows_of,
+    table_rows,
+)
 from veen.pipeline.records import records_of
 
 #: Whether a record is a copy or is copied: only of such ones the first places are remembered.
@@ -45,6 +55,8 @@ class Job:
     #: With 0, one summary for a partition; else one for so many numbers of a label.
     run: int = 0
     past: Broadcast[Packed] | None = None
+    #: Whether the driver joins what comes of it, and not other tasks.
+    is_last: bool = True
 
     @property
     def overlay(self) -> Overlay:
@@ -54,6 +66,14 @@ class Job:
     def names(self) -> list[str]:
         """Return the tables that are handed over."""
         return list(memory_of(self.overlay).kinds if self.keeps else self.overlay.tables)
+
+    def rows(self, memory: Memory, start: Place) -> Iterator[Row]:
+        """Yield what records from a place on amount to."""
+        if not (self.is_last and self.portable.is_known):
+            yield from table_rows(memory, self.names(), start)
+            return
+        for name in self.names():
+            yield from chunk_rows(name, memory.tables[name].items(), start)
 
     def head(self) -> Layered:
         """Return the tables before the first record."""
@@ -99,7 +119,7 @@ def _marked(given: Iterable[pa.RecordBatch]) -> Iterator[tuple[Record, bool]]:
 def _fold(job: Job, records: Iterator[tuple[Record, bool]]) -> Iterator[Row]:
     head = job.head()
     annotating = _Annotating(job, head)
-    counts, names = no_counts(), job.names()
+    counts = no_counts()
     waits = job.since is not None
     last = start = (-1, 0)
     for record, involved in records:
@@ -112,7 +132,7 @@ def _fold(job: Job, records: Iterator[tuple[Record, bool]]) -> Iterator[Row]:
         if start[0] < 0:
             start = place
         elif job.run and _run_of(place, job.run) != _run_of(start, job.run):
-            yield from table_rows(_taken(head, job), names, start)
+            yield from job.rows(_taken(head, job), start)
             start = place
         last = place
         item = annotating.annotate(record, involved=involved)
@@ -121,7 +141,7 @@ def _fold(job: Job, records: Iterator[tuple[Record, bool]]) -> Iterator[Row]:
             yield reports_row(item.reports)
     if not waits:
         yield counts_row(counts)
-        yield from table_rows(head.added, names, start)
+        yield from job.rows(head.added, start)
 
 
 def _run_of(place: Place, size: int) -> Place:
@@ -163,6 +183,7 @@ def joining_kernel(job: Job) -> Kernel:
 
     def kernel(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         kinds = memory_of(job.overlay).kinds
-        return batches(joined((row for batch in given for row in rows_of(batch)), kinds))
+        rows = joined((row for batch in given for row in rows_of(batch)), kinds)
+        return batches(chunked(rows, kinds) if job.portable.is_known else rows)
 
     return kernel

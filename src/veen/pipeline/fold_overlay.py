@@ -15,15 +15,17 @@ from veen.overlays.overlay import Overlay
 class Portable:
     """An overlay that can be pickled and made again where its module may not be."""
 
-    def __init__(self, overlay: Overlay) -> None:
+    def __init__(self, overlay: Overlay, *, is_known: bool | None = None) -> None:
         self.overlay = overlay
+        #: Whether its classes are found by their names, here as there.
+        self.is_known = _is_importable(type(overlay).__module__) if is_known is None else is_known
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel as the overlay does; or as code and parameters, if nobody could import its module."""
         cls = type(self.overlay)
         file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-        if file is None or _is_importable(cls.__module__):
-            return Portable, (self.overlay,)
+        if file is None or self.is_known:
+            return _portable, (self.overlay, self.is_known)
         values = {item.name: getattr(self.overlay, item.name) for item in fields(self.overlay)}
         return _again, (cls.__module__, Path(file).read_bytes(), cls.__qualname__, values)
 
@@ -37,7 +39,11 @@ def _is_importable(name: str) -> bool:
 
 
 def _again(module: str, code: bytes, name: str, values: dict[str, Any]) -> Portable:
-    return Portable(getattr(_module(module, code), name)(**values))
+    return Portable(getattr(_module(module, code), name)(**values), is_known=False)
+
+
+def _portable(overlay: Overlay, is_known: bool) -> Portable:  # noqa: FBT001 - as pickle calls it
+    return Portable(overlay, is_known=is_known)
 
 
 @lru_cache(maxsize=8)

@@ -220,8 +220,9 @@ def _in_ranges(work: _Work, records: DataFrame) -> DataFrame:
         job = replace(job, is_sorted=True, run=ceil(work.survey.records / work.partitions))
         run = sf.expr(f"(stream_seq - 1) div {job.run}")
         records = records.repartition(work.partitions, "epoch", run).sortWithinPartitions(*_PLACE)
-    rows = _mapped(records, folding_kernel(job))
-    if work.survey.events < work.how.small:
+    is_small = work.survey.events < work.how.small
+    rows = _mapped(records, folding_kernel(replace(job, is_last=is_small)))
+    if is_small:
         return rows
     apart = rows.repartition(work.partitions, "name", "key")
     ordered = apart.sortWithinPartitions("kind", "name", "key", "epoch", "seq")
