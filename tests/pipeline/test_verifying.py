@@ -182,3 +182,44 @@ def test_a_hub_that_shows_another_log_has_forked(spark: SparkSession, tmp_path: 
     report = verified(spark, tmp_path / "twin", receipts=hub.receipts)
     assert (report.integrity, report.agreement, report.ok) == (OK, FORKED, False)
     assert [item.seq for item in report.forked] == [2]
+
+
+# --- logs of any shape --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_random_logs_get_the_verdict_of_the_plain_checker(
+    spark: SparkSession, tmp_path: Path, number: int
+) -> None:
+    """Labels, epochs, writers, new keys and prunings by chance; then one bit by chance."""
+    chance = random.Random(f"log {number}")
+    hub = Hub(tmp_path, epoch_sec=chance.choice([0, 30]))
+    for _ in range(chance.randrange(60, 120)):
+        stream, client = (
+            chance.choice(["beta", "other", "third"]),
+            chance.choice(["ann", "bob", "cid", "dan"]),
+        )
+        hub.write(stream, *[b"x" * chance.randrange(300)] * chance.randrange(1, 4), client=client)
+        hub.tick(chance.randrange(3))
+        if chance.random() < 0.03:
+            hub.tick()
+            hub.rotate()
+            hub.tick()
+    labels = sorted({receipt.label for receipt in hub.receipts})
+    hub.writer.flush()
+    for label in chance.sample(labels, len(labels) // 2):
+        hub.writer.prune(label, chance.randrange(1, 60))
+    hub.close()
+    report = verified(spark, tmp_path, partitions=chance.choice([1, 2, 7, 64]), receipts=hub.receipts)
+    plain = checked(tmp_path)
+    assert report.ok
+    assert plain.ok
+    assert {item.head.label: (item.head.last_seq, item.pruned_upto) for item in report.labels} == {
+        item.label: (item.head_seq, item.pruned_to) for item in plain.labels if item.label in labels
+    }
+    with_chunks = [label for label in labels if damaging.chunks(hub, label)]
+    damage = damaging.flipped_bit(hub, chance.choice(with_chunks), chance)
+    first = verified(spark, tmp_path, partitions=chance.choice([1, 2, 7, 64])).first
+    assert first is not None
+    assert (first.label, first.seq in damage.seqs) == (damage.label, True)
+    assert not checked(tmp_path).ok
