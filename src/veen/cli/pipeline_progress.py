@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from veen.cli.printing import progress
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from veen.pipeline.session import SparkSession
 
 
 @contextmanager
