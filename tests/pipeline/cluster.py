@@ -44,7 +44,6 @@ class Cluster:
             **{name: value for name, value in os.environ.items() if "SPARK" not in name},
             "JAVA_HOME": str(java_home),
             "SPARK_HOME": str(HOME),
-            "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": JVM,
             "SPARK_LAUNCHER_OPTS": JVM,
@@ -53,33 +52,34 @@ class Cluster:
 
     def start(self) -> None:
         """Start the master, then the workers, and wait until they know each other."""
-        address = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        log = self._start("master", "org.apache.spark.deploy.master.Master", *address)
+        log = self._start("master", "127.0.0.1", "org.apache.spark.deploy.master.Master")
         self.url = self._await(log, r"Starting Spark master at (spark://\S+)")
         limits = ("--cores", "1", "--memory", "1g")
         logs = [
             self._start(
                 name,
+                host,
                 "org.apache.spark.deploy.worker.Worker",
-                *address,
                 *limits,
                 *("--work-dir", str(self.place / f"{name}-work")),
                 self.url,
             )
-            for name in ("worker-1", "worker-2")
+            # Two hosts, as far as Spark can tell: it runs no task a second time on the host where it runs.
+            for name, host in (("worker-1", "127.0.0.1"), ("worker-2", "127.0.0.2"))
         ]
         for log in logs:
             self._await(log, r"(Successfully registered with master)")
 
-    def _start(self, name: str, *arguments: str) -> Path:
+    def _start(self, name: str, host: str, program: str, *arguments: str) -> Path:
         log = self.place / f"{name}.log"
-        local = self.place / f"{name}-local"
+        address = ("--host", host, "--port", "0", "--webui-port", "0")
+        local = {"SPARK_LOCAL_IP": host, "SPARK_LOCAL_DIRS": str(self.place / f"{name}-local")}
         with log.open("wb") as file:
             self.processes.append(
                 subprocess.Popen(
-                    [HOME / "bin" / "spark-class", *arguments],
+                    [HOME / "bin" / "spark-class", program, *address, *arguments],
                     cwd=self.place,
-                    env={**self.environment, "SPARK_LOCAL_DIRS": str(local)},
+                    env={**self.environment, **local},
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=file,

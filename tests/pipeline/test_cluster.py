@@ -10,7 +10,7 @@ import veen
 from tests.pipeline.cluster import SETTINGS, Cluster
 
 JOBS = f"""
-import json, os, signal, sys, threading
+import json, os, signal, sys, threading, time
 from pyspark import TaskContext
 from veen.core.hashing import ht
 from veen.pipeline import session, shipping
@@ -21,6 +21,8 @@ CONF = {dict(SETTINGS)!r} | {{
     "spark.speculation.multiplier": "1.5",
     "spark.speculation.quantile": "0.5",
 }}
+
+HANG_SEC = 200
 
 def work(number, disturb):
     import veen
@@ -34,11 +36,14 @@ def work(number, disturb):
         os.kill(executor, signal.SIGKILL)
         threading.Event().wait(60)
     if disturb == "hang" and number == 3 and first:
-        threading.Event().wait(120)
+        threading.Event().wait(HANG_SEC)
     return number, ht("veen/test", number.to_bytes(8, "big")).hex(), veen.__file__
 
 def run(context, disturb):
-    return context.parallelize(range(8), 8).map(lambda number: work(number, disturb)).collect()
+    began = time.monotonic()
+    found = context.parallelize(range(8), 8).map(lambda number: work(number, disturb)).collect()
+    assert time.monotonic() - began < HANG_SEC, "it waited for the task that hangs"
+    return found
 
 with session.running(app="jobs", master=sys.argv[1], conf=CONF, oneshot=True) as spark:
     context = spark.sparkContext
