@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests import builders
-from tests.pipeline.making import Hub, varied
+from tests.pipeline.making import Hub, Sent, varied
 from veen.client.errors import KeystoreError
 from veen.client.home import KEY_FILE, KEYSTORE, ClientHome
 from veen.client.keystore import Secrets, StreamKey
@@ -19,10 +19,11 @@ from veen.core.entry import Entry
 from veen.core.msg import Msg
 from veen.core.payload import PayloadHeader
 from veen.core.types import Label, StreamId
+from veen.pipeline.contexts import aads, body_nonces
 from veen.pipeline.frames import Entries, Frames, parse
 from veen.pipeline.keyring import Keyring, ReaderKeys, load_keyring, sharing
 from veen.pipeline.logs import open_log
-from veen.pipeline.opening import SEALED, open_entries, open_records
+from veen.pipeline.opening import SEALED, Opener, open_entries, open_records
 from veen.pipeline.records import RECORDS, records_of
 
 STREAM = builders.stream()
@@ -147,6 +148,23 @@ def test_whatever_a_sender_has_written_is_a_row_with_a_reason() -> None:
     ]
     # What was opened is there for folds, as it is for a client; only its reason warns.
     assert [row["schema"] is not None for row in rows] == [False, False, False, True, True, True, True, True]
+
+
+def test_many_at_once_are_opened_as_one_by_one(tmp_path: Path) -> None:
+    hub = varied(tmp_path / "hub", 40)
+    hub.send("beta", [Sent(b"\x01", schema=labels.schema_id("x"), expires_at=9), Sent(b"a", reader="nobody")])
+    hub.send("beta", [Sent(cbor.encode({"attachments": [5]})), Sent(b"", parent_id=builders.leaf(1))])
+    hub.close()
+    log = open_log(str(hub.root))
+    keys = [builders.reader_key("nobody else"), builders.reader_key()]
+    for part in log.plan():
+        entries = parse(part.read())
+        msgs = [Msg.decode(entries.msg_bytes(nth)) for nth in range(len(entries))]
+        assert aads(entries) == [msg.context.aad() for msg in msgs]
+        assert body_nonces(entries) == [msg.context.body_nonce() for msg in msgs]
+        alone = Opener(keys, log.profiles)
+        assert Opener(keys, log.profiles).open_all(entries) == [alone.open(msg) for msg in msgs]
+    log.close()
 
 
 # --- keyrings -----------------------------------------------------------------------------------------------

@@ -6,25 +6,30 @@ sender can write raises: an entry that can not be read is a row with a reason.
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
+from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as aead_decrypt
+from nacl.exceptions import CryptoError
 
-from veen.client.bodies import attachments_of, decode_body
+from veen.client.bodies import ATTACHMENTS, attachments_of, decode_body
 from veen.core import attachments as att
 from veen.core.errors import Detail, ProtocolError
-from veen.core.hpke import ReaderKey
-from veen.core.limits import DEFAULT_LIMITS, Limits
+from veen.core.hpke import ReaderKey, setup_receiver
+from veen.core.kinds import check_envelope
+from veen.core.limits import DEFAULT_LIMITS, ENVELOPE_HEAD_BYTES, Limits
 from veen.core.msg import Msg
 from veen.core.payload import PayloadHeader
 from veen.core.profile import Profile
 from veen.core.sealing import Opened, open_msg
-from veen.core.types import Label, ProfileId, StreamId
-from veen.pipeline.frames import Entries, binary, parse
+from veen.core.types import AuthRef, Label, ProfileId, StreamId
+from veen.pipeline.contexts import aads, body_nonces
+from veen.pipeline.frames import Entries, binary, parse, rows
 from veen.pipeline.kernel import Level, check
 from veen.pipeline.keyring import Keyring, ReaderKeys, SharedKeys, load_keyring, sharing
-from veen.pipeline.records import RECORDS, RECORDS_SCHEMA, U64
+from veen.pipeline.records import RECORDS, RECORDS_SCHEMA
+from veen.pipeline.typed import numbers_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,14 +51,32 @@ __all__ = [
 SEALED: Final = "sealed for somebody else"
 #: The key does not fit: another one may.
 _NOT_THIS_KEY: Final = (Detail.HDR_AEAD, Detail.DH_ZERO)
+#: A header that names its schema, and nothing else.
+_SCHEMA_ONLY: Final = b"\xa1\x01\x58\x20"
+_PLAIN_HEADER_BYTES: Final = len(_SCHEMA_ONLY) + 32
+#: A body that lists attachments has this name in it.
+_ATTACHMENTS: Final = ATTACHMENTS.encode()
+#: What the key of a body is exported for (veen.core.sealing).
+_BODY_KEY: Final = b"veen/body-k"
 
 
 class Content(NamedTuple):
-    """What a message says to us; no header if it does not."""
+    """What a message says to us; no schema if it does not."""
 
-    header: PayloadHeader | None
-    body: bytes
-    reason: str | None
+    schema: bytes | None = None
+    parent_id: bytes | None = None
+    cap_ref: bytes | None = None
+    att_root: bytes | None = None
+    expires_at: int | None = None
+    body: bytes = b""
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, header: PayloadHeader, body: bytes, reason: str | None) -> "Content":
+        """Return what was opened."""
+        return cls(
+            header.schema, header.parent_id, header.cap_ref, header.att_root, header.expires_at, body, reason
+        )
 
 
 class Opener:
@@ -72,10 +95,10 @@ class Opener:
             pad_block = self._pad_block(msg.profile_id)
             opened = self._open(msg, pad_block)
         except ProtocolError as error:
-            return Content(None, b"", f"does not open: {error}")
+            return Content(reason=f"does not open: {error}")
         if opened is None:
-            return Content(None, b"", SEALED)
-        return Content(opened.header, opened.body, _problem(msg, opened))
+            return Content(reason=SEALED)
+        return Content.of(opened.header, opened.body, _problem(opened.header, opened.body, msg.auth_ref))
 
     def _pad_block(self, profile_id: ProfileId) -> int:
         found = self._pad_blocks.get(profile_id)
@@ -92,18 +115,73 @@ class Opener:
                 if error.detail not in _NOT_THIS_KEY:
                     raise
                 continue
-            if nth:
-                self._keys.insert(0, self._keys.pop(nth))
+            self._prefer(nth)
             return opened
         return None
 
+    def _prefer(self, nth: int) -> None:
+        if nth:
+            self._keys.insert(0, self._keys.pop(nth))
 
-def _problem(msg: Msg, opened: Opened) -> str | None:
+    # --- many at once ---------------------------------------------------------------------------------------
+
+    def open_all(self, entries: Entries) -> list[Content]:
+        """Open entries that were checked: in two thirds of the time, what ``open`` gives for each."""
+        data, bound, nonces = entries.frames.data, aads(entries), body_nonces(entries)
+        spans = zip(entries.ct_start.tolist(), entries.ct_end.tolist(), strict=True)
+        blocks = [self._pad_blocks.get(name) for name in rows(entries.profile_id)]
+        hashes = rows(entries.ct_hash)
+        found: list[Content] = []
+        for nth, (start, end) in enumerate(spans):
+            ciphertext = data[start:end]
+            content = None
+            if sha256(ciphertext).digest() == hashes[nth]:
+                content = self._open_plain(ciphertext, blocks[nth], bound[nth], nonces[nth])
+            # Whatever is not plain goes the way of all messages, which says what is wrong.
+            found.append(content or self.open(Msg.decode(entries.msg_bytes(nth))))
+        return found
+
+    def _open_plain(
+        self, ciphertext: bytes, pad_block: int | None, aad: bytes, nonce: bytes
+    ) -> Content | None:
+        """Open a message that has a schema and a body, and nothing to be compared; None if it is another."""
+        try:
+            check_envelope(ciphertext, self._limits)
+        except ProtocolError:
+            return None
+        body_at = ENVELOPE_HEAD_BYTES + int.from_bytes(ciphertext[32:36], "big")
+        end = body_at + int.from_bytes(ciphertext[36:40], "big")
+        padding = len(ciphertext) - end
+        if pad_block is None or ciphertext.count(0, end) != padding:
+            return None
+        if pad_block and len(ciphertext) % pad_block:
+            return None
+        enc, sealed = ciphertext[:32], ciphertext[ENVELOPE_HEAD_BYTES:body_at]
+        for nth, key in enumerate(self._keys):
+            try:
+                context = setup_receiver(enc, key)
+                header = context.open(aad, sealed)
+            except ProtocolError:
+                continue
+            if len(header) != _PLAIN_HEADER_BYTES or not header.startswith(_SCHEMA_ONLY):
+                return None
+            try:
+                body = aead_decrypt(ciphertext[body_at:end], aad, nonce, context.export(_BODY_KEY))
+            except (CryptoError, ValueError):
+                return None
+            if _ATTACHMENTS in body:
+                return None
+            self._prefer(nth)
+            return Content(schema=header[len(_SCHEMA_ONLY) :], body=body)
+        return Content(reason=SEALED) if self._keys else None
+
+
+def _problem(header: PayloadHeader, body: bytes, auth_ref: AuthRef | None) -> str | None:
     """Check what only a reader can: a sender may have written anything."""
     try:
-        opened.header.verify_cap_ref(msg.auth_ref)
-        listed = attachments_of(decode_body(opened.body))
-        att.verify_root(opened.header.att_root, [item.coid for item in listed])
+        header.verify_cap_ref(auth_ref)
+        listed = attachments_of(decode_body(body))
+        att.verify_root(header.att_root, [item.coid for item in listed])
     except ProtocolError as error:
         return str(error)
     return None
@@ -117,8 +195,7 @@ def open_entries(
     epoch: int,
 ) -> pa.RecordBatch:
     """Open entries that were checked: a row for each, opened or with the reason why not."""
-    opener = Opener(keys.of(stream_id), profiles)
-    contents = [opener.open(Msg.decode(entries.msg_bytes(nth))) for nth in range(len(entries))]
+    contents = Opener(keys.of(stream_id), profiles).open_all(entries)
     return pa.RecordBatch.from_arrays(
         [*_positions(entries, stream_id, epoch), *_said(contents)], schema=RECORDS
     )
@@ -142,13 +219,12 @@ def _repeated(value: Any, count: int, kind: pa.DataType) -> pa.Array:  # noqa: A
 
 
 def _said(contents: list[Content]) -> Iterator[pa.Array]:
-    for name in ("schema", "parent_id", "cap_ref", "att_root"):
-        values = [None if item.header is None else getattr(item.header, name) for item in contents]
+    columns = list(zip(*contents, strict=True)) or [()] * len(Content._fields)
+    for values in columns[:4]:
         yield pa.array(values, pa.binary())
-    expiries = [None if item.header is None else item.header.expires_at for item in contents]
-    yield pa.array([None if item is None else Decimal(item) for item in expiries], U64)
-    yield pa.array([item.body for item in contents], pa.binary())
-    yield pa.array([item.reason for item in contents], pa.string())
+    yield numbers_of(columns[4])
+    yield pa.array(columns[5], pa.binary())
+    yield pa.array(columns[6], pa.string())
 
 
 def open_records(
@@ -171,9 +247,10 @@ def open_records(
     wanted = whole if ranges is None else {label: span for label, span in ranges.items() if label in epochs}
     planned = log.plan(wanted, parts=parts) if wanted else []
     profiles = tuple(log.profiles)
-    rows = [(nth, pickle.dumps(part)) for nth, part in enumerate(planned)]
-    listed = spark.createDataFrame(rows, "nth int, part binary").repartitionByRange(max(len(rows), 1), "nth")
-    return listed.mapInArrow(lambda given: _opened(given, keys, profiles, stream, epochs), RECORDS_SCHEMA)
+    listed = [(nth, pickle.dumps(part)) for nth, part in enumerate(planned)]
+    spread = spark.createDataFrame(listed, "nth int, part binary")
+    spread = spread.repartitionByRange(max(len(listed), 1), "nth")
+    return spread.mapInArrow(lambda given: _opened(given, keys, profiles, stream, epochs), RECORDS_SCHEMA)
 
 
 def _opened(
