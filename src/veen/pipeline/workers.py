@@ -11,8 +11,9 @@ from typing import Final
 #: These start no threads: a process with threads must not fork. (pyarrow starts one.)
 PRELOADED: Final = (
     "pyspark.worker",
-    "nacl.bindings",
     "numpy",
+    "veen.core",
+    "veen.storage",
 )
 
 
