@@ -127,9 +127,10 @@ def fold_stream(
 ) -> Folded:
     """Fold the records of one stream, which may come in any order.
 
-    They are all that there are from the beginning of the stream, or behind ``resume``; those behind ``upto``
-    are left out. With ``since``, tables, counts and reports are those of the records from there on. Records
-    are read several times: who has to open them first persists them.
+    They are all that there are from the beginning of the stream; or behind ``resume``, to whose labels
+    nothing has come but to the last. Those behind ``upto`` are left out. With ``since``, tables, counts and
+    reports are those of the records from there on. Records are read several times: who has to open them
+    first persists them.
     """
     how = how or How()
     if since is not None and (how.keeps or (resume is not None and since <= resume.place)):
@@ -138,7 +139,9 @@ def fold_stream(
     found = survey(taken, overlay, bridges=bridges, since=since)
     check_begins(found.runs, [] if resume is None else resume.summary.runs)
     stretch = Stretch(since, upto, bridges, found.has_copies)
-    past = None if resume is None else spark.sparkContext.broadcast(resume.packed())
+    past = None
+    if resume is not None and found.events and (overlay.needs_past or overlay.copies_by_parent or bridges):
+        past = spark.sparkContext.broadcast(resume.packed())
     job = Job(Portable(overlay), bridges, since, how.keeps, past=past)
     work = _Work(spark, taken.where(is_read(overlay)), stretch, found, job, resume, how)
     try:
