@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.cli.running import User
 from tests.pipeline.laking import (
     keyring,
     more,
@@ -23,7 +24,7 @@ from veen.overlays.crdt import LwwMap
 from veen.overlays.folding import Fold, fold
 from veen.pipeline.frames import parse
 from veen.pipeline.keyring import sharing
-from veen.pipeline.lake import gold, layout
+from veen.pipeline.lake import gold, layout, planning
 from veen.pipeline.lake.checking import Verdict, check_lake
 from veen.pipeline.lake.compacting import compact
 from veen.pipeline.lake.errors import BadLogError, LakeError
@@ -307,3 +308,45 @@ def test_a_directory_written_again_is_the_hubs_log_byte_by_byte(
     assert not fsck.check(RealFilesystem(tmp_path / "again")).findings
     with pytest.raises(LakeError, match="is not empty"):
         replay(tmp_path / "lake", tmp_path / "again")
+
+
+# --- other ways in ------------------------------------------------------------------------------------------
+
+
+def test_an_exported_set_gives_the_tables_of_its_directory(
+    spark: SparkSession, tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "SLICE", 8)
+    hub.close()
+    User(tmp_path).ok("export", "--hub", hub.root, "--all", "--out", tmp_path / "set")
+    take(spark, tmp_path / "one", hub.root, overlays=None)
+    take(spark, tmp_path / "other", tmp_path / "set", overlays=None)
+    assert tables_of(tmp_path / "one") == tables_of(tmp_path / "other")
+    assert load(tmp_path / "one").labels == load(tmp_path / "other").labels
+    checked(spark, tmp_path / "other", tmp_path / "set")
+    with pytest.raises(LakeError, match="was not taken from a hub's data directory"):
+        replay(tmp_path / "other", tmp_path / "again")
+
+
+def test_a_long_run_commits_on_its_way(
+    spark: SparkSession, tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "SLICE", 4)
+    monkeypatch.setattr(planning, "STEP_ENTRIES", 10)
+    hub.close()
+    taken = take(spark, tmp_path / "steps", hub.root, overlays=None)
+    assert taken.commits > 5
+    assert taken.entries == 67
+    check_lake(spark, tmp_path / "steps")
+
+
+def test_damaged_nodes_of_a_directory_do_not_keep_its_entries_out(
+    spark: SparkSession, tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "SLICE", 8)
+    hub.close()
+    take(spark, tmp_path / "good", hub.root, overlays=None)
+    for path in (hub.root / "log").glob("nodes-*"):
+        path.write_bytes(bytes(path.stat().st_size))
+    take(spark, tmp_path / "lake", hub.root, overlays=None)
+    assert tables_of(tmp_path / "lake") == tables_of(tmp_path / "good")
