@@ -61,11 +61,9 @@ def _rows(event: Event) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = [(body["wallet_id"], *place, op, amount, ts, ref)]
     if name == wal.TRANSFER.name:
         rows.append((body["to_wallet_id"], *place, Op.IN, amount, None, None))
+    if max(abs(amount or 0), ts) >= 2**63:
+        rows = [(*row[:3], Op.ODD_IN if row[3] is Op.IN else Op.ODD, None, None, row[6]) for row in rows]
     return rows
-
-
-def _fitting(value: Any) -> Any:
-    return None if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
 
 
 def checked(events: Iterable[Event], rng: Random) -> dict[bytes, dict[str, Any]]:
@@ -73,33 +71,36 @@ def checked(events: Iterable[Event], rng: Random) -> dict[bytes, dict[str, Any]]
     rows = [row for event in events for row in _rows(event)]
     rng.shuffle(rows)
     columns = zip(*rows, strict=True)
-    arrays = [pa.array(map(_fitting, column), field.type) for column, field in zip(columns, OPS, strict=True)]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, OPS, strict=True)]
     table = pa.Table.from_arrays(arrays, schema=OPS)
     batch = check(table)
     batch.validate(full=True)
     return {row.pop("wallet"): row for row in batch.to_pylist()}
 
 
-def _alone(events: list[Event], wallet: bytes, *, forward_only: bool) -> tuple[Any, int]:
-    """Return what a wallet comes to if all others pay, and how much is said of it."""
+def _alone(events: list[Event], wallet: bytes, *, forward_only: bool) -> tuple[Any, list[tuple[str, str]]]:
+    """Return what a wallet comes to if all others pay, and what is said of which events."""
     overlay = Wallets(wallets=frozenset({wallet}), needs_reset="gt" if forward_only else "neq")
     head = memory_of(overlay)
     annotator = Annotator(overlay, head)
-    told = 0
+    told = []
     for event in events:
         if wallet in (event.body["wallet_id"], event.body.get("to_wallet_id")):
-            told += len(annotator.enter(event).reports)
+            told += [(event.name, report.code) for report in annotator.enter(event).reports]
     return head.get("wallets", wallet), told
 
 
 def _assert_right(events: list[Event], seed: int) -> tuple[int, int]:
     found = checked(events, Random(seed))
+    assert sum(row["events"] for row in found.values()) == len(events)
     clean = 0
     for one, row in found.items():
         if not row["clean"]:
             continue
-        clean += 1
         effect, told = _alone(events, one, forward_only=seed % 2 == 0)
+        if (wal.TRANSFER.name, "WAL.DUPLICATE") in told:
+            continue  # which is looked for elsewhere
+        clean += 1
         assert not told
         assert effect == (
             2 if row["closed"] else 1,

@@ -159,3 +159,14 @@ def test_a_table_of_events_has_a_row_for_each_record() -> None:
     assert ints_of(made.column("delta")) == [None, 3, None, None]
     assert made.column("hub_ts").to_pylist() == [10, 11, 12, 13]
     assert [code is not None for code in made.column("code").to_pylist()] == [False, False, True, False]
+
+
+def test_numbers_that_fit_are_long_and_others_are_in_the_body() -> None:
+    table = EventTable((LWW,), ("key", "ts"), longs=True)
+    bodies = [LWW.encode(LWW.make(key=b"k", ts=ts, value=b"v")) for ts in (0, 2**63 - 1, 2**63, U64_MAX, 7)]
+    rows = [Record(nth, b"a" * 32, b"c", 1, 10, LWW.schema_id, body) for nth, body in enumerate(bodies)]
+    made = table.of(records_batch(rows))
+    made.validate(full=True)
+    assert made.column("ts").to_pylist() == [0, 2**63 - 1, None, None, 7]
+    assert made.column("raw").to_pylist() == [None, None, bodies[2], bodies[3], None]
+    assert table.of(records_batch(rows[:2])).column("raw").null_count == 2

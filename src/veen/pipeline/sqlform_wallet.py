@@ -29,21 +29,24 @@ from veen.pipeline.fold_forms import Folded
 from veen.pipeline.records import RECORDS
 from veen.pipeline.sqlform_events import GOOD, POSITION, folded, lists, positions, record_at, refusals
 from veen.pipeline.sqlform_wallet_check import CHECKED, OPS, Op, check
-from veen.pipeline.typed import EventTable, ints_of
+from veen.pipeline.typed import EventTable
 
-_NUMBERS: Final = ("amount", "ts", "created_at", "delta", "daily_limit")
 _FIELDS: Final = (
     "wallet_id",
     "to_wallet_id",
     "transfer_id",
-    *_NUMBERS,
+    "amount",
+    "ts",
+    "created_at",
+    "delta",
+    "daily_limit",
     "ref",
     "realm_id",
     "ctx_id",
     "currency",
 )
 WALLET_EVENTS: Final = EventTable(
-    wal.SCHEMAS, _FIELDS, [RECORDS.field("client_id"), RECORDS.field("auth_ref")]
+    wal.SCHEMAS, _FIELDS, [RECORDS.field("client_id"), RECORDS.field("auth_ref")], longs=True
 )
 #: Credits that a wallet does not get: where they stand, and how much they are.
 Withheld = dict[bytes, dict[Place, int]]
@@ -189,7 +192,8 @@ def _united(listed: "_Listed", settled: _Settled) -> tuple[dict[str, dict[Any, A
 
 
 #: What an event does to the wallet that it is of; a kind is the place of its schema.
-_OWN_OP: Final = f"""case when kind = {_TRANSFER} and wallet_id = to_wallet_id then {Op.ODD:d}
+_OWN_OP: Final = f"""case when raw is not null then {Op.ODD:d}
+    when kind = {_TRANSFER} and wallet_id = to_wallet_id then {Op.ODD:d}
     when kind = {_LIMIT} and daily_limit is null then {Op.NO_LIMIT:d} else kind end"""
 _ONCE: Final = f"case when kind = {_WITHDRAW} then ref end as ref"
 _NOTHING: Final = "cast(null as binary) as ref"
@@ -203,16 +207,16 @@ def _ops(events: DataFrame, overlay: Wallets) -> DataFrame:
         "epoch",
         "stream_seq",
         f"cast({f'case when {odd} then {Op.ODD:d} else {_OWN_OP} end' if odd else _OWN_OP} as int) as op",
-        "try_cast(coalesce(amount, delta, daily_limit) as bigint) as amount",
-        "try_cast(coalesce(ts, created_at) as bigint) as ts",
+        "coalesce(amount, delta, daily_limit) as amount",
+        "coalesce(ts, created_at) as ts",
         _ONCE if overlay.unique_withdraw_refs else _NOTHING,
     )
     incoming = events.filter(f"kind = {_TRANSFER}").selectExpr(
         "to_wallet_id as wallet",
         "epoch",
         "stream_seq",
-        f"{Op.IN:d} as op",
-        "try_cast(amount as bigint) as amount",
+        f"case when raw is null then {Op.IN:d} else {Op.ODD_IN:d} end as op",
+        "amount",
         "cast(null as bigint) as ts",
         _NOTHING,
     )
@@ -339,8 +343,8 @@ class _Listed:
     def opened(self, judged: set[bytes]) -> dict[bytes, Any]:
         """Return the openings of wallets that were not judged."""
         table = self._opened
-        wallets, *rest = lists(table, "wallet_id", "realm_id", "ctx_id", "currency")
-        rows = zip(positions(table), *rest, ints_of(table.column("created_at")), strict=True)
+        wallets, *rest = lists(table, "wallet_id", "realm_id", "ctx_id", "currency", "created_at")
+        rows = zip(positions(table), *rest, strict=True)
         return {wallet: row for wallet, row in zip(wallets, rows, strict=True) if wallet not in judged}
 
     def transfers(self, judged: set[bytes], withheld: Withheld) -> dict[Any, Any]:
@@ -357,8 +361,7 @@ class _Listed:
     def _all_transfers(self) -> dict[Any, Any]:
         """Return both sides of all transfers, as if all of them counted."""
         table, places = self._moved, self._places
-        amounts = ints_of(table.column("amount"))
-        sources, targets, ids = lists(table, "wallet_id", "to_wallet_id", "transfer_id")
+        sources, targets, ids, amounts = lists(table, "wallet_id", "to_wallet_id", "transfer_id", "amount")
         made: dict[Any, Any] = {}
         for own, side, other in ((sources, OUT, targets), (targets, IN, sources)):
             keys = zip(own, [side] * len(ids), ids, strict=True)
@@ -392,11 +395,12 @@ def _place(event: Event) -> tuple[int, int]:
 
 def _events(rows: pa.Table) -> Iterator[Event]:
     """Yield rows as events; what is absent is null, as the overlay takes it."""
-    names = [field for field in _FIELDS if field not in _NUMBERS]
-    columns = dict(zip(names, lists(rows, *names), strict=True))
-    columns |= {name: ints_of(rows.column(name)) for name in _NUMBERS}
-    kinds, clients, refs = lists(rows, "kind", "client_id", "auth_ref")
-    bodies = zip(*(columns[name] for name in _FIELDS), strict=True)
-    for place, kind, client, ref, values in zip(positions(rows), kinds, clients, refs, bodies, strict=True):
+    kinds, clients, refs, raws = lists(rows, "kind", "client_id", "auth_ref", "raw")
+    bodies = zip(*lists(rows, *_FIELDS), strict=True)
+    for place, kind, client, ref, raw, values in zip(
+        positions(rows), kinds, clients, refs, raws, bodies, strict=True
+    ):
         record = record_at(place)._replace(client_id=client, auth_ref=ref)
-        yield Event(record, wal.SCHEMAS[kind], dict(zip(_FIELDS, values, strict=True)), record.msg_id)
+        schema = wal.SCHEMAS[kind]
+        body = dict(zip(_FIELDS, values, strict=True)) if raw is None else schema.decode(raw)
+        yield Event(record, schema, body, record.msg_id)

@@ -36,12 +36,13 @@ class Op(IntEnum):
     UNFREEZE = 8
     IN = 9
     NO_LIMIT = 10
-    #: Nothing that is looked at here.
+    #: Nothing that is looked at here: numbers beyond 63 bits among it.
     ODD = 11
+    #: The same, of a transfer to the wallet.
+    ODD_IN = 12
 
 
 #: One row for each wallet and event: ``amount`` is also a delta or a limit, ``ts`` also when it was opened.
-#: Null is what has more than 64 bits, or is not there.
 OPS: Final = pa.schema(
     [
         pa.field("wallet", pa.binary()),
@@ -82,9 +83,6 @@ _SPENDS: Final[Bools] = _SIGNS < 0
 #: What can be refused for what a wallet has.
 _LOWERS: Final[Bools] = _SPENDS.copy()
 _LOWERS[Op.ADJUST] = True
-#: What has a number that must be there.
-_HAS_AMOUNT: Final[Bools] = _MOVES.copy()
-_HAS_AMOUNT[Op.LIMIT] = True
 
 
 def check(ops: pa.Table) -> pa.RecordBatch:
@@ -111,8 +109,6 @@ class _Wallets:
         self.op = _ints(ops, "op")[order]
         self.amount = _ints(ops, "amount")[order]
         self.ts = _ints(ops, "ts")[order]
-        self.has_amount = _there(ops, "amount")[order]
-        self.has_ts = _there(ops, "ts")[order]
         self.refs = ops.column("ref").combine_chunks().take(pa.array(order))
         self.clean = np.ones(len(self.starts), np.bool_)
 
@@ -133,7 +129,7 @@ class _Wallets:
         columns: list[pa.Array] = [
             self.wallets,
             pa.array(self.clean),
-            pa.array(self._sum((self.op != Op.IN).astype(np.int64))),
+            pa.array(self._sum(((self.op != Op.IN) & (self.op != Op.ODD_IN)).astype(np.int64))),
             pa.array(low),
             pa.array(closed),
             _masked(frozen[ends], frosted >= 0),
@@ -174,11 +170,9 @@ class _Wallets:
         opens = self.op == Op.OPEN
         self.clean &= opens[self.starts] & (self._sum(opens.astype(np.int64)) == 1)
         self.clean &= self.ts[self.starts] > 0
-        self.clean &= ~self._any(self.op == Op.ODD)
+        self.clean &= ~self._any(self.op >= Op.ODD)
 
     def _small_enough(self) -> None:
-        lacks = (_HAS_AMOUNT[self.op] & ~self.has_amount) | ((self.op != Op.IN) & ~self.has_ts)
-        self.clean &= ~self._any(lacks)
         most = np.maximum.reduceat(self.amount, self.starts)
         least = np.minimum.reduceat(self.amount, self.starts)
         each = _TOO_LARGE // self.sizes
@@ -254,11 +248,6 @@ _COUNTED: Final = (Op.DEPOSIT, Op.WITHDRAW, Op.ADJUST)
 def _ints(table: pa.Table, name: str) -> Ints:
     column = table.column(name)
     found: Ints = (pc.fill_null(column, 0) if column.null_count else column).to_numpy()
-    return found
-
-
-def _there(table: pa.Table, name: str) -> Bools:
-    found: Bools = table.column(name).is_valid().to_numpy()
     return found
 
 

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from veen.core.kinds import Kind, ListOf, Scalar
 from veen.core.shapes import Raw
@@ -192,20 +193,30 @@ class EventTable:
 
     Columns: ``epoch``, ``stream_seq``, ``msg_id``; columns of the records that are asked for; ``kind``, the
     place of the schema; the fields; and ``code`` and ``detail``, which are null unless the body was refused.
+    With ``longs``, numbers are ``bigint``, which costs a fraction; where one of them does not fit, it is null
+    and ``raw`` has the body.
     """
 
     def __init__(
-        self, schemas: Sequence[Schema], fields: Sequence[str], extras: Sequence[pa.Field] = ()
+        self,
+        schemas: Sequence[Schema],
+        fields: Sequence[str],
+        extras: Sequence[pa.Field] = (),
+        *,
+        longs: bool = False,
     ) -> None:
         self.schemas = tuple(schemas)
         self.fields = {name: _kind_named(name, self.schemas) for name in fields}
         self.extras = tuple(extras)
+        kinds = {name: arrow_type(kind) for name, kind in self.fields.items()}
+        self.longs = [name for name, kind in kinds.items() if longs and kind == NUMBER]
         self.arrow = pa.schema(
             [
                 *_PLACE,
                 *self.extras,
                 pa.field("kind", pa.int32()),
-                *(pa.field(name, arrow_type(kind)) for name, kind in self.fields.items()),
+                *(pa.field(name, pa.int64() if name in self.longs else kind) for name, kind in kinds.items()),
+                *([pa.field("raw", pa.binary())] if self.longs else []),
                 *_VERDICT,
             ]
         )
@@ -223,15 +234,35 @@ class EventTable:
         listed = [body or {} for body in bodies]
         columns = [batch.column(field.name) for field in (*_PLACE, *self.extras)]
         columns.append(pa.array(kinds, pa.int32()))
-        columns += [
-            column_of(kind, [body.get(name) for body in listed]) for name, kind in self.fields.items()
-        ]
+        large: set[int] = set()
+        for name, kind in self.fields.items():
+            values = [body.get(name) for body in listed]
+            columns.append(_longs(values, large) if name in self.longs else column_of(kind, values))
+        if self.longs:
+            raw = batch.column("body")
+            is_large = np.zeros(len(raw), np.bool_)
+            is_large[list(large)] = True
+            columns.append(pc.if_else(pa.array(is_large), raw, pa.scalar(None, raw.type)))
         columns += [pa.array(codes, pa.string()), pa.array(details, pa.string())]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of records as batches of events."""
         return map(self.of, batches)
+
+
+def _longs(values: list[int | None], large: set[int]) -> pa.Array:
+    """Return numbers of 64 bits; those that have more are null, and their places are added to ``large``."""
+    try:
+        return pa.array(values, pa.int64())
+    except (OverflowError, pa.ArrowInvalid):
+        fitting = [value if value is None or _fits(value) else None for value in values]
+        large |= {nth for nth, value in enumerate(values) if value is not None and fitting[nth] is None}
+        return pa.array(fitting, pa.int64())
+
+
+def _fits(value: int) -> bool:
+    return -(1 << 63) <= value < 1 << 63
 
 
 def _kind_named(name: str, schemas: Iterable[Schema]) -> Kind:
