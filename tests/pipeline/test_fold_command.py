@@ -118,7 +118,7 @@ class TestFold:
             1, *words, hub.place, "--keyring", keyring, "--since", "2", "--certificate", tmp_path / "c"
         )
         assert "--since" in told["detail"]
-        user.fails(4, *words, tmp_path, "--keyring", keyring)
+        user.fails(1, *words, tmp_path, "--keyring", keyring)
 
 
 def _opened(spark: SparkSession, epoch_sec: int, *epochs: int) -> Opened:
