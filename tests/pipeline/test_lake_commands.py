@@ -60,6 +60,14 @@ def test_a_log_is_taken_in_once_and_asked_in_sql(user: User, hub: Hub) -> None:
     assert len(pq.read_table(out)) == 27
 
 
+def test_only_some_streams_are_taken_in_if_they_are_named(user: User, hub: Hub) -> None:
+    assert ingest(user, "--stream", "alpha")["labels"] == 1
+    assert ingest(user, "--stream", "alpha")["entries"] == 0
+    assert ingest(user)["labels"] == 2
+    checked = user.ok("pipeline", "check", hub.root, "--lake", user.home / "lake")
+    assert checked["entries"] == 27
+
+
 def test_sql_does_not_change_a_lake(user: User, hub: Hub) -> None:
     ingest(user)
     before = tables_of(user.home / "lake")

@@ -19,6 +19,7 @@ from veen.cli.printing import note, plain, progress, reporting, show
 from veen.cli.settings import common
 from veen.cli.using import prompt_passphrase
 from veen.client.passphrase import asker
+from veen.core import labels
 
 if TYPE_CHECKING:
     from veen.pipeline.keyring import Keyring
@@ -123,6 +124,7 @@ def ingest_command(
             keyring=keys,
             shared=shared,
             overlays=None if no_gold else [choose(name).overlay.name for name in overlay or ()],
+            streams=[labels.stream_id(name) for name in stream or ()],
         )
         if follow:
             stopped = stack.enter_context(stoppable())

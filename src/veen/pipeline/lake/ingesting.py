@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from veen.core.types import Label
+from veen.core.types import Label, StreamId
 from veen.pipeline.keyring import Keyring, SharedKeys
 from veen.pipeline.lake import gold, hub
 from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, Missing, hexed
@@ -67,8 +67,9 @@ class Ingest:
         keyring: Keyring | None = None,
         shared: SharedKeys | None = None,
         overlays: Iterable[str] | None = (),
+        streams: Iterable[StreamId] = (),
     ) -> None:
-        """``shared`` are the keys of the keyring as tasks get them.
+        """``shared`` are the keys of the keyring as tasks get them; ``streams`` takes in no others.
 
         States are kept of ``overlays``; of all that have events, if none are named; None keeps no states.
         """
@@ -76,7 +77,9 @@ class Ingest:
         self._spark = spark
         self._lake = lake
         self._log = log
-        self._streams = [] if keyring is None else [key.stream_id for key in keyring.secrets.streams]
+        self._only = frozenset(streams)
+        known = () if keyring is None else (key.stream_id for key in keyring.secrets.streams)
+        self._streams = self._only.union(known)
         self._setting = Setting(str(lake.root.resolve()), log.keys, tuple(log.profiles), shared)
         self._overlays = None if overlays is None else tuple(overlays)
 
@@ -84,6 +87,7 @@ class Ingest:
         """Take in all that a lake does not have, in steps; what fails its checks ends it."""
         taken = Taken()
         works = find_work(self._lake.state, self._log, self._streams)
+        works = [work for work in works if not self._only or work.stream_id in self._only]
         if works:
             with self._lake.writing():
                 self._take(works, taken)
