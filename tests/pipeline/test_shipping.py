@@ -50,22 +50,27 @@ START = f"""
 import json, sys
 from veen.pipeline import session
 
-conf = {dict(SETTINGS)!r} | {{"spark.pyspark.python": sys.argv[2]}}
-try:
-    session.start(master=sys.argv[1], conf=conf, oneshot=True)
-except session.SessionError as error:
-    print(json.dumps(str(error)))
+told = []
+for more in ({{"spark.pyspark.python": sys.argv[2]}}, {{"spark.executor.memory": "100g", "veen.wait": "2"}}):
+    try:
+        session.start(master=sys.argv[1], conf={dict(SETTINGS)!r} | more, oneshot=True)
+    except session.SessionError as error:
+        told.append(str(error))
+print(json.dumps(told))
 """
 
 
 @pytest.mark.slow
-def test_a_worker_that_lacks_packages_is_named(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_worker_that_lacks_packages_is_named_and_a_cluster_without_room_refused(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     bare.chmod(0o755)
     done = cluster.script(START, str(bare))
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told.startswith("workers can not run veen: on ")
-    assert all(name in told for name in NEEDED.values())
-    assert "\n" not in told
+    lacking, full = json.loads(done.stdout)
+    assert lacking.startswith("the cluster can not run this: on ")
+    assert all(name in lacking for name in NEEDED.values())
+    assert "\n" not in lacking
+    assert full.startswith("the cluster can not run this: it gave no executor in 2 s")

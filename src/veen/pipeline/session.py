@@ -194,12 +194,11 @@ def _prepare_cluster(session: SparkSession, own: Mapping[str, str], scratch: Pat
     try:
         if own.get("veen.ship") != "false":
             shipping.ship(session, scratch)
-        shipping.wait_for_workers(session, float(own.get("veen.wait", _WAIT_SEC)))
-        shipping.check_workers(session)
+        shipping.check_workers(session, float(own.get("veen.wait", _WAIT_SEC)))
     except (Py4JError, PySparkException, shipping.WorkerError) as error:
         reason = reason_of(error) or str(error)
         stop()
-        raise SessionError(f"workers can not run veen: {reason}") from None
+        raise SessionError(f"the cluster can not run this: {reason}") from None
     except BaseException:
         stop()
         raise

@@ -12,10 +12,10 @@ import marshal
 import platform
 import socket
 import sys
-import threading
 import time
 import zipfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,7 +25,7 @@ import veen
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Worker", "WorkerError", "check_workers", "pack", "ship", "wait_for_workers"]
+__all__ = ["Worker", "WorkerError", "check_workers", "pack", "ship"]
 
 #: What tasks import, and what to install for it.
 NEEDED: Final = {
@@ -78,30 +78,34 @@ def ship(spark: "SparkSession", directory: Path) -> None:
     spark.sparkContext.addPyFile(str(pack(directory / f"veen-{veen.__version__}.zip")))
 
 
-def wait_for_workers(spark: "SparkSession", seconds: float) -> None:
-    """Wait until the cluster has given at least one executor."""
-    deadline = time.monotonic() + seconds
+def check_workers(spark: "SparkSession", patience: float = 120.0) -> Sequence[Worker]:
+    """Ask workers what they have; refuse those that lack something, or have another version of this code.
+
+    A cluster that gives no executor at all, in as many seconds, is refused as well: Spark would wait forever.
+    """
+    deadline = time.monotonic() + patience
     tracker = spark.sparkContext.statusTracker()
-    pause = threading.Event()
-    while len(tracker.getExecutorInfos()) < 2:  # the driver is one of them
-        if time.monotonic() > deadline:
-            raise WorkerError(
-                f"the cluster gave no executor in {seconds:.0f} s: it has no free cores or too little memory"
-                " for what was asked (--conf veen.wait=SECONDS waits longer)"
-            )
-        pause.wait(_MOMENT_SEC)
-
-
-def check_workers(spark: "SparkSession") -> Sequence[Worker]:
-    """Ask workers what they have; refuse those that lack something, or have another version of this code."""
-    count = max(2, 2 * spark.sparkContext.defaultParallelism)
-    found = (
-        spark.sparkContext.parallelize(range(count), count).mapPartitions(look_around).distinct().collect()
-    )
-    problems = [problem for worker in sorted(found) for problem in _problems(worker)]
+    with ThreadPoolExecutor(1) as pool:
+        # Asked at once: a cluster may give executors only when there are tasks for them.
+        asked = pool.submit(_ask, spark)
+        while not wait([asked], _MOMENT_SEC).done:
+            alone = len(tracker.getExecutorInfos()) < 2  # the driver is one of them
+            if alone and time.monotonic() > deadline:
+                spark.sparkContext.cancelAllJobs()
+                raise WorkerError(
+                    f"it gave no executor in {patience:.0f} s; has it free cores, and the memory that"
+                    " was asked for? (--conf veen.wait=SECONDS waits longer)"
+                )
+    problems = [problem for worker in asked.result() for problem in _problems(worker)]
     if problems:
         raise WorkerError("; ".join(problems))
-    return sorted(found)
+    return asked.result()
+
+
+def _ask(spark: "SparkSession") -> list[Worker]:
+    count = max(2, 2 * spark.sparkContext.defaultParallelism)
+    tasks = spark.sparkContext.parallelize(range(count), count)
+    return sorted(tasks.mapPartitions(look_around).distinct().collect())
 
 
 def look_around(_items: object) -> Iterator[Worker]:
