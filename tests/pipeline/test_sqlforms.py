@@ -22,6 +22,7 @@ from veen.overlays.ledger import PAID, PaidLedger
 from veen.overlays.overlay import Overlay
 from veen.overlays.wallet import Wallets
 from veen.overlays.wallet_ids import wallet_id
+from veen.pipeline import sqlform_wallet
 from veen.pipeline.fold_forms import Folded, Stretch, form_of
 from veen.pipeline.records import RECORDS_SCHEMA
 from veen.pipeline.sqlforms import FORMS
@@ -245,3 +246,31 @@ def test_a_debit_that_counts_after_all_because_another_does_not(spark: SparkSess
 def wal_of(ctx: bytes) -> bytes:
     """Return the wallet of somebody."""
     return wallet_id(ident("realm"), ctx, "EUR")
+
+
+def test_who_does_not_get_a_credit_is_looked_at_again(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(Random(1))
+    poor, rich, saver, lucky, unlucky = (wal_of(ident("ctx", nth)) for nth in range(5))
+    for nth, one in enumerate((poor, rich, saver, lucky, unlucky)):
+        opened: dict[str, Any] = {"realm_id": ident("realm"), "ctx_id": ident("ctx", nth), "currency": "EUR"}
+        log.event(wal.OPEN, wallet_id=one, created_at=T0, **opened)
+    for one, amount in ((rich, 1000), (lucky, 5), (unlucky, 5)):
+        log.event(wal.DEPOSIT, wallet_id=one, amount=amount, ts=T0)
+        log.event(wal.WITHDRAW, wallet_id=one, amount=5, ts=T0)
+    for one in (rich, saver, lucky, unlucky):
+        transfer(log, poor, one, 10, T0)
+    log.event(wal.DEPOSIT, wallet_id=lucky, amount=10, ts=T0)  # in time for what it spends
+    for one in (lucky, unlucky):
+        log.event(wal.WITHDRAW, wallet_id=one, amount=10, ts=T0)
+    overlay = Wallets()
+    summary = check(spark, overlay, log.records, 3)
+    monkeypatch.setattr(sqlform_wallet, "FEW", 0)  # joined, not named in a query
+    check(spark, overlay, log.records, 3)
+    codes = [report.code for report in summary.reports]
+    assert codes == ["WAL.INSUFFICIENT_FUNDS", "WAL.UNBACKED"] * 4 + ["WAL.INSUFFICIENT_FUNDS"]
+    wallets = summary.tables["wallets"]
+    assert [wallets[one].balance for one in (rich, saver, lucky, unlucky)] == [995, 0, 0, 0]
+    monkeypatch.setattr(sqlform_wallet, "MOST_JUDGED", 3)
+    assert folded(spark, overlay, log.records, 2) is None, "too much for the driver"

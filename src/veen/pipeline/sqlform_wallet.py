@@ -72,7 +72,7 @@ _CLEAN_COLUMNS: Final = [name for name in CHECKED.names if name not in ("clean",
 #: transfers would else be followed link by link.
 _ROUNDS: Final = 4
 #: So few that they can be named in a query.
-_FEW: Final = 2000
+FEW: Final = 2000
 #: A wallet that was opened has forgotten what was spent before.
 _RESETS: Final = True
 #: More events of wallets that break rules than the driver should judge.
@@ -247,7 +247,7 @@ def _ops_without(ops: DataFrame, lacking: dict[bytes, list[Place]]) -> DataFrame
 
 def _touching(events: DataFrame, wallets: set[bytes]) -> DataFrame:
     """Return the events of some wallets, and transfers to them."""
-    if len(wallets) <= _FEW:
+    if len(wallets) <= FEW:
         keys = _literals(wallets)
         return events.filter(f"wallet_id in ({keys}) or to_wallet_id in ({keys})")
     table = pa.table({"judged": pa.array(sorted(wallets), pa.binary())})
