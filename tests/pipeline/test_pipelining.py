@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from veen.cli.errors import NETWORK, REFUSED, USAGE
-from veen.cli.pipelining import Engine, following
+from veen.cli.pipeline_progress import following
+from veen.cli.pipelining import Engine
 from veen.cli.printing import reporting, show
 from veen.cli.settings import common
 from veen.pipeline.failures import reason_of
@@ -31,7 +32,7 @@ def count(engine: Engine, sql: str = "", divisor: int = 1) -> None:
             show({"found": found[0]}, common.json)
             return
         numbers = spark.sparkContext.parallelize(range(4), 2)
-        with following(spark, "counting", 2):
+        with following(spark, "counting"):
             show({"found": numbers.map(lambda number: number // divisor).sum()}, common.json)
 
 

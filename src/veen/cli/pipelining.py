@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from veen.cli.errors import NETWORK, REFUSED, USAGE, CommandError
-from veen.cli.printing import progress
 
 if TYPE_CHECKING:
     from veen.pipeline.session import SparkSession
@@ -69,23 +68,6 @@ class Engine:
             raise CommandError(str(error), NETWORK, "E.NETWORK") from None
         except session.SessionError as error:
             raise CommandError(str(error), USAGE, "E.SPARK") from None
-
-
-@contextmanager
-def following(spark: "SparkSession", what: str, tasks: int) -> Iterator[None]:
-    """Show a bar while an action of so many tasks runs, if a person looks on."""
-    from veen.pipeline.progress import following as follow  # noqa: PLC0415 - an extra, and slow to import
-
-    shown = 0
-    with progress(what, tasks) as bar:
-
-        def advance(done: int, _total: int) -> None:
-            nonlocal shown
-            bar(min(done, tasks) - shown)
-            shown = min(done, tasks)
-
-        with follow(spark.sparkContext, advance):
-            yield
 
 
 @contextmanager

@@ -101,16 +101,30 @@ def fail(message: str, exit_code: int, as_json: bool, code: str = "") -> None:
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Show a bar while something long is done, if a person looks on; call it with each portion."""
+    done = 0
+    with growing(what) as tell:
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            tell(done, total)
+
+        yield advance
+
+
+@contextmanager
+def growing(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Show a bar for work of which more becomes known; call it with what is done, and of how much."""
     if common.json or common.quiet or not sys.stderr.isatty():
-        yield lambda _: None
+        yield lambda _done, _total: None
         return
     from rich.console import Console  # noqa: PLC0415 - only for a person
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda count: bar.advance(task, count)
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def shown_time(hub_ts: int) -> str:
