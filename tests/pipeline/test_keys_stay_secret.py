@@ -80,6 +80,7 @@ def all_secrets(secrets: Secrets) -> list[bytes]:
     return [*keys, *(key.secret for key in secrets.streams)]
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("spark")
 def test_keys_are_nowhere_to_be_found_during_and_after_a_run(tmp_path: Path) -> None:
     with Hub(tmp_path / "hub") as hub:

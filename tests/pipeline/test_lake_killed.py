@@ -1,8 +1,10 @@
 """A run that is killed, by whatever, leaves a lake that the next run completes: the same bytes as without."""
 
+import json
 import os
 import random
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,9 +14,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.pipeline.laking import STREAMS, bytes_of, client, put, take
+from tests.pipeline.laking import STREAMS, bytes_of, client, put, tables_of, take
 from tests.pipeline.making import Hub
 from veen.pipeline.lake import layout
+from veen.pipeline.lake.compacting import compact
+from veen.pipeline.lake.holding import holding
 from veen.pipeline.processes import Descendants
 
 #: How often it is killed before it may come to its end.
@@ -31,11 +35,13 @@ def hub(tmp_path: Path) -> Hub:
     return hub
 
 
-def start(hub: Hub, lake: Path, first: Callable[[], None] | None = None) -> subprocess.Popen[str]:
+def start(
+    hub: Hub, lake: Path, first: Callable[[], None] | None = None, more: tuple[str, ...] = ()
+) -> subprocess.Popen[str]:
     """Start the command in a process of its own."""
     words = ["pipeline", "ingest", hub.root, "--lake", lake, "--keyring", hub.root.parent / "me", "--json"]
     return subprocess.Popen(
-        [str(Path(sys.executable).with_name("veen")), *map(str, words), "--master", "local[2,3]"],
+        [str(Path(sys.executable).with_name("veen")), *map(str, words), "--master", "local[2,3]", *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -66,6 +72,7 @@ def files_in(lake: Path) -> int:
     return sum(1 for _ in layout.tables_in(lake))
 
 
+@pytest.mark.slow
 def test_a_lake_after_kills_is_the_one_without(spark: SparkSession, tmp_path: Path, hub: Hub) -> None:
     keys = client(tmp_path / "me")
     assert keys.is_dir()
@@ -85,6 +92,7 @@ def test_a_lake_after_kills_is_the_one_without(spark: SparkSession, tmp_path: Pa
     assert content(lake) == expected
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_and_nothing_of_the_run_is_part_of_the_lake(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -105,3 +113,27 @@ def test_a_full_disk_is_told_and_nothing_of_the_run_is_part_of_the_lake(
     assert not list((tmp_path / "lake" / layout.META).glob("commits/*.json"))
     take(spark, tmp_path / "lake", hub.root)
     assert not [path for path in bytes_of(tmp_path / "lake") if layout.UNFINISHED in path]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM])
+def test_following_ends_cleanly_when_it_is_told_to(
+    spark: SparkSession, tmp_path: Path, hub: Hub, number: signal.Signals
+) -> None:
+    client(tmp_path / "me")
+    hub.reopen()
+    process = start(hub, tmp_path / "lake", more=("--follow", "--interval", "0.1"))
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["entries"] == 240
+    hub.send("alpha", [put("a new key", 1)])
+    hub.writer.flush()
+    assert json.loads(process.stdout.readline())["entries"] == 1
+    process.send_signal(number)
+    out, told = process.communicate()
+    assert process.returncode == 0, told
+    assert json.loads(out)["entries"] == 241
+    hub.close()
+    with holding(tmp_path / "lake") as lake:
+        compact(spark, lake)
+    take(spark, tmp_path / "whole", hub.root)
+    assert tables_of(tmp_path / "lake") == tables_of(tmp_path / "whole")

@@ -31,14 +31,20 @@ class Lake:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Write tables: if this does not come to its end, the next run cleans up."""
-        marker = self.root / layout.WRITING
-        if marker.exists():
-            self.clean()
-        write_durably(marker, b"")
+        """Write tables: if this does not come to its end, whoever holds the lake next cleans up."""
+        write_durably(self.root / layout.WRITING, b"")
         yield
-        marker.unlink()
-        sync_directory(marker.parent)
+        self._done()
+
+    def _done(self) -> None:
+        (self.root / layout.WRITING).unlink()
+        sync_directory(self.root / layout.META)
+
+    def recover(self) -> None:
+        """Clean up after a run that did not come to its end."""
+        if (self.root / layout.WRITING).exists():
+            self.clean()
+            self._done()
 
     def clean(self) -> int:
         """Remove files that no commit names: a run that was killed has left them."""
@@ -75,7 +81,9 @@ def holding(root: Path, *, create: bool = False) -> Iterator[Lake]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise LakeBusyError(f"another process writes to the lake {root}") from None
-        yield Lake(root)
+        lake = Lake(root)
+        lake.recover()
+        yield lake
     finally:
         os.close(descriptor)
 

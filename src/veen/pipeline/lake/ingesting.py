@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: What a task is given at most; a slice is never divided.
 _TASK_BYTES: Final = 4 << 20
+#: Tasks for each core, if there are slices enough.
+_TASKS_EACH: Final = 2
 
 
 @dataclass(slots=True)
@@ -127,8 +129,9 @@ class Ingest:
 
     def _run_tasks(self, slices: Sequence[Slice]) -> list[Done]:
         setting = self._setting
-        groups = _grouped(slices)
-        tasks = self._spark.sparkContext.parallelize(groups, len(groups))
+        context = self._spark.sparkContext
+        groups = _grouped(slices, _TASKS_EACH * context.defaultParallelism)
+        tasks = context.parallelize(groups, len(groups))
         found: list[Done] = tasks.flatMap(lambda group: take_in(group, setting)).collect()
         for done in found:
             if done.failure is not None:
@@ -136,14 +139,15 @@ class Ingest:
         return found
 
 
-def _grouped(slices: Iterable[Slice]) -> list[list[Slice]]:
+def _grouped(slices: Sequence[Slice], least: int) -> list[list[Slice]]:
     """Put small slices together, so that a thousand labels are not a thousand tasks."""
+    most = min(_TASK_BYTES, sum(item.nbytes for item in slices) // least + 1)
     groups: list[list[Slice]] = []
     room = 0
     for item in slices:
-        if item.nbytes > room:
+        if not groups or item.nbytes > room:
             groups.append([])
-            room = _TASK_BYTES
+            room = most
         groups[-1].append(item)
         room -= item.nbytes
     return groups
