@@ -302,7 +302,7 @@ def _memory(made: BenchLog) -> Result:
         "MB, largest process",
         1.0,
         "is ok",
-        report["ok"],
+        report["ok"] is True,
     )
 
 
