@@ -33,7 +33,7 @@ class DirectoryLog:
         self._root = str(root.resolve())
         self._fs = RealFilesystem(root)
         try:
-            self._reader = Reader.open(self._fs)
+            self.reader = Reader.open(self._fs)
         except NotAStoreError as error:
             self._fs.close()
             raise PlaceError(
@@ -49,16 +49,16 @@ class DirectoryLog:
         except BaseException:
             self.close()
             raise
-        self._limits = reading_limits(self._reader.store)
+        self._limits = reading_limits(self.reader.store)
 
     @property
     def hub_id(self) -> HubId:
         """Whose log it is."""
-        return self._reader.store.hub_id
+        return self.reader.store.hub_id
 
     def heads(self) -> dict[Label, LabelHead]:
         """Return how far each label goes."""
-        reader = self._reader
+        reader = self.reader
         found = {}
         for label in sorted(reader.labels()):
             if reader.domain_of(label) is not Domain.DATA:
@@ -71,7 +71,7 @@ class DirectoryLog:
 
     def labels_of(self, stream_id: StreamId) -> dict[int, Label]:
         """Return the labels of a stream."""
-        reader, found = self._reader, {}
+        reader, found = self.reader, {}
         for label in reader.labels_of(stream_id):
             bound = reader.binding(label)
             if bound is not None and reader.last_seq(label):
@@ -83,7 +83,7 @@ class DirectoryLog:
 
     def seq_at(self, label: Label, hub_ts: int) -> int:
         """Return the first entry at or after a time."""
-        return self._reader.seq_at(label, hub_ts)
+        return self.reader.seq_at(label, hub_ts)
 
     def plan(
         self,
@@ -99,7 +99,7 @@ class DirectoryLog:
     def _plan(self, ranges: Mapping[Label, tuple[int, int]] | None, target_bytes: int) -> list[Part]:
         found = []
         for head, first, last in chosen(self.heads(), ranges):
-            cut = plan(self._reader, [head.label], start_seq=first, end_seq=last, target_bytes=target_bytes)
+            cut = plan(self.reader, [head.label], start_seq=first, end_seq=last, target_bytes=target_bytes)
             for item in cut:
                 origin = InDirectory(self._root, item)
                 span = item.start_seq, item.end_seq
@@ -111,13 +111,13 @@ class DirectoryLog:
         if not size:
             return Peaks.empty()
         try:
-            return self._reader.peaks(label, size)
+            return self.reader.peaks(label, size)
         except (ProtocolError, StorageError, OSError):  # derived files: the log itself says it too
             return None
 
     def checkpoints(self, label: Label) -> list[Checkpoint]:
         """Return the checkpoints of a label."""
-        reader = self._reader
+        reader = self.reader
         stated = (
             reader.stated_checkpoint(label, seq)
             for seq in reader.checkpoint_seqs(label, 1, reader.last_seq(label))
@@ -127,7 +127,7 @@ class DirectoryLog:
     def pruned(self, label: Label) -> list[Pruned]:
         """Return what the tombstones of a label say."""
         found = []
-        for row in self._reader.manifest(label).chunks:
+        for row in self.reader.manifest(label).chunks:
             if not row.pruned:
                 continue
             path = layout.tombstone(Domain.DATA, label, row.start_seq, row.end_seq)
@@ -141,7 +141,7 @@ class DirectoryLog:
     def check_others(self) -> list[str]:
         """Check what is not of messages: logs of tokens and decisions, and chunks that the index has not."""
         reserved = [
-            label for label in self._reader.labels() if self._reader.domain_of(label) is not Domain.DATA
+            label for label in self.reader.labels() if self.reader.domain_of(label) is not Domain.DATA
         ]
         found = []
         if reserved:
@@ -154,7 +154,7 @@ class DirectoryLog:
         named = [(name, layout.parse(name)) for name in self._fs.names(Domain.DATA)]
         self.refresh()  # what was made before the names were listed is known now
         heads = self.heads()
-        starts = {label: {row.start_seq for row in self._reader.manifest(label).chunks} for label in heads}
+        starts = {label: {row.start_seq for row in self.reader.manifest(label).chunks} for label in heads}
         return [
             f"{Domain.DATA}/{name}: the index does not know this chunk; run: veen fsck DATA_DIR"
             for name, parsed in named
@@ -165,11 +165,11 @@ class DirectoryLog:
 
     def refresh(self) -> None:
         """See what has been acknowledged since."""
-        self._reader.refresh()
+        self.reader.refresh()
 
     def close(self) -> None:
         """Close the index and the directory."""
-        self._reader.close()
+        self.reader.close()
         self._fs.close()
 
 

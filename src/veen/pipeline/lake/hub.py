@@ -38,7 +38,7 @@ def keep(root: Path, state: State, log: Log) -> list[Blob]:
     """Write what a lake does not have yet of a hub's directory; of other places there is nothing to keep."""
     if not isinstance(log, DirectoryLog):
         return []
-    reader = log._reader  # noqa: SLF001 - an index can be open once in a process
+    reader = log.reader  # an index can be open once in a process
     found = []
     for held in _collect(root, state, reader):
         digest = hashlib.sha256(held.data).hexdigest()
