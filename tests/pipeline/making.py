@@ -1,5 +1,7 @@
 """Data directories for tests of the pipeline: a real log, written by the storage engine."""
 
+import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,3 +180,20 @@ def varied(root: Path, count: int = 300, **options: object) -> Hub:
             hub.rotate()
             hub.tick()
     return hub
+
+
+def prune(root: Path, label: Label, upto: int) -> None:
+    """Prune a label of a directory that nobody writes, in another process: this one may be reading it."""
+    script = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from veen.hub.home import open_home\n"
+        "from veen.hub.keyring import CheckpointSigner\n"
+        "from veen.storage import RealFilesystem, Writer\n"
+        "fs = RealFilesystem(Path(sys.argv[1]))\n"
+        "signer = CheckpointSigner(open_home(fs).ring, epoch_sec=0, max_skew_sec=60, clock=lambda: 0)\n"
+        "writer = Writer.open(fs, sign_checkpoint=signer, random=os.urandom, owner='a test')\n"
+        "writer.prune(bytes.fromhex(sys.argv[2]), int(sys.argv[3]))\n"
+        "writer.close()\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(root), label.hex(), str(upto)], check=True, timeout=60)

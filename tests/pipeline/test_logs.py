@@ -10,7 +10,7 @@ import pytest
 from tests import builders
 from tests.hub.process import HubProcess, veen
 from tests.pipeline.making import Hub, varied
-from veen.client.errors import DamagedLogError, StateError
+from veen.client.errors import DamagedLogError, PinError, StateError
 from veen.core import labels
 from veen.core.identity import HubIdentity, HubKey
 from veen.core.types import HubId, Label, StreamId
@@ -132,7 +132,7 @@ def test_checkpoints_are_those_of_the_hub(elsewhere: Log, directory: Log) -> Non
 
 
 def test_another_hub_is_refused(hub: Hub) -> None:
-    with pytest.raises(PlaceError, match="and not of"):
+    with pytest.raises(PinError, match="and not of"):
         open_log(str(hub.root), HubId(bytes(32)))
 
 

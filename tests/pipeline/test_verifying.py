@@ -163,7 +163,7 @@ def test_a_log_that_was_cut_has_lost_what_receipts_prove(spark: SparkSession, tm
     hub.close()
     report = verified(spark, tmp_path / "old", receipts=hub.receipts)
     assert (report.integrity, report.agreement, report.ok) == (OK, LOST, False)
-    assert [item.seq for item in report.lost] == [3]
+    assert [item.seq for item in report.held.lost] == [3]
 
 
 def test_a_hub_that_shows_another_log_has_forked(spark: SparkSession, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_hub_that_shows_another_log_has_forked(spark: SparkSession, tmp_path: 
     twin.close()
     report = verified(spark, tmp_path / "twin", receipts=hub.receipts)
     assert (report.integrity, report.agreement, report.ok) == (OK, FORKED, False)
-    assert [item.seq for item in report.forked] == [2]
+    assert [item.seq for item in report.held.forked] == [2]
 
 
 # --- logs of any shape --------------------------------------------------------------------------------------

@@ -90,6 +90,10 @@ def verify_command(
     if level not in _LEVELS:
         raise CommandError(f"no level {level!r}; use one of {', '.join(_LEVELS)}", USAGE)
     expected, held = parse_hub_id(hub_id), _read_receipts(receipts or [])
+    if held and level != "full":
+        raise CommandError(
+            "--receipts are compared with what a hub has signed: that takes --level full", USAGE
+        )
     with installed():
         from veen.cli.pipeline_progress import following  # noqa: PLC0415 - an extra, and slow to import
         from veen.pipeline.kernel import Level  # noqa: PLC0415
@@ -133,12 +137,12 @@ def _print(report: "Report") -> None:
     shown["freshness"] = "no entries" if newest is None else f"newest entry of {shown_time(newest)}"
     shown["entries"] = f"{report.entries} in {len(report.labels)} labels"
     show(shown, as_json=False)
-    for fault in [*report.faults, *report.gaps, *report.forked, *report.lost][:_MOST_SHOWN]:
+    for fault in report.told[:_MOST_SHOWN]:
         note(str(fault))
-    for text in report.others[:_MOST_SHOWN]:
-        note(text)
+    if report.held.unchecked:
+        note(f"{report.held.unchecked} receipts that you hold could not be compared with what was read")
     told = described["faults_total"] + described["gaps_total"]
     if told > _MOST_SHOWN:
         note(f"{told} faults in all; --json lists the first hundred")
     if not report.ok and not common.quiet:
-        typer.echo(plain(f"first bad: {report.first or report.others[0]}"))
+        typer.echo(plain(f"first bad: {report.first}"))

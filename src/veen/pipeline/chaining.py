@@ -14,10 +14,11 @@ from veen.core.mmr import Peaks
 from veen.core.types import NodeHash, VerifyKey
 from veen.pipeline.checking import UNREADABLE, PartResult
 from veen.pipeline.kernel import Level, follows
+from veen.pipeline.located import Located
 from veen.pipeline.logs import LabelHead, Pruned
 from veen.pipeline.parts import Part
 from veen.pipeline.signers import HubKeys
-from veen.pipeline.verdicts import LabelVerdict, Located
+from veen.pipeline.verdicts import LabelVerdict
 
 _CHECKPOINT: Final = "checkpoint"
 
@@ -64,7 +65,10 @@ class Chain:
             self._followed &= bool(item.clients)  # a hub's address does not tell
             self._peaks = None  # what the first part states must give the root of the tombstone
         self.verdict.pruned_upto = self._seq
-        if self._seq != first_seq - 1:  # nobody says what became of it, or it can not be read
+        if self._seq != first_seq - 1:
+            gone = f"entries {self._seq + 1} to {first_seq - 1} are missing"
+            text = f"{gone}, and nothing says that they were pruned"
+            self._tell(self._seq + 1, "", Detail.PROOF_SEQ.value, text)
             self._break()
             self._seq = first_seq - 1
 
@@ -143,11 +147,22 @@ class Chain:
             self._check(item, keys, epoch_sec)
         return verdict
 
+    def known_roots(self) -> dict[int, NodeHash]:
+        """Return roots after entries that were asked for, as far as the entries are sound."""
+        faults = self.verdict.faults
+        if faults.total > len(faults.kept):
+            return {}  # too many to know them all
+        bad = {fault.seq for fault in faults.kept}
+        return {seq: root for seq, root in self._roots.items() if seq not in bad}
+
     def _check(self, item: Checkpoint, keys: HubKeys, epoch_sec: int) -> None:
         verdict = self.verdict
         verdict.checkpoints += 1
         verdict.newest_checkpoint = max(verdict.newest_checkpoint, item.upto_seq)
         root = self._roots.get(item.upto_seq)
+        if item.upto_seq > self.head.last_seq:
+            text = f"the hub has signed a checkpoint here, and the log ends with entry {self.head.last_seq}"
+            self._tell(item.upto_seq, _CHECKPOINT, Detail.PROOF_SEQ.value, text)
         if self.level >= Level.ROOTS and root is not None and root != item.mmr_root:
             text = "the checkpoint does not state the root of the log"
             self._tell(item.upto_seq, _CHECKPOINT, Detail.CHECKPOINT_ROOT.value, text)
@@ -170,7 +185,6 @@ def verify_checkpoint(item: Checkpoint, keys: HubKeys, epoch_sec: int) -> None:
         keys.identity.verify_checkpoint(item, epoch_sec=epoch_sec, max_skew_sec=skew)
 
 
-def wanted_roots(checkpoints: Sequence[Checkpoint], part: Part) -> tuple[int, ...]:
-    """Return the entries of a part that checkpoints of its label speak of."""
-    upto = (item.upto_seq for item in checkpoints)
-    return tuple(sorted({seq for seq in upto if part.first_seq <= seq <= part.last_seq}))
+def wanted_roots(seqs: Iterable[int], part: Part) -> tuple[int, ...]:
+    """Return the entries of a part whose roots are to be compared with others."""
+    return tuple(sorted({seq for seq in seqs if part.first_seq <= seq <= part.last_seq}))

@@ -4,20 +4,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from veen.client.errors import ClientError
+from veen.client.errors import ClientError, NetworkError
 from veen.core.errors import ProtocolError
 from veen.core.mmr import subtrees
 from veen.core.types import NodeHash
 from veen.pipeline.frames import BadEntryError, Entries, parse
 from veen.pipeline.kernel import Checked, Fault, Level, check
+from veen.pipeline.located import Located
+from veen.pipeline.logs import PlaceError
 from veen.pipeline.parts import Part
 from veen.pipeline.signers import HubKeys
-from veen.pipeline.verdicts import Located
 from veen.storage.errors import DamagedError
 
 #: What a task is given at most, if there are parts enough for all.
 _TASK_BYTES: Final = 8 << 20
+#: Why a part could not be read: it is damaged; it was dropped since; nobody answers; we may not.
 UNREADABLE: Final = "unreadable"
+PRUNED: Final = "pruned"
+UNREACHABLE: Final = "unreachable"
+DENIED: Final = "denied"
 
 
 class PartTask(NamedTuple):
@@ -92,11 +97,32 @@ def read_entries(part: Part) -> tuple[Entries | None, Located | None]:
         return None, Located(part.label, part.first_seq, error.path, error.offset, UNREADABLE, error.what)
     except (ProtocolError, ClientError, OSError) as error:
         text = str(error) or type(error).__name__
-        return None, Located(part.label, part.first_seq, part.place, None, UNREADABLE, text)
+        return None, Located(part.label, part.first_seq, part.place, None, _why(error), text)
     try:
         return part.parsed(frames), None
     except BadEntryError as error:
         return parse(frames.before(error.seq)), _located_error(error)
+
+
+def _why(error: ProtocolError | ClientError | OSError) -> str:
+    """Return what kind of obstacle it was that kept a part from being read."""
+    match error:
+        case NetworkError():
+            return UNREACHABLE
+        case PermissionError():
+            return DENIED
+        case ProtocolError() if error.fields.get("field") == PRUNED:
+            return PRUNED
+    return UNREADABLE
+
+
+def obstacle(fault: Located) -> ClientError | None:
+    """Return the error for what kept us from reading, if that says nothing about the log."""
+    if fault.detail == UNREACHABLE:
+        return NetworkError(fault.text)
+    if fault.detail == DENIED:
+        return PlaceError(f"{fault.file} can not be read: {fault.text}; run as a user who may read it")
+    return None
 
 
 def _located_error(error: BadEntryError) -> Located:

@@ -3,26 +3,31 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from veen.core import labels as naming
 from veen.core import layout
 from veen.core.checkpoint import Checkpoint
 from veen.core.datadir import Tombstone
-from veen.core.errors import ProtocolError
+from veen.core.errors import Detail, ProtocolError
 from veen.core.identity import HubIdentity
 from veen.core.layout import Domain
 from veen.core.mmr import Peaks
 from veen.core.types import HubId, Label, StreamId
+from veen.pipeline.located import Located
 from veen.pipeline.logs import MOST_BYTES, LabelHead, PlaceError, Pruned, chosen, smaller
 from veen.pipeline.parts import InDirectory, Part
 from veen.pipeline.signers import HubKeys
-from veen.storage import NotAStoreError, Reader, RealFilesystem, StorageError, fsck, plan
+from veen.storage import Manifest, NotAStoreError, Reader, RealFilesystem, StorageError, fsck, plan
 from veen.storage.directory import reading_limits
-from veen.storage.errors import DamagedError
+from veen.storage.errors import DamagedError, StaleIndexError
 from veen.storage.fsck.keys import Keys, load_keys
 from veen.storage.fsck.report import Findings, Level
 from veen.storage.fsck.source import Source
 from veen.storage.public import read_object, read_public
+
+#: Files that are written for entries which are there.
+_PROMISES: Final = (layout.Kind.CHECKPOINT, layout.Kind.PEAKS, layout.Kind.SUMMARY)
 
 
 class DirectoryLog:
@@ -38,6 +43,12 @@ class DirectoryLog:
             self._fs.close()
             raise PlaceError(
                 f"{root} is neither a hub's data directory nor an exported set: {error}"
+            ) from None
+        except StaleIndexError as error:
+            self._fs.close()
+            raise PlaceError(
+                f"{root}: {error.what}; make it anew with veen repair, of a copy if this can not be written; "
+                "veen fsck checks a log without it"
             ) from None
         except BaseException:
             self._fs.close()
@@ -138,30 +149,56 @@ class DirectoryLog:
             found.append(Pruned(made.start_seq, made.end_seq, made.mmr_root_end, made.last_ts, clients))
         return found
 
-    def check_others(self) -> list[str]:
-        """Check what is not of messages: logs of tokens and decisions, and chunks that the index has not."""
-        reserved = [
-            label for label in self.reader.labels() if self.reader.domain_of(label) is not Domain.DATA
-        ]
+    def check_others(self) -> list[Located]:
+        """Check the logs of tokens and decisions, and files that speak of entries which are not here."""
+        reader = self.reader
+        reserved = [label for label in reader.labels() if reader.domain_of(label) is not Domain.DATA]
         found = []
         if reserved:
             report = fsck.check(self._fs, Level.FULL, labels=reserved)
-            found = [str(finding) for finding in report.findings if not finding.derived]
+            found = [
+                Located(Label(b""), 0, item.path, item.offset, item.reason, item.detail)
+                for item in report.findings
+                if not item.derived
+            ]
         return found + self._strays()
 
-    def _strays(self) -> list[str]:
-        """Return chunk files that hold nothing which the index speaks of."""
+    def _strays(self) -> list[Located]:
+        """Return what files promise, by their names, that the index does not know of."""
         named = [(name, layout.parse(name)) for name in self._fs.names(Domain.DATA)]
         self.refresh()  # what was made before the names were listed is known now
-        heads = self.heads()
-        starts = {label: {row.start_seq for row in self.reader.manifest(label).chunks} for label in heads}
-        return [
-            f"{Domain.DATA}/{name}: the index does not know this chunk; run: veen fsck DATA_DIR"
-            for name, parsed in named
-            if parsed is not None
-            and parsed.kind in (layout.Kind.CHUNK, layout.Kind.OPEN_CHUNK)
-            and parsed.start_seq not in starts.get(parsed.label, set())
-        ]
+        known = {label: self.reader.manifest(label) for label in self.heads()}
+        clean = self.reader.is_clean()
+        found = []
+        for name, parsed in named:
+            text = None if parsed is None else self._stray(name, parsed, known.get(parsed.label), clean=clean)
+            if parsed is not None and text is not None:
+                seq = parsed.end_seq or parsed.start_seq or 0
+                path = f"{Domain.DATA}/{name}"
+                found.append(Located(parsed.label, seq, path, None, Detail.PROOF_SEQ.value, text))
+        return found
+
+    def _stray(
+        self, name: str, parsed: layout.FileName, known: Manifest | None, *, clean: bool
+    ) -> str | None:
+        """Return what is wrong with a file, given what the index knows of its label."""
+        last = 0 if known is None else known.head.seq
+        if parsed.kind in _PROMISES and (parsed.end_seq or 0) > last:
+            return f"there was an entry {parsed.end_seq}, and the log ends with {last}"
+        if parsed.kind not in (layout.Kind.CHUNK, layout.Kind.OPEN_CHUNK):
+            return None
+        rows = {} if known is None else {row.start_seq: row for row in known.chunks}
+        row = rows.get(parsed.start_seq or 0)
+        if row is None:
+            moved = 0 if known is None else known.head.seq - known.journal_entries
+            # Behind what was moved a hub may be writing it now.
+            unknown = clean or (parsed.start_seq or 0) <= moved
+            return "the index does not know this chunk; run: veen fsck DATA_DIR" if unknown else None
+        size = self._fs.size(f"{Domain.DATA}/{name}")
+        grows = not row.end_seq and not clean
+        if parsed.compressed or grows or row.pruned or size is None or size <= row.total_bytes:
+            return None
+        return f"{size - row.total_bytes} bytes behind the last entry"
 
     def refresh(self) -> None:
         """See what has been acknowledged since."""

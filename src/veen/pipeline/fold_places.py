@@ -140,4 +140,4 @@ def _epoch_sec(root: Path, state: State) -> int:
 def _check(spark: SparkSession, log: Log, labels: list[Label], level: Level) -> None:
     report = Verification(spark.sparkContext, log, level).run(labels)
     if not report.ok:
-        raise UnverifiedError(f"the log is not whole: {report.first or '; '.join(report.others)}")
+        raise UnverifiedError(f"the log is not whole: {report.first}")

@@ -4,56 +4,60 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from veen.core.errors import Detail, ProtocolError
 from veen.core.receipt import Receipt
-from veen.core.types import Label
-from veen.pipeline.checking import read_entries
-from veen.pipeline.logs import LabelHead, Log
-from veen.pipeline.verdicts import Located
+from veen.core.types import Label, NodeHash
+from veen.pipeline.located import Located
+from veen.pipeline.logs import LabelHead, Log, Pruned
+from veen.pipeline.verdicts import Held
 
 
-def compare(log: Log, receipts: Sequence[Receipt]) -> tuple[list[Located], list[Located]]:
-    """Return which held receipts the log contradicts (forked), and which it has no entry for (lost).
+class NotOfThisHubError(ProtocolError):
+    """A held receipt that the hub has not signed: it proves nothing about its log."""
 
-    A receipt that the hub has not signed proves nothing about it, and is refused.
-    """
-    heads = log.heads()
-    forked: list[Located] = []
-    lost: list[Located] = []
+
+def check_signed(log: Log, receipts: Sequence[Receipt]) -> None:
+    """Refuse receipts that the hub has not signed, before anything is compared with them."""
+    for number, receipt in enumerate(receipts, 1):
+        try:
+            log.keys.identity_of(receipt.label).verify_receipt(receipt)
+        except ProtocolError as error:
+            place = f"entry {receipt.stream_seq} of {receipt.label.hex()}"
+            text = f"receipt {number} ({place}) is not one of hub {log.hub_id.hex()}: {error.message}"
+            raise NotOfThisHubError(error.detail, text) from None
+
+
+def by_label(receipts: Iterable[Receipt]) -> dict[Label, list[Receipt]]:
+    """Return the receipts of each label, in order."""
+    found: dict[Label, list[Receipt]] = {}
+    for receipt in sorted(receipts, key=lambda item: (item.label, item.stream_seq)):
+        found.setdefault(receipt.label, []).append(receipt)
+    return found
+
+
+def compare(
+    held: Held,
+    receipts: Iterable[Receipt],
+    head: LabelHead | None,
+    pruned: Sequence[Pruned],
+    roots: Mapping[int, NodeHash],
+) -> None:
+    """Compare the receipts of a label with the roots that its log has, where these are the hub's own word."""
     for receipt in receipts:
-        log.keys.identity_of(receipt.label).verify_receipt(receipt)
-    for receipt, head in _known(receipts, heads, lost):
-        if receipt.stream_seq < head.first_seq:
-            continue  # pruned: the hub has said so
-        found = _at(log, receipt)
-        if found is None or receipt.contradicts(found):
+        seq = receipt.stream_seq
+        if head is None or seq > head.last_seq:
+            text = "the hub has signed it, and the log has it not"
+            held.lost.append(_located(receipt, Detail.PROOF_SEQ, text))
+        elif seq < head.first_seq:
+            if any(item.first_seq <= seq <= item.last_seq for item in pruned):
+                held.unchecked += 1
+            else:
+                text = "the hub has signed it, the log has it not, and nothing says that it was pruned"
+                held.lost.append(_located(receipt, Detail.PROOF_SEQ, text))
+        elif seq not in roots:
+            held.unchecked += 1
+        elif roots[seq] != receipt.mmr_root:
             text = "the hub has signed two different logs: this entry, and the receipt that is held"
-            forked.append(_located(receipt, Detail.PROOF_ROOT.value, text))
-    return forked, lost
+            held.forked.append(_located(receipt, Detail.PROOF_ROOT, text))
 
 
-def _known(
-    receipts: Iterable[Receipt], heads: Mapping[Label, LabelHead], lost: list[Located]
-) -> Iterable[tuple[Receipt, LabelHead]]:
-    for receipt in receipts:
-        head = heads.get(receipt.label)
-        if head is None or receipt.stream_seq > head.last_seq:
-            text = "the hub has signed this entry, and the log has none"
-            lost.append(_located(receipt, Detail.PROOF_SEQ.value, text))
-        else:
-            yield receipt, head
-
-
-def _located(receipt: Receipt, detail: str, text: str) -> Located:
-    return Located(receipt.label, receipt.stream_seq, "a held receipt", None, detail, text)
-
-
-def _at(log: Log, receipt: Receipt) -> Receipt | None:
-    """Return the receipt that the log has at the same place; None if it can not be read."""
-    seq = receipt.stream_seq
-    parts = log.plan({receipt.label: (seq, seq)})
-    entries, _ = read_entries(parts[0]) if parts else (None, None)
-    if entries is None or not len(entries):
-        return None
-    try:
-        return Receipt.decode(entries.receipt_bytes(0))
-    except ProtocolError:
-        return None
+def _located(receipt: Receipt, detail: Detail, text: str) -> Located:
+    return Located(receipt.label, receipt.stream_seq, "a held receipt", None, detail.value, text)

@@ -20,6 +20,7 @@ from veen.core.tooling import (
     StreamEpochsResponse,
 )
 from veen.core.types import HubId, Label, StreamId
+from veen.pipeline.located import Located
 from veen.pipeline.logs import MOST_BYTES, LabelHead, PlaceError, Pruned, chosen
 from veen.pipeline.parts import AtHub, Part
 from veen.pipeline.signers import HubKeys
@@ -187,6 +188,10 @@ class HubLog:
         if first == 1 or peaks is None:
             return []
         return [Pruned(1, first - 1, peaks.root, 0, {})]
+
+    def check_others(self) -> list[Located]:
+        """Return nothing: a hub shows nothing beside its labels."""
+        return []
 
     def refresh(self) -> None:
         """Do nothing: each question is asked anew."""

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from veen.client.errors import ClientError
+from veen.client.errors import ClientError, PinError
 from veen.client.portable import is_portable
 from veen.core import labels as naming
 from veen.core.checkpoint import Checkpoint
 from veen.core.profile import Profile
 from veen.core.types import HubId, Label, NodeHash, StreamId, VerifyKey
+from veen.pipeline.located import Located
 from veen.pipeline.parts import Part
 from veen.pipeline.signers import HubKeys
 
@@ -87,6 +88,9 @@ class Log(Protocol):
     def pruned(self, label: Label) -> list[Pruned]:
         """Return what was pruned of a label, in order."""
 
+    def check_others(self) -> list[Located]:
+        """Return what is wrong beside the entries of messages: other logs, and promises of more entries."""
+
     def refresh(self) -> None:
         """See what has come since."""
 
@@ -99,7 +103,7 @@ def open_log(place: str, hub_id: HubId | None = None, streams: Sequence[str] = (
     found = _open(place, streams)
     if hub_id is not None and found.hub_id != hub_id:
         found.close()
-        raise PlaceError(f"{place} is the log of hub {found.hub_id.hex()}, and not of {hub_id.hex()}")
+        raise PinError(f"{place} is the log of hub {found.hub_id.hex()}, and not of {hub_id.hex()}")
     return found
 
 

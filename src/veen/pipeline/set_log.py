@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Final, cast
 
 from veen.client.errors import DamagedLogError
-from veen.client.portable import PAYLOADS, RECEIPTS, PortableFacts
+from veen.client.portable import CHECKPOINTS, PAYLOADS, RECEIPTS, SYNC_STATE, PortableFacts
 from veen.core import cbor, labels
 from veen.core.checkpoint import Checkpoint
-from veen.core.errors import CborError, ProtocolError
+from veen.core.errors import CborError, Detail, ProtocolError
 from veen.core.mmr import Peaks
 from veen.core.msg import msg_end
 from veen.core.receipt import Receipt
 from veen.core.types import HubId, Label, NodeHash, StreamId
+from veen.pipeline.located import Located
 from veen.pipeline.logs import MOST_BYTES, LabelHead, Pruned, chosen, smaller
 from veen.pipeline.parts import InSet, Part
 from veen.pipeline.signers import HubKeys
@@ -176,11 +177,32 @@ class SetLog:
         """Return nothing: what was pruned can not be exported."""
         return []
 
+    def check_others(self) -> list[Located]:
+        """Compare with what the set says of itself: how far each label goes, and its checkpoints."""
+        heads = self.heads()
+        found = []
+        for state in self._facts.states:
+            head = heads.get(state.label)
+            has = (0, None) if head is None else (head.last_seq, head.mmr_root)
+            if has != (state.last_stream_seq, state.last_mmr_root):
+                text = f"the set says that the label ends with entry {state.last_stream_seq} and its root"
+                found.append(_promised(state.label, state.last_stream_seq, SYNC_STATE, text))
+        found += [
+            _promised(item.label_curr, item.upto_seq, CHECKPOINTS, "the set has no entries of this label")
+            for item in self._facts.checkpoints
+            if item.label_curr not in heads
+        ]
+        return found
+
     def refresh(self) -> None:
         """Do nothing: a set does not grow."""
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def _promised(label: Label, seq: int, file: str, text: str) -> Located:
+    return Located(label, seq, file, None, Detail.PROOF_SEQ.value, text)
 
 
 def _mark(marks: _Marks, receipt: Receipt, at: int, where: int) -> None:

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from veen.core.types import HubId, Label
+from veen.core.types import HubId
 from veen.pipeline.kernel import Level
+from veen.pipeline.located import Located
 from veen.pipeline.logs import LabelHead
 
 #: Faults that are told one by one; all are counted.
@@ -16,25 +17,6 @@ BROKEN: Final = "broken"
 FORKED: Final = "forked"
 LOST: Final = "lost"
 NOT_CHECKED: Final = "not checked"
-
-
-class Located(NamedTuple):
-    """Something that is wrong, and where."""
-
-    label: Label
-    seq: int
-    file: str
-    offset: int | None
-    detail: str
-    text: str
-
-    def __str__(self) -> str:
-        place = self.file if self.offset is None else f"{self.file} at byte {self.offset}"
-        return f"{self.label.hex()} entry {self.seq}, {place}: {self.text} ({self.detail})"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return names and values."""
-        return {**self._asdict(), "label": self.label.hex()}
 
 
 @dataclass(slots=True)
@@ -50,6 +32,19 @@ class Told:
             self.total += 1
             if len(self.kept) < MOST_TOLD:
                 self.kept.append(fault)
+
+
+@dataclass(slots=True)
+class Held:
+    """What came of the receipts that somebody holds."""
+
+    count: int = 0
+    #: The hub has signed another entry at the same place.
+    forked: list[Located] = field(default_factory=list)
+    #: The hub has signed an entry that the log does not have.
+    lost: list[Located] = field(default_factory=list)
+    #: What the log has there can not be read or relied on, or was pruned, or is of labels that were not read.
+    unchecked: int = 0
 
 
 @dataclass(slots=True)
@@ -95,12 +90,10 @@ class Report:
     hub_id: HubId
     level: Level
     labels: list[LabelVerdict]
-    #: What is wrong with files that belong to no label of messages.
-    others: list[str]
-    #: What receipts that somebody holds say: how many, and those that the log does not have like that.
-    held: int = 0
-    forked: list[Located] = field(default_factory=list)
-    lost: list[Located] = field(default_factory=list)
+    #: What is wrong with files that belong to no entry: other logs of the hub, promises that are not kept.
+    others: list[Located]
+    #: What receipts that somebody holds say.
+    held: Held = field(default_factory=Held)
 
     @property
     def entries(self) -> int:
@@ -134,9 +127,10 @@ class Report:
     @property
     def agreement(self) -> str:
         """Whether the log is the one that held receipts are of."""
-        if not self.held:
-            return NOT_CHECKED
-        return FORKED if self.forked else LOST if self.lost else OK
+        held = self.held
+        if held.forked or held.lost:
+            return FORKED if held.forked else LOST
+        return OK if held.count > held.unchecked else NOT_CHECKED
 
     @property
     def ok(self) -> bool:
@@ -147,7 +141,12 @@ class Report:
     @property
     def first(self) -> Located | None:
         """The first thing that is wrong."""
-        return next(iter([*self.faults, *self.gaps, *self.forked, *self.lost]), None)
+        return next(iter(self.told), None)
+
+    @property
+    def told(self) -> list[Located]:
+        """Everything that is wrong, the worst first."""
+        return [*self.faults, *self.others, *self.gaps, *self.held.forked, *self.held.lost]
 
     @property
     def newest_ts(self) -> int | None:
@@ -177,8 +176,9 @@ class Report:
             "faults_total": sum(item.faults.total for item in self.labels) + len(self.others),
             "gaps": [item.to_json() for item in self.gaps],
             "gaps_total": sum(item.gaps.total for item in self.labels),
-            "forked": [item.to_json() for item in self.forked],
-            "lost": [item.to_json() for item in self.lost],
-            "other_files": self.others,
+            "held": {"receipts": self.held.count, "not_compared": self.held.unchecked},
+            "forked": [item.to_json() for item in self.held.forked],
+            "lost": [item.to_json() for item in self.held.lost],
+            "others": [item.to_json() for item in self.others],
             "labels": [item.to_json() for item in self.labels],
         }

@@ -129,20 +129,26 @@ def _source(fs: Filesystem, path: str) -> Callable[[int, int], bytes]:
     return lambda offset, length: data[offset : offset + length]
 
 
-def read_raw(fs: Filesystem, path: str, offset: int, length: int) -> bytes:
-    """Return bytes of a chunk as they are; of a compressed one, of what it was made of."""
-    return _source(fs, path)(offset, length)
+def read_raw(fs: Filesystem, path: str, span: tuple[int, int], chunk_bytes: int | None) -> bytes:
+    """Return bytes of a chunk as they are, by offset and length; of a compressed one, what it was made of."""
+    offset, length = span
+    if not path.endswith(layout.COMPRESSED):
+        return fs.read(path, offset, length)
+    data = unpacked(fs, path, chunk_bytes)
+    return data[offset : offset + length]
 
 
-def unpacked(fs: Filesystem, path: str) -> bytes:
-    """Return the entries of a compressed chunk."""
+def unpacked(fs: Filesystem, path: str, chunk_bytes: int | None = None) -> bytes:
+    """Return the entries of a compressed chunk; one that holds more than it should is not unpacked."""
     decoder = bz2.BZ2Decompressor()
     try:
-        data = decoder.decompress(fs.read(path))
+        data = decoder.decompress(fs.read(path), -1 if chunk_bytes is None else chunk_bytes + 1)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise DamagedError(path, 0, f"compressed chunk can not be read: {error}") from error
+    if chunk_bytes is not None and len(data) > chunk_bytes:
+        raise DamagedError(path, 0, "compressed chunk holds more than its entries")
     if not decoder.eof or decoder.unused_data:
         raise DamagedError(path, 0, "compressed chunk does not end where it should")
     return data

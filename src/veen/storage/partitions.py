@@ -41,6 +41,8 @@ class Partition:
     offset: int
     length: int
     frames: bytes | None = None
+    #: How many bytes the whole chunk has; None while it grows.
+    chunk_bytes: int | None = None
 
 
 def plan(
@@ -117,7 +119,8 @@ def _split(
             lengths = block.lengths[seq - block.first_seq : upto - block.first_seq + 1]
             count, taken = _fitting(lengths, target_bytes - size)
             seq, size = seq + count, size + taken
-        yield Partition(state.domain, state.label, first, seq - 1, path, begin, size)
+        whole = chunk.total_bytes if chunk.end_seq else None
+        yield Partition(state.domain, state.label, first, seq - 1, path, begin, size, None, whole)
         first = seq
 
 
@@ -168,7 +171,8 @@ def read_frames(root: Path, partition: Partition) -> tuple[str, bytes]:
         for _ in range(_ATTEMPTS):
             path = partition.path if fs.size(partition.path) is not None else _renamed(fs, partition)
             try:
-                return path, chunks.read_raw(fs, path, partition.offset, partition.length)
+                span = partition.offset, partition.length
+                return path, chunks.read_raw(fs, path, span, partition.chunk_bytes)
             except FileNotFoundError:
                 continue  # sealed or compressed since
     finally:

@@ -488,6 +488,11 @@ class Reader:
         first = ref.pruned_upto + 1 if ref else 1
         return Manifest(label, head, rows, max(head.seq - stored, 0), first)
 
+    def is_clean(self) -> bool:
+        """Tell whether the last writer has ended in order, and no other has begun."""
+        with self._index.view() as view:
+            return view.meta().clean
+
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """Look at the index itself; for the partition planner."""

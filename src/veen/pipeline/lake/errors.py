@@ -1,7 +1,7 @@
 """What can be wrong with a lake, or with what is to go into it."""
 
 from veen.core.errors import VeenError
-from veen.pipeline.verdicts import Located
+from veen.pipeline.located import Located
 
 
 class LakeError(VeenError):

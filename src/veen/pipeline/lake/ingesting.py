@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from veen.core.types import Label, StreamId
+from veen.pipeline.checking import obstacle
 from veen.pipeline.keyring import Keyring, SharedKeys
 from veen.pipeline.lake import gold, hub
 from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, Missing, hexed
@@ -12,9 +13,9 @@ from veen.pipeline.lake.errors import BadLogError, LakeError
 from veen.pipeline.lake.holding import Lake
 from veen.pipeline.lake.planning import Step, Work, by_label, find_work, plan_slices, steps
 from veen.pipeline.lake.slices import Done, Setting, Slice, take_in
+from veen.pipeline.located import Located
 from veen.pipeline.logs import Log
 from veen.pipeline.prefix import with_peaks
-from veen.pipeline.verdicts import Located
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,7 +108,7 @@ class Ingest:
             taken.add(changes)
             if trouble is not None:
                 self._lake.clean()
-                raise BadLogError(trouble)
+                raise obstacle(trouble) or BadLogError(trouble)
 
     def _step(self, step: Step) -> tuple[Changes, Located | None]:
         context = self._spark.sparkContext

@@ -12,9 +12,9 @@ from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import LabelFact, State
 from veen.pipeline.lake.errors import BadLogError, DamagedLakeError
 from veen.pipeline.lake.slices import Slice
+from veen.pipeline.located import Located
 from veen.pipeline.logs import LabelHead, Log
 from veen.pipeline.parts import Part
-from veen.pipeline.verdicts import Located
 
 #: Entries between two commits of a run: what a kill can cost, and what the driver has to remember.
 STEP_ENTRIES: Final = 64 * layout.SLICE

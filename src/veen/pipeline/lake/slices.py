@@ -13,10 +13,10 @@ from veen.pipeline.keyring import ReaderKeys, SharedKeys
 from veen.pipeline.lake import layout, tables
 from veen.pipeline.lake.commits import FileFact
 from veen.pipeline.lake.writing import SliceFiles, Written
+from veen.pipeline.located import Located
 from veen.pipeline.opening import open_entries
 from veen.pipeline.parts import Part
 from veen.pipeline.signers import HubKeys
-from veen.pipeline.verdicts import Located
 
 
 @dataclass(frozen=True, slots=True)

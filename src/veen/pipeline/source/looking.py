@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping
 from veen.core import labels as naming
 from veen.core.types import Label
 from veen.pipeline.frames import Entries, parse
-from veen.pipeline.logs import LabelHead, Log, PlaceError
+from veen.pipeline.logs import LabelHead, Log
 from veen.pipeline.source.filters import Span, Wanted
 from veen.pipeline.source.losses import Has
 from veen.pipeline.source.options import Options
+from veen.storage.errors import DamagedError
 
 
 def selected(log: Log, heads: Mapping[Label, LabelHead], options: Options) -> dict[Label, LabelHead]:
@@ -47,7 +48,7 @@ def has(log: Log, head: LabelHead | None, first: int) -> Has:
         return Has(head.first_seq, head.last_seq)  # what was pruned before does not matter
     try:
         pruned = tuple((item.first_seq, item.last_seq) for item in log.pruned(head.label))
-    except PlaceError:  # what would say so is missing itself
+    except DamagedError:  # what would say so is missing itself
         pruned = ()
     return Has(head.first_seq, head.last_seq, pruned)
 
