@@ -20,10 +20,10 @@ from pyspark.sql.datasource import (
 from tests.hub.process import veen
 from tests.pipeline.making import START, Hub, varied
 from tests.pipeline.sources import Row, in_order, keys_of, plain, read, reader_of, rows_of
+from veen.client.errors import PinError
 from veen.core import labels, layout
 from veen.core.types import HubId
 from veen.pipeline.frames import BadEntryError
-from veen.pipeline.logs import PlaceError
 from veen.pipeline.source.losses import DataLossError, Verdict
 
 
@@ -183,7 +183,7 @@ def test_roots_are_checked_from_the_middle_of_a_label_too(log: Path, portable: P
 
 def test_the_log_must_be_of_the_hub_that_was_named(log: Path) -> None:
     hub_id = HubId(bytes.fromhex("ab" * 32))
-    with pytest.raises(PlaceError, match=f"not of {hub_id.hex()}"):
+    with pytest.raises(PinError, match=f"not of {hub_id.hex()}"):
         read(log, hubId=hub_id.hex())
 
 
