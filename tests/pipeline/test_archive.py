@@ -29,15 +29,7 @@ def test_it_is_used_only_if_it_is_there(tmp_path: Path) -> None:
     java = {"JAVA_HOME": str(tmp_path)}
     assert options(java, tmp_path) == ()
     archive_for(java, tmp_path).touch()
-    assert options(java, tmp_path) == (f"-XX:SharedArchiveFile={archive_for(java, tmp_path)}",)
-
-
-def test_a_place_that_spark_would_take_apart_is_not_used(tmp_path: Path) -> None:
-    kept = tmp_path / "with blank"
-    kept.mkdir()
-    java = {"JAVA_HOME": str(tmp_path)}
-    archive_for(java, kept).touch()
-    assert options(java, kept) == ()
+    assert options(java, tmp_path) == (f'-XX:SharedArchiveFile="{archive_for(java, tmp_path)}"',)
 
 
 @pytest.mark.slow

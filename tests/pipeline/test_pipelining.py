@@ -10,12 +10,16 @@ import typer
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from veen.cli.errors import NETWORK, REFUSED, USAGE
+from veen.cli.errors import NETWORK, REFUSED, USAGE, CommandError
 from veen.cli.pipeline_progress import following
 from veen.cli.pipelining import Engine
 from veen.cli.printing import reporting, show
 from veen.cli.settings import common
+from veen.client.errors import DamagedLogError, NetworkError
+from veen.core.errors import VeenError
 from veen.pipeline.failures import reason_of
+from veen.pipeline.lake.errors import BadLogError
+from veen.pipeline.logs import PlaceError
 
 ROOT = Path(__file__).resolve().parents[2]
 app = typer.Typer()
@@ -62,10 +66,33 @@ def test_a_command_has_a_session(spark: SparkSession) -> None:
 def test_a_failure_inside_spark_is_one_line(spark: SparkSession, arguments: list[str], line: str) -> None:
     assert spark.range(1).count() == 1
     code, output = run(*arguments)
-    assert code == REFUSED
+    assert code == USAGE  # and not 4, which says that a log is bad
     assert line in output
     assert "\n" not in output
     assert len(output) < 700
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (BadLogError, (REFUSED, "E.DAMAGED")),
+        (DamagedLogError, (REFUSED, "E.DAMAGED")),
+        (PlaceError, (USAGE, "E.SPARK")),
+        (NetworkError, (NETWORK, "E.NETWORK")),
+    ],
+)
+def test_an_error_of_ours_in_a_task_ends_a_command_as_it_does_elsewhere(
+    spark: SparkSession, kind: type[VeenError], expected: tuple[int, str]
+) -> None:
+    def fail(_number: int) -> None:
+        raise kind("as it is")
+
+    numbers = spark.sparkContext.parallelize([1], 1)
+    with pytest.raises(CommandError) as caught, Engine().running("x"):
+        numbers.foreach(fail)
+    assert (caught.value.exit_code, caught.value.code) == expected
+    assert str(caught.value) == "as it is"
 
 
 def test_what_did_not_come_out_of_spark_is_left_alone() -> None:

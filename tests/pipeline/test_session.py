@@ -151,6 +151,8 @@ def test_what_can_not_be_started_is_told_in_one_line(tmp_path: Path) -> None:
             "SessionError",
             'in the config "spark.task.cpus" is invalid',
         ),
+        ({"conf": {"spark.local.dir": "/proc/nope"}}, "SessionError", "/proc/nope"),
+        ({"conf": {"spark.plugins": "no.Such"}}, "SessionError", "there is no Java class no.Such"),
     ]
     told, left = json.loads(
         python(REFUSALS, json.dumps([given for given, _, _ in asked]), TMPDIR=str(tmp_path))
@@ -198,7 +200,11 @@ print(json.dumps([told, same]))
 @pytest.mark.xdist_group("spark")
 def test_a_session_leaves_nothing_behind_and_another_can_follow(tmp_path: Path) -> None:
     """No processes, no files where it worked or kept scratch, and not a word on the terminal."""
-    (first, left, second, left_again), same = json.loads(python(LIFE, TMPDIR=str(tmp_path)))
+    place = tmp_path / "with blank"
+    place.mkdir()
+    (first, left, second, left_again), same = json.loads(
+        python(LIFE, TMPDIR=str(place), PYSPARK_GATEWAY_PORT="1", PYSPARK_PYTHON="/bin/false")
+    )
     assert first[:2] == second[:2] == [45, "1"]
     assert 550 < first[2] < second[2] < 700
     assert first[3] >= 2
@@ -232,14 +238,18 @@ def test_whatever_ends_a_run_ends_all_its_processes(tmp_path: Path, number: sign
         [sys.executable, "-c", BUSY],
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(tmp_path)},
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         assert ready.read_text() == "ready"  # a task has begun
         below = Descendants(process.pid)
         process.send_signal(number)
         left = below.wait(PATIENCE_SEC)
         below.end(0.0)
+        _, told = process.communicate()
     assert left == ()
+    assert told == "" or (number is signal.SIGINT and told.rstrip().endswith("\nKeyboardInterrupt"))
+    assert "ERROR" not in told
     assert process.returncode == (143 if number is signal.SIGTERM else -number)
     scratch = [path for path in tmp_path.iterdir() if path.name.startswith("veen-spark-")]
     assert not scratch or number is signal.SIGKILL

@@ -7,12 +7,29 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from veen.cli.errors import NETWORK, REFUSED, USAGE, CommandError
+from veen.cli.errors import MALFORMED, NETWORK, REFUSED, USAGE, CommandError
+from veen.cli.printing import fail
+from veen.cli.settings import common
+from veen.client.errors import (
+    AnswerError,
+    ClientError,
+    DamagedLogError,
+    DivergenceError,
+    NetworkError,
+    PinError,
+    RefusedError,
+)
+from veen.core.errors import VeenError
+from veen.storage.errors import DamagedError, StorageError
 
 if TYPE_CHECKING:
     from veen.pipeline.session import SparkSession
 
 _MASTER: Final = "local[*,3]"
+#: What SIGTERM ends a program with.
+_TERMINATED: Final = 143
+#: Errors of storage and client that are the log's, and not of how it was asked for.
+_OF_THE_LOG: Final = (DamagedError, DamagedLogError, DivergenceError, PinError, RefusedError)
 
 MasterOption = Annotated[
     str,
@@ -60,14 +77,31 @@ class Engine:
                     yield spark
                 except Exception as error:
                     # While the JVM is there: it is asked for the cause.
-                    reason = failures.reason_of(error)
+                    reason = session.reason_of(error)
                     if reason is None:
                         raise
-                    raise CommandError(reason, REFUSED, "E.SPARK") from error
+                    raise CommandError(reason, *_ending(failures.cause_of(error))) from error
         except session.UnreachableError as error:
             raise CommandError(str(error), NETWORK, "E.NETWORK") from None
         except session.SessionError as error:
             raise CommandError(str(error), USAGE, "E.SPARK") from None
+        except SystemExit as error:
+            if error.code != _TERMINATED:
+                raise
+            fail("terminated", _TERMINATED, common.json, "E.INTERRUPTED")
+
+
+def _ending(cause: type[VeenError] | None) -> tuple[int, str]:
+    """Return how a command ends after a failure in Spark: whose it is, the log's or Spark's own."""
+    if cause is None:
+        return USAGE, "E.SPARK"
+    if issubclass(cause, NetworkError):
+        return NETWORK, "E.NETWORK"
+    if issubclass(cause, AnswerError):
+        return MALFORMED, "E.MALFORMED"
+    if issubclass(cause, _OF_THE_LOG) or not issubclass(cause, (ClientError, StorageError)):
+        return REFUSED, "E.DAMAGED"
+    return USAGE, "E.SPARK"
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pyspark
 
+from veen.pipeline.places import quoted
+
 __all__ = ["archive_for", "options"]
 
 
@@ -30,5 +32,4 @@ def archive_for(environment: Mapping[str, str], kept: Path) -> Path:
 def options(environment: Mapping[str, str], kept: Path) -> tuple[str, ...]:
     """Return what a JVM must be told to use the archive that is kept for it; nothing, if there is none."""
     found = archive_for(environment, kept)
-    # Spark takes options apart at blanks.
-    return (f"-XX:SharedArchiveFile={found}",) if found.is_file() and " " not in str(found) else ()
+    return (f"-XX:SharedArchiveFile={quoted(found)}",) if found.is_file() else ()

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from veen.pipeline import session
 from veen.pipeline.archive import archive_for
-from veen.pipeline.places import kept_dir
+from veen.pipeline.places import kept_dir, quoted
 
 _PROBE_SEC: Final = 60.0
 #: Java writes the file when it ends: 15 s, and more on a machine that does other things as well.
@@ -104,7 +104,7 @@ def _make(archive: Path, directory: Path) -> None:
         app="veen set-up",
         master="local[2,3]",
         conf={
-            "spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={directory / 'classes'}",
+            "spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={quoted(directory / 'classes')}",
             "spark.sql.shuffle.partitions": "2",
         },
         oneshot=True,

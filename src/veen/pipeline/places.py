@@ -13,7 +13,7 @@ from typing import Final
 
 import pyspark
 
-__all__ = ["Scratch", "kept_dir", "spark_home"]
+__all__ = ["Scratch", "kept_dir", "quoted", "spark_home"]
 
 _PREFIX: Final = "veen-spark-"
 _LOCK: Final = "in-use"
@@ -44,6 +44,12 @@ def spark_home(kept: Path) -> Path:
     except OSError:  # nowhere to write: slower, and right
         return package
     return home
+
+
+def quoted(text: str | Path) -> str:
+    """Return a text so that it stays one word where Spark takes options of Java apart."""
+    escaped = str(text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 class Scratch:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Descendants"]
+__all__ = ["Descendants", "children_with"]
 
 #: How long the system may take to clear away a process that was killed.
 _KILLED_SEC: Final = 5.0
@@ -30,6 +30,16 @@ def _below(pid: int, children: dict[int, list[int]]) -> Iterator[int]:
     for child in children.get(pid, ()):
         yield child
         yield from _below(child, children)
+
+
+def children_with(text: str) -> list[int]:
+    """Return the children of this process that have a text on their command line."""
+    found = []
+    for child in _children().get(os.getpid(), ()):
+        with suppress(OSError):
+            if os.fsencode(text) in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(child)
+    return found
 
 
 class Descendants:

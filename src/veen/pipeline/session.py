@@ -4,6 +4,7 @@
 """
 
 import atexit
+import logging
 import os
 import re
 import signal
@@ -15,8 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen
-from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -26,11 +26,20 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from veen.pipeline import archive, shipping
-from veen.pipeline.failures import reason_of
-from veen.pipeline.java import JavaNotFoundError, default_shim_dir, find_java, wheel_java_home
-from veen.pipeline.places import Scratch, kept_dir, spark_home
-from veen.pipeline.processes import Descendants
+from veen.pipeline import archive, failures, shipping
+from veen.pipeline.environment import (
+    DEFAULT_MASTER,
+    ONESHOT,
+    SessionError,
+    check_loopback,
+    check_python,
+    environment_of,
+    having,
+    is_local,
+)
+from veen.pipeline.interrupts import Ending, held_back, is_main
+from veen.pipeline.places import Scratch, kept_dir, quoted
+from veen.pipeline.processes import Descendants, children_with
 
 __all__ = [
     "DEFAULT_MASTER",
@@ -40,13 +49,11 @@ __all__ = [
     "environment_of",
     "is_local",
     "parse_conf",
+    "reason_of",
     "running",
     "start",
     "stop",
 ]
-
-#: ``,3``: a task may fail twice; with plain local[*] one lost Python worker ends the job.
-DEFAULT_MASTER: Final = "local[*,3]"
 
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.python.unix.domain.socket.enabled": "true",
@@ -61,14 +68,13 @@ _LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.daemon.module": "veen.pipeline.workers",
 }
-#: For a job that ends before a better compiler has paid off, and whose garbage does not matter.
-_ONESHOT: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _MASTER: Final = re.compile(r"local(\[[^\[\]]+\])?|local-cluster\[[^\[\]]+\]|spark://\S+|k8s://\S+|yarn")
 _SETTING: Final = re.compile(r"(?:spark|veen)\.\S+")
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-_PYTHON: Final = "spark.pyspark.python"
 #: What a JVM says before it says what is wrong, and after.
 _NOISE: Final = re.compile(r"\s+at |WARNING|\[[\d.s]+\]\[warning\]")
+#: When, how bad and where, in front of what it logs.
+_LOGGED: Final = re.compile(r"^[\d:]{8} [A-Z]+ \S+: ")
 _SECRET: Final = re.compile(r"(\.secret|password|secret\.key|oauthToken)$", re.IGNORECASE)
 #: Settings of ours.
 _OWN: Final = {"veen.ship": re.compile("true|false"), "veen.wait": re.compile(r"\d{1,6}")}
@@ -94,10 +100,6 @@ appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 
 
-class SessionError(RuntimeError):
-    """Spark can not be started as asked; one line says why."""
-
-
 class UnreachableError(SessionError):
     """Nobody answers at the address of a cluster."""
 
@@ -112,11 +114,6 @@ class _Held:
 
 
 _held: _Held | None = None
-
-
-def is_local(master: str) -> bool:
-    """Tell whether a master is this process, and not a cluster."""
-    return master == "local" or master.startswith("local[")
 
 
 def parse_conf(given: Iterable[str]) -> dict[str, str]:
@@ -168,6 +165,7 @@ def start(
     _check_own(own)
     _check_secrets(given)
     _check_master(master)
+    check_loopback()
     scratch = Scratch()
     try:
         settings = _settings(master, given, scratch.path, driver_memory=driver_memory, verbose=verbose)
@@ -240,7 +238,7 @@ def _settings(
             found["spark.python.unix.domain.socket.dir"] = str(scratch)
     if driver_memory:
         found["spark.driver.memory"] = driver_memory
-    options = f"-Dlog4j2.configurationFile={log.as_uri()} -Dderby.system.home={scratch}"
+    options = f"-Dlog4j2.configurationFile={quoted(log.as_uri())} -Dderby.system.home={quoted(scratch)}"
     found |= given
     found["spark.master"] = master
     found[_JAVA_OPTIONS] = f"{options} {given.get(_JAVA_OPTIONS, '')}".strip()
@@ -252,24 +250,28 @@ def _launch(
 ) -> SparkSession:
     """Start the JVM and the session."""
     environment = environment_of(settings["spark.master"], settings)
+    if is_local(settings["spark.master"]):
+        check_python(environment["PYSPARK_PYTHON"])
     # The user's own options come last, and count.
-    options = [*archive.options(environment, kept_dir()), *(_ONESHOT if oneshot else ())]
+    options = [*archive.options(environment, kept_dir()), *(ONESHOT if oneshot else ())]
     settings[_JAVA_OPTIONS] = " ".join([*options, settings[_JAVA_OPTIONS]])
     conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
-    for name in _LOGGERS:  # of Python; they write to standard error what the exception says as well
-        PySparkLogger.getLogger(name).disabled = not verbose
+    _hush(verbose=verbose)
     before = signal.getsignal(signal.SIGINT)
-    log = scratch.path / "spark.log"
-    with _set(environment), log.open("wb") as file:
-        output = {"stdout": sys.stderr.fileno() if verbose else file, "stderr": None if verbose else file}
-        try:
-            gateway: Any = launch_gateway(conf, output)  # type: ignore[no-untyped-call]
-        except PySparkException:
-            raise SessionError(f"Spark did not start: {_last_words(log)}") from None
+
+    def give_up() -> None:
+        for pid in children_with(scratch.path.name):
+            Descendants(pid).end(0.0)
+
+    with held_back(give_up) as ending, having(environment):
+        gateway = _launch_gateway(conf, scratch.path / "spark.log", verbose=verbose)
         _hold(_Held(scratch, gateway.proc, before))
         try:
+            ending.check()
             SparkContext(conf=conf, gateway=gateway)
-            return SparkSession.builder.getOrCreate()
+            ending.take()  # Spark has taken interrupts for itself
+            session = SparkSession.builder.getOrCreate()
+            ending.check()
         except (Py4JError, PySparkException, OSError, ValueError) as error:
             reason = reason_of(error) or str(error)
             stop()
@@ -277,46 +279,50 @@ def _launch(
         except BaseException:
             stop()
             raise
+    if is_main() and before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, Ending(_cancel_jobs, at_once=True))
+    return session
 
 
-def environment_of(master: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that Spark's programs go by."""
-    shim_dir = default_shim_dir(os.environ, prefix=Path(sys.prefix), base_prefix=Path(sys.base_prefix))
-    try:
-        java = find_java(os.environ, shim_dir=shim_dir, wheel_home=wheel_java_home())
-    except JavaNotFoundError as error:
-        raise SessionError(str(error).replace("\n  ", " ").replace("\n", "; ")) from None
-    found = {"JAVA_HOME": str(java.home), "SPARK_LAUNCHER_OPTS": " ".join(_ONESHOT)}
-    found["PYSPARK_PYTHON"] = settings.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
-    if is_local(master):
-        found["OPENBLAS_NUM_THREADS"] = "1"  # workers share the cores already, and must fork without threads
-    # YARN and Kubernetes take parts of the home to the workers, and want all of it.
-    if (is_local(master) or master.startswith("spark://")) and "SPARK_HOME" not in os.environ:
-        found["SPARK_HOME"] = str(spark_home(kept_dir()))
-    return found
+def _launch_gateway(conf: SparkConf, log: Path, *, verbose: bool) -> Any:  # noqa: ANN401 - of py4j
+    with log.open("wb") as file:
+        output = {"stdout": sys.stderr.fileno() if verbose else file, "stderr": None if verbose else file}
+        try:
+            return launch_gateway(conf, output)  # type: ignore[no-untyped-call]
+        except (PySparkException, OSError) as error:
+            said = _last_words(log) or (str(error) if isinstance(error, OSError) else "it says nothing")
+            raise SessionError(f"Spark did not start: {said}") from None
 
 
-@contextmanager
-def _set(environment: Mapping[str, str]) -> Iterator[None]:
-    """Have variables for as long as Spark looks at them."""
-    before = {name: os.environ.get(name) for name in environment}
-    os.environ.update(environment)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+def _hush(*, verbose: bool) -> None:
+    """Keep Python's loggers from writing to the terminal what exceptions say as well."""
+    for name in _LOGGERS:
+        PySparkLogger.getLogger(name).disabled = not verbose
+    root = logging.getLogger()
+    (root.removeFilter if verbose else root.addFilter)(_is_told)
+    logging.getLogger("py4j").setLevel(logging.NOTSET if verbose else logging.CRITICAL)
+
+
+def _is_told(record: logging.LogRecord) -> bool:
+    """Tell whether a record is worth it; py4j logs tracebacks of whatever ends, and as the root of all."""
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _last_words(log: Path) -> str:
-    """Return what a JVM said that has ended at once."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    """Return what a JVM said that has ended; nothing, if it has said nothing, or the terminal has it."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
     told = [line.strip() for line in lines if line.strip() and not _NOISE.match(line)]
     errors = [line for line in told if re.search(r"error|exception|invalid|must", line, re.IGNORECASE)]
-    return (errors or told or ["it says nothing"])[0][:400]
+    return _LOGGED.sub("", (errors or told or [""])[0])[:400]
+
+
+def reason_of(error: BaseException) -> str | None:
+    """Return why Spark failed, as ``failures`` tells it; if its JVM has ended, with what that said last."""
+    reason = failures.reason_of(error)
+    if reason != failures.JVM_ENDED or _held is None:
+        return reason
+    words = _last_words(_held.scratch.path / "spark.log")
+    return f"Spark's Java process has ended: {failures.short(words)}" if words else reason
 
 
 def _hold(held: _Held) -> None:
@@ -328,13 +334,23 @@ def _hold(held: _Held) -> None:
 def stop(*, patience: float = _STOP_SEC) -> None:
     """Stop the session that ``start`` has started, and end every process that belongs to it.
 
-    What is asked to end and does not, in as many seconds, is killed.
+    What is asked to end and does not, in as many seconds, is killed; so it is if a signal comes meanwhile.
     """
     global _held
     if _held is None:
         return
     held, _held = _held, None
     atexit.unregister(stop)
+    try:
+        with held_back(held.process.kill):
+            _stop_all(held, patience)
+            held.scratch.remove()
+    finally:
+        if is_main():
+            signal.signal(signal.SIGINT, held.interrupt)
+
+
+def _stop_all(held: _Held, patience: float) -> None:
     below = Descendants(held.process.pid)
     stopping = threading.Thread(target=_stop_gracefully, daemon=True)
     try:
@@ -353,13 +369,10 @@ def stop(*, patience: float = _STOP_SEC) -> None:
     if gateway is not None:
         with suppress(Py4JError, OSError):
             gateway.shutdown()
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, held.interrupt)
-    held.scratch.remove()
 
 
 def _stop_gracefully() -> None:
-    with suppress(Py4JError, OSError):
+    with suppress(Exception):  # of a JVM that is half there, anything can be missing; it is ended in any case
         active = SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001
         if active is not None:
             active.stop()
@@ -381,39 +394,51 @@ def running(
     if _held is not None:
         yield start(app=app, master=master, conf=conf)
         return
-    with _terminable():
+    with _terminable() as ending:
         session = start(
             app=app, master=master, conf=conf, driver_memory=driver_memory, oneshot=oneshot, verbose=verbose
         )
         try:
             yield session
-        except BaseException:
+        except BaseException as error:
             stop(patience=_HURRIED_SEC)
+            if isinstance(error, Exception):
+                ending.check()  # it was lost, and this is what came of it
             raise
         stop()
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def _terminable() -> Iterator[Ending]:
     """Let SIGTERM end a session in the same way as an interrupt does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
+    ending = Ending(_cancel_all, at_once=True)
+    if not is_main():
+        yield ending
         return
-    before = signal.signal(signal.SIGTERM, _terminate)
+    before = signal.signal(signal.SIGTERM, ending)
     try:
-        yield
+        yield ending
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
-    """Leave, past ``stop``; as long as a job runs, Spark lets nobody out."""
+def _cancel_jobs() -> None:
+    """End the jobs that run: as long as one does, Spark lets nobody out."""
     context = SparkContext._active_spark_context  # noqa: SLF001 - Spark has no other way
+    if context is not None:
+        # In a thread, which has its own connection: this one's may be waiting for an answer.
+        threading.Thread(target=_ask_to_cancel, args=(context,), daemon=True).start()
+
+
+def _ask_to_cancel(context: SparkContext) -> None:
+    with suppress(Exception):  # it may be gone by now
+        context.cancelAllJobs()
+
+
+def _cancel_all() -> None:
+    """End the jobs that run, and after a while the JVM, if that does not help."""
     if _held is not None:
         watchdog = threading.Timer(_HURRIED_SEC, _held.process.kill)
         watchdog.daemon = True
         watchdog.start()
-    if context is not None:
-        with suppress(Py4JError, OSError):
-            context.cancelAllJobs()
-    raise SystemExit(128 + number)
+    _cancel_jobs()
