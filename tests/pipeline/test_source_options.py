@@ -102,6 +102,22 @@ def test_a_log_must_be_named() -> None:
         parse({"verify": "full"})
 
 
+def test_a_table_of_the_catalog_is_refused_with_what_to_say_instead() -> None:
+    """Spark adds options of its own when such a table is made, and gives none at all when it is read."""
+    made = {"owner": "me", "provider": "veen", "location": "file:/data", "path": "file:/data"}
+    for options in (made, {}):
+        with pytest.raises(OptionError, match=r"CREATE TEMPORARY VIEW name USING veen OPTIONS \(path"):
+            parse(options)
+
+
+def test_a_place_is_named_as_all_processes_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that plans is where Spark was started; those that read are anywhere."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    places = {"hub": f"{tmp_path}/hub", "~/hub": "/home/me/hub", "http://hub:1/x": "http://hub:1/x"}
+    assert {given: parse({"path": given}).place for given in places} == places
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
+from pathlib import Path
 from typing import Final, TypeVar
 
 from veen.core.errors import VeenError
@@ -35,6 +36,12 @@ NAMES: Final = (
     "mode",
 )
 _BY_KEY: Final = {name.lower(): name for name in NAMES}
+#: What Spark adds to the options of a table of its catalog.
+_OF_TABLES: Final = frozenset({"owner", "provider"})
+_NO_TABLES: Final = (
+    "when it is read, Spark tells the source no options; "
+    "say CREATE TEMPORARY VIEW name USING veen OPTIONS (path '...')"
+)
 
 
 class OptionError(VeenError):
@@ -95,13 +102,16 @@ class Options:
 
 def parse(given: Mapping[str, str]) -> Options:
     """Read the options; names in any case, as Spark has them."""
+    if {key.lower() for key in given} >= _OF_TABLES:
+        raise OptionError(f"no table of Spark's catalog can be made of a log: {_NO_TABLES}")
     said = {_known(key): value for key, value in given.items()}
     if not said.get("path"):
         raise OptionError(
-            "no log is named: give a data directory, an exported set or an address to load() or as path"
+            "no log is named: give a data directory, an exported set or an address to load() or as path "
+            f"(a table of Spark's catalog can not: {_NO_TABLES})"
         )
     return Options(
-        place=said["path"],
+        place=_located(said["path"]),
         hub_id=HubId(_hash("hubId", said["hubId"])) if "hubId" in said else None,
         columns=_words("columns", said["columns"]) if "columns" in said else None,
         streams=_words("stream", said["stream"]) if "stream" in said else (),
@@ -133,6 +143,13 @@ def for_stream(options: Options) -> Options:
     if options.ending is not None:
         raise OptionError("endingOffsets is for batches; a stream has no end")
     return options
+
+
+def _located(place: str) -> str:
+    """Return a place as all processes find it. Spark plans where it was started, and works elsewhere."""
+    if place.startswith(("http://", "https://")):
+        return place
+    return str(Path(place).expanduser().absolute())
 
 
 def _known(key: str) -> str:
