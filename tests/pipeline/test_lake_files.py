@@ -8,10 +8,11 @@ import pytest
 
 from tests import builders
 from tests.pipeline.laking import bytes_of
+from veen.core import labels
 from veen.core.mmr import Peaks
 from veen.overlays.registry import schemas
 from veen.pipeline.lake import layout, tables
-from veen.pipeline.lake.commits import Changes, Commits, FileFact, LabelFact, Missing, State
+from veen.pipeline.lake.commits import Changes, Commits, FileFact, LabelFact, Missing, Remade, State
 from veen.pipeline.lake.errors import DamagedLakeError, LakeBusyError, LakeError
 from veen.pipeline.lake.holding import holding, load
 from veen.pipeline.lake.writing import TableFile
@@ -84,6 +85,48 @@ def test_what_is_missing_is_kept_with_the_peaks_after_it(tmp_path: Path) -> None
     (found,) = Commits(tmp_path).load().labels.values()
     assert found.missing == (gone,)
     assert found.missing[0].range == builders.peaks(4)
+
+
+def test_states_are_of_the_labels_that_the_hub_itself_gives(tmp_path: Path) -> None:
+    stream = labels.stream_id("stock")
+    found = []
+    for name, epoch in (("parent", 0), ("hub", 1), ("hub", 0)):
+        label = labels.label(labels.routing_key(builders.hub_id(name)), stream, epoch)
+        found.append(LabelFact.of(label, stream, epoch, span=(1, 3), peaks=builders.peaks(3)))
+    unknown = LabelFact.of(builders.some_label(), None, 0, span=(1, 3), peaks=builders.peaks(3))
+    state = State()
+    Commits(tmp_path).add(state, Changes(kind="ingest", labels=[*found, unknown]), builders.hub_id("hub"))
+    assert State().own_labels() == {}
+    assert state.own_labels() == {stream.hex(): [found[2], found[1]]}
+
+
+def test_what_is_sealed_is_counted_with_the_keyrings_that_were_tried_on_all_of_it(tmp_path: Path) -> None:
+    state = State()
+
+    def add(first: int, last: int, sealed: int, *tried: str) -> tuple[int, tuple[str, ...]]:
+        made = LabelFact.of(
+            LABEL, None, 0, span=(first, last), peaks=builders.peaks(last), sealed=sealed, tried=tried
+        )
+        Commits(tmp_path).add(state, Changes(kind="ingest", labels=[made]), HUB)
+        assert Commits(tmp_path).load() == state
+        return state.labels[LABEL.hex()].sealed, state.labels[LABEL.hex()].tried
+
+    assert add(1, 2, 0, "aa") == (0, ())
+    assert add(3, 4, 2, "bb", "aa") == (2, ("aa", "bb"))
+    assert add(5, 6, 0, "cc") == (2, ("aa", "bb"))
+    assert add(7, 8, 1, "bb") == (3, ("bb",))
+    changes = Changes(kind="remake", remade=[Remade(LABEL.hex(), "11" * 32, 7, 1, ("bb", "cc"))])
+    Commits(tmp_path).add(state, changes, HUB)
+    known = Commits(tmp_path).load().labels[LABEL.hex()]
+    assert (known.stream_id, known.epoch, known.sealed, known.tried) == ("11" * 32, 7, 1, ("bb", "cc"))
+    assert (known.from_seq, known.upto_seq) == (1, 8)
+
+
+def test_a_state_that_no_longer_holds_is_dropped(tmp_path: Path) -> None:
+    state = State()
+    Commits(tmp_path).add(state, Changes(kind="gold", gold=[{"overlay": "o", "stream_id": "s"}]), HUB)
+    Commits(tmp_path).add(state, Changes(kind="ingest", dropped=[("o", "s")]), HUB)
+    assert Commits(tmp_path).load().gold == {}
 
 
 def test_equal_steps_give_equal_bytes(tmp_path: Path) -> None:

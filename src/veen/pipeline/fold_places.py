@@ -106,8 +106,8 @@ def from_lake(
 ) -> Opened:
     """Return a stream of a lake; what is in it was checked and opened when it was taken in."""
     state = load(root)
-    facts = [fact for fact in state.labels.values() if fact.stream == stream]
-    heads = {fact.epoch: _head(fact) for fact in sorted(facts, key=lambda fact: fact.epoch)}
+    facts = state.own_labels().get(stream.hex(), [])  # a fork also has the labels of its parent
+    heads = {fact.epoch: _head(fact) for fact in facts}
     known = {fact.label for fact in facts}
     paths = [
         f"file://{root.resolve()}/{fact.path}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
+from veen.core import labels as naming
 from veen.core.mmr import Peaks
 from veen.core.types import HubId, Label, NodeHash, StreamId
 from veen.pipeline.lake import layout
@@ -73,6 +74,9 @@ class LabelFact(NamedTuple):
     mmr_root: str
     peaks: tuple[str, ...]
     missing: tuple[Missing, ...] = ()
+    #: Entries that no key has opened, and which keyrings were tried on all of them, by their public keys.
+    sealed: int = 0
+    tried: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -84,6 +88,8 @@ class LabelFact(NamedTuple):
         span: tuple[int, int],
         peaks: Peaks,
         missing: Iterable[Missing] = (),
+        sealed: int = 0,
+        tried: Iterable[str] = (),
     ) -> Self:
         """Return the fact of a label."""
         return cls(
@@ -94,6 +100,8 @@ class LabelFact(NamedTuple):
             peaks.root.hex(),
             hexed(peaks),
             tuple(missing),
+            sealed,
+            tuple(sorted(tried)) if sealed else (),
         )
 
     @property
@@ -110,7 +118,41 @@ class LabelFact(NamedTuple):
         """Return what holds for all of the label when this is added to what there was."""
         if before is None:
             return self
-        return self._replace(from_seq=before.from_seq, missing=before.missing + self.missing)
+        return self._replace(
+            from_seq=before.from_seq,
+            missing=before.missing + self.missing,
+            sealed=before.sealed + self.sealed,
+            tried=_tried_on_both(before, self),
+        )
+
+    def is_own(self, hub_id: HubId) -> bool:
+        """Tell whether this hub gives the label to the stream; a fork also has labels of its parent."""
+        stream = self.stream
+        return stream is not None and self.label == (
+            naming.label(naming.routing_key(hub_id), stream, self.epoch).hex()
+        )
+
+
+def _tried_on_both(one: LabelFact, other: LabelFact) -> tuple[str, ...]:
+    if not one.sealed or not other.sealed:
+        return one.tried or other.tried
+    return tuple(sorted({*one.tried} & {*other.tried}))
+
+
+class Remade(NamedTuple):
+    """What is known anew of a label whose tables were made again: its stream, and what is still sealed."""
+
+    label: str
+    stream_id: str | None
+    epoch: int
+    sealed: int
+    tried: tuple[str, ...]
+
+    def applied(self, before: LabelFact) -> LabelFact:
+        """Return the label as it is now."""
+        return before._replace(
+            stream_id=self.stream_id, epoch=self.epoch, sealed=self.sealed, tried=tuple(self.tried)
+        )
 
 
 def hexed(peaks: Peaks) -> tuple[str, ...]:
@@ -124,13 +166,18 @@ class Changes:
 
     kind: str
     labels: list[LabelFact] = field(default_factory=list)
+    remade: list[Remade] = field(default_factory=list)
     added: list[FileFact] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     hub: list[Blob] = field(default_factory=list)
     gold: list[dict[str, Any]] = field(default_factory=list)
+    #: States that no longer hold, by overlay and stream.
+    dropped: list[tuple[str, str]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.labels or self.added or self.removed or self.hub or self.gold)
+        return bool(
+            self.labels or self.remade or self.added or self.removed or self.hub or self.gold or self.dropped
+        )
 
 
 def canonical(value: object) -> bytes:
@@ -161,10 +208,12 @@ class State:
             "kind": changes.kind,
             "verified": "full",
             "labels": [item._asdict() for item in changes.labels],
+            "remade": [item._asdict() for item in changes.remade],
             "added": [item._asdict() for item in changes.added],
             "removed": changes.removed,
             "hub": [item._asdict() for item in changes.hub],
             "gold": changes.gold,
+            "dropped": [list(item) for item in changes.dropped],
         }
 
     def apply(self, document: Mapping[str, Any], digest: str) -> None:
@@ -182,8 +231,12 @@ class State:
         for item in document["labels"]:
             made = _label_fact(item)
             self.labels[made.label] = made.after(self.labels.get(made.label))
+        for item in document["remade"]:
+            self.labels[item["label"]] = Remade(**item).applied(self.labels[item["label"]])
         for item in document["hub"]:
             self.hub[item["name"]] = Blob(**item)
+        for overlay, stream in document["dropped"]:
+            del self.gold[overlay, stream]
         for item in document["gold"]:
             self.gold[item["overlay"], item["stream_id"]] = item
 
@@ -218,6 +271,17 @@ class State:
         found = [item for item in self.files.values() if item.table == table]
         return sorted(found, key=lambda item: (item.label, item.from_seq))
 
+    def own_labels(self) -> dict[str, list[LabelFact]]:
+        """Return the hub's own labels of each stream that is known, by epoch: what states are made of."""
+        if self.hub_id is None:
+            return {}
+        hub_id = HubId(bytes.fromhex(self.hub_id))
+        found: dict[str, list[LabelFact]] = {}
+        for fact in sorted(self.labels.values(), key=lambda fact: fact.epoch):
+            if fact.stream_id is not None and fact.is_own(hub_id):
+                found.setdefault(fact.stream_id, []).append(fact)
+        return found
+
     def tables(self) -> list[str]:
         """Return the tables that have files."""
         return sorted({item.table for item in self.files.values()})
@@ -226,6 +290,7 @@ class State:
 def _label_fact(item: Mapping[str, Any]) -> LabelFact:
     lists = {
         "peaks": tuple(item["peaks"]),
+        "tried": tuple(item["tried"]),
         "missing": tuple(Missing(first, last, tuple(peaks)) for first, last, peaks in item["missing"]),
     }
     return LabelFact(**{**item, **lists})
