@@ -1,6 +1,7 @@
 """The format ``veen`` in Spark itself: batches, filters, SQL, and streams over logs that grow meanwhile."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,6 +116,21 @@ def test_a_log_is_a_view_of_sql(spark: SparkSession, log: Path) -> None:
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW entries USING veen OPTIONS (path '{log}', verify 'roots')")
     (row,) = spark.sql("SELECT count(*) AS n, count(DISTINCT label) AS labels FROM entries").collect()
     assert row.asDict() == {"n": ENTRIES, "labels": 3}
+
+
+def test_a_table_of_the_catalog_is_refused_when_it_is_made(spark: SparkSession, log: Path) -> None:
+    with pytest.raises(PySparkException, match="say CREATE TEMPORARY VIEW name USING veen"):
+        spark.sql(f"CREATE TABLE entries_kept USING veen OPTIONS (path '{log}', stream 'alpha')")
+
+
+def test_a_relative_place_is_meant_from_where_spark_was_started(
+    spark: SparkSession, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Path.cwd()
+    monkeypatch.chdir(tmp_path)
+    assert spark.read.format("veen").load(os.path.relpath(log, here)).count() == ENTRIES
+    with pytest.raises(PySparkException, match=re.escape(f"there is no directory {here}/nothing-here")):
+        spark.read.format("veen").load("nothing-here").count()
 
 
 def test_a_wrong_option_is_refused_when_the_log_is_named(spark: SparkSession, log: Path) -> None:
