@@ -11,7 +11,7 @@ from tests.pipeline.laking import bytes_of
 from veen.core import labels
 from veen.core.mmr import Peaks
 from veen.overlays.registry import schemas
-from veen.pipeline.lake import layout, tables
+from veen.pipeline.lake import gold, layout, tables
 from veen.pipeline.lake.commits import Changes, Commits, FileFact, LabelFact, Missing, Remade, State
 from veen.pipeline.lake.errors import DamagedLakeError, LakeBusyError, LakeError
 from veen.pipeline.lake.holding import holding, load
@@ -201,18 +201,30 @@ def test_what_a_killed_run_has_left_is_removed_by_the_next(tmp_path: Path) -> No
         kept = tmp_path / fact(1, 3).path
         left = [
             tmp_path / fact(4, 9).path,
-            kept.parent / f"{layout.UNFINISHED}1",
-            tmp_path / layout.HUB / "aa",
+            kept.parent / f"{layout.UNFINISHED}{'1' * 32}",
+            tmp_path / layout.HUB / ("aa" * 32),
+            tmp_path / layout.again_file(fact(1, 3).path),
+            tmp_path / gold.Wanted("crdt.lww", "11" * 32, (label_fact(1, 3),)).state_path,
         ]
-        for path in (kept, *left):
+        foreign = [tmp_path / "silver" / "NOTES.txt", tmp_path / layout.HUB / "aa", kept.parent / "x.parquet"]
+        for path in (kept, *left, *foreign):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"rows")
         lake.commit(Changes(kind="ingest", labels=[label_fact(1, 3)], added=[fact(1, 3)]), HUB)
         with pytest.raises(KeyboardInterrupt), lake.writing():
             raise KeyboardInterrupt
-    with holding(tmp_path):
+    with holding(tmp_path) as lake:
         assert kept.exists()
         assert not any(path.exists() for path in left)
+        assert all(path.exists() for path in foreign)
+        assert lake.foreign == sorted(str(path.relative_to(tmp_path)) for path in foreign)
+
+
+def test_the_log_of_another_hub_is_refused_as_a_wrong_log_is(tmp_path: Path) -> None:
+    with holding(tmp_path, create=True) as lake:
+        lake.commit(Changes(kind="ingest", labels=[label_fact(1, 3)], added=[fact(1, 3)]), HUB)
+        with pytest.raises(DamagedLakeError, match="is of hub"):
+            lake.require_hub(builders.hub_id("stranger"))
 
 
 # --- files --------------------------------------------------------------------------------------------------

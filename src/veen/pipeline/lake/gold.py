@@ -6,7 +6,7 @@ folds only what is new. Both follow from the log alone, in whatever portions it 
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,7 +24,7 @@ from veen.overlays.parameters import configured
 from veen.overlays.schema import RejectedError
 from veen.pipeline.fold_state import FoldState
 from veen.pipeline.lake import layout
-from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, State
+from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, State, canonical
 from veen.pipeline.lake.writing import TableFile, write_durably
 from veen.pipeline.records import records_of
 
@@ -101,29 +101,48 @@ class Wanted:
     @property
     def _end(self) -> str:
         last = self.labels[-1]
-        return f"{layout.number(last.epoch)}-{layout.number(last.upto_seq)}"
+        # Entries can come to an earlier epoch: a file that is part of the lake must never be replaced.
+        held = hashlib.sha256(canonical([list(item) for item in self.reached])).hexdigest()
+        return layout.state_name(last.epoch, last.upto_seq, held)
 
 
-def find_wanted(state: State, overlays: Iterable[str] = ()) -> list[Wanted]:
-    """Return the states that are behind the lake: of overlays whose events there are, or of those named."""
+#: A state by overlay and stream.
+Key = tuple[str, str]
+
+
+def find_wanted(
+    state: State, overlays: Iterable[str] = (), *, again: Iterable[Key] = (), root: Path | None = None
+) -> list[Wanted]:
+    """Return the states that are behind the lake: of overlays whose events there are, or of those named.
+
+    Also those of ``again``, and those whose files are gone from ``root``: a state can always be made again.
+    """
     named = list(overlays)
-    streams: dict[str, list[LabelFact]] = {}
-    for fact in state.labels.values():
-        if fact.stream_id is not None:
-            streams.setdefault(fact.stream_id, []).append(fact)
     present = {(fact.table, fact.label) for fact in state.files.values()}
+    kept = {*state.gold, *again}
     found = []
-    for stream, labels in sorted(streams.items()):
+    for stream, labels in sorted(state.own_labels().items()):
         if any(fact.missing for fact in labels):
             continue  # a state needs all that ever was
-        labels.sort(key=lambda fact: fact.epoch)
-        kept = {overlay for overlay, of in state.gold if of == stream}
-        for overlay in sorted({*(named or _fitting(present, labels)), *kept}):
-            wanted = Wanted(overlay, stream, tuple(labels), state.gold.get((overlay, stream)))
-            known = wanted.known
+        also = {overlay for overlay, of in kept if of == stream}
+        for overlay in sorted({*(named or _fitting(present, labels)), *also}):
+            known = state.gold.get((overlay, stream))
+            if known is not None and root is not None and not _is_there(root, known):
+                known = None
+            wanted = Wanted(overlay, stream, tuple(labels), known)
             if known is None or [Reached(*item) for item in known["reached"]] != wanted.reached:
                 found.append(wanted)
     return found
+
+
+def _is_there(root: Path, known: Mapping[str, Any]) -> bool:
+    return all((root / path).is_file() for path in known["files"])
+
+
+def of_streams(state: State, streams: Iterable[str | None]) -> list[Key]:
+    """Return the states that there are of some streams."""
+    wanted = set(streams)
+    return sorted(key for key in state.gold if key[1] in wanted)
 
 
 def _fitting(present: set[tuple[str, str]], labels: Iterable[LabelFact]) -> Iterator[str]:
@@ -136,22 +155,19 @@ def _fitting(present: set[tuple[str, str]], labels: Iterable[LabelFact]) -> Iter
             yield overlay.name
 
 
-def bring_up(spark: "SparkSession", lake: "Lake", overlays: Iterable[str] = ()) -> int:
+def bring_up(
+    spark: "SparkSession", lake: "Lake", overlays: Iterable[str] = (), *, again: Iterable[Key] = ()
+) -> int:
     """Fold what is new of each stream, and commit the states; returns how many there are."""
-    wanted = find_wanted(lake.state, overlays)
+    wanted = find_wanted(lake.state, overlays, again=again, root=lake.root)
     if not wanted:
         return 0
     changes = Changes(kind="gold")
-    replaced: list[str] = []
     with lake.writing():
         for item in wanted:
             changes.gold.append(_state(spark, lake, item))
-            replaced += [] if item.known is None else item.known["files"]
         assert lake.state.hub_id is not None
         lake.commit(changes, HubId(bytes.fromhex(lake.state.hub_id)))
-        kept = {path for item in lake.state.gold.values() for path in item["files"]}
-        for path in set(replaced) - kept:
-            (lake.root / path).unlink(missing_ok=True)
     return len(wanted)
 
 
@@ -162,7 +178,7 @@ def overlay_of(name: str) -> Overlay:
 
 def _state(spark: "SparkSession", lake: "Lake", wanted: Wanted) -> dict[str, Any]:
     overlay = overlay_of(wanted.overlay)
-    resume = _resumed(lake.root, wanted, overlay)
+    resume = resumed(lake.root, wanted, overlay)
     folded = fold(spark, lake.root, lake.state, wanted, resume)
     assert folded.state is not None
     content = folded.state.encode()
@@ -190,8 +206,8 @@ def hash_of(overlay: Overlay, folded: "Folded") -> str | None:
         return None
 
 
-def _resumed(root: Path, wanted: Wanted, overlay: Overlay) -> FoldState | None:
-    """Return the state to go on from, if nothing has come before its end since."""
+def resumed(root: Path, wanted: Wanted, overlay: Overlay) -> FoldState | None:
+    """Return the state to go on from, if it is as it was and nothing has come before its end since."""
     if wanted.known is None:
         return None
     before = {item[1]: Reached(*item) for item in wanted.known["reached"]}
@@ -200,8 +216,14 @@ def _resumed(root: Path, wanted: Wanted, overlay: Overlay) -> FoldState | None:
         known = before.get(fact.label)
         if fact.epoch < last and (known is None or known.upto_seq != fact.upto_seq):
             return None
-    (path,) = (path for path in wanted.known["files"] if path.endswith(_STATE))
-    return FoldState.decode(overlay, (root / path).read_bytes())
+    ((path, digest),) = (
+        (path, held) for path, held in wanted.known["files"].items() if path.endswith(_STATE)
+    )
+    try:
+        content = (root / path).read_bytes()
+    except OSError:
+        return None
+    return FoldState.decode(overlay, content) if hashlib.sha256(content).hexdigest() == digest else None
 
 
 def fold(

@@ -9,7 +9,7 @@ from pathlib import Path
 from veen.core.types import HubId
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import Changes, Commits, State
-from veen.pipeline.lake.errors import LakeBusyError, LakeError
+from veen.pipeline.lake.errors import DamagedLakeError, LakeBusyError, LakeError
 from veen.pipeline.lake.writing import make_directory, remove_all, sync_directory, write_durably
 
 
@@ -20,6 +20,8 @@ class Lake:
         self.root = root
         self._commits = Commits(root)
         self.state = self._commits.load()
+        #: Files that no run has written, where runs write theirs; found when there was something to clean up.
+        self.foreign: list[str] = []
 
     def require_hub(self, hub_id: HubId) -> None:
         """Refuse the log of another hub."""
@@ -27,7 +29,7 @@ class Lake:
             text = (
                 f"the lake {self.root} is of hub {self.state.hub_id}, and this is the log of {hub_id.hex()}"
             )
-            raise LakeError(text)
+            raise DamagedLakeError(text)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -47,24 +49,32 @@ class Lake:
             self._done()
 
     def clean(self) -> int:
-        """Remove files that no commit names: a run that was killed has left them."""
+        """Remove files that no commit names: a run that was killed has left them. Others' files stay."""
         hub = {f"{layout.HUB}/{item.sha256}" for item in self.state.hub.values()}
         known = {
             *self.state.files,
             *hub,
-            *(path for item in self.state.gold.values() for path in item["files"]),
+            *self._files_of_states(),
         }
         here = self.root / layout.META
         found = [*layout.tables_in(self.root), *(path for path in here.rglob(f"{layout.UNFINISHED}*"))]
         if (self.root / layout.HUB).is_dir():
             found += (self.root / layout.HUB).iterdir()
-        return remove_all(path for path in found if str(path.relative_to(self.root)) not in known)
+        left = sorted({str(path.relative_to(self.root)) for path in found} - known)
+        self.foreign = [path for path in left if not layout.is_ours(path)]
+        return remove_all(self.root / path for path in left if layout.is_ours(path))
 
     def commit(self, changes: Changes, hub_id: HubId) -> None:
         """Make files part of the lake, or take them out."""
-        if changes:
-            self._commits.add(self.state, changes, hub_id)
-            remove_all(self.root / path for path in changes.removed)
+        if not changes:
+            return
+        states = self._files_of_states()
+        self._commits.add(self.state, changes, hub_id)
+        gone = {*changes.removed, *(states - self._files_of_states())}
+        remove_all(self.root / path for path in sorted(gone))
+
+    def _files_of_states(self) -> set[str]:
+        return {path for item in self.state.gold.values() for path in item["files"]}
 
 
 @contextmanager

@@ -10,9 +10,11 @@
     _veen/hub/HASH                                 what is needed to write the hub's directory again
 
 Numbers in names have 20 digits, so that names sort as numbers do. A file holds entries of one slice of a
-label: slices begin every ``SLICE`` entries, whenever and in whatever portions they are taken in.
+label: slices begin every ``SLICE`` entries, whenever and in whatever portions they are taken in. A file that
+was made again, because more is known of its entries, has a number behind its range: how often.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -40,6 +42,16 @@ WRITING: Final = f"{META}/writing"
 #: How names of files begin that are not complete.
 UNFINISHED: Final = ".unfinished-"
 
+#: Names that a run gives to its files; nothing else is ever removed.
+_OURS: Final = re.compile(
+    r"(?:bronze|silver)/[^/]+/label=[0-9a-f]{64}/[0-9]{20}-[0-9]{20}(?:-[0-9]+)?\.parquet"
+    r"|gold/[^/]+/stream=[0-9a-f]{64}/(?:[0-9]{20}-[0-9]{20}-[0-9a-f]{16}\.parquet"
+    r"|_[0-9]{20}-[0-9]{20}-[0-9a-f]{16}\.state)"
+    r"|_veen/hub/[0-9a-f]{64}"
+    r"|(?:bronze|silver|gold|_veen)/(?:[^/]+/)*\.unfinished-[0-9a-f]{32}"
+)
+_MADE_AGAIN: Final = re.compile(r"(.*/[0-9]{20}-[0-9]{20})(?:-([0-9]+))?\.parquet")
+
 
 def number(value: int) -> str:
     """Return a number as it stands in names."""
@@ -49,6 +61,23 @@ def number(value: int) -> str:
 def table_file(table: str, label: Label, first: int, last: int) -> str:
     """Return the name of the file of a table that holds these entries of a label."""
     return f"{table}/label={label.hex()}/{number(first)}-{number(last)}.parquet"
+
+
+def again_file(path: str) -> str:
+    """Return the name of a file that takes the place of this one, which stays until then."""
+    found = _MADE_AGAIN.fullmatch(path)
+    assert found is not None
+    return f"{found[1]}-{int(found[2] or 0) + 1}.parquet"
+
+
+def state_name(epoch: int, upto_seq: int, digest: str) -> str:
+    """Return how files of a state are named: by where it ends, and by a digest of all that it holds for."""
+    return f"{number(epoch)}-{number(upto_seq)}-{digest[:16]}"
+
+
+def is_ours(path: str) -> bool:
+    """Tell whether a file of a lake has a name that a run gives."""
+    return _OURS.fullmatch(path) is not None
 
 
 def schema_table(name: str) -> str:
