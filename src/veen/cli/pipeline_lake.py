@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from veen.pipeline.session import SparkSession
 
 _FORMS: Final = ("table", "jsonl", "parquet")
+_CHECKS: Final = ("roots", "full")
 #: Rows that are shown as a table; more than a person reads.
 _MOST_ROWS: Final = 1000
 
@@ -164,19 +165,33 @@ def check_command(
     log: Annotated[
         str, typer.Argument(metavar="[LOG]", help="The log that it was made of, to compare with.")
     ] = "",
+    keyring: KeyringOption = None,
+    level: Annotated[
+        str, typer.Option(help="How entries are checked: full, or roots, which leaves signatures out.")
+    ] = "full",
     hub_id: HubIdOption = "",
     stream: StreamsOption = None,
 ) -> None:
-    """Check a lake: files by their hashes, the chain of commits, entries by roots, tables by entries.
+    """Check a lake: each entry by its signatures and roots, and that all else in it follows from the entries.
 
-    With the log, also that the log still continues what the lake has. Ends with 4 and what is wrong first.
+    Senders and the hub have signed the entries, by the identity of the hub that the lake keeps. Records,
+    typed rows, refusals and states are made again and compared. With --keyring messages are opened again too:
+    without it nothing ties bodies to what was signed. With the log, also that it continues what the lake has,
+    and by how much. A lake that was set back to an earlier commit is a sound lake of an earlier time: only
+    the log, or a newer receipt, tells. Ends with 4 and what is wrong first.
     """
+    if level not in _CHECKS:
+        raise CommandError(f"no level {level!r}; use one of {', '.join(_CHECKS)}", USAGE)
     with engine.running("pipeline check") as spark, _telling(), ExitStack() as stack:
+        from veen.pipeline.kernel import Level  # noqa: PLC0415
+        from veen.pipeline.keyring import sharing  # noqa: PLC0415
         from veen.pipeline.lake.checking import check_lake  # noqa: PLC0415
 
+        keys = _load_keyring(keyring)
+        shared = None if keys is None else stack.enter_context(sharing(spark, keys))
         opened = stack.enter_context(_open_log(log, hub_id, stream)) if log else None
         with following(spark, "checking"):
-            verdict = check_lake(spark, lake.expanduser(), opened)
+            verdict = check_lake(spark, lake.expanduser(), opened, level=Level[level.upper()], shared=shared)
     show({"ok": True, "lake": str(lake), **verdict._asdict()}, common.json)
 
 
@@ -184,18 +199,29 @@ def check_command(
 def replay_command(
     lake: LakeOption,
     into: Annotated[Path, typer.Option(help="Directory to make; it must be empty.", show_default=False)],
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Write what the lake has, though the hub has more.")
+    ] = False,
 ) -> None:
-    """Write a hub's data directory again from a lake: the same log, byte by byte, without secret keys."""
+    """Write a hub's data directory again from a lake: the same log, byte by byte, without secret keys.
+
+    Refuses a lake that has not all entries of its hub, as far as its checkpoints tell: some were pruned
+    before, or only some streams were taken in. Ends with 4 if the lake is damaged; nothing is left of the
+    directory then.
+    """
     with installed():
         from veen.pipeline.lake.replaying import replay  # noqa: PLC0415
     with _telling(), progress("writing") as advance:
-        done = replay(lake.expanduser(), into.expanduser(), advance)
+        done = replay(lake.expanduser(), into.expanduser(), advance, partial=partial)
     show({"ok": True, "directory": str(into), **done._asdict()}, common.json)
 
 
 @reporting
 def compact_command(lake: LakeOption, engine: Engine) -> None:
-    """Join the small files that runs have left; tables stay the same, row by row."""
+    """Join the small files that runs have left; tables stay the same, row by row.
+
+    Ends with 4, and changes nothing, if a file is not the one that was committed.
+    """
     with engine.running("pipeline compact") as spark, _telling():
         from veen.pipeline.lake.compacting import compact  # noqa: PLC0415
         from veen.pipeline.lake.holding import holding  # noqa: PLC0415
@@ -226,38 +252,57 @@ def sql_command(
         raise CommandError(f"no format {form!r}; use one of {', '.join(_FORMS)}", USAGE)
     if form == "parquet" and out is None:
         raise CommandError("Parquet needs a place: --out DIRECTORY", USAGE)
+    if out is not None:
+        _check_place(out, lake, asked=bool(query))
     wanted = "jsonl" if common.json and form == "table" else form
     with engine.running("pipeline sql", oneshot=bool(query)) as spark, _telling():
-        from veen.pipeline.lake.holding import load  # noqa: PLC0415
         from veen.pipeline.lake.querying import Views  # noqa: PLC0415
 
-        views = Views(spark, lake.expanduser(), load(lake.expanduser()))
-        if query:
-            _answer(views, query, wanted, out)
-        else:
+        views = Views(spark, lake.expanduser())
+        if not query:
             _prompt(spark, views, wanted)
-
-
-def _answer(views: "Views", query: str, form: str, out: Path | None) -> None:
-    from veen.pipeline.lake.querying import rows_of  # noqa: PLC0415
-
-    found = views.query(query)
-    if form == "parquet":
-        found.write.mode("errorifexists").parquet(f"file://{Path(str(out)).expanduser().resolve()}")
-        return
-    with ExitStack() as stack:
-        file = (
-            sys.stdout if out is None else stack.enter_context(out.expanduser().open("w", encoding="utf-8"))
-        )
-        if form == "jsonl":
-            for row in rows_of(found):
-                file.write(json.dumps(row) + "\n")
+        elif out is None:
+            _answer(views, query, wanted)
         else:
-            for line in _table(found.columns, rows_of(found.limit(_MOST_ROWS + 1))):
-                file.write(line + "\n")
+            place = out.expanduser()
+            count = _written(views, query, wanted, place)
+            show({"ok": True, "out": str(place), "format": wanted, "rows": count}, common.json)
 
 
-def _table(names: list[str], rows: Iterator[dict[str, Any]]) -> Iterator[str]:
+def _check_place(out: Path, lake: Path, *, asked: bool) -> None:
+    """Refuse a place where answers would overwrite each other, or the lake."""
+    if not asked:
+        raise CommandError("--out is for the answer of one QUERY, not for a prompt", USAGE)
+    if out.expanduser().resolve().is_relative_to(lake.expanduser().resolve()):
+        raise CommandError(f"{out} is in the lake; choose another place for the answer", USAGE)
+
+
+def _written(views: "Views", query: str, form: str, place: Path) -> int:
+    """Write an answer to a place; return how many rows it has."""
+    if form != "parquet":
+        return _answer(views, query, form, place)
+    from veen.pipeline.lake.answers import write_parquet  # noqa: PLC0415
+
+    return views.ask(query, lambda found: write_parquet(found, place))
+
+
+def _answer(views: "Views", query: str, form: str, place: Path | None = None) -> int:
+    """Print an answer; return how many rows were printed."""
+    count = 0
+    names, rows = views.rows(query, None if form == "jsonl" else _MOST_ROWS + 1)
+    with ExitStack() as stack:
+        file = sys.stdout if place is None else stack.enter_context(place.open("w", encoding="utf-8"))
+        if form != "jsonl":
+            listed = list(rows)
+            file.writelines(f"{line}\n" for line in _table(names, listed))
+            return min(len(listed), _MOST_ROWS)
+        for row in rows:
+            file.write(json.dumps(row, allow_nan=False) + "\n")
+            count += 1
+    return count
+
+
+def _table(names: list[str], rows: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of a table."""
     listed = [[_cell(row[name]) for name in names] for row in rows]
     more = len(listed) > _MOST_ROWS
@@ -285,7 +330,7 @@ def _prompt(spark: "SparkSession", views: "Views", form: str) -> None:
     note(f"tables: {', '.join(views.names)}; end a query with a semicolon, leave with quit")
     for query in _queries():
         try:
-            _answer(views, query, form, None)
+            _answer(views, query, form)
         except LakeError as error:
             note(str(error))
         except Exception as error:  # what Spark says of a query is for the person to read

@@ -3,19 +3,22 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from veen.core.types import HubId, Label
 from veen.pipeline.lake import layout, tables
 from veen.pipeline.lake.commits import Changes, FileFact, State
 from veen.pipeline.lake.errors import DamagedLakeError
+from veen.pipeline.lake.grouping import FILE_COST, grouped
 from veen.pipeline.lake.holding import Lake
+from veen.pipeline.lake.intact import open_committed
 from veen.pipeline.lake.writing import TableFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+#: Tasks for each core, if there are files enough.
+_TASKS_EACH: Final = 2
 
 
 class Compacted(NamedTuple):
@@ -52,6 +55,17 @@ class Heap:
     span: Span
     files: tuple[FileFact, ...]
 
+    @property
+    def cost(self) -> int:
+        """About what it takes to join them."""
+        return sum(fact.bytes + FILE_COST for fact in self.files)
+
+
+class Damage(NamedTuple):
+    """Why files were not joined."""
+
+    text: str
+
 
 def compact(spark: "SparkSession", lake: Lake) -> Compacted:
     """Join what lies in several files; what is joined already is left alone."""
@@ -61,8 +75,11 @@ def compact(spark: "SparkSession", lake: Lake) -> Compacted:
     root, hub_id = str(lake.root.resolve()), lake.state.hub_id
     assert hub_id is not None
     with lake.writing():
-        tasks = spark.sparkContext.parallelize(heaps, len(heaps))
-        made: list[FileFact] = tasks.map(lambda heap: join(Path(root), heap)).collect()
+        context = spark.sparkContext
+        groups = grouped(heaps, lambda heap: heap.cost, _TASKS_EACH * context.defaultParallelism)
+        tasks = context.parallelize(groups, len(groups))
+        found: list[FileFact | Damage] = tasks.flatMap(lambda group: join_all(Path(root), group)).collect()
+        made = [_good(item) for item in found]
         removed = sorted(fact.path for heap in heaps for fact in heap.files)
         added = sorted(made, key=lambda fact: fact.path)
         lake.commit(Changes(kind="compact", added=added, removed=removed), HubId(bytes.fromhex(hub_id)))
@@ -100,6 +117,21 @@ def _spans(facts: Iterable[FileFact]) -> Iterator[tuple[Span, list[FileFact]]]:
         yield span, kept
 
 
+def join_all(root: Path, heaps: Iterable[Heap]) -> Iterator[FileFact | Damage]:
+    """Join some heaps; whatever is wrong with one is part of the result."""
+    for heap in heaps:
+        try:
+            yield join(root, heap)
+        except DamagedLakeError as error:
+            yield Damage(str(error))
+
+
+def _good(item: FileFact | Damage) -> FileFact:
+    if isinstance(item, Damage):
+        raise DamagedLakeError(item.text)
+    return item
+
+
 def join(root: Path, heap: Heap) -> FileFact:
     """Write the rows of files as one file; each must be what its commit says."""
     span = heap.span
@@ -116,10 +148,5 @@ def join(root: Path, heap: Heap) -> FileFact:
 
 def _rows(root: Path, files: Iterable[FileFact]) -> Iterator[object]:
     for fact in files:
-        count = 0
-        with pq.ParquetFile(root / fact.path, page_checksum_verification=True) as file:
-            for batch in file.iter_batches(batch_size=layout.GROUP_ROWS):
-                count += len(batch)
-                yield batch
-        if count != fact.rows:
-            raise DamagedLakeError(f"{fact.path} has {count} rows, its commit says {fact.rows}")
+        with open_committed(root, fact) as file:
+            yield from file.iter_batches(batch_size=layout.GROUP_ROWS)

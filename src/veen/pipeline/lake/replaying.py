@@ -4,61 +4,132 @@ Frames are made of the bronze table; chunks end where the limits of the director
 that is derived is made anew by the same code that repairs a directory, which checks every entry on its way.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
-
-import pyarrow.parquet as pq
+from uuid import uuid4
 
 from veen.core import layout as directory
 from veen.core.checkpoint import Checkpoint
 from veen.core.datadir import StoreRecord
 from veen.core.entry import Entry, EntryHeader
+from veen.core.errors import ProtocolError
 from veen.core.layout import Domain
 from veen.core.types import Label
 from veen.core.wire import decode_sequence
 from veen.pipeline.lake import hub, layout
 from veen.pipeline.lake.commits import FileFact, State
-from veen.pipeline.lake.errors import LakeError
+from veen.pipeline.lake.errors import DamagedLakeError, LakeError
 from veen.pipeline.lake.frames import framed
 from veen.pipeline.lake.holding import load
+from veen.pipeline.lake.intact import open_committed
+from veen.pipeline.lake.writing import sync_directory
 from veen.storage import RealFilesystem
 from veen.storage.durable import replace_file
+from veen.storage.errors import DamagedError
 from veen.storage.fs import Write
 from veen.storage.repair import Progress, rebuild
 from veen.storage.shaping import LimitsAt, limits_by_time
 
 
 class Replayed(NamedTuple):
-    """What was written."""
+    """What was written, and what the hub has and the directory has not."""
 
     labels: int
     entries: int
     chunks: int
+    missing: list[str]
 
 
-def replay(root: Path, into: Path, progress: Progress = lambda _: None) -> Replayed:
-    """Write the directory; it is one when this returns, and not before."""
+def replay(root: Path, into: Path, progress: Progress = lambda _: None, *, partial: bool = False) -> Replayed:
+    """Write the directory: it is there when this returns, and nothing of it if it fails.
+
+    A lake that has not all of its hub's entries is refused; with ``partial`` labels that it does not have
+    from their beginning are left out, and what is missing is told.
+    """
     state = load(root)
     store = _store(root, state)
-    _refuse_gaps(state)
+    missing = find_missing(root, state)
+    if missing and not partial:
+        raise LakeError(_refusal(missing))
     if into.exists() and any(into.iterdir()):
         raise LakeError(f"{into} is not empty; choose another directory")
-    into.mkdir(parents=True, exist_ok=True)
-    with closing(RealFilesystem(into)) as target:
-        for place in (directory.STATE_DIR, *Domain, directory.ANCHORS_DIR):
-            target.make_dir(place)
+    chosen = sorted(label for label, fact in state.labels.items() if not fact.missing)
+    with _whole(into) as place, _telling_damage(), closing(RealFilesystem(place)) as target:
+        for name in (directory.STATE_DIR, *Domain, directory.ANCHORS_DIR):
+            target.make_dir(name)
         _write_files(root, state, target)
         writer = _Chunks(target, limits_by_time(store))
-        for label in sorted(state.labels):
+        for label in chosen:
             writer.write(Domain.DATA, Label(bytes.fromhex(label)), _data_frames(root, state, label, progress))
         for (domain, label), spans in sorted(_reserved(state).items()):
             writer.write(domain, Label(bytes.fromhex(label)), _reserved_frames(root, state, spans))
         _write_checkpoints(root, state, target)
         rebuild(target, store)
         replace_file(target, directory.STORE, store.encode())
-    return Replayed(len(state.labels), writer.entries, writer.chunks)
+    return Replayed(len(chosen), writer.entries, writer.chunks, missing)
+
+
+@contextmanager
+def _whole(into: Path) -> Iterator[Path]:
+    """Give a directory to write to: it gets its name when all is in it; after a failure nothing is left."""
+    place = into if into.exists() else into.with_name(f"{layout.UNFINISHED}{into.name}-{uuid4().hex}")
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        yield place
+        if place != into:
+            place.rename(into)
+            sync_directory(into.parent)
+    except BaseException:
+        for path in place.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        if place != into:
+            place.rmdir()
+        raise
+
+
+@contextmanager
+def _telling_damage() -> Iterator[None]:
+    """Tell what makes no log as damage of the lake: files are what was committed, so the commit was wrong."""
+    try:
+        yield
+    except (ProtocolError, DamagedError) as error:
+        raise DamagedLakeError(f"the lake does not give a log: {error}") from None
+
+
+def find_missing(root: Path, state: State) -> list[str]:
+    """Return what a hub has, by what is kept of it, and the lake has not: pruned before, or never taken in.
+
+    Of labels that were never taken in there are only checkpoints; a label that has none yet is not noticed.
+    """
+    found = []
+    for fact in state.labels.values():
+        for item in fact.missing:
+            span = f"entries {item.first} to {item.last} of {fact.label}"
+            found.append(f"{span} were pruned before the lake took them in")
+    ends: dict[str, int] = {}
+    for checkpoint in _checkpoints(root, state):
+        label = checkpoint.label_curr.hex()
+        ends[label] = max(ends.get(label, 0), checkpoint.upto_seq)
+    for label, last in sorted(ends.items()):
+        known = state.labels.get(label)
+        first = 1 if known is None else known.upto_seq + 1
+        if first <= last:
+            found.append(f"entries {first} to {last} of {label} were not taken in")
+    return found
+
+
+def _refusal(missing: Sequence[str]) -> str:
+    more = f", and {len(missing) - 1} more like this" if len(missing) > 1 else ""
+    return (
+        f"{missing[0]}{more}: the hub's directory can not be written again as it was; take in what there is "
+        "with veen pipeline ingest, of all streams, or write what the lake has with --partial"
+    )
 
 
 def _store(root: Path, state: State) -> StoreRecord:
@@ -67,14 +138,6 @@ def _store(root: Path, state: State) -> StoreRecord:
         text = "was not taken from a hub's data directory: it does not have the hub's own logs and settings"
         raise LakeError(f"the lake {root} {text}")
     return StoreRecord.decode(hub.read_blob(root, blob))
-
-
-def _refuse_gaps(state: State) -> None:
-    for fact in state.labels.values():
-        for item in fact.missing:
-            span = f"entries {item.first} to {item.last} of {fact.label}"
-            text = "were pruned before the lake took them in: the directory can not be written again"
-            raise LakeError(f"{span} {text}")
 
 
 def _write_files(root: Path, state: State, target: RealFilesystem) -> None:
@@ -99,7 +162,7 @@ def _data_frames(root: Path, state: State, label: str, progress: Progress) -> It
 
 
 def _file_frames(root: Path, fact: FileFact) -> Iterator[bytes]:
-    with pq.ParquetFile(root / fact.path) as file:
+    with open_committed(root, fact) as file:
         for batch in file.iter_batches(batch_size=layout.GROUP_ROWS):
             yield from framed(batch)
 
@@ -123,15 +186,18 @@ def _reserved_frames(root: Path, state: State, names: Iterable[str]) -> Iterator
             at = end
 
 
-def _write_checkpoints(root: Path, state: State, target: RealFilesystem) -> None:
+def _checkpoints(root: Path, state: State) -> Iterator[Checkpoint]:
     for name, blob in sorted(state.hub.items()):
-        if not name.startswith(f"{hub.CHECKPOINTS}/"):
-            continue
-        for item in decode_sequence(hub.read_blob(root, blob), Checkpoint):
-            known = state.labels.get(item.label_curr.hex())
-            if known is not None and item.upto_seq <= known.upto_seq:
-                path = directory.checkpoint(Domain.DATA, item.label_curr, item.upto_seq)
-                replace_file(target, path, item.encode())
+        if name.startswith(f"{hub.CHECKPOINTS}/"):
+            yield from decode_sequence(hub.read_blob(root, blob), Checkpoint)
+
+
+def _write_checkpoints(root: Path, state: State, target: RealFilesystem) -> None:
+    for item in _checkpoints(root, state):
+        known = state.labels.get(item.label_curr.hex())
+        if known is not None and not known.missing and item.upto_seq <= known.upto_seq:
+            path = directory.checkpoint(Domain.DATA, item.label_curr, item.upto_seq)
+            replace_file(target, path, item.encode())
 
 
 class _Chunks:
