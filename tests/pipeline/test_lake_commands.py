@@ -39,6 +39,7 @@ def test_a_log_is_taken_in_once_and_asked_in_sql(user: User, hub: Hub) -> None:
     assert hub.root == user.home / "hub"
     first, second = ingest(user, *keys), ingest(user, *keys)
     assert (first["entries"], first["labels"], first["states"], first["missing"]) == (27, 3, 1, 0)
+    assert (first["sealed"], second["sealed"]) == (1, 1)
     assert (second["entries"], second["files"], second["commit"]) == (0, 0, first["commit"])
     sql = ("pipeline", "sql", "--lake", user.home / "lake")
     query = "select count(*) as n, count_if(reason is null) as good from silver_records"
@@ -61,7 +62,9 @@ def test_a_log_is_taken_in_once_and_asked_in_sql(user: User, hub: Hub) -> None:
 
 
 def test_only_some_streams_are_taken_in_if_they_are_named(user: User, hub: Hub) -> None:
-    assert ingest(user, "--stream", "alpha")["labels"] == 1
+    told = user.fails(1, "pipeline", "ingest", hub.root, "--lake", user.home / "lake", "--stream", "nosuch")
+    assert told["detail"] == "there are no entries of nosuch: nothing was taken in"
+    assert ingest(user, "--stream", "alpha", "--stream", "nosuch")["labels"] == 1
     assert ingest(user, "--stream", "alpha")["entries"] == 0
     assert ingest(user)["labels"] == 2
     checked = user.ok("pipeline", "check", hub.root, "--lake", user.home / "lake")
@@ -80,7 +83,7 @@ def test_sql_does_not_change_a_lake(user: User, hub: Hub) -> None:
         "set spark.sql.ansi.enabled=false",
     ):
         assert "a lake is read with SQL" in user.fails(1, *sql, query)["detail"]
-    user.fails(4, *sql, "select nothing from nowhere")
+    user.fails(1, *sql, "select nothing from nowhere")
     assert tables_of(user.home / "lake") == before
     assert hub.root.exists()
 
@@ -111,6 +114,10 @@ def test_what_is_wrong_is_told_in_one_line_with_the_right_code(user: User, hub: 
         "no overlay"
         in user.fails(1, "pipeline", "ingest", user.home / "hub", *lake, "--overlay", "x")["detail"]
     )
+    both = ("--overlay", "crdt.lww", "--no-gold")
+    assert (
+        "give one of them" in user.fails(1, "pipeline", "ingest", user.home / "hub", *lake, *both)["detail"]
+    )
     path = min((user.home / "hub" / "log").glob("chunk-*.log"))
     data = bytearray(path.read_bytes())
     data[100] ^= 1
@@ -121,4 +128,9 @@ def test_what_is_wrong_is_told_in_one_line_with_the_right_code(user: User, hub: 
     with holding(user.home / "lake"):
         busy = user.fails(1, "pipeline", "ingest", user.home / "hub", *lake)
     assert busy["code"] == "E.BUSY"
+    ingest(user, "--stream", "alpha", "--no-gold")
+    with Hub(user.home / "stranger", name="stranger") as stranger:
+        stranger.write("alpha", b"hello")
+    other = user.fails(4, "pipeline", "ingest", stranger.root, *lake)
+    assert "and this is the log of" in other["detail"]
     assert hub.root.exists()

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from veen.overlays.events import Event, Outcome, Record, Report
 from veen.overlays.folding import memory_of
 from veen.overlays.overlay import Overlay
 from veen.overlays.tree.reading import Place
+from veen.pipeline import fold_survey
 from veen.pipeline.fold_forms import Folded, no_counts
 from veen.pipeline.typed import EventTable
 
@@ -26,11 +26,7 @@ def typed_events(records: DataFrame, table: EventTable) -> DataFrame:
 
 def from_place(rows: DataFrame, since: Place | None) -> DataFrame:
     """Return what is at a place or behind it."""
-    if since is None:
-        return rows
-    epoch, seq = since
-    later = F.col("epoch") > epoch
-    return rows.filter(later | ((F.col("epoch") == epoch) & (F.col("stream_seq") >= seq)))
+    return rows if since is None else rows.filter(fold_survey.from_place(since))
 
 
 @contextmanager

@@ -1,114 +1,122 @@
 """SQL over a lake: its tables under their names, as the last commit has them; nothing can be changed."""
 
-import datetime as dt
-import decimal
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, PySparkException
+
+from veen.pipeline.failures import short
 from veen.pipeline.lake import layout, tables
-from veen.pipeline.lake.commits import State
-from veen.pipeline.lake.errors import LakeError
+from veen.pipeline.lake.answers import own_names, rows_of
+from veen.pipeline.lake.commits import Commits, State
+from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake.gold import GOLD_TABLES, rows_files
+from veen.pipeline.lake.holding import load
+from veen.pipeline.lake.paths import spark_paths
+from veen.pipeline.lake.questions import QuestionError, require_question
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-#: What only looks.
-_LOOKING: Final = ("Show", "Describe", "Explain")
-#: What may stand for a change in a plan that is not run yet.
-_CHANGING: Final = (
-    "org.apache.spark.sql.catalyst.plans.logical.Command",
-    "org.apache.spark.sql.catalyst.plans.logical.ParsedStatement",
-)
+Answer = TypeVar("Answer")
+
+#: What Spark says of a file that was there when it made its plan.
+_GONE: Final = "FILE_NOT_EXIST"
 
 
 class Views:
-    """The tables of a lake in a session."""
+    """The tables of a lake in a session; they follow the lake, whoever writes to it."""
 
-    def __init__(self, spark: "SparkSession", root: Path, state: State) -> None:
+    def __init__(self, spark: "SparkSession", root: Path) -> None:
         self._spark = spark
-        self._root = root.resolve()
+        self._root = root
         self._columns = {**tables.columns_by_table(), **GOLD_TABLES}
         #: Tables without a row are made when somebody asks for them: there are many, and each takes a while.
         self._empty: dict[str, str] = {}
+        #: Tables of which a file is not there: whoever asks for others need not know.
+        self._broken: dict[str, str] = {}
+        self._files: dict[str, list[str]] = {}
+        self._number = -1
         self.names: list[str] = []
+        self._follow(load(root))
+
+    def _follow(self, state: State) -> None:
+        """Have the tables as a commit has them."""
         for table in sorted(self._columns):
             name, files = layout.view_name(table), _files(table, state)
+            if name in self._files and self._files[name] == files:
+                continue
+            self._files[name] = files
+            self._broken.pop(name, None)
+            self._empty.pop(name, None)
             if files:
                 self._register(name, table, files)
-                self.names.append(name)
             else:
                 self._empty[name] = table
+        self.names = [name for name, files in self._files.items() if files]
+        self._number = state.number
 
     def _register(self, name: str, table: str, files: list[str]) -> None:
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - slow to import
 
         columns = from_arrow_schema(self._columns[table])
-        if files:
-            found = self._spark.read.schema(columns).parquet(
-                *(f"file://{self._root}/{path}" for path in files)
-            )
-        else:
+        if not files:
             found = self._spark.createDataFrame([], columns)
+        else:
+            try:
+                found = self._spark.read.schema(columns).parquet(*spark_paths(self._root, files))
+            except AnalysisException as error:
+                self._broken[name] = short(str(error))
+                return
         found.createOrReplaceTempView(name)
 
+    def reload(self, *, always: bool = False) -> None:
+        """Have the tables as they are now, if there was a commit since."""
+        if always:
+            self._files.clear()
+        if always or Commits(self._root).numbers()[-1:] != [self._number]:
+            self._follow(load(self._root))
+
     def query(self, text: str) -> "DataFrame":
-        """Run a query; what would change anything is refused."""
-        _require_reading(self._spark, text)
-        for name in set(re.findall(r"\w+", text.lower())) & set(self._empty):
+        """Return what a question asks for; what would change anything is refused."""
+        require_question(self._spark, text)
+        asked = set(re.findall(r"\w+", text.lower()))
+        self.reload(always=bool(asked & set(self._broken)))
+        for name in asked & set(self._broken):
+            raise DamagedLakeError(f"{name} is not whole: {self._broken[name]}")
+        for name in asked & set(self._empty):
             self._register(name, self._empty.pop(name), [])
-        return self._spark.sql(text)
+        try:
+            return self._spark.sql(text)
+        except AnalysisException as error:
+            raise QuestionError(short(str(error))) from None
+
+    def ask(self, text: str, use: Callable[["DataFrame"], Answer]) -> Answer:
+        """Ask, and hand over what comes: once more, if files went away that a commit has replaced."""
+        try:
+            return use(self.query(text))
+        except (PySparkException, Py4JError) as error:
+            if _GONE not in str(error):
+                raise
+        self.reload(always=True)
+        return use(self.query(text))
+
+    def rows(self, text: str, most: int | None = None) -> tuple[list[str], Iterator[dict[str, Any]]]:
+        """Return the columns of an answer and its rows, for JSON."""
+        return self.ask(text, lambda found: _begun(found if most is None else found.limit(most)))
+
+
+def _begun(found: "DataFrame") -> tuple[list[str], Iterator[dict[str, Any]]]:
+    """Have the first row: files that are not there are missed before anything is told."""
+    rows = rows_of(found)
+    return own_names(found.columns), chain(list(islice(rows, 1)), rows)
 
 
 def _files(table: str, state: State) -> list[str]:
     if table in GOLD_TABLES:
         return rows_files(table, state)
     return [fact.path for fact in state.of_table(table)]
-
-
-def _require_reading(spark: "SparkSession", text: str) -> None:
-    """Refuse all that is no question: looked up in the plan, because a question can hide a command."""
-    jvm = spark.sparkContext._jvm  # noqa: SLF001 - the parser is not to be had otherwise
-    assert jvm is not None
-    plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)  # noqa: SLF001
-    kinds = [jvm.java.lang.Class.forName(name) for name in _CHANGING]
-    for node in _nodes(plan):
-        name = node.getClass().getSimpleName()
-        if any(kind.isInstance(node) for kind in kinds) and not name.startswith(_LOOKING):
-            raise LakeError(f"a lake is read with SQL, and changed by ingest and compact alone ({name})")
-
-
-def _nodes(plan: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of the JVM
-    yield plan
-    children = plan.children()
-    for nth in range(children.size()):
-        yield from _nodes(children.apply(nth))
-
-
-def plain(value: Any) -> Any:  # noqa: ANN401 - of any column
-    """Return a value for JSON: bytes as hex, numbers without a fraction as such."""
-    match value:
-        case bytes() | bytearray():
-            return bytes(value).hex()
-        case decimal.Decimal():
-            return int(value) if value == value.to_integral_value() else str(value)
-        case dt.date() | dt.time():
-            return value.isoformat()
-        case dt.timedelta():
-            return value.total_seconds()
-        case dict():
-            return {str(plain(key)): plain(item) for key, item in value.items()}
-        case list() | tuple():
-            as_dict = getattr(value, "asDict", None)
-            return plain(as_dict()) if as_dict is not None else [plain(item) for item in value]
-    return value
-
-
-def rows_of(found: "DataFrame") -> Iterator[dict[str, Any]]:
-    """Yield the rows of an answer, for JSON; not all of them are in memory at once."""
-    names = found.columns
-    row: Row
-    for row in found.toLocalIterator():
-        yield dict(zip(names, map(plain, row), strict=True))

@@ -1,0 +1,127 @@
+"""What may be asked of a lake: statements that only read. All others are refused before they are run.
+
+A statement is taken apart by Spark's own parser. It is a question if every operator in it, in its subqueries
+and in what it calls by name, is known to read only: what is not known here is refused.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import ParseException
+
+from veen.pipeline.failures import short
+from veen.pipeline.lake.errors import LakeError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Operators of questions, as the parser names them.
+_READING: Final = frozenset(
+    {
+        "Aggregate",
+        "AsOfJoin",
+        "BinBy",
+        "Distinct",
+        "Except",
+        "Expand",
+        "Filter",
+        "Generate",
+        "GlobalLimit",
+        "Intersect",
+        "Join",
+        "LateralJoin",
+        "LimitAll",
+        "LocalLimit",
+        "LocalRelation",
+        "NearestByJoin",
+        "Offset",
+        "OneRowRelation",
+        "PipeOperator",
+        "Pivot",
+        "Project",
+        "Range",
+        "RelationTimeTravel",
+        "Repartition",
+        "RepartitionByExpression",
+        "Sample",
+        "Sort",
+        "SubqueryAlias",
+        "Transpose",
+        "Union",
+        "Unpivot",
+        "UnresolvedBinBy",
+        "UnresolvedHaving",
+        "UnresolvedHint",
+        "UnresolvedInlineTable",
+        "UnresolvedQualify",
+        "UnresolvedRelation",
+        "UnresolvedSubqueryColumnAliases",
+        "UnresolvedTVFAliases",
+        "UnresolvedTableValuedFunction",
+        "UnresolvedTranspose",
+        "UnresolvedWith",
+        "Window",
+        "WithWindowDefinition",
+    }
+)
+#: Statements about tables that change none of them; they stand alone, and name a table at most.
+_LOOKING: Final = ("Show", "Describe")
+_EXPLAIN: Final = "ExplainCommand"
+#: Functions that call any method of Java.
+_CALLING: Final = frozenset({"java_method", "reflect", "try_reflect"})
+
+
+class QuestionError(LakeError):
+    """Something that is no question, or one with a mistake in it."""
+
+
+def require_question(spark: "SparkSession", text: str) -> None:
+    """Refuse all that is not known to read only."""
+    parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - it is not to be had otherwise
+    try:
+        plan = parser.parsePlan(text)
+    except ParseException as error:
+        raise QuestionError(short(str(error))) from None
+    name = _name(plan)
+    if name == _EXPLAIN:
+        plan = plan.logicalPlan()
+    elif name.startswith(_LOOKING):
+        return
+    for node in _nodes(plan):
+        if _name(node) not in _READING:
+            raise _refused(_name(node))
+    if any(called in text.lower() for called in _CALLING):  # else they need not be looked for, which is slow
+        for node in _nodes(plan):
+            _require_known_calls(node)
+
+
+def _refused(name: str) -> QuestionError:
+    return QuestionError(f"a lake is read with SQL, and changed by ingest and compact alone ({name})")
+
+
+def _name(node: Any) -> str:  # noqa: ANN401 - an object of the JVM
+    return str(node.getClass().getSimpleName()).removesuffix("$")
+
+
+def _listed(found: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of the JVM
+    for nth in range(found.size()):
+        yield found.apply(nth)
+
+
+def _nodes(plan: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of the JVM
+    """Yield all operators: what stands in WITH and in subqueries is within, and not below."""
+    yield plan
+    for below in (plan.children(), plan.innerChildren()):
+        for node in _listed(below):
+            yield from _nodes(node)
+
+
+def _require_known_calls(node: Any) -> None:  # noqa: ANN401 - an object of the JVM
+    todo = list(_listed(node.expressions()))
+    while todo:
+        found = todo.pop()
+        if _name(found) == "UnresolvedFunction":
+            called = str(found.nameParts().last()).lower()
+            if called in _CALLING:
+                raise _refused(called)
+        todo += _listed(found.children())
