@@ -1,6 +1,5 @@
 """Lakes for tests: logs with something of everything, and what is in a lake, byte by byte."""
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -42,7 +41,7 @@ def more(hub: Hub, first: int = 1, count: int = 5) -> None:
 
 
 def secrets(streams: Iterable[str] = STREAMS, reader: str = "reader") -> Secrets:
-    found = Secrets.generate(os.urandom, 1_000)
+    found = Secrets.generate(builders.counted_random("a client"), 1_000)
     for name in streams:
         key = StreamKey(stream_id=labels.stream_id(name), secret=builders.reader_secret(reader), created_at=1)
         found = found.with_stream(key)
@@ -65,13 +64,18 @@ def take(
     log: Path,
     keys: Keyring | None = None,
     overlays: tuple[str, ...] | None = (),
+    *,
+    streams: Iterable[str] = (),
 ) -> Taken:
     """Take a log into a lake."""
     opened = open_log(str(log))
     found = keys or keyring()
     try:
         with holding(lake, create=True) as held, sharing(spark, found) as shared:
-            return Ingest(spark, held, opened, keyring=found, shared=shared, overlays=overlays).run()
+            named = [labels.stream_id(name) for name in streams]
+            return Ingest(
+                spark, held, opened, keyring=found, shared=shared, overlays=overlays, streams=named
+            ).run()
     finally:
         opened.close()
 

@@ -23,7 +23,8 @@ from veen.core import labels
 
 if TYPE_CHECKING:
     from veen.pipeline.keyring import Keyring
-    from veen.pipeline.lake.ingesting import Taken
+    from veen.pipeline.lake.holding import Lake
+    from veen.pipeline.lake.ingesting import Ingest, Taken
     from veen.pipeline.lake.querying import Views
     from veen.pipeline.logs import Log
     from veen.pipeline.session import SparkSession
@@ -105,8 +106,11 @@ def ingest_command(
     """Take a log into a lake: entries checked in full, opened with your keys, in tables of Parquet.
 
     Takes what the lake does not have. Entries that fail their checks are not taken in: then it ends with 4
-    and the first of them. Run it again after whatever has stopped it.
+    and the first of them. Run it again after whatever has stopped it. Entries that no key opened are opened
+    by a later run whose keys do; so are streams found whose names come later.
     """
+    if overlay and no_gold:
+        raise CommandError("--overlay keeps states and --no-gold keeps none: give one of them", USAGE)
     with engine.running("pipeline ingest", oneshot=not follow) as spark, _telling(), ExitStack() as stack:
         from veen.pipeline.keyring import sharing  # noqa: PLC0415
         from veen.pipeline.lake.following import follow as go_on  # noqa: PLC0415
@@ -117,6 +121,7 @@ def ingest_command(
         keys = _load_keyring(keyring)
         opened = stack.enter_context(_open_log(log, hub_id, stream))
         held = stack.enter_context(holding(lake.expanduser(), create=True))
+        _tell_foreign(held.foreign)
         shared = None if keys is None else stack.enter_context(sharing(spark, keys))
         work = Ingest(
             spark,
@@ -133,8 +138,42 @@ def ingest_command(
         else:
             with following(spark, "taking in"):
                 taken = work.run()
-        found = _described(taken, held.root, held.state.number)
+            _require_found(work, stream or [])
+        found = _described(taken, held)
+        _tell_rest(taken, held)
     show(found, common.json)
+
+
+def _tell_foreign(paths: list[str]) -> None:
+    if paths:
+        note(f"{len(paths)} files among those of the lake are not its own and were left, first {paths[0]}")
+
+
+def _require_found(work: "Ingest", names: list[str]) -> None:
+    """Refuse streams of which there is nothing at all; some of several may be without entries yet."""
+    nothing = [name for name in names if labels.stream_id(name) in work.unknown]
+    if not nothing:
+        return
+    text = f"there are no entries of {', '.join(nothing)}"
+    if len(nothing) == len(names):
+        raise CommandError(f"{text}: nothing was taken in", USAGE)
+    note(text)
+
+
+def _tell_rest(taken: "Taken", held: "Lake") -> None:
+    """Tell what has become of entries that were taken in before, and what keys or names are missing for."""
+    if taken.bound:
+        note(f"{taken.bound} labels have got their stream, and their tables were made again")
+    if taken.opened:
+        note(f"{taken.opened} entries that were sealed are open now; states were made again")
+    sealed = held.state.sealed
+    if sealed:
+        note(f"{sealed} entries could not be opened; run it again with a keyring that opens them")
+    unknown = sum(fact.stream is None for fact in held.state.labels.values())
+    if unknown:
+        note(
+            f"it is not known of which streams {unknown} labels are: name them with --stream, to have states"
+        )
 
 
 def _tell_step(taken: "Taken") -> None:
@@ -145,15 +184,16 @@ def _tell_step(taken: "Taken") -> None:
         note(f"{taken.entries} entries taken in")
 
 
-def _described(taken: "Taken", root: Path, number: int) -> dict[str, Any]:
+def _described(taken: "Taken", held: "Lake") -> dict[str, Any]:
     return {
         "ok": True,
-        "lake": str(root),
-        "commit": number,
+        "lake": str(held.root),
+        "commit": held.state.number,
         "entries": taken.entries,
         "labels": len(taken.labels),
         "files": taken.files,
         "missing": taken.missing,
+        "sealed": held.state.sealed,
         "states": taken.states,
     }
 

@@ -282,6 +282,11 @@ class State:
                 found.setdefault(fact.stream_id, []).append(fact)
         return found
 
+    @property
+    def sealed(self) -> int:
+        """How many entries no key has opened."""
+        return sum(fact.sealed for fact in self.labels.values())
+
     def tables(self) -> list[str]:
         """Return the tables that have files."""
         return sorted({item.table for item in self.files.values()})

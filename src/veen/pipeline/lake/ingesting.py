@@ -1,5 +1,6 @@
 """Taking a log into a lake: checked, opened, typed, written by tasks, and committed by the driver."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -11,8 +12,9 @@ from veen.pipeline.lake import gold, hub
 from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, Missing, hexed
 from veen.pipeline.lake.errors import BadLogError, LakeError
 from veen.pipeline.lake.holding import Lake
-from veen.pipeline.lake.planning import Step, Work, by_label, find_work, plan_slices, steps
-from veen.pipeline.lake.slices import Done, Setting, Slice, take_in
+from veen.pipeline.lake.planning import Binder, Step, Work, by_label, find_work, plan_slices, steps
+from veen.pipeline.lake.remaking import Trying, find_remakes, make_all_again
+from veen.pipeline.lake.slices import Done, Setting, Slice, grouped, take_in
 from veen.pipeline.located import Located
 from veen.pipeline.logs import Log
 from veen.pipeline.prefix import with_peaks
@@ -20,10 +22,10 @@ from veen.pipeline.prefix import with_peaks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: What a task is given at most; a slice is never divided.
-_TASK_BYTES: Final = 4 << 20
 #: Tasks for each core, if there are slices enough.
 _TASKS_EACH: Final = 2
+#: Hex digits that keys are told by.
+_DIGITS: Final = 16
 
 
 @dataclass(slots=True)
@@ -37,6 +39,9 @@ class Taken:
     missing: int = 0
     #: States of overlays that were brought up to date.
     states: int = 0
+    #: Labels whose streams have become known, and entries that were sealed before and are open now.
+    bound: int = 0
+    opened: int = 0
 
     def add(self, changes: Changes) -> None:
         """Count a commit."""
@@ -55,6 +60,8 @@ class Taken:
         self.files += other.files
         self.missing += other.missing
         self.states += other.states
+        self.bound += other.bound
+        self.opened += other.opened
         self.labels |= other.labels
 
 
@@ -82,28 +89,61 @@ class Ingest:
         self._log = log
         self._only = frozenset(streams)
         known = () if keyring is None else (key.stream_id for key in keyring.secrets.streams)
-        self._streams = self._only.union(known)
+        self._binder = Binder(log, self._only.union(known))
+        self._trying = _Trying(keyring)
         self._setting = Setting(str(lake.root.resolve()), log.keys, tuple(log.profiles), shared)
         self._overlays = None if overlays is None else tuple(overlays)
+        #: States that are to be made anew.
+        self._dropped: set[gold.Key] = set()
 
     def run(self) -> Taken:
         """Take in all that a lake does not have, in steps; what fails its checks ends it."""
         taken = Taken()
-        works = find_work(self._lake.state, self._log, self._streams)
-        works = [work for work in works if not self._only or work.stream_id in self._only]
+        works = find_work(self._lake.state, self._log, self._binder)
+        again = self._make_again(taken)
+        if again:  # what is known of labels is known of their new entries too
+            works = find_work(self._lake.state, self._log, self._binder)
+        works = [work for work in works if self._is_meant(work.stream_id)]
         if works:
             with self._lake.writing():
                 self._take(works, taken)
         kept = hub.keep(self._lake.root, self._lake.state, self._log)
         self._lake.commit(Changes(kind="hub", hub=kept), self._log.hub_id)
         if self._overlays is not None:
-            taken.states = gold.bring_up(self._spark, self._lake, self._overlays)
+            taken.states = gold.bring_up(self._spark, self._lake, self._overlays, again=self._dropped)
+            self._dropped.clear()
         return taken
+
+    def _is_meant(self, stream: StreamId | None) -> bool:
+        return not self._only or stream in self._only
+
+    def _make_again(self, taken: Taken) -> bool:
+        """Make tables again of labels whose streams, or keys, have become known since."""
+        state = self._lake.state
+        bound = self._binder.newly_bound(state)
+        bound = {label: found for label, found in bound.items() if self._is_meant(found[0])}
+        remakes = find_remakes(state, bound, self._trying)
+        remakes = [item for item in remakes if self._is_meant(item.stream_id)]
+        if not remakes:
+            return False
+        done = make_all_again(self._spark, self._lake, self._setting, remakes)
+        self._dropped.update(done.dropped)
+        taken.commits += done.commits
+        taken.bound, taken.opened = done.bound, done.opened
+        return True
+
+    @property
+    def unknown(self) -> list[StreamId]:
+        """The streams that were named and of which the lake has nothing."""
+        return sorted(self._only - {fact.stream for fact in self._lake.state.labels.values()})
 
     def _take(self, works: list[Work], taken: Taken) -> None:
         for step in steps(works):
             changes, trouble = self._step(step)
             changes.hub = hub.keep(self._lake.root, self._lake.state, self._log)
+            # A state needs all that ever was: a gap ends it.
+            gaps = [fact.stream_id for fact in changes.labels if fact.missing]
+            changes.dropped = gold.of_streams(self._lake.state, gaps)
             self._lake.commit(changes, self._log.hub_id)
             taken.add(changes)
             if trouble is not None:
@@ -114,7 +154,7 @@ class Ingest:
         context = self._spark.sparkContext
         step.works = {label: self._begun(work, step.spans[label][0]) for label, work in step.works.items()}
         slices = plan_slices(self._log, step, lambda parts: with_peaks(context, parts))
-        settled = _Settled(step.works, by_label(slices))
+        settled = _Settled(step.works, by_label(slices), self._trying)
         while slices:
             settled.add(self._run_tasks(slices))
             slices = settled.to_repeat()
@@ -131,7 +171,7 @@ class Ingest:
     def _run_tasks(self, slices: Sequence[Slice]) -> list[Done]:
         setting = self._setting
         context = self._spark.sparkContext
-        groups = _grouped(slices, _TASKS_EACH * context.defaultParallelism)
+        groups = grouped(slices, _TASKS_EACH * context.defaultParallelism)
         tasks = context.parallelize(groups, len(groups))
         found: list[Done] = tasks.flatMap(lambda group: take_in(group, setting)).collect()
         for done in found:
@@ -140,24 +180,26 @@ class Ingest:
         return found
 
 
-def _grouped(slices: Sequence[Slice], least: int) -> list[list[Slice]]:
-    """Put small slices together, so that a thousand labels are not a thousand tasks."""
-    most = min(_TASK_BYTES, sum(item.nbytes for item in slices) // least + 1)
-    groups: list[list[Slice]] = []
-    room = 0
-    for item in slices:
-        if not groups or item.nbytes > room:
-            groups.append([])
-            room = most
-        groups[-1].append(item)
-        room -= item.nbytes
-    return groups
+class _Trying:
+    """Tells which keys are tried for a stream, by a digest of their public halves."""
+
+    def __init__(self, keyring: Keyring | None) -> None:
+        self._keys = None if keyring is None else keyring.reader_keys()
+        self._known: dict[StreamId | None, str | None] = {}
+
+    def __call__(self, stream: StreamId | None) -> str | None:
+        if stream not in self._known:
+            found = () if self._keys is None else (key.public_key for key in self._keys.of(stream))
+            joined = b"".join(sorted(found))
+            self._known[stream] = hashlib.sha256(joined).hexdigest()[:_DIGITS] if joined else None
+        return self._known[stream]
 
 
 class _Settled:
     """The results of a step, put in the order of the log: each slice must begin where the one before ends."""
 
-    def __init__(self, works: dict[Label, Work], slices: dict[Label, list[Slice]]) -> None:
+    def __init__(self, works: dict[Label, Work], slices: dict[Label, list[Slice]], trying: Trying) -> None:
+        self._trying = trying
         self._works = works
         self._slices = slices
         self._done: dict[tuple[Label, int], Done] = {}
@@ -206,6 +248,7 @@ class _Settled:
             if peaks is None:
                 raise _unknown_peaks(label, first)
             begin = first if work.missing is None else work.missing[0]
+            tried = self._trying(work.stream_id)
             facts.append(
                 LabelFact.of(
                     label,
@@ -214,6 +257,8 @@ class _Settled:
                     span=(begin, good[-1].last),
                     peaks=peaks,
                     missing=self._missing(label, work),
+                    sealed=sum(done.sealed for done in good),
+                    tried=() if tried is None else (tried,),
                 )
             )
         return facts

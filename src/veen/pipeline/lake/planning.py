@@ -50,13 +50,9 @@ class Work:
         return self.last - self.first + 1
 
 
-def find_work(state: State, log: Log, streams: Iterable[StreamId] = ()) -> list[Work]:
-    """Return what a log has more than a lake, by label; refuse a log that the lake is not a part of.
-
-    ``streams`` are those that a reader knows: labels of them are told by their names alone.
-    """
+def find_work(state: State, log: Log, binder: "Binder") -> list[Work]:
+    """Return what a log has more than a lake, by label; refuse a log that the lake is not a part of."""
     behind = check_against(state, log)
-    binder = _Binder(log, streams)
     return [_work(state.labels.get(head.label.hex()), head, binder) for head in behind if _can_be_read(head)]
 
 
@@ -120,7 +116,7 @@ def read_whole(part: Part) -> Entries:
         raise BadLogError(Located(*place, error.detail, error.text)) from None
 
 
-def _work(known: LabelFact | None, head: LabelHead, binder: "_Binder") -> Work:
+def _work(known: LabelFact | None, head: LabelHead, binder: "Binder") -> Work:
     first = 1 if known is None else known.upto_seq + 1
     peaks: Peaks | None = Peaks.empty() if known is None else known.range
     missing: tuple[int, int] | None = None
@@ -133,11 +129,15 @@ def _work(known: LabelFact | None, head: LabelHead, binder: "_Binder") -> Work:
     return Work(head.label, stream, epoch, first, head.last_seq, peaks, missing)
 
 
-class _Binder:
-    """Finds the stream of a label: the log may know it, or a reader who has its key."""
+class Binder:
+    """Finds the stream of a label: the log may know it, or a reader who has its key or its name.
 
-    def __init__(self, log: Log, streams: Iterable[StreamId]) -> None:
+    Labels of ``streams``, those that a reader knows, are told by their names alone.
+    """
+
+    def __init__(self, log: Log, streams: Iterable[StreamId] = ()) -> None:
         self._log = log
+        self._tried: dict[Label, tuple[StreamId | None, int]] = {}
         self._streams = sorted(set(streams))
         self._epoch_secs = sorted({profile.epoch_sec for profile in log.profiles})
 
@@ -145,6 +145,24 @@ class _Binder:
         """Return stream and epoch."""
         if head.stream_id is not None or not self._streams:
             return head.stream_id, head.epoch
+        found = self._tried.get(head.label)
+        if found is None:
+            found = self._tried[head.label] = self._by_name(head)
+        return found
+
+    def newly_bound(self, state: State) -> dict[str, tuple[StreamId, int]]:
+        """Return labels that a lake has without their streams, which are known now, and their epochs."""
+        unknown = [Label(bytes.fromhex(fact.label)) for fact in state.labels.values() if fact.stream is None]
+        heads = self._log.heads() if unknown else {}
+        found = {}
+        for label in unknown:
+            if label in heads and _can_be_read(heads[label]):
+                stream, epoch = self.bound(heads[label])
+                if stream is not None:
+                    found[label.hex()] = (stream, epoch)
+        return found
+
+    def _by_name(self, head: LabelHead) -> tuple[StreamId | None, int]:
         routing = self._log.keys.identity_of(head.label).routing_key
         for epoch in self._epochs(head):
             for stream in self._streams:

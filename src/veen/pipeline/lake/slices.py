@@ -1,8 +1,12 @@
 """A slice of a label on its way into the lake: what a task does, from bytes of the log to durable files."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from veen.core.mmr import Peaks
 from veen.core.profile import Profile
@@ -14,9 +18,37 @@ from veen.pipeline.lake import layout, tables
 from veen.pipeline.lake.commits import FileFact
 from veen.pipeline.lake.writing import SliceFiles, Written
 from veen.pipeline.located import Located
-from veen.pipeline.opening import open_entries
+from veen.pipeline.opening import SEALED, open_entries
 from veen.pipeline.parts import Part
 from veen.pipeline.signers import HubKeys
+
+#: What a task is given at most; a slice is never divided.
+_TASK_BYTES: Final = 4 << 20
+
+
+class Sized(Protocol):
+    """Something for a task to do."""
+
+    @property
+    def nbytes(self) -> int:
+        """About how much is read."""
+
+
+_Item = TypeVar("_Item", bound=Sized)
+
+
+def grouped(items: Sequence[_Item], least: int) -> list[list[_Item]]:
+    """Put small pieces of work together, so that a thousand labels are not a thousand tasks."""
+    most = min(_TASK_BYTES, sum(item.nbytes for item in items) // least + 1)
+    groups: list[list[_Item]] = []
+    room = 0
+    for item in items:
+        if not groups or item.nbytes > room:
+            groups.append([])
+            room = most
+        groups[-1].append(item)
+        room -= item.nbytes
+    return groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +79,10 @@ class Setting:
     profiles: tuple[Profile, ...]
     shared: SharedKeys | None
 
+    def reader_keys(self) -> ReaderKeys:
+        """Return the keys that open messages; in a task, which forgets them when it ends."""
+        return ReaderKeys({}, ()) if self.shared is None else self.shared.open()
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -57,14 +93,21 @@ class Done:
     last: int
     files: tuple[FileFact, ...] = ()
     peaks: Peaks | None = None
+    #: Entries that no key has opened.
+    sealed: int = 0
     trouble: Located | None = None
     #: Why files could not be written.
     failure: str | None = None
 
 
+def count_sealed(records: pa.RecordBatch) -> int:
+    """Return how many records are of entries that no key has opened."""
+    return pc.sum(pc.equal(records.column("reason"), SEALED)).as_py() or 0
+
+
 def take_in(slices: Iterable[Slice], setting: Setting) -> Iterator[Done]:
     """Check, open and write slices."""
-    keys = ReaderKeys({}, ()) if setting.shared is None else setting.shared.open()
+    keys = setting.reader_keys()
     for item in slices:
         yield _SliceJob(item, setting, keys).run()
 
@@ -78,6 +121,7 @@ class _SliceJob:
         self._keys = keys
         self._peaks = item.peaks
         self._times: list[int] = []
+        self._sealed = 0
         self._out = SliceFiles(Path(setting.root), self._name, tables.columns_by_table())
 
     def _name(self, table: str) -> str:
@@ -96,7 +140,8 @@ class _SliceJob:
             return Done(item.label, item.first, item.last, failure=str(error))
         finally:
             self._out.discard()
-        return Done(item.label, item.first, item.last, tuple(self._facts(written)), self._peaks)
+        files = tuple(self._facts(written))
+        return Done(item.label, item.first, item.last, files, self._peaks, self._sealed)
 
     def _add(self, part: Part) -> Located | None:
         entries, bad = read_entries(part)
@@ -111,6 +156,7 @@ class _SliceJob:
         item = self._item
         self._out.add(layout.ENTRIES, tables.bronze(entries, item.stream_id, item.epoch))
         records = open_entries(entries, self._keys, self._setting.profiles, item.stream_id, item.epoch)
+        self._sealed += count_sealed(records)
         self._out.add(layout.RECORDS, records)
         for table, batch in tables.typed(records):
             self._out.add(table, batch)
