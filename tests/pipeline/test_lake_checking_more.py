@@ -1,0 +1,292 @@
+"""Whoever can write a lake and compute hashes can not change what it says: it follows from signatures."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.pipeline.laking import keyring, more, some_of_everything, take
+from tests.pipeline.making import Hub
+from veen.core import hubfiles
+from veen.pipeline.kernel import Level
+from veen.pipeline.keyring import sharing
+from veen.pipeline.lake import layout
+from veen.pipeline.lake.checking import Verdict, check_lake
+from veen.pipeline.lake.commits import canonical
+from veen.pipeline.lake.errors import DamagedLakeError
+from veen.pipeline.lake.holding import load
+from veen.pipeline.lake.writing import options
+from veen.pipeline.logs import open_log
+
+LWW = "silver/crdt.lww.v1"
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a lake of a commit with entries and one with states."""
+    place = tmp_path_factory.mktemp("made")
+    hub = some_of_everything(place / "hub", 20)
+    hub.close()
+    take(spark, place / "lake", hub.root)
+    return place / "lake"
+
+
+@pytest.fixture
+def lake(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path / "lake")
+    return tmp_path / "lake"
+
+
+def rewrite_commits(lake: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Write all commits anew, each with the hash of the one before, as somebody would who can compute."""
+    before = None
+    for path in sorted((lake / layout.COMMITS).iterdir()):
+        document = json.loads(path.read_bytes())
+        change(document)
+        document["before"] = before
+        path.write_bytes(canonical(document))
+        before = hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def put_instead(lake: Path, path: str, data: bytes) -> None:
+    """Change a file, and all hashes with it."""
+    (lake / path).write_bytes(data)
+    digest = hashlib.sha256(data).hexdigest()
+
+    def corrected(document: dict[str, Any]) -> None:
+        for item in document["added"]:
+            if item["path"] == path:
+                item["sha256"], item["bytes"] = digest, len(data)
+        for item in document["gold"]:
+            if path in item["files"]:
+                item["files"][path] = digest
+
+    rewrite_commits(lake, corrected)
+
+
+def forge(lake: Path, path: str, name: str, value: Callable[[Any], Any], row: int = 0) -> None:
+    """Change one value of a file of Parquet."""
+    table = pq.read_table(lake / path, partitioning=None)
+    values = table.column(name).to_pylist()
+    values[row] = value(values[row])
+    field = table.schema.field(name)
+    found = table.set_column(table.schema.get_field_index(name), field, pa.array(values, field.type))
+    out = pa.BufferOutputStream()
+    pq.write_table(found, out, **options(found.schema))
+    put_instead(lake, path, out.getvalue().to_pybytes())
+
+
+def first_file(lake: Path, table: str) -> str:
+    return load(lake).of_table(table)[0].path
+
+
+def gold_file(lake: Path, ending: str) -> str:
+    (known,) = load(lake).gold.values()
+    (found,) = (path for path in known["files"] if path.endswith(ending))
+    return str(found)
+
+
+def flipped(value: bytes) -> bytes:
+    return bytes([value[0] ^ 1]) + value[1:]
+
+
+def next_to(value: int) -> int:
+    return value + 1
+
+
+def zeroed(value: bytes) -> bytes:
+    return bytes(len(value))
+
+
+def nothing(_: object) -> None:
+    return None
+
+
+def checked(spark: SparkSession, lake: Path, **options: Any) -> Verdict:
+    """Check with a reader's keys."""
+    with sharing(spark, keyring()) as shared:
+        return check_lake(spark, lake, shared=shared, **options)
+
+
+def test_it_is_told_what_was_checked_and_what_was_not(spark: SparkSession, lake: Path) -> None:
+    verdict = check_lake(spark, lake)
+    assert (verdict.signatures, verdict.bodies, verdict.states) == ("checked", "not checked", 1)
+    assert checked(spark, lake).bodies == "checked, but 1 that this keyring does not open"
+    assert check_lake(spark, lake, level=Level.ROOTS).signatures == "not checked"
+
+
+@pytest.mark.parametrize(
+    "forgery",
+    [
+        (layout.ENTRIES, "hub_sig", zeroed, 0),
+        (layout.ENTRIES, "sig", zeroed, -1),
+        (layout.ENTRIES, "hub_ts", next_to, -1),
+        (layout.ENTRIES, "stream_id", nothing, 0),
+        (layout.RECORDS, "client_id", flipped, 0),
+        (layout.RECORDS, "client_seq", next_to, 0),
+        (layout.RECORDS, "hub_ts", next_to, -1),
+        (layout.RECORDS, "epoch", next_to, 0),
+        (layout.RECORDS, "stream_id", nothing, 0),
+        (layout.RECORDS, "auth_ref", lambda _: bytes(32), 0),
+        (LWW, "value", flipped, 0),
+        (LWW, "client_id", flipped, 0),
+        (layout.REJECTED, "detail", lambda text: text + "!", 0),
+    ],
+)
+def test_a_forged_value_with_all_hashes_right_is_found(
+    spark: SparkSession, lake: Path, forgery: tuple[str, str, Callable[[Any], Any], int]
+) -> None:
+    table, name, value, row = forgery
+    forge(lake, first_file(lake, table), name, value, row)
+    with pytest.raises(DamagedLakeError) as caught:
+        check_lake(spark, lake)
+    assert first_file(lake, table) in str(caught.value)
+
+
+def test_a_forged_body_is_found_by_whoever_can_open_the_message(spark: SparkSession, lake: Path) -> None:
+    forge(lake, first_file(lake, layout.RECORDS), "body", flipped)
+    assert check_lake(spark, lake).bodies == "not checked"
+    with pytest.raises(DamagedLakeError, match="body does not follow from entry 1"):
+        checked(spark, lake)
+
+
+def test_a_message_that_the_lake_calls_sealed_and_that_opens_is_told(spark: SparkSession, lake: Path) -> None:
+    path = first_file(lake, layout.RECORDS)
+    sealed = {"schema": None, "body": b"", "reason": "sealed for somebody else"}
+    for name in sealed:
+        forge(lake, path, name, lambda _, name=name: sealed[name])  # type: ignore[misc]
+    with pytest.raises(DamagedLakeError, match="entry 1 is sealed in the lake and opens with this keyring"):
+        checked(spark, lake)
+
+
+def test_forged_states_are_found(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
+    def rows(at: Path) -> None:
+        forge(at, gold_file(at, ".parquet"), "value", lambda _: '"forged"')
+
+    def state(at: Path) -> None:
+        path = gold_file(at, ".state")
+        put_instead(at, path, (at / path).read_bytes() + b"\x00")
+
+    def gone(at: Path) -> None:
+        (at / gold_file(at, ".parquet")).unlink()
+
+    def said(name: str, value: Any) -> Callable[[Path], None]:
+        def change(document: dict[str, Any]) -> None:
+            for item in document["gold"]:
+                item[name] = value
+
+        return lambda at: rewrite_commits(at, change)
+
+    (known,) = load(lake).gold.values()
+    (reached,) = known["reached"]
+    early = [[*reached[:2], reached[2] - 1, *reached[3:]]]
+    forgeries = {
+        "has rows that are not what": rows,
+        "is not what the records amount to": state,
+        "can not be read: No such file": gone,
+        "is not what its records amount to": said("counts", {"applied": 1}),
+        "does not reach to where the lake was": said("reached", early),
+        "did not have all of": said("stream_id", "00" * 32),
+    }
+    for nth, (text, change) in enumerate(forgeries.items()):
+        place = tmp_path / str(nth)
+        shutil.copytree(lake, place)
+        change(place)
+        with pytest.raises(DamagedLakeError, match=text):
+            check_lake(spark, place)
+
+
+def test_a_state_that_is_behind_its_lake_is_checked_for_where_it_is(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    hub = Hub(tmp_path / "hub")
+    more(hub)
+    hub.close()
+    lake = tmp_path / "lake"
+    take(spark, lake, hub.root)
+    hub.reopen()
+    more(hub, 10)
+    hub.close()
+    take(spark, lake, hub.root, overlays=None)
+    assert check_lake(spark, lake).states == 1
+    forge(lake, gold_file(lake, ".parquet"), "value", lambda _: '"forged"')
+    with pytest.raises(DamagedLakeError, match="has rows that are not what"):
+        check_lake(spark, lake)
+
+
+def test_keys_of_the_hub_are_believed_only_if_the_hub_has_signed_them(
+    spark: SparkSession, lake: Path, tmp_path: Path
+) -> None:
+    other = Hub(tmp_path / "other", name="other")
+    other.close()
+    names = {f"file/{name}": name for name in (hubfiles.IDENTITY, hubfiles.IDENTITY_SIG)}
+
+    def replaced(*wanted: str) -> Callable[[dict[str, Any]], None]:
+        def change(document: dict[str, Any]) -> None:
+            for item in document["hub"]:
+                if names.get(item["name"]) in wanted:
+                    data = (other.root / names[item["name"]]).read_bytes()
+                    item["sha256"], item["bytes"] = hashlib.sha256(data).hexdigest(), len(data)
+                    (lake / layout.HUB / item["sha256"]).write_bytes(data)
+
+        return change
+
+    for wanted in ([hubfiles.IDENTITY_SIG], [hubfiles.IDENTITY, hubfiles.IDENTITY_SIG]):
+        rewrite_commits(lake, replaced(*wanted))
+        with pytest.raises(DamagedLakeError, match="hub's keys can not be relied on"):
+            check_lake(spark, lake)
+
+
+def test_a_lake_set_back_to_an_earlier_commit_is_one_of_an_earlier_time_and_the_log_tells(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    hub = Hub(tmp_path / "hub")
+    more(hub)
+    hub.close()
+    lake = tmp_path / "lake"
+    take(spark, lake, hub.root, overlays=None)
+    hub.reopen()
+    more(hub, 10)
+    hub.close()
+    take(spark, lake, hub.root, overlays=None)
+    max((lake / layout.COMMITS).iterdir()).unlink()
+    assert check_lake(spark, lake).entries == 5
+    log = open_log(str(hub.root))
+    try:
+        assert check_lake(spark, lake, log).behind == 5
+    finally:
+        log.close()
+    (lake / layout.SNAPSHOTS).mkdir(exist_ok=True)
+    (lake / layout.snapshot_file(32)).write_bytes(b"{}")
+    with pytest.raises(DamagedLakeError, match=r"commits behind .* are gone"):
+        check_lake(spark, lake)
+
+
+def test_many_small_labels_are_few_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    hub = Hub(tmp_path / "hub")
+    for nth in range(30):
+        hub.write(f"stream {nth}", b"one")
+    hub.close()
+    lake = tmp_path / "lake"
+    take(spark, lake, hub.root, overlays=None)
+    context = spark.sparkContext
+    context.setJobGroup("small", "labels")
+    try:
+        assert check_lake(spark, lake).entries == 30
+        jobs = [
+            context.statusTracker().getJobInfo(job)
+            for job in context.statusTracker().getJobIdsForGroup("small")
+        ]
+        stages = [
+            context.statusTracker().getStageInfo(stage) for job in jobs if job for stage in job.stageIds
+        ]
+        assert 0 < sum(stage.numTasks for stage in stages if stage) <= 8
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", "")
