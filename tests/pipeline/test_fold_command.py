@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -72,6 +74,8 @@ class TestFold:
         assert found["state"] == {"a": "3", "b": "4"}
         assert found["counts"] == {"events": 2, "rejected": 1, "unknown": 3}
         assert found["reached"] == interpret(user, "crdt.lww")["reached"]
+        last = ("--since", str(2**64 - 1), "--level", "frames")
+        assert fold(user, "crdt.lww", hub.place, "--keyring", keyring, *last)["state"] == {}
 
     def test_from_a_hub_that_answers(self, user: User, hub: HubProcess, keyring: Path) -> None:
         found = fold(user, "crdt.lww", hub.url, "--keyring", keyring, "--hub-id", hub.banner["hub_id"])
@@ -85,6 +89,28 @@ class TestFold:
         assert fold(user, "crdt.lww", "--lake", lake, *upto) == interpret(user, "crdt.lww", *upto)
         nothing = user.ok("pipeline", "fold", "crdt.lww", "--lake", lake, "--stream", "no/such")
         assert (nothing["state"], nothing["reached"], nothing["counts"]) == ({}, [], {})
+
+    def test_files_that_nobody_has_committed_are_not_folded(
+        self, user: User, hub: HubProcess, keyring: Path, tmp_path: Path
+    ) -> None:
+        lake, cert = tmp_path / "l[1]*", tmp_path / "cert"
+        user.ok("pipeline", "ingest", hub.place, "--lake", lake, "--keyring", keyring, "--no-gold")
+        assert fold(user, "crdt.lww", "--lake", lake) == interpret(user, "crdt.lww"), "whatever its name"
+        (path,) = (path for path in (lake / "silver/records").rglob("*.parquet"))
+        table = pq.read_table(path)
+        forged = table.set_column(
+            table.schema.get_field_index("client_id"),
+            table.schema.field("client_id"),
+            pa.array([b"x" * 32] * len(table), pa.binary()),
+        )
+        pq.write_table(forged, path)
+        words = ("pipeline", "fold", "crdt.lww", "--lake", lake, "--stream", STREAM)
+        told = user.fails(4, *words, "--keyring", keyring, "--certificate", cert)
+        assert path.name in told["detail"]
+        assert not cert.exists()
+        path.unlink()
+        assert "is not there" in user.fails(4, *words)["detail"]
+        assert "is no lake" in user.fails(1, *words[:4], tmp_path / "none", *words[5:])["detail"]
 
     def test_an_overlay_of_ones_own(self, user: User, hub: HubProcess, keyring: Path, tmp_path: Path) -> None:
         module = tmp_path / "votes.py"

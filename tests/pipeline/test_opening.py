@@ -262,3 +262,16 @@ def test_what_is_sent_to_tasks_is_sealed_on_the_disk_and_gone_afterwards(spark: 
         assert count == [3, 3]
         assert secret.hex() not in repr(shared)
     assert not any(path.exists() for path in written)
+
+
+def test_what_opens_the_sealed_keys_is_in_no_file_however_large_a_task_is(spark: SparkSession) -> None:
+    places = [Path(spark.sparkContext._temp_dir or ""), Path(spark.conf.get("spark.local.dir") or "")]
+    ballast = os.urandom(2 << 20)
+    with sharing(spark, Keyring(secrets_with())) as shared:
+        tasks = spark.sparkContext.parallelize([1, 2], 2)
+        # As they are sent: with all that they refer to.
+        found = tasks.map(lambda _: (len(shared.open().of(STREAM)), len(ballast))).collect()
+        written = [path for place in places for path in place.rglob("*") if path.is_file()]
+        assert found == [(3, 2 << 20)] * 2
+        assert written
+        assert not any(shared._wrapping in path.read_bytes() for path in written)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.interpreting import Epoch, OverlayArgument, Upto
 from veen.cli.overlaying import (
     BridgeOption,
@@ -37,6 +37,19 @@ if TYPE_CHECKING:
     from veen.pipeline.session import SparkSession
 
 _LEVELS: Final = ("frames", "roots", "full")
+
+
+@contextmanager
+def _telling_of_a_lake() -> Iterator[None]:
+    """End with 4 where a lake is damaged, with 1 where there is none."""
+    from veen.pipeline.lake.errors import DamagedLakeError, LakeError  # noqa: PLC0415 - an extra
+
+    try:
+        yield
+    except DamagedLakeError as error:
+        raise CommandError(str(error), REFUSED, "E.PROOF") from None
+    except LakeError as error:
+        raise CommandError(str(error), USAGE, "E.LAKE") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +130,11 @@ class Origin:
 
         stream_id = labels.stream_id(asked.stream)
         if self.lake is not None:
-            yield from_lake(spark, self.lake.expanduser(), stream_id, upto=asked.upto, epoch=asked.epoch)
+            with _telling_of_a_lake():
+                found = from_lake(
+                    spark, self.lake.expanduser(), stream_id, upto=asked.upto, epoch=asked.epoch
+                )
+            yield found
             return
         assert keyring is not None
         with ExitStack() as stack:

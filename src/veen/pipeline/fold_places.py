@@ -15,11 +15,13 @@ from veen.core.types import Label, NodeHash, StreamId
 from veen.overlays.events import Record
 from veen.overlays.folding import Run
 from veen.overlays.tree.reading import Place
+from veen.pipeline.fold_files import require_committed
 from veen.pipeline.kernel import Level
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import LabelFact, State
 from veen.pipeline.lake.holding import load
 from veen.pipeline.lake.hub import FILES, read_blob
+from veen.pipeline.lake.paths import spark_paths
 from veen.pipeline.logs import LabelHead, Log
 from veen.pipeline.opening import open_records
 from veen.pipeline.records import RECORDS_SCHEMA
@@ -104,19 +106,24 @@ def from_log(
 def from_lake(
     spark: SparkSession, root: Path, stream: StreamId, *, upto: int | None = None, epoch: int | None = None
 ) -> Opened:
-    """Return a stream of a lake; what is in it was checked and opened when it was taken in."""
+    """Return a stream of a lake; what is in it was checked and opened when it was taken in.
+
+    Its files must be those that were committed then: this is looked at here, before they are read.
+    """
     state = load(root)
     facts = state.own_labels().get(stream.hex(), [])  # a fork also has the labels of its parent
     heads = {fact.epoch: _head(fact) for fact in facts}
-    known = {fact.label for fact in facts}
-    paths = [
-        f"file://{root.resolve()}/{fact.path}"
+    target = _target(heads, upto, epoch)
+    epochs = {fact.label: fact.epoch for fact in facts}
+    files = [
+        fact
         for fact in state.of_table(layout.RECORDS)
-        if fact.label in known
+        if fact.label in epochs and (epochs[fact.label], fact.from_seq) <= target
     ]
-    reading = spark.read.schema(RECORDS_SCHEMA)
+    require_committed(spark.sparkContext, root, files)
+    reading, paths = spark.read.schema(RECORDS_SCHEMA), spark_paths(root, (fact.path for fact in files))
     records = reading.parquet(*paths) if paths else spark.createDataFrame([], RECORDS_SCHEMA)
-    return Opened(records, heads, _target(heads, upto, epoch), _epoch_sec(root, state))
+    return Opened(records, heads, target, _epoch_sec(root, state))
 
 
 def _head(fact: LabelFact) -> LabelHead:

@@ -24,13 +24,16 @@ from veen.core.hpke import ReaderKey
 from veen.core.types import ReaderSecretKey, StreamId
 
 if TYPE_CHECKING:
-    from pyspark import Broadcast
+    from pyspark import Broadcast, SparkContext
     from pyspark.sql import SparkSession
 
 #: Asks for a passphrase; None if nobody can be asked.
 Ask = Callable[[], bytes | None]
 #: Of a keystore with another name: its key is beside it, with this ending.
 _KEY_SUFFIX: Final = ".key"
+#: From how many bytes on PySpark sends what a task is to do through a file.
+_LARGE_TASK: Final = "spark.broadcast.UDFCompressionThreshold"
+_NEVER: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -104,9 +107,21 @@ class SharedKeys:
         return found
 
 
+def _keep_off_disk(context: "SparkContext") -> None:
+    """Let tasks be sent in memory, however large they are: PySpark would put large ones into a file.
+
+    What opens the sealed keys travels with the task, and must not lie beside them.
+    """
+    context._jsc.sc().conf().set(_LARGE_TASK, f"{_NEVER}b")  # noqa: SLF001
+    jvm = context._jvm  # noqa: SLF001
+    if jvm is None or jvm.PythonUtils.getBroadcastThreshold(context._jsc) != _NEVER:  # noqa: SLF001
+        raise KeystoreError(f"keys are not sent to tasks: Spark does not take the setting {_LARGE_TASK}")
+
+
 @contextmanager
 def sharing(spark: "SparkSession", keyring: Keyring) -> Iterator[SharedKeys]:
     """Let the tasks of a job have the keys that read, for as long as it takes."""
+    _keep_off_disk(spark.sparkContext)
     wrapping = os.urandom(Aead.KEY_SIZE)
     sealed = bytes(Aead(wrapping).encrypt(pickle.dumps(keyring.reader_keys())))
     sent = spark.sparkContext.broadcast(sealed)

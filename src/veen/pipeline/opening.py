@@ -247,10 +247,10 @@ def open_records(
     wanted = whole if ranges is None else {label: span for label, span in ranges.items() if label in epochs}
     planned = log.plan(wanted, parts=parts) if wanted else []
     profiles = tuple(log.profiles)
-    listed = [(nth, pickle.dumps(part)) for nth, part in enumerate(planned)]
-    spread = spark.createDataFrame(listed, "nth int, part binary")
+    listed = [(nth, epochs[part.label], pickle.dumps(part)) for nth, part in enumerate(planned)]
+    spread = spark.createDataFrame(listed, "nth int, epoch bigint, part binary")
     spread = spread.repartitionByRange(max(len(listed), 1), "nth")
-    return spread.mapInArrow(lambda given: _opened(given, keys, profiles, stream, epochs), RECORDS_SCHEMA)
+    return spread.mapInArrow(lambda given: _opened(given, keys, profiles, stream), RECORDS_SCHEMA)
 
 
 def _opened(
@@ -258,14 +258,14 @@ def _opened(
     keys: SharedKeys,
     profiles: tuple[Profile, ...],
     stream: StreamId,
-    epochs: Mapping[Label, int],
 ) -> Iterator[pa.RecordBatch]:
     reading = keys.open()
     for batch in given:
-        for data in batch.column("part").to_pylist():
+        columns = (batch.column(name).to_pylist() for name in ("epoch", "part"))
+        for epoch, data in zip(*columns, strict=True):
             part: Part = pickle.loads(data)  # noqa: S301 - our own driver has made it
             entries = parse(part.read())
             for fault in check(entries, Level.FRAMES).faults:
                 at = int(entries.starts[fault.seq - part.first_seq])
                 raise entries.frames.refused(fault.seq, at, fault.detail, fault.text)
-            yield open_entries(entries, reading, profiles, stream, epochs[part.label])
+            yield open_entries(entries, reading, profiles, stream, epoch)
