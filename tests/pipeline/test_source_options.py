@@ -113,8 +113,8 @@ def test_a_table_of_the_catalog_is_refused_with_what_to_say_instead() -> None:
 def test_a_place_is_named_as_all_processes_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that plans is where Spark was started; those that read are anywhere."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", "/home/me")
-    places = {"hub": f"{tmp_path}/hub", "~/hub": "/home/me/hub", "http://hub:1/x": "http://hub:1/x"}
+    monkeypatch.setenv("HOME", "/mine")
+    places = {"hub": f"{tmp_path}/hub", "~/hub": "/mine/hub", "http://hub:1/x": "http://hub:1/x"}
     assert {given: parse({"path": given}).place for given in places} == places
 
 
