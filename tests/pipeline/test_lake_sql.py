@@ -10,10 +10,11 @@ from pyspark.sql import SparkSession
 
 from tests.cli.running import User
 from tests.pipeline.laking import bytes_of, keyring, more, some_of_everything, take
+from veen.pipeline.lake import gold
 from veen.pipeline.lake.answers import own_names
 from veen.pipeline.lake.compacting import compact
 from veen.pipeline.lake.errors import DamagedLakeError, LakeError
-from veen.pipeline.lake.holding import holding
+from veen.pipeline.lake.holding import holding, load
 from veen.pipeline.lake.querying import Views
 from veen.pipeline.lake.questions import QuestionError, require_question
 
@@ -218,7 +219,7 @@ def test_who_asks_goes_along_with_a_lake_that_others_write_to(spark: SparkSessio
         others.rows("select * from gold_crdt_lww")
 
 
-@pytest.mark.parametrize("name", ["l*", "l[1]", "l{1,2}", "l?", "l\\1", "l 1%20#"])
+@pytest.mark.parametrize("name", ["l*", "l[1]", "l{1,2}", "l?\\1 %20#"])
 def test_a_lake_may_have_any_name(spark: SparkSession, lake: Path, tmp_path: Path, name: str) -> None:
     for other in ("l1", "l2", "lx"):
         (tmp_path / other).symlink_to(lake)
@@ -227,8 +228,14 @@ def test_a_lake_may_have_any_name(spark: SparkSession, lake: Path, tmp_path: Pat
         (tmp_path / name / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name / path).write_bytes(data)
     query = "select count(*) as n, sum(stream_seq) as total from silver_records"
-    here, there = (list(Views(spark, place).rows(query)[1]) for place in (lake, tmp_path / name))
+    places = (lake, tmp_path / name)
+    here, there = (list(Views(spark, place).rows(query)[1]) for place in places)
     assert here == there
+    state = load(lake)
+    (kept,) = state.gold.values()
+    wanted = gold.Wanted("crdt.lww", kept["stream_id"], tuple(state.own_labels()[kept["stream_id"]]))
+    one, other = (gold.fold(spark, place, state, wanted, None, small=0) for place in places)
+    assert one.tables == other.tables
 
 
 def test_no_lake_is_no_lake(spark: SparkSession, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from veen.overlays.schema import RejectedError
 from veen.pipeline.fold_state import FoldState
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, State, canonical
+from veen.pipeline.lake.paths import spark_paths
 from veen.pipeline.lake.writing import TableFile, write_durably
 from veen.pipeline.records import records_of
 
@@ -242,7 +243,7 @@ def fold(
     overlay, files = overlay_of(wanted.overlay), _files_behind(state, wanted, resume)
     if sum(fact.rows for fact in files) <= small:
         return fold_here(overlay, records_in(root, files), resume)
-    paths = [f"file://{root.resolve()}/{fact.path}" for fact in files]
+    paths = spark_paths(root, (fact.path for fact in files))
     records = spark.read.schema(RECORDS_SCHEMA).parquet(*paths)
     return fold_stream(spark, records, overlay, resume=resume, how=How(keeps=True))
 
