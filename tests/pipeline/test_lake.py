@@ -171,7 +171,28 @@ def test_wrong_keys_open_nothing_and_the_entries_are_there_all_the_same(
     assert len(found) == 67
     assert {row["reason"] for row in found} == {SEALED}
     assert load(tmp_path / "lake").tables() == [layout.ENTRIES, layout.RECORDS]
+    assert load(tmp_path / "lake").sealed == 67
     check_lake(spark, tmp_path / "lake")
+
+
+def test_the_right_keys_open_later_what_others_did_not_and_states_are_made_of_it(
+    spark: SparkSession, tmp_path: Path, hub: Hub
+) -> None:
+    hub.close()
+    lake, whole = tmp_path / "lake", tmp_path / "whole"
+    take(spark, lake, hub.root, keyring(reader="nobody"), ("crdt.lww",))
+    hub.reopen()
+    more(hub, 6)
+    hub.close()
+    taken = take(spark, lake, hub.root)
+    assert (taken.opened, taken.entries, taken.states) == (66, 5, 3)
+    assert load(lake).sealed == 1
+    assert take(spark, lake, hub.root) == Taken()
+    take(spark, whole, hub.root, overlays=("crdt.lww",))
+    assert load(lake).gold == load(whole).gold
+    for table in load(whole).tables():
+        assert rows(lake, table) == rows(whole, table)
+    check_lake(spark, lake)
 
 
 def test_epochs_are_labels_of_their_own_and_one_state(spark: SparkSession, tmp_path: Path) -> None:
@@ -285,6 +306,35 @@ def test_what_was_pruned_stays_in_the_lake_and_what_it_never_had_is_said_to_be_m
         checked(spark, tmp_path / lake, hub.root)
     with pytest.raises(LakeError, match=r"entries 1 to 40 of .* were pruned"):
         replay(tmp_path / "late", tmp_path / "again")
+
+
+def test_a_state_survives_the_loss_of_its_files_and_ends_with_a_gap(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    hub = Hub(tmp_path / "hub")
+    hub.send("alpha", [put("key", 1)])
+    hub.close()
+    lake = tmp_path / "lake"
+    assert take(spark, lake, hub.root).states == 1
+    for path in (lake / layout.GOLD).rglob("_*.state"):
+        path.unlink()
+    hub.reopen()
+    hub.send("alpha", [put(f"key {number}", number) for number in range(50)])
+    hub.close()
+    assert take(spark, lake, hub.root).states == 1
+    (known,) = load(lake).gold.values()
+    assert known["counts"]["events"] == 51
+    hub.reopen()
+    hub.send("alpha", [put(f"key {number}", number) for number in range(50)])
+    hub.close()
+    hub.reopen()
+    hub.writer.prune(hub.label("alpha"), 80)
+    hub.close()
+    taken = take(spark, lake, hub.root)
+    assert (taken.missing > 0, taken.states) == (True, 0)
+    assert load(lake).gold == {}
+    assert not [path for path in tables_of(lake) if path.startswith(layout.GOLD)]
+    check_lake(spark, lake)
 
 
 # --- back to a directory ------------------------------------------------------------------------------------

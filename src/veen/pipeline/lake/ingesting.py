@@ -129,6 +129,7 @@ class Ingest:
         done = make_all_again(self._spark, self._lake, self._setting, remakes)
         self._dropped.update(done.dropped)
         taken.commits += done.commits
+        taken.files += done.files
         taken.bound, taken.opened = done.bound, done.opened
         return True
 

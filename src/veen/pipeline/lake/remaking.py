@@ -217,6 +217,7 @@ class Summary(NamedTuple):
     """What was done: labels that were bound, entries that were opened, states that no longer hold."""
 
     commits: int
+    files: int
     bound: int
     opened: int
     dropped: list[gold.Key]
@@ -224,7 +225,7 @@ class Summary(NamedTuple):
 
 def make_all_again(spark: "SparkSession", lake: Lake, setting: Setting, remakes: Iterable[Remake]) -> Summary:
     """Make tables of labels again, some labels with each commit."""
-    commits = bound = opened = 0
+    commits = files = bound = opened = 0
     dropped: list[gold.Key] = []
     with lake.writing():
         for group in _in_steps(remakes):
@@ -233,10 +234,11 @@ def make_all_again(spark: "SparkSession", lake: Lake, setting: Setting, remakes:
             assert lake.state.hub_id is not None
             lake.commit(changes, HubId(bytes.fromhex(lake.state.hub_id)))
             commits += 1
+            files += len(changes.added)
             bound += sum(item.binds for item in group)
             opened += sum(item.opened for item in made)
             dropped += changes.dropped
-    return Summary(commits, bound, opened, dropped)
+    return Summary(commits, files, bound, opened, dropped)
 
 
 def _in_steps(remakes: Iterable[Remake]) -> Iterator[list[Remake]]:
