@@ -175,7 +175,7 @@ def fold_command(
     """Fold a stream with an overlay on Spark, and print the state at its end or at any entry of it.
 
     The document is that of veen interpret. A log is checked first, and opened with the keys of a client; of
-    a lake this was done when it was filled.
+    a lake this was done when it was filled, and its files are compared with the hashes of then.
     """
     chosen = asked.choose()
     one = parse_key(chosen, key) if key else None

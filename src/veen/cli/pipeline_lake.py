@@ -286,7 +286,9 @@ def sql_command(
 ) -> None:
     """Ask a lake in SQL: bronze_entries, silver_records, silver_SCHEMA, gold_OVERLAY; try SHOW TABLES.
 
-    Byte strings are shown in hex; write them as X'..' in a query.
+    Byte strings are shown in hex; write them as X'..' in a query. In JSON, numbers with places behind the
+    point that must be exact are strings, as are NaN, infinity and intervals; a second column a is a_2. Only
+    questions are answered: what would change anything is refused.
     """
     if form not in _FORMS:
         raise CommandError(f"no format {form!r}; use one of {', '.join(_FORMS)}", USAGE)

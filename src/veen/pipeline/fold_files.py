@@ -14,10 +14,12 @@ from veen.pipeline.lake.errors import DamagedLakeError
 _SMALL: Final = 64 << 20
 
 
-def require_committed(context: SparkContext, root: Path, files: Sequence[FileFact]) -> None:
+def require_committed(
+    context: SparkContext, root: Path, files: Sequence[FileFact], *, small: int = _SMALL
+) -> None:
     """Raise if a file is not the one of its commit; many bytes are read by tasks."""
     given = [(str(root.resolve() / fact.path), fact.sha256) for fact in files]
-    if sum(fact.bytes for fact in files) <= _SMALL:
+    if sum(fact.bytes for fact in files) <= small:
         found = list(_others(given))
     else:
         found = (

@@ -119,12 +119,14 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - of any column
         case dict():
             return {_key(key): plain(item) for key, item in value.items()}
         case VariantVal():
-            return json.loads(value.toJson())
+            return plain(json.loads(value.toJson()))
         case list() | tuple():
             items = [plain(item) for item in value]
             names = getattr(value, "__fields__", None)  # of a row
             return items if names is None else dict(zip(own_names(names), items, strict=True))
-    return value
+        case None | bool() | int() | str():
+            return value
+    return str(value)
 
 
 def _key(key: Any) -> str:  # noqa: ANN401 - of any column
