@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.pipeline.laking import keyring, more, some_of_everything, take
+from tests.cli.running import User
+from tests.pipeline.laking import client, keyring, more, some_of_everything, take
 from tests.pipeline.making import Hub
 from veen.core import hubfiles
 from veen.pipeline.kernel import Level
@@ -159,9 +160,9 @@ def test_a_forged_body_is_found_by_whoever_can_open_the_message(spark: SparkSess
 
 def test_a_message_that_the_lake_calls_sealed_and_that_opens_is_told(spark: SparkSession, lake: Path) -> None:
     path = first_file(lake, layout.RECORDS)
-    sealed = {"schema": None, "body": b"", "reason": "sealed for somebody else"}
-    for name in sealed:
-        forge(lake, path, name, lambda _, name=name: sealed[name])  # type: ignore[misc]
+    forge(lake, path, "schema", nothing)
+    forge(lake, path, "body", lambda _: b"")
+    forge(lake, path, "reason", lambda _: "sealed for somebody else")
     with pytest.raises(DamagedLakeError, match="entry 1 is sealed in the lake and opens with this keyring"):
         checked(spark, lake)
 
@@ -290,3 +291,16 @@ def test_many_small_labels_are_few_tasks(spark: SparkSession, tmp_path: Path) ->
         assert 0 < sum(stage.numTasks for stage in stages if stage) <= 8
     finally:
         context.setLocalProperty("spark.jobGroup.id", "")
+
+
+def test_the_command_says_what_it_has_checked_and_ends_with_4_if_a_file_is_gone(
+    spark: SparkSession, lake: Path, tmp_path: Path
+) -> None:
+    assert spark.version  # the commands use the session that there is
+    user, keys = User(tmp_path), client(tmp_path / "me")
+    check = ("pipeline", "check", "--lake", lake)
+    assert user.ok(*check, "--keyring", keys)["bodies"].startswith("checked")
+    assert user.ok(*check, "--level", "roots")["signatures"] == "not checked"
+    assert "no level" in user.fails(1, *check, "--level", "none")["detail"]
+    (lake / gold_file(lake, ".state")).unlink()
+    assert "can not be read: No such file" in user.fails(4, *check)["detail"]

@@ -10,10 +10,12 @@ from tests.cli.running import User
 from tests.pipeline.laking import more, take
 from tests.pipeline.making import Hub
 from veen.core import labels
-from veen.pipeline.lake import layout
+from veen.pipeline.lake import layout, leaving
+from veen.pipeline.lake.commits import Changes
 from veen.pipeline.lake.errors import DamagedLakeError, LakeError
 from veen.pipeline.lake.holding import holding, load
 from veen.pipeline.lake.ingesting import Ingest
+from veen.pipeline.lake.planning import Binder, find_work
 from veen.pipeline.lake.replaying import replay
 from veen.pipeline.logs import open_log
 from veen.storage import RealFilesystem, fsck
@@ -62,6 +64,25 @@ def test_damage_is_told_in_one_line_and_ends_with_4(place: Path, tmp_path: Path)
     told = User(tmp_path).fails(4, "pipeline", "replay", "--lake", lake, "--into", tmp_path / "again")
     assert "is not the file that was committed" in told["detail"]
     assert not (tmp_path / "again").exists()
+
+
+def test_what_was_left_out_is_known_without_any_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    hub = Hub(tmp_path / "hub")
+    more(hub)
+    hub.write("beta", b"one")
+    hub.close()
+    lake, only = tmp_path / "lake", labels.stream_id("alpha")
+    log = open_log(str(hub.root))
+    with holding(lake, create=True) as held:
+        Ingest(spark, held, log, overlays=None, streams=[only]).run()
+        works = find_work(held.state, log, Binder(log, [only]))
+        held.commit(Changes(kind="hub", hub=leaving.keep(lake, held.state, works)), log.hub_id)
+        assert not leaving.keep(lake, held.state, works)
+    log.close()
+    with pytest.raises(LakeError, match=r"entries 1 to 1 of .* were not taken in"):
+        replay(lake, tmp_path / "again")
+    take(spark, lake, hub.root, overlays=None)
+    assert replay(lake, tmp_path / "again").missing == []
 
 
 def test_a_lake_of_some_streams_is_written_only_if_a_part_is_asked_for(place: Path, tmp_path: Path) -> None:

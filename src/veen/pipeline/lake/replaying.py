@@ -25,6 +25,7 @@ from veen.pipeline.lake.errors import DamagedLakeError, LakeError
 from veen.pipeline.lake.frames import framed
 from veen.pipeline.lake.holding import load
 from veen.pipeline.lake.intact import open_committed
+from veen.pipeline.lake.leaving import left_out
 from veen.pipeline.lake.writing import sync_directory
 from veen.storage import RealFilesystem
 from veen.storage.durable import replace_file
@@ -105,14 +106,14 @@ def _telling_damage() -> Iterator[None]:
 def find_missing(root: Path, state: State) -> list[str]:
     """Return what a hub has, by what is kept of it, and the lake has not: pruned before, or never taken in.
 
-    Of labels that were never taken in there are only checkpoints; a label that has none yet is not noticed.
+    A run that is asked for some streams says what it leaves out; checkpoints tell of what came later.
     """
     found = []
     for fact in state.labels.values():
         for item in fact.missing:
             span = f"entries {item.first} to {item.last} of {fact.label}"
             found.append(f"{span} were pruned before the lake took them in")
-    ends: dict[str, int] = {}
+    ends = {item.label: item.last for item in left_out(root, state)}
     for checkpoint in _checkpoints(root, state):
         label = checkpoint.label_curr.hex()
         ends[label] = max(ends.get(label, 0), checkpoint.upto_seq)
