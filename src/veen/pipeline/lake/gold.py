@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from veen.core import cbor
 from veen.core.types import HubId, JsonValue
@@ -25,6 +24,7 @@ from veen.overlays.schema import RejectedError
 from veen.pipeline.fold_state import FoldState
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, State, canonical
+from veen.pipeline.lake.intact import open_committed
 from veen.pipeline.lake.paths import spark_paths
 from veen.pipeline.lake.writing import TableFile, write_durably
 from veen.pipeline.records import records_of
@@ -261,9 +261,9 @@ def _files_behind(state: State, wanted: Wanted, resume: FoldState | None) -> lis
 
 
 def records_in(root: Path, files: Iterable[FileFact]) -> Iterator[Record]:
-    """Yield the records in files, in their order."""
+    """Yield the records in files, in their order; each must be what was committed."""
     for fact in files:
-        with pq.ParquetFile(root / fact.path) as file:
+        with open_committed(root, fact) as file:
             for batch in file.iter_batches(columns=list(Record._fields)):
                 yield from records_of(batch)
 

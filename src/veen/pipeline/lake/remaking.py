@@ -5,7 +5,6 @@ What is open stays open, whichever keys come later. New files have names of thei
 one commit that adds them and removes the old ones.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from veen.core.types import HubId, Label, StreamId
 from veen.pipeline.frames import parse
@@ -24,6 +22,7 @@ from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, Remade, Sta
 from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake.frames import frames_of
 from veen.pipeline.lake.holding import Lake
+from veen.pipeline.lake.intact import open_committed
 from veen.pipeline.lake.planning import STEP_ENTRIES
 from veen.pipeline.lake.slices import Setting, count_sealed, grouped
 from veen.pipeline.lake.writing import SliceFiles
@@ -123,8 +122,6 @@ class _Job:
         self._before = self._after = 0
 
     def run(self) -> MadeAgain:
-        for table in (layout.ENTRIES, layout.RECORDS):
-            self._check(self._item.of(table))
         if not self._remake.binds and not self._has_sealed():
             return MadeAgain(self._remake.fact.label, 0)
         try:
@@ -139,21 +136,14 @@ class _Job:
         removed = tuple(fact.path for fact in replaced) if changed else ()
         return MadeAgain(self._remake.fact.label, self._after, opened, added, removed)
 
-    def _check(self, fact: FileFact) -> None:
-        with (self._root / fact.path).open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != fact.sha256:
-                raise DamagedLakeError(f"{fact.path} is not the file that was committed: its hash differs")
-
     def _has_sealed(self) -> bool:
-        with pq.ParquetFile(self._root / self._item.of(layout.RECORDS).path) as file:
+        with open_committed(self._root, self._item.of(layout.RECORDS)) as file:
             return any(count_sealed(batch) for batch in file.iter_batches(columns=["reason"]))
 
     def _rows(self) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
         """Yield entries with their records: row groups end in different places."""
-        entries, records = (
-            self._root / self._item.of(table).path for table in (layout.ENTRIES, layout.RECORDS)
-        )
-        with pq.ParquetFile(entries) as below, pq.ParquetFile(records) as above:
+        entries, records = self._item.of(layout.ENTRIES), self._item.of(layout.RECORDS)
+        with open_committed(self._root, entries) as below, open_committed(self._root, records) as above:
             rest = above.iter_batches(batch_size=layout.GROUP_ROWS)
             have: pa.RecordBatch | None = None
             for batch in below.iter_batches(batch_size=layout.GROUP_ROWS):
