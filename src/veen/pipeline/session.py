@@ -234,7 +234,7 @@ def _settings(
     }
     if is_local(master):
         found |= _LOCAL_SETTINGS
-        # Of Spark's own 200 partitions most would be empty: a fold on two cores takes half the time with four.
+        # Of Spark's 200 partitions most would be empty: a fold on two cores takes half the time with four.
         found["spark.sql.shuffle.partitions"] = str(2 * _cores(master))
         if len(os.fsencode(scratch)) <= _SOCKET_DIR_BYTES:
             found["spark.python.unix.domain.socket.dir"] = str(scratch)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from veen.core.types import Label, StreamId
 from veen.pipeline.checking import obstacle
 from veen.pipeline.keyring import Keyring, SharedKeys
-from veen.pipeline.lake import gold, hub
+from veen.pipeline.lake import gold, hub, leaving
 from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, Missing, hexed
 from veen.pipeline.lake.errors import BadLogError, LakeError
 from veen.pipeline.lake.holding import Lake
@@ -103,11 +103,13 @@ class Ingest:
         again = self._make_again(taken)
         if again:  # what is known of labels is known of their new entries too
             works = find_work(self._lake.state, self._log, self._binder)
+        left = [work for work in works if not self._is_meant(work.stream_id)]
         works = [work for work in works if self._is_meant(work.stream_id)]
         if works:
             with self._lake.writing():
-                self._take(works, taken)
+                self._take(works, left, taken)
         kept = hub.keep(self._lake.root, self._lake.state, self._log)
+        kept += leaving.keep(self._lake.root, self._lake.state, left)
         self._lake.commit(Changes(kind="hub", hub=kept), self._log.hub_id)
         if self._overlays is not None:
             taken.states = gold.bring_up(self._spark, self._lake, self._overlays, again=self._dropped)
@@ -138,10 +140,13 @@ class Ingest:
         """The streams that were named and of which the lake has nothing."""
         return sorted(self._only - {fact.stream for fact in self._lake.state.labels.values()})
 
-    def _take(self, works: list[Work], taken: Taken) -> None:
-        for step in steps(works):
+    def _take(self, works: list[Work], left: list[Work], taken: Taken) -> None:
+        planned = list(steps(works))
+        for step in planned:
             changes, trouble = self._step(step)
             changes.hub = hub.keep(self._lake.root, self._lake.state, self._log)
+            if left or trouble or len(planned) > 1:  # if it ends here, the lake says that it has not all
+                changes.hub += leaving.keep(self._lake.root, self._lake.state, [*works, *left])
             # A state needs all that ever was: a gap ends it.
             gaps = [fact.stream_id for fact in changes.labels if fact.missing]
             changes.dropped = gold.of_streams(self._lake.state, gaps)
