@@ -58,8 +58,8 @@ faults: $(READY) ## long fault runs of the storage engine: every byte flipped, a
 folds: $(READY) ## long comparison of folds with their references: EVENTS events (default 3000000)
 	@VEEN_FOLD_EVENTS=$(EVENTS) $(PY) -m pytest -q -n 2 --timeout 3600 tests/overlays/test_wallet_random.py tests/overlays/test_random.py $(ARGS)
 
-streams: $(READY) ## ingest and streaming on Spark, killed KILLS times each (default 50)
-	@VEEN_PIPELINE_KILLS=$(KILLS) $(PY) -m pytest -q -n 0 --timeout 7200 -k kill tests/pipeline $(ARGS)
+streams: $(READY) ## jobs on Spark killed, and logs damaged, KILLS times each (default 50)
+	@VEEN_PIPELINE_KILLS=$(KILLS) VEEN_PIPELINE_DAMAGES=$(KILLS) $(PY) -m pytest -q -n 0 --timeout 7200 -k "kill or damage or random" tests/pipeline $(ARGS)
 
 kills: $(READY) ## a hub killed under load, KILLS times (default 50)
 	@VEEN_KILLS=$(KILLS) $(PY) -m pytest -q -k kills tests/hub/test_process_kill.py $(ARGS)
