@@ -7,10 +7,11 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests import builders
+from tests.cli.running import User
 from tests.pipeline.cluster import Cluster
-from tests.pipeline.commands import veen
 from tests.pipeline.making import START, Hub, Sent
 from veen.client.home import ClientHome
 from veen.client.keystore import Secrets, StreamKey
@@ -56,25 +57,32 @@ def _answer(done: CompletedProcess[str]) -> dict[str, Any]:
     return found
 
 
-def _both(cluster: Cluster, *words: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _both(cluster: Cluster, here: User, *words: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run a command on the cluster, and here."""
     there = _answer(cluster.run("pipeline", *words, "--json", conf=SPECULATION))
-    return there, _answer(veen("pipeline", *words, "--json"))
+    return there, here.ok("pipeline", *words)
+
+
+@pytest.fixture
+def here(spark: SparkSession, tmp_path: Path) -> User:
+    """Somebody who uses the Spark of the tests."""
+    assert spark.sparkContext.defaultParallelism == 2
+    return User(tmp_path)
 
 
 @pytest.mark.slow
-def test_a_cluster_gives_the_same_verdict(cluster: Cluster, world: Path) -> None:
-    there, here = _both(cluster, "verify", world / "hub", "--partitions", "16")
-    assert there == here
+def test_a_cluster_gives_the_same_verdict(cluster: Cluster, here: User, world: Path) -> None:
+    there, mine = _both(cluster, here, "verify", world / "hub", "--partitions", "16")
+    assert there == mine
     assert (there["ok"], there["entries"]) == (True, 300)
 
 
 @pytest.mark.slow
-def test_a_cluster_writes_the_same_tables(cluster: Cluster, world: Path) -> None:
-    for name, run in (("there", cluster.run), ("here", None)):
-        words = ("pipeline", "ingest", world / "hub", "--lake", world / name, "--keyring", world / "client")
-        done = veen(*words, "--json") if run is None else run(*words, "--json", conf=SPECULATION)
-        assert _answer(done)["entries"] == 300
+def test_a_cluster_writes_the_same_tables(cluster: Cluster, here: User, world: Path) -> None:
+    words = ("pipeline", "ingest", world / "hub", "--keyring", world / "client", "--lake")
+    there = _answer(cluster.run(*words, world / "there", "--json", conf=SPECULATION))
+    mine = here.ok(*words, world / "here")
+    assert (there["entries"], mine["entries"]) == (300, 300)
     assert _content(world / "there") == _content(world / "here")
 
 
@@ -88,10 +96,10 @@ def _content(lake: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_a_cluster_folds_to_the_same_state(cluster: Cluster, world: Path) -> None:
+def test_a_cluster_folds_to_the_same_state(cluster: Cluster, here: User, world: Path) -> None:
     words = ("fold", "crdt.lww", world / "hub", "--stream", "registers", "--keyring", world / "client")
-    there, here = _both(cluster, *words)
-    assert there == here
-    at = ("--hub", world / "hub", "--client", world / "client", "--stream", "registers", "--json")
-    plain = _answer(veen("interpret", "crdt.lww", *at))
+    there, mine = _both(cluster, here, *words)
+    assert there == mine
+    at = ("--hub", world / "hub", "--client", world / "client", "--stream", "registers")
+    plain = here.ok("interpret", "crdt.lww", *at)
     assert (there["state"], there["state_hash"]) == (plain["state"], plain["state_hash"])

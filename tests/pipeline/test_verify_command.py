@@ -7,14 +7,27 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from typer.testing import Result
 
+from tests.cli.running import User
 from tests.hub.process import HubProcess
 from tests.pipeline.commands import veen
 from tests.pipeline.making import Hub, varied
 
 
 def verify(*words: str | Path) -> CompletedProcess[str]:
+    """Run the program, from its start to its end."""
     return veen("pipeline", "verify", *words)
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> User:
+    return User(tmp_path)
+
+
+def asked(user: User, *words: str | Path) -> Result:
+    """Run the command in this process, with the Spark of the tests if it needs one."""
+    return user.run("pipeline", "verify", *words)
 
 
 def found(done: CompletedProcess[str]) -> dict[str, Any]:
@@ -48,15 +61,16 @@ def test_a_sound_log_ends_with_0_and_says_so(hub: Hub) -> None:
     assert done.stderr == ""
 
 
-def test_damage_ends_with_4_and_names_the_entry(hub: Hub, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("spark")
+def test_damage_ends_with_4_and_names_the_entry(user: User, hub: Hub, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(hub.root, copy, ignore=shutil.ignore_patterns("*.sock"))
     chunk = min((copy / "log").glob("chunk-*.log"))
     data = bytearray(chunk.read_bytes())
     data[300] ^= 1
     chunk.write_bytes(data)
-    done = verify(copy)
-    assert done.returncode == 4
+    done = asked(user, copy)
+    assert done.exit_code == 4
     assert "integrity: damaged" in done.stdout
     last = done.stdout.splitlines()[-1]
     assert last.startswith("first bad: ")
@@ -64,11 +78,10 @@ def test_damage_ends_with_4_and_names_the_entry(hub: Hub, tmp_path: Path) -> Non
     assert f"{chunk.name} at byte 0" in last
 
 
-def test_a_hub_is_asked_by_its_address(hub: Hub) -> None:
+@pytest.mark.usefixtures("spark")
+def test_a_hub_is_asked_by_its_address(user: User, hub: Hub) -> None:
     with HubProcess(hub.root) as running:
-        done = verify(running.url, "--stream", "beta", "--json")
-    assert done.returncode == 0, done.stdout
-    assert found(done)["entries"] == 40
+        assert user.ok("pipeline", "verify", running.url, "--stream", "beta")["entries"] == 40
 
 
 @pytest.mark.parametrize(
@@ -80,16 +93,16 @@ def test_a_hub_is_asked_by_its_address(hub: Hub) -> None:
         (("http://127.0.0.1:1", "--stream", "beta"), "127.0.0.1"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(words: tuple[str, ...], said: str) -> None:
-    _is_told(verify(*words), said)
+def test_a_mistake_is_told_in_one_line(user: User, words: tuple[str, ...], said: str) -> None:
+    _is_told(asked(user, *words), said)
 
 
-def test_a_setting_that_is_none_is_told_in_one_line(hub: Hub) -> None:
-    _is_told(verify(hub.root, "--conf", "novalue"), "novalue")
+def test_a_setting_that_is_none_is_told_in_one_line(user: User, hub: Hub) -> None:
+    _is_told(asked(user, hub.root, "--conf", "novalue"), "novalue")
 
 
-def _is_told(done: CompletedProcess[str], said: str) -> None:
-    assert done.returncode in (1, 2)
+def _is_told(done: Result, said: str) -> None:
+    assert done.exit_code in (1, 2)
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""

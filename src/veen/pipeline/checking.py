@@ -1,6 +1,6 @@
 """Checking parts where they are sent to: what a task does, and what it returns to the driver."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -16,8 +16,6 @@ from veen.pipeline.parts import Part
 from veen.pipeline.signers import HubKeys
 from veen.storage.errors import DamagedError
 
-#: What a task is given at most, if there are parts enough for all.
-_TASK_BYTES: Final = 8 << 20
 #: Why a part could not be read: it is damaged; it was dropped since; nobody answers; we may not.
 UNREADABLE: Final = "unreadable"
 PRUNED: Final = "pruned"
@@ -43,21 +41,6 @@ class PartResult:
     gaps: list[Located]
     found: Checked
     broken: bool = False
-
-
-def grouped(tasks: Sequence[PartTask], least: int) -> list[list[PartTask]]:
-    """Put parts together to tasks of some size, so that a thousand small labels are not a thousand tasks."""
-    total = sum(task.part.nbytes for task in tasks)
-    room = min(_TASK_BYTES, total // max(least, 1) + 1)
-    groups: list[list[PartTask]] = []
-    size = room
-    for task in tasks:
-        if size >= room:
-            groups.append([])
-            size = 0
-        groups[-1].append(task)
-        size += task.part.nbytes
-    return groups
 
 
 def check_group(group: Iterable[PartTask], level: Level, keys: HubKeys) -> Iterator[PartResult]:

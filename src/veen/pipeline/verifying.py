@@ -11,8 +11,9 @@ from veen.core.receipt import Receipt
 from veen.core.types import Label
 from veen.pipeline import held
 from veen.pipeline.chaining import Chain, StatedPeaksError, wanted_roots
-from veen.pipeline.checking import PRUNED, UNREADABLE, PartResult, PartTask, check_group, grouped, obstacle
+from veen.pipeline.checking import PRUNED, UNREADABLE, PartResult, PartTask, check_group, obstacle
 from veen.pipeline.directory_log import DirectoryLog
+from veen.pipeline.grouping import grouped
 from veen.pipeline.kernel import Level
 from veen.pipeline.located import Located
 from veen.pipeline.logs import LabelHead, Log, Pruned
@@ -130,7 +131,7 @@ class Verification:
             PartTask(number, part, wanted_roots(self._asked_for(part.label), part))
             for number, part in enumerate(parts)
         ]
-        groups = grouped(tasks, self._least)
+        groups = grouped(tasks, lambda task: task.part.nbytes, self._least)
         check = partial(_check_each, level=self._level, keys=self._log.keys)
         found = self._context.parallelize(groups, len(groups)).mapPartitions(check).collect()
         for fault in (fault for item in found for fault in item.faults):

@@ -73,7 +73,7 @@ def check_state(
         raise _wrong(known, "is not what its records amount to")
     if folded.state.encode() != files[wanted.state_path]:
         raise DamagedLakeError(f"{wanted.state_path} is not what the records amount to")
-    made = pa.Table.from_batches(gold._row_batches(wanted, overlay, folded), gold.STATES)  # noqa: SLF001
+    made = pa.Table.from_batches(gold.row_batches(wanted, overlay, folded), gold.STATES)
     if not _rows(files[wanted.rows_path], wanted.rows_path).equals(made):
         raise DamagedLakeError(f"{wanted.rows_path} has rows that are not what the records amount to")
 

@@ -12,6 +12,7 @@ from veen.core.mmr import Peaks, subtrees
 from veen.core.profile import Profile
 from veen.core.types import Label, NodeHash, StreamId
 from veen.pipeline.frames import BadEntryError, Entries, parse
+from veen.pipeline.grouping import FILE_COST
 from veen.pipeline.kernel import Level, check
 from veen.pipeline.keyring import ReaderKeys, SharedKeys
 from veen.pipeline.lake import layout, tables
@@ -19,7 +20,6 @@ from veen.pipeline.lake.check_rows import Rows, require_opened, require_placed
 from veen.pipeline.lake.commits import FileFact
 from veen.pipeline.lake.errors import DamagedLakeError, LakeError
 from veen.pipeline.lake.frames import frames_of
-from veen.pipeline.lake.grouping import FILE_COST
 from veen.pipeline.lake.intact import open_committed
 from veen.pipeline.opening import open_entries
 from veen.pipeline.records import RECORDS

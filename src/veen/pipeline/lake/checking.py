@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from veen.core.mmr import Peaks, join
+from veen.pipeline.grouping import grouped
 from veen.pipeline.kernel import Level
 from veen.pipeline.keyring import SharedKeys
 from veen.pipeline.lake import hub, layout
@@ -18,7 +19,6 @@ from veen.pipeline.lake.check_keys import Known, known_of
 from veen.pipeline.lake.check_slabs import Means, Seen, Slab, check_roots_all, look_all
 from veen.pipeline.lake.commits import Commits, FileFact, LabelFact, State
 from veen.pipeline.lake.errors import DamagedLakeError, LakeError
-from veen.pipeline.lake.grouping import grouped
 from veen.pipeline.lake.planning import check_against
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from veen.core.types import HubId, Label
+from veen.pipeline.grouping import FILE_COST, grouped
 from veen.pipeline.lake import layout, tables
 from veen.pipeline.lake.commits import Changes, FileFact, State
 from veen.pipeline.lake.errors import DamagedLakeError
-from veen.pipeline.lake.grouping import FILE_COST, grouped
 from veen.pipeline.lake.holding import Lake
 from veen.pipeline.lake.intact import open_committed
 from veen.pipeline.lake.writing import TableFile

@@ -289,14 +289,15 @@ def fold_here(overlay: Overlay, records: Iterable[Record], resume: FoldState | N
 def _write_rows(root: Path, wanted: Wanted, overlay: Overlay, folded: "Folded") -> str:
     out = TableFile(root, wanted.rows_path, STATES)
     try:
-        for batch in _row_batches(wanted, overlay, folded):
+        for batch in row_batches(wanted, overlay, folded):
             out.add(batch)
         return out.finish().sha256
     finally:
         out.discard()
 
 
-def _row_batches(wanted: Wanted, overlay: Overlay, folded: "Folded") -> Iterator[pa.RecordBatch]:
+def row_batches(wanted: Wanted, overlay: Overlay, folded: "Folded") -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a state, in their order."""
     stream, kinds = bytes.fromhex(wanted.stream_id), table_kinds(overlay)
     for name, table in sorted(folded.tables.items()):
         rows = [(_text(key), _text(_decoded(kinds[name], value))) for key, value in sorted_items(table)]

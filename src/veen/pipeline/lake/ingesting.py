@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from veen.core.types import Label, StreamId
 from veen.pipeline.checking import obstacle
+from veen.pipeline.grouping import grouped
 from veen.pipeline.keyring import Keyring, SharedKeys
 from veen.pipeline.lake import gold, hub, leaving
 from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, Missing, hexed
@@ -14,7 +15,7 @@ from veen.pipeline.lake.errors import BadLogError, LakeError
 from veen.pipeline.lake.holding import Lake
 from veen.pipeline.lake.planning import Binder, Step, Work, by_label, find_work, plan_slices, steps
 from veen.pipeline.lake.remaking import Trying, find_remakes, make_all_again
-from veen.pipeline.lake.slices import Done, Setting, Slice, grouped, take_in
+from veen.pipeline.lake.slices import Done, Setting, Slice, take_in
 from veen.pipeline.located import Located
 from veen.pipeline.logs import Log
 from veen.pipeline.prefix import with_peaks
@@ -177,7 +178,7 @@ class Ingest:
     def _run_tasks(self, slices: Sequence[Slice]) -> list[Done]:
         setting = self._setting
         context = self._spark.sparkContext
-        groups = grouped(slices, _TASKS_EACH * context.defaultParallelism)
+        groups = grouped(slices, lambda item: item.nbytes, _TASKS_EACH * context.defaultParallelism)
         tasks = context.parallelize(groups, len(groups))
         found: list[Done] = tasks.flatMap(lambda group: take_in(group, setting)).collect()
         for done in found:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from veen.core.types import HubId, Label, StreamId
 from veen.pipeline.frames import parse
+from veen.pipeline.grouping import grouped
 from veen.pipeline.keyring import ReaderKeys
 from veen.pipeline.lake import gold, layout, tables
 from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, Remade, State
@@ -24,7 +25,7 @@ from veen.pipeline.lake.frames import frames_of
 from veen.pipeline.lake.holding import Lake
 from veen.pipeline.lake.intact import open_committed
 from veen.pipeline.lake.planning import STEP_ENTRIES
-from veen.pipeline.lake.slices import Setting, count_sealed, grouped
+from veen.pipeline.lake.slices import Setting, count_sealed
 from veen.pipeline.lake.writing import SliceFiles
 from veen.pipeline.opening import SEALED, open_entries
 
@@ -259,7 +260,7 @@ def _run(spark: "SparkSession", state: State, setting: Setting, remakes: list[Re
     listed = files_of(state, remakes)
     if not listed:
         return []
-    groups = grouped(listed, spark.sparkContext.defaultParallelism)
+    groups = grouped(listed, lambda item: item.nbytes, spark.sparkContext.defaultParallelism)
     tasks = spark.sparkContext.parallelize(groups, len(groups))
     found: list[MadeAgain] = tasks.flatMap(lambda group: _make_group(group, setting)).collect()
     for item in found:

@@ -1,9 +1,8 @@
 """A slice of a label on its way into the lake: what a task does, from bytes of the log to durable files."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,34 +20,6 @@ from veen.pipeline.located import Located
 from veen.pipeline.opening import SEALED, open_entries
 from veen.pipeline.parts import Part
 from veen.pipeline.signers import HubKeys
-
-#: What a task is given at most; a slice is never divided.
-_TASK_BYTES: Final = 4 << 20
-
-
-class Sized(Protocol):
-    """Something for a task to do."""
-
-    @property
-    def nbytes(self) -> int:
-        """About how much is read."""
-
-
-_Item = TypeVar("_Item", bound=Sized)
-
-
-def grouped(items: Sequence[_Item], least: int) -> list[list[_Item]]:
-    """Put small pieces of work together, so that a thousand labels are not a thousand tasks."""
-    most = min(_TASK_BYTES, sum(item.nbytes for item in items) // least + 1)
-    groups: list[list[_Item]] = []
-    room = 0
-    for item in items:
-        if not groups or item.nbytes > room:
-            groups.append([])
-            room = most
-        groups[-1].append(item)
-        room -= item.nbytes
-    return groups
 
 
 @dataclass(frozen=True, slots=True)
