@@ -23,7 +23,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield found
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if {"spark", "cluster"} & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    # As soon as it is there: xdist looks for groups before any later hook of this file is called.
+    if {"spark", "cluster"} & set(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.xdist_group("spark"))

@@ -41,6 +41,7 @@ def count(engine: Engine, sql: str = "", divisor: int = 1) -> None:
 
 
 def run(*arguments: str) -> tuple[int, str]:
+    common.reset()  # what other commands of this process were told
     done = CliRunner().invoke(app, list(arguments))
     return done.exit_code, done.output.strip()
 
