@@ -30,9 +30,9 @@ $(READY): pyproject.toml requirements.lock requirements-build.lock tools/setup.s
 run: $(READY) ## show the protocol at work, end to end
 	@.venv/bin/veen demo $(ARGS)
 
-# loadgroup: tests marked with the same xdist_group share one process, so that only one Spark runs at a time.
+# tests/conftest.py says which tests share one process, so that only one Spark runs in it at a time.
 test: $(READY) ## run all tests
-	@$(PY) -m pytest -n auto --maxprocesses 8 --dist loadgroup $(ARGS)
+	@$(PY) -m pytest -n auto --maxprocesses 8 $(ARGS)
 
 lint: $(READY) ## ruff, mypy, import contracts and the tidy tests
 	@$(PY) -m ruff check .

@@ -1,7 +1,42 @@
-"""Settings of all tests."""
+"""Settings of all tests, and which of them share a process."""
 
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 # Wall-clock deadlines fail on a busy machine for no fault of the code; examples are bounded instead.
 settings.register_profile("veen", deadline=None, max_examples=100, print_blob=True)
 settings.load_profile("veen")
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Modules with one of these words use Spark in the process of the tests.
+SPARK = ("spark: SparkSession", 'usefixtures("spark")', "cluster: Cluster", 'xdist_group("spark")')
+
+
+class OneSpark(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types of its own
+    """Tests go where there is room; modules that use Spark share a process, so that only one Spark runs.
+
+    The groups of xdist 3.8 do not reach pytest 9, which keeps the ids of tests elsewhere.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if _uses_spark(nodeid.partition("::")[0]) else nodeid
+
+
+@cache
+def _uses_spark(module: str) -> bool:
+    if not module.startswith("tests/pipeline/"):
+        return False
+    text = (ROOT / module).read_text(encoding="utf-8")
+    return any(word in text for word in SPARK)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Any:
+    """Schedule as above, whatever ``--dist`` says."""
+    return OneSpark(config, log)

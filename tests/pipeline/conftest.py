@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one, and one cluster; they share a process (``xdist_group``)."""
+"""One Spark session for all tests that need one, and one cluster; they share a process (see tests/conftest.py)."""
 
 from collections.abc import Iterator
 
@@ -21,9 +21,3 @@ def spark() -> Iterator[SparkSession]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running_cluster(tmp_path_factory.mktemp("cluster")) as found:
         yield found
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    # As soon as it is there: xdist looks for groups before any later hook of this file is called.
-    if {"spark", "cluster"} & set(getattr(item, "fixturenames", ())):
-        item.add_marker(pytest.mark.xdist_group("spark"))
