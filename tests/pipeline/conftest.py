@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one, and one cluster; they share a process (see tests/conftest.py)."""
+"""One Spark session for all tests that need one, and one cluster (who shares them: tests/conftest.py)."""
 
 from collections.abc import Iterator
 
