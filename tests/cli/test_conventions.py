@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typer.core import TyperGroup
 
 from tests.cli.running import User
 from tests.hub.process import HubProcess, veen
+from veen.cli import errors
 from veen.cli.commands import COMMANDS, load
 from veen.core.errors import Code
 
@@ -99,7 +101,13 @@ def test_the_other_names(tmp_path: Path) -> None:
 
 
 def test_every_code_is_explained(user: User) -> None:
-    for code in (*(item.value for item in Code), "E.PROFILE", "E.DUP", "DUPLICATE", "ct_hash"):
+    written = {
+        code
+        for path in Path(errors.__file__).parents[1].rglob("*.py")
+        for code in re.findall(r'"(E\.[A-Z_]{2,})"', path.read_text(encoding="utf-8"))
+    }
+    assert {"E.SPARK", "E.NETWORK"} <= written
+    for code in (*(item.value for item in Code), *sorted(written), "DUPLICATE", "ct_hash"):
         done = user.run("explain-error", code)
         assert done.exit_code == 0, code
         assert len(done.stdout.splitlines()) == 1

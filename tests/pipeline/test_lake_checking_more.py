@@ -290,7 +290,7 @@ def test_many_small_labels_are_few_tasks(spark: SparkSession, tmp_path: Path) ->
         ]
         assert 0 < sum(stage.numTasks for stage in stages if stage) <= 8
     finally:
-        context.setLocalProperty("spark.jobGroup.id", "")
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type] # which removes it
 
 
 def test_the_command_says_what_it_has_checked_and_ends_with_4_if_a_file_is_gone(

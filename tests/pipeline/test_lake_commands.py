@@ -53,6 +53,8 @@ def test_a_log_is_taken_in_once_and_asked_in_sql(user: User, hub: Hub) -> None:
         *sql, stdin="select 1 as one;\nnonsense;\ndrop view silver_records;\nselect 2 as two;\nquit\n"
     )
     assert told.stdout.splitlines() == ["one", "1", "two", "2"]
+    told = user.run(*sql, stdin="select 'a;\nb;' as -- not; here\n`c;d` /* nor; \n */;select 3 as three;\n")
+    assert told.stdout.splitlines() == ["c;d", "a;\\x0ab;", "three", "3"]
     out = user.home / "answer"
     assert (
         user.run(*sql, "--format", "parquet", "--out", out, "select stream_seq from bronze_entries").exit_code

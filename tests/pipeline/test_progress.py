@@ -29,6 +29,18 @@ def test_a_job_from_before_does_not_count(spark: SparkSession) -> None:
     assert told[-1] == (2, 2)
 
 
+def test_jobs_of_a_group_count_where_the_group_is_set(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    context.setJobGroup("mine", "jobs that the caller may cancel together")
+    told: list[tuple[int, int]] = []
+    try:
+        with following(context, lambda done, total: told.append((done, total))):
+            context.parallelize(range(3), 3).count()
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type] # which removes it
+    assert told[-1] == (3, 3)
+
+
 def test_what_fails_inside_comes_out(spark: SparkSession) -> None:
     with (
         pytest.raises(ValueError, match="mine"),

@@ -38,6 +38,29 @@ _MEANING: Final = {
     Code.PROOF: "what was served does not prove what it says; do not believe it, and keep the bytes",
     Code.OPEN: "the message does not open with the keys at hand; it is for somebody else, or was changed",
 }
+#: What commands say by themselves: no hub and no fold has these.
+_LOCAL: Final = {
+    "E.BUSY": "another process works on the same lake; wait until it has ended, and run the command again",
+    "E.CLIENT": "the client's directory, keys or place do not allow it; the text says what to give instead",
+    "E.CONTENT": "data is not what was published under its version; do not use it",
+    "E.DAMAGED": "files do not prove what they say; keep them as they are, and see veen fsck and veen repair",
+    "E.DIVERGENCE": "a hub has signed two histories; the evidence was kept, see veen verify-fraud",
+    "E.EXISTS": "there is something already, and it is not written over; choose another place",
+    "E.FILE": "the system refused a file; the text has the path and its reason",
+    "E.INTERRUPTED": "the command was interrupted; run it again, nothing that was acknowledged is lost",
+    "E.LAKE": "the lake is not there, or can not do what was asked; see veen pipeline check",
+    "E.MALFORMED": "an answer is not what the protocol says; it may be no hub at that address",
+    "E.NETWORK": "nobody answers, or not in time; check the address and whether the hub runs, then try again",
+    "E.PIN": "the hub is not the one that was pinned here; do not go on before you know why (veen pin)",
+    "E.POLICY": "an audit found what the policy does not allow; the report names each case",
+    "E.SNAPSHOT": "a snapshot does not agree with the log; the report says where",
+    "E.SPARK": "Spark could not be started or could not end its work; --verbose-spark shows what it logs",
+    "E.STATE": "a computed state differs from the one that was given; the text says in what",
+    "E.STORAGE": "the data directory can not be used so; the text says what to do",
+    "E.TIMEOUT": "no answer came in time; the call may still be answered, so look before you call again",
+    "E.UNSENT": "the hub refused earlier messages, which were set aside in files; send this one again",
+    "E.USAGE": "the command was given something that makes no sense to it; see its --help",
+}
 
 
 @reporting
@@ -48,8 +71,8 @@ def explain_error(
 ) -> None:
     """Say in one line what an error code means and what to do."""
     wanted = code.upper()
-    if wanted in _LEGACY:
-        text = _LEGACY[wanted]
+    if wanted in _LEGACY or wanted in _LOCAL:
+        text = (_LEGACY | _LOCAL)[wanted]
     elif (overlay := wanted.removeprefix("E.")) in CODES:
         text = f"{CODES[overlay]} (reported by a fold)"
     elif wanted in {item.value for item in Code}:
@@ -61,7 +84,7 @@ def explain_error(
             (item for item in ADMISSION_TABLE + VERIFICATION_TABLE if item.detail.value == wanted), None
         )
         if row is None:
-            known = ", ".join(item.value for item in Code)
+            known = ", ".join(sorted({*Code, *_LOCAL}))
             raise CommandError(f"there is no error {code}; the codes are {known}", USAGE)
         text = f"{row.failure} ({row.code.value}, stage {row.stage.value}, row {row.row})"
     if common.json:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,6 +34,10 @@ _FORMS: Final = ("table", "jsonl", "parquet")
 _CHECKS: Final = ("roots", "full")
 #: Rows that are shown as a table; more than a person reads.
 _MOST_ROWS: Final = 1000
+#: Literals, names and comments of SQL, whole or not ended yet: a semicolon inside of them ends no query.
+_SQL_TOKEN: Final = re.compile(
+    r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`|--[^\n]*|/\*.*?\*/|['"`].*|/\*.*|.""", re.DOTALL
+)
 
 LakeOption = Annotated[Path, typer.Option("--lake", help="Directory of the lake.", show_default=False)]
 KeyringOption = Annotated[
@@ -395,8 +400,15 @@ def _queries() -> Iterator[str]:
         if not text and line.strip().rstrip(";") in ("quit", "exit"):
             return
         text = f"{text}{line}\n"
-        while ";" in text:
-            query, _, text = text.partition(";")
-            text = text.lstrip()
-            if query.strip():
-                yield query
+        ended, text = _statements(text)
+        yield from ended
+
+
+def _statements(text: str) -> tuple[list[str], str]:
+    """Return the queries of a text that are ended, and the rest."""
+    found, start = [], 0
+    for token in _SQL_TOKEN.finditer(text):
+        if token[0] == ";":
+            found.append(text[start : token.start()])
+            start = token.end()
+    return [query for query in found if query.strip()], text[start:].lstrip()

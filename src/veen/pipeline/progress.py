@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import SparkContext, StatusTracker
+from pyspark import SparkContext
 
 __all__ = ["following"]
 
@@ -23,8 +23,7 @@ def following(context: SparkContext, advance: Advance) -> Iterator[None]:
     The call comes from another thread, and only when something has changed. More jobs may come: both numbers
     grow, and never shrink.
     """
-    tracker = context.statusTracker()
-    follower = _Follower(tracker, advance, frozenset(_jobs(tracker)))
+    follower = _Follower(context, advance)
     ended = threading.Event()
     thread = threading.Thread(target=follower.follow, args=(ended,), name="progress", daemon=True)
     thread.start()
@@ -36,18 +35,19 @@ def following(context: SparkContext, advance: Advance) -> Iterator[None]:
     follower.look()
 
 
-def _jobs(tracker: StatusTracker) -> set[int]:
-    return {*tracker.getJobIdsForGroup(), *tracker.getActiveJobsIds()}
-
-
 class _Follower:
     """Counts tasks of jobs that were not there before."""
 
-    def __init__(self, tracker: StatusTracker, advance: Advance, before: frozenset[int]) -> None:
-        self._tracker = tracker
+    def __init__(self, context: SparkContext, advance: Advance) -> None:
+        self._tracker = context.statusTracker()
         self._advance = advance
-        self._before = before
+        # Jobs go by the group of the thread that begins them, if it has one; that is not the follower's.
+        self._group = context.getLocalProperty("spark.jobGroup.id")
+        self._before = frozenset(self._jobs())
         self._told = (0, 0)
+
+    def _jobs(self) -> set[int]:
+        return {*self._tracker.getJobIdsForGroup(self._group), *self._tracker.getActiveJobsIds()}
 
     def follow(self, ended: threading.Event) -> None:
         """Look again and again, until the action has ended."""
@@ -59,7 +59,7 @@ class _Follower:
 
     def look(self) -> None:
         """Tell how far it is, if that has changed."""
-        counts = [self._count(job) for job in _jobs(self._tracker) - self._before]
+        counts = [self._count(job) for job in self._jobs() - self._before]
         done = max(self._told[0], sum(count[0] for count in counts))
         total = max(self._told[1], sum(count[1] for count in counts))
         if (done, total) != self._told:
