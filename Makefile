@@ -30,9 +30,10 @@ $(READY): pyproject.toml requirements.lock requirements-build.lock tools/setup.s
 run: $(READY) ## show the protocol at work, end to end
 	@.venv/bin/veen demo $(ARGS)
 
-# tests/conftest.py says which tests share one process, so that only one Spark runs in it at a time.
+# One process more than there are cores, because many tests wait for a hub or a disk. tests/conftest.py says which
+# tests share one process, so that only one Spark runs in it at a time.
 test: $(READY) ## run all tests
-	@$(PY) -m pytest -n auto --maxprocesses 8 $(ARGS)
+	@$(PY) -m pytest -n $$(( $$(nproc) + 1 )) --maxprocesses 8 $(ARGS)
 
 lint: $(READY) ## ruff, mypy, import contracts and the tidy tests
 	@$(PY) -m ruff check .

@@ -127,9 +127,10 @@ def test_good_entries_before_a_bad_one_are_in_the_document_of_the_error(user: Us
 
 @pytest.mark.parametrize("follow", [True, False])
 def test_an_interrupt_ends_with_1(user: User, hub: HubProcess, tmp_path: Path, follow: bool) -> None:  # noqa: FBT001 - which
-    user.ok("send", "--stream", "interrupted", "--body", "1")
+    stream = f"interrupted {follow}"
+    user.ok("send", "--stream", stream, "--body", "1")
     with socket.create_server(("127.0.0.1", 0)) as silent, contextlib.ExitStack() as stack:
-        words = ["stream", "--stream", "interrupted", "--json"]
+        words = ["stream", "--stream", stream, "--json"]
         words += ["--follow"] if follow else ["--hub", f"http://127.0.0.1:{silent.getsockname()[1]}"]
         with subprocess.Popen(
             [*VEEN, *words],

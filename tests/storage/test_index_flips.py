@@ -14,8 +14,8 @@ import pytest
 
 from tests.storage.oneshots import start
 
-#: Of the bytes on pages in use; each costs a start. Long runs (make faults) take five times as many.
-_STEP: Final = 40 * int(os.environ.get("VEEN_FLIP_STEP", "5"))
+#: Of the bytes on pages in use; each costs a start. Long runs (make faults) take ten times as many.
+_STEP: Final = 40 * int(os.environ.get("VEEN_FLIP_STEP", "10"))
 
 
 @pytest.mark.slow

@@ -276,8 +276,10 @@ def _launch(
         _hold(_Held(scratch, gateway.proc, before))
         try:
             ending.check()
-            SparkContext(conf=conf, gateway=gateway)
+            context = SparkContext(conf=conf, gateway=gateway)
             ending.take()  # Spark has taken interrupts for itself
+            if not verbose:  # where a JVM is ended, this server would write a traceback to the terminal
+                vars(context._accumulatorServer)["handle_error"] = _ignored  # noqa: SLF001 - no other way
             session = SparkSession.builder.getOrCreate()
             ending.check()
         except (Py4JError, PySparkException, OSError, ValueError) as error:
@@ -309,6 +311,10 @@ def _hush(*, verbose: bool) -> None:
     root = logging.getLogger()
     (root.removeFilter if verbose else root.addFilter)(_is_told)
     logging.getLogger("py4j").setLevel(logging.NOTSET if verbose else logging.CRITICAL)
+
+
+def _ignored(*_request: object) -> None:
+    """Say nothing of a connection that broke."""
 
 
 def _is_told(record: logging.LogRecord) -> bool:
