@@ -10,30 +10,31 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from multiprocessing import Pool
+from multiprocessing.pool import Pool
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 from nacl.bindings import crypto_sign_open
 from pyspark.sql import SparkSession
 
-from bench.measure import Result
+from bench.measure import Result, best_us, ratio
 from bench.pipeline_folds import measure_folds
-from bench.pipeline_log import BenchLog, reader_secret
+from bench.pipeline_log import STREAMS, BenchLog, reader_secret
 from bench.storage import scratch
 from veen.core.hashing import tag_prefix
 from veen.core.hpke import ReaderKey
+from veen.core.labels import stream_id
 from veen.core.msg import Msg
 from veen.core.sealing import open_msg
-from veen.core.types import ReaderSecretKey
+from veen.core.types import Label, ReaderSecretKey, StreamId
 from veen.pipeline import session
 from veen.pipeline.checking import PartTask, check_part
 from veen.pipeline.frames import rows
 from veen.pipeline.kernel import Level
-from veen.pipeline.keyring import load_keyring, sharing
+from veen.pipeline.keyring import Keyring, load_keyring, sharing
 from veen.pipeline.lake.holding import holding
 from veen.pipeline.lake.ingesting import Ingest
 from veen.pipeline.logs import Log, open_log
@@ -43,25 +44,11 @@ from veen.pipeline.verifying import Verification
 
 _CORES = os.cpu_count() or 1
 _MSG_TAG, _RECEIPT_TAG = tag_prefix("veen/sig") + b"\x89", tag_prefix("veen/sig") + b"\x86"
-#: Entries that bare loops are run over: enough for a second or more on each core.
-_SAMPLE = 20_000
 _PORTION = 1_000
 _SMALL = 10_000
 #: Java gets quicker for some rounds; the best one counts, here and beside.
 _FOLD_ROUNDS = 7
-
-
-@dataclass(frozen=True, slots=True)
-class _Rates:
-    """Seconds for each entry, of a subject and of what it is beside."""
-
-    subject: float
-    floor: float
-
-    @property
-    def share(self) -> float:
-        """How much of the floor's speed the subject has."""
-        return self.floor / self.subject
+_ROUNDS = 4
 
 
 def measure_pipeline(entries: int, place: str = "") -> Iterator[Result]:
@@ -100,44 +87,55 @@ def _opened(root: Path) -> Iterator[Log]:
         log.close()
 
 
+@contextmanager
+def _beside(cores: int) -> Iterator[tuple[SparkSession, Pool]]:
+    """Have Spark and plain processes, which are forked while there are no threads yet."""
+    with Pool(cores) as pool, session.running(app="bench", master=f"local[{cores},3]") as spark:
+        yield spark, pool
+
+
 def _timed(work: Callable[[], object]) -> float:
     start = perf_counter()
     work()
     return perf_counter() - start
 
 
-def _share(subject: str, rates: _Rates, floor: str, least: float) -> Result:
-    share = rates.share
-    return Result(
-        subject, round(rates.subject * 1e6, 2), floor, round(share, 3), f">= {least:g}", share >= least
-    )
+def _share(subject: str, seconds: list[float], floors: list[float], floor: str, least: float) -> Result:
+    """Tell how much of a floor's speed a subject has, each round by itself: seconds for each entry."""
+    share = median(mine / other for mine, other in zip(floors, seconds, strict=True))
+    us = round(min(seconds) * 1e6, 2)
+    return Result(subject, us, floor, round(share, 3), f">= {least:g}", share >= least)
 
 
 # --- verification -------------------------------------------------------------------------------------------
 
 
 def _verification(made: BenchLog) -> Iterator[Result]:
-    with session.running(app="bench", master=f"local[{_CORES},3]") as spark, _opened(made.root) as log:
-        parts = log.plan(parts=4 * _CORES)
-        count = sum(part.count for part in parts)
+    """Measure all checks over the entries of one label, and the others over all labels.
+
+    The speed of a machine that is shared changes within seconds: what is compared takes turns, a few times.
+    """
+    times: dict[str, list[float]] = {}
+    with _beside(_CORES) as (spark, pool), _opened(made.root) as log:
+        label, parts = _one_label(log, 3)
+        count, total = (sum(part.count for part in some) for some in (parts, log.plan()))
         _verify(spark, log, Level.FRAMES)  # warm
-        times: dict[str, list[float]] = {}
-        for _ in range(2):
-            times.setdefault("bare", []).append(_bare(parts, log.keys))
-            times.setdefault("spark", []).append(_verify(spark, log, Level.FULL) / count)
-            times.setdefault("plain", []).append(_plain(parts, log.keys) / count)
-            times.setdefault("roots", []).append(_verify(spark, log, Level.ROOTS) / count)
-            times.setdefault("frames", []).append(_verify(spark, log, Level.FRAMES) / count)
-    best = {name: min(each) for name, each in times.items()}
+        for _ in range(_ROUNDS):
+            times.setdefault("bare", []).append(_bare(pool, parts, log.keys))
+            times.setdefault("spark", []).append(_verify(spark, log, Level.FULL, label) / count)
+            times.setdefault("plain", []).append(_plain(pool, parts, log.keys) / count)
+            times.setdefault("roots", []).append(_verify(spark, log, Level.ROOTS) / total)
+            times.setdefault("frames", []).append(_verify(spark, log, Level.FRAMES) / total)
     name = f"verify full, {count} entries"
-    yield _share(name, _Rates(best["spark"], best["bare"]), "bare libsodium loop", 0.80)
-    yield _share(name, _Rates(best["spark"], best["plain"]), "plain processes", 0.95)
+    yield _share(name, times["spark"], times["bare"], "bare libsodium loop", 0.80)
+    yield _share(name, times["spark"], times["plain"], "plain processes", 0.95)
     for level, least in (("frames", 180_000), ("roots", 100_000)):
-        rate = 1 / best[level] / _CORES
+        best = min(times[level])
+        rate = 1 / best / _CORES
         text = f">= {least // 1000}k /s/core"
         yield Result(
             f"verify {level}, a core",
-            round(best[level] * 1e6, 2),
+            round(best * 1e6, 2),
             "entries/s/core",
             round(rate),
             text,
@@ -145,19 +143,24 @@ def _verification(made: BenchLog) -> Iterator[Result]:
         )
 
 
-def _verify(spark: SparkSession, log: Log, level: Level) -> float:
+def _one_label(log: Log, nth: int) -> tuple[Label, list[Part]]:
+    """Return a label by its size, the smallest is the first, and its parts."""
+    head = sorted(log.heads().values(), key=lambda head: head.last_seq)[nth - 1]
+    return head.label, log.plan({head.label: (head.first_seq, head.last_seq)}, parts=4 * _CORES)
+
+
+def _verify(spark: SparkSession, log: Log, level: Level, label: Label | None = None) -> float:
     def run() -> None:
-        report = Verification(spark.sparkContext, log, level).run()
+        report = Verification(spark.sparkContext, log, level).run(None if label is None else [label])
         assert report.ok, report.first
 
     return _timed(run)
 
 
-def _plain(parts: Sequence[Part], keys: HubKeys) -> float:
+def _plain(pool: Pool, parts: Sequence[Part], keys: HubKeys) -> float:
     """Return how long the same kernel takes in plain processes."""
     tasks = [PartTask(number, part) for number, part in enumerate(parts)]
-    with Pool(_CORES) as pool:
-        return _timed(lambda: pool.map(partial(_check, keys=keys), tasks, chunksize=1))
+    return _timed(lambda: pool.map(partial(_check, keys=keys), tasks, chunksize=1))
 
 
 def _check(task: PartTask, keys: HubKeys) -> int:
@@ -166,19 +169,22 @@ def _check(task: PartTask, keys: HubKeys) -> int:
     return found.entries
 
 
-def _bare(parts: Sequence[Part], keys: HubKeys) -> float:
-    """Return what an entry costs a loop that does nothing but verify its two signatures, on all cores."""
-    chosen = [parts[number * len(parts) // _CORES] for number in range(_CORES)]
-    hub_pk = keys.identity.hub_keys[0].hub_pk
-    with Pool(_CORES) as pool:
-        return sum(pool.map(partial(_bare_loop, hub_pk=hub_pk), chosen, chunksize=1)) / _CORES**2
+def _bare(pool: Pool, parts: Sequence[Part], keys: HubKeys, processes: int = _CORES) -> float:
+    """Return what an entry costs a loop that does nothing but verify its two signatures, on some cores."""
+    loop = partial(_bare_loop, hub_pk=keys.identity.hub_keys[0].hub_pk)
+    return _each(pool, loop, parts, processes)
+
+
+def _each(pool: Pool, loop: Callable[[Part], float], parts: Sequence[Part], processes: int = _CORES) -> float:
+    """Return seconds for each entry of a loop over parts; what it prepares does not count."""
+    return sum(pool.map(loop, parts, chunksize=1)) / processes / sum(part.count for part in parts)
 
 
 def _bare_loop(part: Part, hub_pk: bytes) -> float:
     entries = part.entries()
     data, signed = entries.frames.data, []
     clients, sigs, hub_sigs = rows(entries.client_id), rows(entries.sig), rows(entries.hub_sig)
-    for nth in range(min(len(entries), _SAMPLE)):
+    for nth in range(len(entries)):
         start, middle, end = (
             int(column[nth]) for column in (entries.msg_start, entries.msg_end, entries.receipt_end)
         )
@@ -189,55 +195,47 @@ def _bare_loop(part: Part, hub_pk: bytes) -> float:
     for msg, client, receipt in signed:
         crypto_sign_open(msg, client)
         crypto_sign_open(receipt, hub_pk)
-    return (perf_counter() - start_at) / len(signed)
+    return perf_counter() - start_at
 
 
 def _scaling(made: BenchLog) -> Iterator[Result]:
-    """Measure one core beside two, over the same labels."""
-    seconds = {}
-    for cores in (1, 2):
-        with session.running(app="bench", master=f"local[{cores},3]") as spark, _opened(made.root) as log:
-            smallest = sorted(log.heads().values(), key=lambda head: head.last_seq)[:2]
-            labels = [head.label for head in smallest]
-            work = Verification(spark.sparkContext, log, Level.FULL)
-            work.run(labels[:1])
-            seconds[cores] = min(_timed(partial(work.run, labels)) for _ in range(2))
-    gain = seconds[1] / seconds[2]
+    """Measure one core beside two, over the same label; and the bare loop, which shows what two are worth."""
+    times: dict[str, list[float]] = {}
+    for _ in range(3):
+        for cores in (1, 2):
+            with _beside(cores) as (spark, pool), _opened(made.root) as log:
+                label, parts = _one_label(log, 2)
+                _verify(spark, log, Level.FRAMES, label)  # warm
+                times.setdefault(f"spark {cores}", []).append(_verify(spark, log, Level.FULL, label))
+                times.setdefault(f"bare {cores}", []).append(_bare(pool, parts, log.keys, cores))
+    bare, gain = (ratio(times, f"{name} 1", f"{name} 2") for name in ("bare", "spark"))
     yield Result(
-        "verify on 2 cores", round(seconds[2] * 1e6), "on 1 core", round(gain, 3), ">= 1.8 x", gain >= 1.8
+        "verify on 2 cores", best_us(times, "spark 2"), "on 1 core", round(gain, 3), ">= 1.8 x", gain >= 1.8
     )
+    yield Result("bare libsodium loop on 2", best_us(times, "bare 2"), "on 1 core", round(bare, 3), "", None)
 
 
 # --- ingest -------------------------------------------------------------------------------------------------
 
 
 def _ingest(made: BenchLog) -> Iterator[Result]:
-    master = f"local[{_CORES},3]"
     keyring = load_keyring(made.client)
-    with session.running(app="bench", master=master) as spark, scratch() as place:
+    with scratch() as place, _beside(_CORES) as (spark, pool):
         small = BenchLog(place / "small")
-        small.grow(_SMALL, _CORES)
+        small.grow(_SMALL)
+        _more(spark, small, place / "small-lake")  # warm
         with _opened(made.root) as log:
-            parts = log.plan(parts=4 * _CORES)
-            count = sum(part.count for part in parts)
-            _more(spark, small, place / "small-lake")  # warm
-            with sharing(spark, keyring) as shared, holding(place / "lake", create=True) as lake:
-                taken = _timed(Ingest(spark, lake, log, keyring=keyring, shared=shared).run) / count
-            opening = _bare_opening(parts)
-            both = opening + _bare(parts, log.keys)
-        yield _share(f"ingest, {count} entries", _Rates(taken, both), "bare verify + open", 0.6)
-        opened = _Rates(taken, opening)
-        yield Result("ingest", round(taken * 1e6, 2), "bare open alone", round(opened.share, 3), "", None)
-        grown = {}
-        for name, log_made, lake_place in (
-            ("small", small, place / "small-lake"),
-            ("large", made, place / "lake"),
-        ):
-            grown[name] = min(_more(spark, log_made, lake_place) for _ in range(3))
-        factor = grown["large"] / grown["small"]
+            yield from _beside_opening(spark, pool, log, keyring, place)
+            _take(spark, log, keyring, place / "lake")
+            count = sum(head.last_seq for head in log.heads().values())
+        times: dict[str, list[float]] = {}
+        for _ in range(_ROUNDS):
+            for name, log_made in (("small", small), ("", made)):
+                times.setdefault(name, []).append(_more(spark, log_made, place / f"{name}-lake".strip("-")))
+        factor = ratio(times, "", "small")
         yield Result(
             f"ingest {_PORTION} more, into {count}",
-            round(grown["large"] * 1e6),
+            round(best_us(times, "")),
             f"into {_SMALL}",
             round(factor, 3),
             "<= 1.5 x",
@@ -246,30 +244,47 @@ def _ingest(made: BenchLog) -> Iterator[Result]:
         small.close()
 
 
+def _beside_opening(
+    spark: SparkSession, pool: Pool, log: Log, keyring: Keyring, place: Path
+) -> Iterator[Result]:
+    """Take one label in, a few times, beside loops that do nothing but open, or verify and open."""
+    label, parts = _one_label(log, 2)
+    count = sum(part.count for part in parts)
+    stream = next(found for name in STREAMS if label in log.labels_of(found := stream_id(name)).values())
+    times: dict[str, list[float]] = {}
+    for nth in range(_ROUNDS):
+        verifying, opening = _bare(pool, parts, log.keys), _each(pool, _open_loop, parts)
+        times.setdefault("open", []).append(opening)
+        times.setdefault("both", []).append(verifying + opening)
+        taken = _timed(partial(_take, spark, log, keyring, place / f"lake {nth}", stream))
+        times.setdefault("ingest", []).append(taken / count)
+    name = f"ingest, {count} entries"
+    yield _share(name, times["ingest"], times["both"], "bare verify + open", 0.6)
+    yield _share(name, times["ingest"], times["open"], "bare open alone", 0.6)
+
+
+def _take(spark: SparkSession, log: Log, keyring: Keyring, place: Path, *streams: StreamId) -> None:
+    with sharing(spark, keyring) as shared, holding(place, create=True) as lake:
+        Ingest(spark, lake, log, keyring=keyring, shared=shared, streams=streams).run()
+
+
 def _more(spark: SparkSession, made: BenchLog, place: Path) -> float:
     again = BenchLog(made.root.parent)
-    again.grow(_PORTION, 1)
+    again.grow(_PORTION)
     again.close()
     keyring = load_keyring(made.client)
-    with _opened(made.root) as log, sharing(spark, keyring) as shared, holding(place, create=True) as lake:
-        return _timed(Ingest(spark, lake, log, keyring=keyring, shared=shared).run)
-
-
-def _bare_opening(parts: Sequence[Part]) -> float:
-    """Return what an entry costs a loop that does nothing but open it, on all cores."""
-    chosen = [parts[number * len(parts) // _CORES] for number in range(_CORES)]
-    with Pool(_CORES) as pool:
-        return sum(pool.map(_open_loop, chosen, chunksize=1)) / _CORES**2
+    with _opened(made.root) as log:
+        return _timed(partial(_take, spark, log, keyring, place))
 
 
 def _open_loop(part: Part) -> float:
     entries = part.entries()
-    msgs = [Msg.decode(entries.msg_bytes(nth)) for nth in range(min(len(entries), _SAMPLE // 2))]
+    msgs = [Msg.decode(entries.msg_bytes(nth)) for nth in range(len(entries))]
     key = ReaderKey.from_secret(ReaderSecretKey(reader_secret()))
     start = perf_counter()
     for msg in msgs:
         open_msg(msg, key, pad_block=0)
-    return (perf_counter() - start) / len(msgs)
+    return perf_counter() - start
 
 
 # --- a command from the beginning ---------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
@@ -27,6 +28,7 @@ from veen.storage import Binding, RealFilesystem, Record, Writer
 
 #: Parts of a hundred: a few busy streams, and quiet ones.
 _SHARES = (40, 25, 20, 10, 5)
+STREAMS = tuple(f"stream {nth}" for nth in range(len(_SHARES)))
 _CLIENTS = 16
 _BATCH = 512
 _SCHEMA = labels.schema_id("chat.v1")
@@ -91,13 +93,13 @@ class BenchLog:
             self._ring = create_home(self._fs, settings, Limits(), os.urandom).ring
             self._make_client()
         routing = self._ring.identity.routing_key
-        self._streams = [labels.stream_id(f"stream {nth}") for nth in range(len(_SHARES))]
+        self._streams = [labels.stream_id(name) for name in STREAMS]
         self._labels = [labels.label(routing, stream, 0) for stream in self._streams]
 
     def _make_client(self) -> None:
         streams = tuple(
-            StreamKey(stream_id=labels.stream_id(f"stream {nth}"), secret=reader_secret(), created_at=_START)
-            for nth in range(len(_SHARES))
+            StreamKey(stream_id=labels.stream_id(name), secret=reader_secret(), created_at=_START)
+            for name in STREAMS
         )
         fresh = Secrets.generate(os.urandom, int(time()))
         secrets = Secrets(
@@ -109,15 +111,16 @@ class BenchLog:
         )
         ClientHome.create(self.client, secrets, now=int(time()))
 
-    def grow(self, count: int, processes: int) -> None:
-        """Add entries; messages are made by several processes, and stored by this one."""
+    def grow(self, count: int, processes: int = 0) -> None:
+        """Add entries; messages are made by several processes, if any; this one stores them."""
         signer = CheckpointSigner(self._ring, epoch_sec=0, max_skew_sec=60, clock=lambda: _START)
         writer = Writer.open(self._fs, sign_checkpoint=signer, random=os.urandom, owner="bench")
         signer.hub_ts_of = lambda label, seq: writer.reader.entry(label, seq).receipt.hub_ts
         key = self._ring.active(_START)
         start = sum(writer.reader.last_seq(label) for label in self._labels)
-        with Pool(processes) as pool:
-            made = pool.imap(_made, self._orders(writer, start, count), chunksize=64)
+        orders = self._orders(writer, start, count)
+        with Pool(processes) if processes else nullcontext() as pool:
+            made = map(_made, orders) if pool is None else pool.imap(_made, orders, chunksize=64)
             done = start
             while portion := list(islice(made, _BATCH)):
                 batch = writer.batch()
