@@ -4,7 +4,7 @@ Faults are told for each entry by itself. What needs the entries before (peaks, 
 with what is stated for it, and what is found is returned, so that whoever has all parts can compare.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from hashlib import sha256
@@ -115,7 +115,7 @@ def _firsts(faults: list[Fault]) -> list[Fault]:
     return [kept[seq] for seq in sorted(kept)]
 
 
-def _differing(entries: Entries, made: list[bytes], stated: Bytes) -> Iterator[int]:
+def _differing(entries: Entries, made: Sequence[bytes], stated: Bytes) -> Iterator[int]:
     """Yield the numbers of entries where a hash is not the one that is stated."""
     if b"".join(made) == stated.tobytes():
         return
@@ -179,8 +179,7 @@ def _check_roots(entries: Entries, peaks: Peaks) -> tuple[Peaks, list[Fault]]:
     after, roots = peaks.extend(entries.leaves())
     text = "mmr_root is not the root over all entries up to here"
     wrong = [
-        Fault(seq, Detail.PROOF_ROOT.value, text)
-        for seq in _differing(entries, [bytes(root) for root in roots], entries.mmr_root)
+        Fault(seq, Detail.PROOF_ROOT.value, text) for seq in _differing(entries, roots, entries.mmr_root)
     ]
     return after, wrong
 
