@@ -3,6 +3,7 @@
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -10,12 +11,19 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 # Wall-clock deadlines fail on a busy machine for no fault of the code; examples are bounded instead.
-settings.register_profile("veen", deadline=None, max_examples=100, print_blob=True)
+settings.register_profile("veen", deadline=None, max_examples=60, print_blob=True)
 settings.load_profile("veen")
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Modules with one of these words use Spark in the process of the tests.
 SPARK = ("spark: SparkSession", 'usefixtures("spark")', "cluster: Cluster", 'xdist_group("spark")')
+
+
+#: Modules with this have something that is costly to make, a hub for the most part.
+SHARED = 'scope="module"'
+#: Others are divided: whole modules would leave one process with the longest of them at the end. Not into
+#: single tests: for each that ends, xdist looks through all that it has given out.
+PORTIONS = 8
 
 
 class OneSpark(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types of its own
@@ -25,15 +33,19 @@ class OneSpark(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types 
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if _uses_spark(nodeid.partition("::")[0]) else nodeid
+        module = nodeid.partition("::")[0]
+        if _uses_spark(module):
+            return "spark"
+        return module if SHARED in _text(module) else f"{module} {crc32(nodeid.encode()) % PORTIONS}"
 
 
 @cache
+def _text(module: str) -> str:
+    return (ROOT / module).read_text(encoding="utf-8")
+
+
 def _uses_spark(module: str) -> bool:
-    if not module.startswith("tests/pipeline/"):
-        return False
-    text = (ROOT / module).read_text(encoding="utf-8")
-    return any(word in text for word in SPARK)
+    return module.startswith("tests/pipeline/") and any(word in _text(module) for word in SPARK)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -21,7 +21,7 @@ from veen.core.receipt import Receipt
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = all_targets()
 #: Over all targets together.
-SECONDS = 60.0
+SECONDS = 20.0
 
 
 @pytest.mark.slow
