@@ -10,9 +10,12 @@ import pytest
 
 import veen
 
+#: Runs the program where the extra for Spark is not installed.
+WITHOUT_SPARK = "import sys; sys.modules['pyspark'] = None; from veen.cli.main import main; main()"
 
-def _veen(*args: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "veen.cli.main", *args]
+
+def _veen(*args: str, stdin: str = "", without: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *(("-c", without) if without else ("-m", "veen.cli.main")), *args]
     return subprocess.run(
         command, input=stdin, capture_output=True, text=True, check=False, env={**os.environ, **env}
     )
@@ -40,7 +43,17 @@ def test_an_unknown_command_is_refused() -> None:
 def test_demo_tells_the_whole_story(tmp_path: Path) -> None:
     done = _veen("demo", TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    for word in ("Two people", "A shared stream", "Bob reads", "A refusal", "E.CAP", "killed", "tampers"):
+    told = (
+        "Two people",
+        "A shared stream",
+        "Bob reads",
+        "A refusal",
+        "E.CAP",
+        "killed",
+        "on Spark",
+        "tampers",
+    )
+    for word in told:
         assert word in done.stdout
     assert done.stdout.endswith("Everything went as it should.\n")
     assert not list(tmp_path.iterdir()), "it leaves nothing behind"
@@ -49,9 +62,10 @@ def test_demo_tells_the_whole_story(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_demo_for_scripts_is_one_document_and_can_be_kept(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    done = _veen("demo", "--json", "--keep", str(kept))
+    done = _veen("demo", "--json", "--keep", str(kept), without=WITHOUT_SPARK)
     assert done.returncode == 0, done.stderr
     steps = {step["title"]: step for step in json.loads(done.stdout)["steps"]}
+    assert "The whole log on Spark" not in steps, "it is an extra"
     codes = {title: [item["exit_code"] for item in step["commands"]] for title, step in steps.items()}
     assert codes["A refusal"] == [4]
     assert codes["Somebody tampers"] == [4]
