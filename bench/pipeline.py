@@ -14,7 +14,6 @@ from functools import partial
 from hashlib import sha256
 from multiprocessing.pool import Pool
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 
 from nacl.bindings import crypto_sign_open
@@ -49,6 +48,9 @@ _SMALL = 10_000
 #: Java gets quicker for some rounds; the best one counts, here and beside.
 _FOLD_ROUNDS = 7
 _ROUNDS = 4
+
+#: Seconds, one figure a round.
+Times = dict[str, list[float]]
 
 
 def measure_pipeline(entries: int, place: str = "") -> Iterator[Result]:
@@ -100,11 +102,11 @@ def _timed(work: Callable[[], object]) -> float:
     return perf_counter() - start
 
 
-def _share(subject: str, seconds: list[float], floors: list[float], floor: str, least: float) -> Result:
-    """Tell how much of a floor's speed a subject has, each round by itself: seconds for each entry."""
-    share = median(mine / other for mine, other in zip(floors, seconds, strict=True))
-    us = round(min(seconds) * 1e6, 2)
-    return Result(subject, us, floor, round(share, 3), f">= {least:g}", share >= least)
+def _share(row: str, times: Times, subject: str, floor: str, least: float) -> Result:
+    """Tell how much of a floor's speed a subject has."""
+    share = ratio(times, floor, subject)
+    us = round(best_us(times, subject), 2)
+    return Result(row, us, floor, round(share, 3), f">= {least:g}", share >= least)
 
 
 # --- verification -------------------------------------------------------------------------------------------
@@ -115,20 +117,20 @@ def _verification(made: BenchLog) -> Iterator[Result]:
 
     The speed of a machine that is shared changes within seconds: what is compared takes turns, a few times.
     """
-    times: dict[str, list[float]] = {}
+    times: Times = {}
     with _beside(_CORES) as (spark, pool), _opened(made.root) as log:
         label, parts = _one_label(log, 3)
         count, total = (sum(part.count for part in some) for some in (parts, log.plan()))
         _verify(spark, log, Level.FRAMES)  # warm
         for _ in range(_ROUNDS):
-            times.setdefault("bare", []).append(_bare(pool, parts, log.keys))
+            times.setdefault("bare libsodium loop", []).append(_bare(pool, parts, log.keys))
             times.setdefault("spark", []).append(_verify(spark, log, Level.FULL, label) / count)
-            times.setdefault("plain", []).append(_plain(pool, parts, log.keys) / count)
+            times.setdefault("plain processes", []).append(_plain(pool, parts, log.keys) / count)
             times.setdefault("roots", []).append(_verify(spark, log, Level.ROOTS) / total)
             times.setdefault("frames", []).append(_verify(spark, log, Level.FRAMES) / total)
     name = f"verify full, {count} entries"
-    yield _share(name, times["spark"], times["bare"], "bare libsodium loop", 0.80)
-    yield _share(name, times["spark"], times["plain"], "plain processes", 0.95)
+    yield _share(name, times, "spark", "bare libsodium loop", 0.80)
+    yield _share(name, times, "spark", "plain processes", 0.95)
     for level, least in (("frames", 180_000), ("roots", 100_000)):
         best = min(times[level])
         rate = 1 / best / _CORES
@@ -200,7 +202,7 @@ def _bare_loop(part: Part, hub_pk: bytes) -> float:
 
 def _scaling(made: BenchLog) -> Iterator[Result]:
     """Measure one core beside two, over the same label; and the bare loop, which shows what two are worth."""
-    times: dict[str, list[float]] = {}
+    times: Times = {}
     for _ in range(3):
         for cores in (1, 2):
             with _beside(cores) as (spark, pool), _opened(made.root) as log:
@@ -228,7 +230,7 @@ def _ingest(made: BenchLog) -> Iterator[Result]:
             yield from _beside_opening(spark, pool, log, keyring, place)
             _take(spark, log, keyring, place / "lake")
             count = sum(head.last_seq for head in log.heads().values())
-        times: dict[str, list[float]] = {}
+        times: Times = {}
         for _ in range(_ROUNDS):
             for name, log_made in (("small", small), ("", made)):
                 times.setdefault(name, []).append(_more(spark, log_made, place / f"{name}-lake".strip("-")))
@@ -251,16 +253,16 @@ def _beside_opening(
     label, parts = _one_label(log, 2)
     count = sum(part.count for part in parts)
     stream = next(found for name in STREAMS if label in log.labels_of(found := stream_id(name)).values())
-    times: dict[str, list[float]] = {}
+    times: Times = {}
     for nth in range(_ROUNDS):
         verifying, opening = _bare(pool, parts, log.keys), _each(pool, _open_loop, parts)
-        times.setdefault("open", []).append(opening)
-        times.setdefault("both", []).append(verifying + opening)
+        times.setdefault("bare open alone", []).append(opening)
+        times.setdefault("bare verify + open", []).append(verifying + opening)
         taken = _timed(partial(_take, spark, log, keyring, place / f"lake {nth}", stream))
         times.setdefault("ingest", []).append(taken / count)
     name = f"ingest, {count} entries"
-    yield _share(name, times["ingest"], times["both"], "bare verify + open", 0.6)
-    yield _share(name, times["ingest"], times["open"], "bare open alone", 0.6)
+    yield _share(name, times, "ingest", "bare verify + open", 0.6)
+    yield _share(name, times, "ingest", "bare open alone", 0.6)
 
 
 def _take(spark: SparkSession, log: Log, keyring: Keyring, place: Path, *streams: StreamId) -> None:

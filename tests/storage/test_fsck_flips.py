@@ -1,4 +1,4 @@
-"""One flipped bit in every byte of a directory: found, in the right file, or harmless for a stated reason."""
+"""One flipped bit in a byte of a directory: found, in the right file, or harmless for a stated reason."""
 
 import bz2
 import contextlib
