@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.reference import codec, folds, merkle, objects, rfc8032, sealing
+from tests.reference import canonical, codec, folds, merkle, objects, rfc8032, sealing
 from tests.reference.basics import Fields, Json, Refused, h, hexed, ht, need, sized, u64, unhexed
 
 Answer = tuple[Fields, Fields]
@@ -356,6 +356,7 @@ OPERATIONS: dict[str, Callable[[Fields], Answer]] = {
     "entry": _entry,
     "overlay_ids": lambda r: (folds.overlay_ids(r), {}),
     "fold": lambda r: (folds.fold(r), {}),
+    "canonical_json": lambda r: (canonical.canonical_json(r), {}),
 }
 
 #: Request fields that are not hex.

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from vectors.generators import (
     attachments,
+    canonical_texts,
     capabilities,
     cbor_objects,
     cbor_rules,
@@ -30,6 +31,7 @@ MODULES: tuple[Callable[[], Iterator[Scenario]], ...] = (
     cbor_rules.scenarios,
     cbor_objects.scenarios,
     json_forms.scenarios,
+    canonical_texts.scenarios,
     messages.scenarios,
     messages_refused.scenarios,
     ciphertexts.scenarios,

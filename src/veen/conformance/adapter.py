@@ -47,12 +47,12 @@ def _usage(error: UsageError) -> Answer:
     return {"ok": False, "code": "USAGE", "stage": "", "detail": str(error)}
 
 
-def _run(request: dict[str, JsonValue]) -> Answer:
+def _run(request: dict[str, JsonValue], line: bytes) -> Answer:
     name = request.get("op")
     if not isinstance(name, str) or name not in OPERATIONS:
         return _usage(UsageError(f"unknown op {name!r}"))
     try:
-        return {"ok": True, **OPERATIONS[name](Arguments(request))}
+        return {"ok": True, **OPERATIONS[name](Arguments(request, line))}
     except UsageError as error:
         return _usage(error)
     except ProtocolError as error:
@@ -76,7 +76,7 @@ def answer(line: bytes) -> Answer:
         request = _parse(line)
     except UsageError as error:
         return {"id": None, **_usage(error)}
-    return {"id": request.get("id"), **_run(request)}
+    return {"id": request.get("id"), **_run(request, line)}
 
 
 def serve(lines: Iterable[bytes], out: TextIO) -> None:

@@ -1,5 +1,9 @@
 """Arguments of a request, taken out with their types checked."""
 
+import json
+
+from veen.core import canonical_json
+from veen.core.canonical_json import Json
 from veen.core.errors import ProtocolError, VeenError
 from veen.core.kinds import hex_from_json
 from veen.core.types import JsonValue
@@ -14,15 +18,25 @@ class UsageError(VeenError):
 class Arguments:
     """The fields of one request."""
 
-    def __init__(self, fields: dict[str, JsonValue]) -> None:
-        """Wrap the JSON object of a request."""
+    def __init__(self, fields: dict[str, JsonValue], line: bytes = b"") -> None:
+        """Wrap the JSON object of a request; ``line`` is how it was written."""
         self._fields = fields
+        self._line = line
 
     def json(self, name: str) -> JsonValue:
         """Return a field as it is."""
         if name not in self._fields:
             raise UsageError(f"{name} is missing")
         return self._fields[name]
+
+    def exact(self, name: str) -> Json:
+        """Return a field with its numbers exactly as they were written: fractions are no doubles."""
+        self.json(name)
+        try:
+            found: Json = json.loads(self._line, parse_float=canonical_json.number)[name]
+        except RecursionError:  # the stack is a little deeper than when it was parsed before
+            raise UsageError("nested too deeply") from None
+        return found
 
     def has(self, name: str) -> bool:
         """Tell whether a field is there and not null."""

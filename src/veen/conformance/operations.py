@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from veen.conformance import folding
 from veen.conformance.arguments import Arguments, UsageError
-from veen.core import api, hpke, labels, mmr
+from veen.core import api, canonical_json, hpke, labels, mmr
 from veen.core.artifacts import CheckpointIndex, ChunkSummary, PeakSnapshot
 from veen.core.attachments import att_root
 from veen.core.captoken import CapToken, Rate
@@ -308,6 +308,11 @@ def _entry(args: Arguments) -> Answer:
     return {"entry": entry.encode().hex(), "entry_hash": entry.entry_hash.hex()}
 
 
+def _canonical_json(args: Arguments) -> Answer:
+    text = canonical_json.encode(args.exact("value"))
+    return {"text": text.decode(), "hash": h(text).hex()}
+
+
 #: Every operation by its name.
 OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType(
     {
@@ -345,5 +350,6 @@ OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType(
         "entry": _entry,
         "overlay_ids": folding.overlay_ids,
         "fold": folding.fold,
+        "canonical_json": _canonical_json,
     }
 )

@@ -73,6 +73,11 @@ def revocation_stream(realm: RealmId) -> StreamId:
     return StreamId(ht("veen/revocation", sized(realm, "realm_id")))
 
 
+def label_class_stream(realm: RealmId) -> StreamId:
+    """Return the stream on which the admins of a realm say of what class labels are (CTL-007)."""
+    return StreamId(ht("veen/label-class", sized(realm, "realm_id")))
+
+
 def label(routing: RoutingKey, stream: StreamId, epoch: int) -> Label:
     """Return the label of a stream in an epoch: what the hub orders by."""
     preimage = sized(routing, "routing_key") + sized(stream, "stream_id") + u64be(epoch)
