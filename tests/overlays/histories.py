@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from tests.overlays.histories_operations import OPERATION_HISTORIES, OPERATION_PARAMETERS
+from tests.overlays.histories_recorder import RECORDER_HISTORIES
 from tests.overlays.histories_wallet import WALLET_HISTORIES
 from tests.overlays.logs import BRIDGE, T0, WRITERS, History, Log, ident, spoil
 from veen.overlays.crdt import COUNTER, LWW, ORSET
@@ -79,6 +80,7 @@ HISTORIES: dict[str, History] = {
     "rpc": rpc,
     **OPERATION_HISTORIES,
     **WALLET_HISTORIES,
+    **RECORDER_HISTORIES,
 }
 #: What a fold is configured with where its history is interesting only then.
 PARAMETERS: dict[str, Mapping[str, Any]] = {**OPERATION_PARAMETERS}

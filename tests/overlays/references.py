@@ -10,6 +10,7 @@ from typing import Any
 import cbor2
 
 from tests.overlays.decoding import Reference, bodies, name_id
+from tests.overlays.histories_recorder import RECORDER_REFERENCES
 from tests.overlays.reference_operations import OPERATION_REFERENCES
 from tests.overlays.reference_wallet import WALLET_REFERENCES
 from veen.overlays.events import Record
@@ -92,4 +93,5 @@ REFERENCES: dict[str, Reference] = {
     "rpc": rpc,
     **OPERATION_REFERENCES,
     **WALLET_REFERENCES,
+    **RECORDER_REFERENCES,
 }

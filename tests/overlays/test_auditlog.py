@@ -41,6 +41,14 @@ def test_queries_are_in_the_order_of_the_log(desk: Desk) -> None:
     assert [row["time"] for row in rows] == [500, T0 + 2, 100], "the hub's time stands in for none"
 
 
+def test_queries_about_several_resources_are_found_by_each(desk: Desk) -> None:
+    desk.ask("r/1,s/1", metadata={"resources": ["r/1", "s/1", 7]})
+    overlay = QueryAudit()
+    tables = desk.fold(overlay)[0]
+    found = [[row["stream_seq"] for row in overlay.queries(tables, resource_prefix=name)] for name in "rst"]
+    assert found == [[4], [4], []]
+
+
 @pytest.mark.parametrize(
     ("filters", "places"),
     [

@@ -12,6 +12,7 @@ import pytest
 
 from tests.overlays.histories import PARAMETERS
 from tests.overlays.histories_operations import AGENT, DELEGATED, LOST, PRINCIPAL, STREAMS
+from tests.overlays.histories_recorder import NAMES, event_body
 from tests.overlays.histories_wallet import ACCOUNTS, REALM, WALLETS
 from tests.overlays.logs import T0, WRITERS, Log, ident
 from veen.overlays import monoids, registry
@@ -19,8 +20,10 @@ from veen.overlays import operation_schemas as op
 from veen.overlays import wallet_schemas as wal
 from veen.overlays.crdt import COUNTER, LWW, ORSET
 from veen.overlays.folding import Annotator, Memory, index_kinds, table_kinds
+from veen.overlays.labelclass import CLASS
 from veen.overlays.ledger import PAID
 from veen.overlays.overlay import Key
+from veen.overlays.recorder_schemas import CHANGE, EVENT
 from veen.overlays.rpc import REPLY, REQUEST, success
 
 #: Adds events about one key, one more each time.
@@ -243,6 +246,23 @@ def _paid(log: Log) -> Hot:
         yield
 
 
+def _recorded(log: Log) -> Hot:
+    """One principal, one type, one stream that is declared again and again."""
+    for nth in count():
+        log.event(EVENT, client_id=WRITERS[0], **event_body(WRITERS[0]))
+        log.event(
+            CHANGE, change="declare", stream=NAMES[0], event_types=(f"t{nth % 7}",), change_time=T0 + nth
+        )
+        yield
+
+
+def _classes(log: Log) -> Hot:
+    said: dict[str, Any] = {"label": ident("label"), "class": "record"}
+    for nth in count(2**32):
+        log.event(CLASS, **said, retention_hint=nth)
+        yield
+
+
 HOT: dict[str, tuple[Callable[[Log], Hot], ...]] = {
     "crdt.lww": (_lww,),
     "crdt.orset": (_orset_adds, _orset_changes),
@@ -259,6 +279,8 @@ HOT: dict[str, tuple[Callable[[Log], Hot], ...]] = {
     "wallet": (_wallets,),
     "wallet.literal": (_wallets,),
     "paid.ledger": (_paid,),
+    "recorder": (_recorded,),
+    "label.class": (_classes,),
 }
 
 

@@ -59,7 +59,7 @@ def _lowered(overlay: Overlay, event: Event, before: Tables) -> Lowered:
     return Lowered(list(cells), list(reports))
 
 
-NEED_NO_PAST = ["crdt.gcnt", "crdt.lww", "delegated", "snapshot"]
+NEED_NO_PAST = ["crdt.gcnt", "crdt.lww", "delegated", "label.class", "recorder", "snapshot"]
 GROUPED = ["access", "agreement", "federation.mirror", "paid.ledger", "publication", "query.audit"]
 
 

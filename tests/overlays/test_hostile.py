@@ -35,6 +35,7 @@ def _value(kind: Kind, rng: Random) -> Any:
     made: dict[str, Any] = {
         "uint": rng.choice([0, 1, 86_399, 2**63, 2**64 - 1]),
         "int": rng.choice([0, -1, -(2**64) + 1, 2**64 - 1]),
+        'text = "sdr0"': "sdr0",
         "text": rng.choice(_TEXTS),
         "bool": rng.random() < 0.5,
         "bytes(32)": bytes([rng.randrange(3)]) * 32,

@@ -134,6 +134,8 @@ _KEYS = {
     "recovery": "histories.count",
     "query.audit": "classes",
     "federation.mirror": "seen.count",
+    "recorder": "types",
+    "label.class": "classes",
 }
 
 

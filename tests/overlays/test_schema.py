@@ -149,7 +149,7 @@ def test_json() -> None:
 def test_ids_follow_the_rule(name: str) -> None:
     schema = registry.schemas()[name]
     assert schema.schema_id == labels.schema_id(name)
-    is_operation = name.split(".", maxsplit=1)[0] not in ("wallet", "rpc", "crdt")
+    is_operation = name.split(".", maxsplit=1)[0] not in ("wallet", "rpc", "crdt", "recorder", "veen")
     assert schema.nulls == is_operation, "the operation profiles write null, others leave out"
 
 

@@ -3,9 +3,8 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import pytest
 
@@ -27,7 +26,7 @@ BRIDGES = frozenset({BRIDGE})
 EPOCHS = {3: CHUNK + 40, 4: 30, 9: CHUNK, 20: 3 * CHUNK + 100}
 
 
-@pytest.fixture(params=registry.names())
+@pytest.fixture(scope="module", params=registry.names())
 def overlay(request: pytest.FixtureRequest) -> Overlay:
     """Every overlay, with its default parameters."""
     return registry.overlay_class(request.param)()
@@ -35,12 +34,7 @@ def overlay(request: pytest.FixtureRequest) -> Overlay:
 
 def history(overlay: Overlay) -> list[Record]:
     """Return a history of the overlay, laid over several epochs."""
-    return _history(overlay.name)
-
-
-@cache
-def _history(name: str) -> list[Record]:
-    flat = iter(HISTORIES[name](Random(1), sum(EPOCHS.values())))
+    flat = iter(HISTORIES[overlay.name](Random(1), sum(EPOCHS.values())))
     return [
         next(flat)._replace(epoch=epoch, stream_seq=seq)
         for epoch, count in EPOCHS.items()
@@ -59,6 +53,21 @@ def grow(rows: MemoryRows, overlay: Overlay, records: list[Record]) -> list[Anno
     return items
 
 
+class Grown(NamedTuple):
+    """A history and its tree; nobody adds to either."""
+
+    records: list[Record]
+    rows: MemoryRows
+    items: list[Annotated]
+
+
+@pytest.fixture(scope="module")
+def grown(overlay: Overlay) -> Grown:
+    """The tree of the history of the overlay."""
+    records, rows = history(overlay), MemoryRows()
+    return Grown(records, rows, grow(rows, overlay, records))
+
+
 def sampled(records: list[Record], rng: Random) -> set[int]:
     """Return positions: around the ends of chunks and epochs, and some at random."""
     found = set(rng.sample(range(len(records)), 8)) | {0, len(records) - 1}
@@ -70,9 +79,10 @@ def sampled(records: list[Record], rng: Random) -> set[int]:
     return found
 
 
-def test_it_is_what_a_fresh_fold_is_at_every_position_and_for_every_key(overlay: Overlay) -> None:
-    records, rows = history(overlay), MemoryRows()
-    grow(rows, overlay, records)
+def test_it_is_what_a_fresh_fold_is_at_every_position_and_for_every_key(
+    overlay: Overlay, grown: Grown
+) -> None:
+    records, rows = grown.records, grown.rows
     tree = TreeReader(rows, overlay)
     fresh = memory_of(overlay)
     annotator = Annotator(overlay, fresh, BRIDGES)
@@ -121,9 +131,9 @@ def test_every_position_of_one_overlay() -> None:
         assert list(tables.items("shards")) == list(fresh.items("shards"))
 
 
-def test_a_range_is_the_fold_of_its_records_as_they_counted(overlay: Overlay) -> None:
-    records, rows, rng = history(overlay), MemoryRows(), Random(3)
-    items = grow(rows, overlay, records)
+def test_a_range_is_the_fold_of_its_records_as_they_counted(overlay: Overlay, grown: Grown) -> None:
+    records, rows, items = grown
+    rng = Random(3)
     tree, folding = TreeReader(rows, overlay), Fold(overlay)
     cuts = [sorted(rng.sample(range(len(records)), 2)) for _ in range(5)]
     cuts += [[5, 5], [0, len(records) - 1], [CHUNK, 2 * CHUNK - 1], [CHUNK + 3, CHUNK + 9]]
@@ -151,9 +161,8 @@ def place_of(record: Record) -> Place:
     return record.epoch, record.stream_seq
 
 
-def test_rows_are_the_same_bytes_in_whatever_portions_the_log_came(overlay: Overlay) -> None:
-    records, whole, rng = history(overlay), MemoryRows(), Random(5)
-    grow(whole, overlay, records)
+def test_rows_are_the_same_bytes_in_whatever_portions_the_log_came(overlay: Overlay, grown: Grown) -> None:
+    records, whole, rng = grown.records, grown.rows, Random(5)
     rows, at = MemoryRows(), 0
     while at < len(records):
         step = rng.choice([1, 3, 50, CHUNK, 400])
@@ -162,9 +171,8 @@ def test_rows_are_the_same_bytes_in_whatever_portions_the_log_came(overlay: Over
     assert rows.values == whole.values
 
 
-def test_rows_over_others_are_as_one(overlay: Overlay) -> None:
-    records, whole = history(overlay), MemoryRows()
-    grow(whole, overlay, records)
+def test_rows_over_others_are_as_one(overlay: Overlay, grown: Grown) -> None:
+    records, whole = grown.records, grown.rows
     below = MemoryRows()
     grow(below, overlay, records[:700])
     kept = dict(below.values)
@@ -309,12 +317,11 @@ def test_a_record_costs_at_most_a_row_for_each_level() -> None:
     assert worst <= 3 + math.ceil(math.log2(20_000 / CHUNK))
 
 
-def test_places_that_are_not_there(overlay: Overlay) -> None:
+def test_places_that_are_not_there(overlay: Overlay, grown: Grown) -> None:
     rows = MemoryRows()
     assert TreeReader(rows, overlay).clamp((4, 7)) == (0, 0)
     assert not any(TreeReader(rows, overlay).tally((0, 0)).values())
-    grow(rows, overlay, history(overlay))
-    tree = TreeReader(rows, overlay)
+    tree = TreeReader(grown.rows, overlay)
     assert tree.clamp(None) == tree.clamp((21, 1)) == tree.end == (20, EPOCHS[20])
     assert tree.clamp((4, 1000)) == (4, 30)
     assert tree.clamp((8, 1)) == (4, 30)

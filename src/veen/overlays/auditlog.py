@@ -53,7 +53,7 @@ class QueryAudit(Overlay):
             when = shown["time"]
             assert isinstance(when, int)
             inside = since <= when and (until is None or when < until)
-            if inside and str(shown["resource_identifier"]).startswith(resource_prefix):
+            if inside and any(name.startswith(resource_prefix) for name in _resources(shown)):
                 yield shown
 
     def parse_key(self, text: str) -> Key:
@@ -81,6 +81,14 @@ class QueryAudit(Overlay):
         """Return the queries in the order of the log."""
         rows = sorted(tables.items("queries"), key=lambda row: row[1][0])
         return [[key, entry[1], entry[3]] for key, entry in rows]
+
+
+def _resources(shown: Mapping[str, JsonValue]) -> list[str]:
+    """Return what a query was about: who has asked for several things may list them in the metadata."""
+    metadata = shown.get("metadata")
+    listed = metadata.get("resources") if isinstance(metadata, dict) else None
+    others = listed if isinstance(listed, list) else []
+    return [str(shown["resource_identifier"]), *(name for name in others if isinstance(name, str))]
 
 
 def _shown(key: Key, entry: Any) -> dict[str, JsonValue]:

@@ -103,6 +103,30 @@ _OPERATIONS: Final = {
     "OP.MIRROR_DUPLICATE": "the entry was recorded before; the first record counts",
     "OP.MIRROR_CONFLICT": "the entry was recorded before with another hash or root; the first record counts",
 }
+_RECORDER: Final = {
+    "SDR.PRINCIPAL_MISMATCH": "principal_id is not the key that has signed the message",
+    "SDR.EVENT_TIME": "event_time has no date that people can write",
+    "SDR.ORIGIN_RECEIPT": "origin_receipt is no receipt",
+    "SDR.ORIGIN_SEQ": "origin_stream_seq is not that of origin_receipt",
+    "SDR.CHECKPOINT_ORDER": "the streams of a checkpoint are sorted by name and epoch, each once",
+    "SDR.LOG_ROOT": "log_root is not the root over the streams of the checkpoint",
+    "SDR.CHANGE": "a change declares, renames, splits or retires a stream",
+    "SDR.INTO": "a rename leads into one other stream, a split into several, other changes into none",
+    "SDR.STREAM": "streams of the recorder begin with record/",
+    "SDR.NOT_AN_ADMIN": "a change of streams by a key that is no admin of the recorder",
+}
+_LABELS: Final = {
+    "CLS.SENSITIVITY": "a sensitivity is low, medium or high",
+    "CLS.NOT_AN_ADMIN": "a class of a label by a key that is no admin",
+}
 
 #: Code -> what it means. Unless it says that it is reported only, the event does not count.
-CODES: Final[Mapping[str, str]] = {**_BODIES, **_CALLS, **_CRDTS, **_WALLETS, **_OPERATIONS}
+CODES: Final[Mapping[str, str]] = {
+    **_BODIES,
+    **_CALLS,
+    **_CRDTS,
+    **_WALLETS,
+    **_OPERATIONS,
+    **_RECORDER,
+    **_LABELS,
+}

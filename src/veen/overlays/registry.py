@@ -25,6 +25,8 @@ _HOMES: Final[Mapping[str, tuple[str, str]]] = {
     "recovery": ("recovery", "Recoveries"),
     "query.audit": ("auditlog", "QueryAudit"),
     "federation.mirror": ("mirror", "Mirrors"),
+    "recorder": ("recorder", "Recorder"),
+    "label.class": ("labelclass", "LabelClasses"),
 }
 #: Other names: what operators call them, and the classes of their states (SNP-004).
 _ALIASES: Final[Mapping[str, str]] = {
