@@ -12,6 +12,7 @@ from veen.core.control import RevocationRecord, Target
 from veen.core.error_envelope import ErrorEnvelope
 from veen.core.msg import Msg
 from veen.core.receipt import Receipt
+from veen.hub.config import Settings
 from veen.hub.explaining import Explained, Explainer
 from veen.hub.files import SECRETS
 from veen.storage import Reader, RealFilesystem
@@ -19,13 +20,13 @@ from veen.storage.public import read_public
 
 
 def explain_all(
-    place: Path, refused: list[Msg], at: int
+    place: Path, refused: list[Msg], at: int, settings: Settings = SETTINGS
 ) -> tuple[dict[int, list[Explained]], list[Explained]]:
     """Explain every entry of every label, and messages that are sent at a time."""
     fs = RealFilesystem(place)
     reader = Reader.open(fs)
     try:
-        explainer = Explainer(reader, *read_public(fs), SETTINGS)
+        explainer = Explainer(reader, *read_public(fs), settings)
         reserved = {labels.authorize_label(reader.store.hub_id), labels.control_label(reader.store.hub_id)}
         entries = {
             nth: [explainer.entry(label, seq) for seq in range(1, reader.last_seq(label) + 1)]
@@ -93,6 +94,24 @@ def test_trust_and_revocation_count_from_their_time_on(tmp_path: Path) -> None:
     assert entries[0][0].accepted, "it came before the revocation"
     assert explained[0].error is not None
     assert explained[0].error.detail.value == "REVOKED"
+
+
+def test_an_entry_between_two_orders_of_its_second_is_explained(tmp_path: Path) -> None:
+    place = tmp_path / "hub"
+    nobody = SETTINGS.model_copy(update={"trust_issuers": ()})
+
+    async def run() -> None:
+        async with inside(place, nobody, NOW) as hub:
+            await hub.trust("issuer")
+            await hub.authorize(TOKEN)
+            label = labels.label(hub.hub.home.identity.routing_key, labels.stream_id("stream 0"), 0)
+            sent = message(client="client 0", label=label, client_seq=1, auth_ref=TOKEN.auth_ref)
+            assert isinstance((await hub.submit([sent]))[0], Receipt)
+            await hub.trust("issuer", trusted=False)
+
+    asyncio.run(run())
+    entries, _ = explain_all(place, [], NOW, nobody)
+    assert entries[0][0].accepted, "it came before the trust was taken back"
 
 
 def test_rows_before_the_failing_one_have_passed_and_those_behind_it_were_not_reached(tmp_path: Path) -> None:

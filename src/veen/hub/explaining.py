@@ -4,7 +4,7 @@ Admission is a function of the message, the log before it, the configuration and
 verdicts can be computed again by anybody who has the files.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from veen.core import labels
 from veen.core.api import SubmitRequest
 from veen.core.capability import Bucket, expires_at
 from veen.core.captoken import CapToken
-from veen.core.control import decode_control
+from veen.core.control import ControlRecord, decode_control
 from veen.core.errors import ADMISSION_TABLE, Detail, ErrorRow, ProtocolError
 from veen.core.hubfiles import HubSettings
 from veen.core.identity import HubIdentity
@@ -160,27 +160,32 @@ class Explainer:
         entry = self._reader.entry(label, seq)
         hub_ts = entry.receipt.hub_ts
         view = PastView(self._reader, label, seq, hub_ts)
-        made = self._decide(entry.msg_bytes, view, hub_ts, self._authority(hub_ts))
-        if made.accepted:
-            return made
-        # Records of the same second may have come after it.
-        return self._decide(entry.msg_bytes, view, hub_ts, self._authority(hub_ts - 1))
+        orders = self._orders(hub_ts)
+        of_before = len(self._orders(hub_ts - 1))
+        made = self._decide(entry.msg_bytes, view, hub_ts, self._authority(orders))
+        # Some of the same second may have come after it, or all.
+        while not made.accepted and len(orders) > of_before:
+            orders.pop()
+            made = self._decide(entry.msg_bytes, view, hub_ts, self._authority(orders))
+        return made
 
     def message(self, data: bytes, hub_ts: int) -> Explained:
         """Explain what would become of a message that is sent now: a MSG, or a request to submit one."""
         with suppress(ProtocolError):  # else it is the message itself, or what is wrong with it
             data = SubmitRequest.decode(data, self._policy_at(hub_ts).limits).msg.encode()
-        return self._decide(data, PresentView(self._reader), hub_ts, self._authority(hub_ts))
+        return self._decide(data, PresentView(self._reader), hub_ts, self._authority(self._orders(hub_ts)))
 
-    def _authority(self, hub_ts: int) -> Authority:
+    def _orders(self, hub_ts: int) -> list[ControlRecord]:
+        """Return what the operator had said by then about whom to trust."""
         control = labels.control_label(self._reader.store.hub_id)
         last = self._reader.last_seq(control)
         places = self._reader.entries(control, 1, last) if last else iter(())
-        before = Authority.of(self._settings.issuers, trust_all=self._settings.trust_all_issuers)
         entries = (place.entry for place in places)
-        return before.after(
-            decode_control(entry.msg_bytes) for entry in entries if entry.receipt.hub_ts <= hub_ts
-        )
+        return [decode_control(entry.msg_bytes) for entry in entries if entry.receipt.hub_ts <= hub_ts]
+
+    def _authority(self, orders: Iterable[ControlRecord]) -> Authority:
+        before = Authority.of(self._settings.issuers, trust_all=self._settings.trust_all_issuers)
+        return before.after(orders)
 
     def _decide(self, data: bytes, view: View, hub_ts: int, authority: Authority) -> Explained:
         record: Record | None = None

@@ -184,7 +184,7 @@ class Server:
         self._stop = asyncio.Event()
         fs = TimedFilesystem(self._data_dir)
         hub, first = self._start(fs)
-        urls = tuple(_url(sock, secure=tls is not None) for sock in sockets)
+        urls = tuple(url_of(sock, secure=tls is not None) for sock in sockets)
         try:
             admin = _AdminSocket(self._data_dir)
             self._announce(urls)
@@ -387,7 +387,8 @@ class _AdminSocket:
             self._path.unlink()
 
 
-def _url(sock: socket.socket, *, secure: bool) -> str:
+def url_of(sock: socket.socket, *, secure: bool) -> str:
+    """Return where a socket that is bound can be reached."""
     host, port = sock.getsockname()[:2]
     if ":" in host:
         host = f"[{host}]"

@@ -12,8 +12,8 @@ class TlsError(Exception):
     """Certificate or key can not be used."""
 
 
-def server_context(cert: Path, key: Path) -> ssl.SSLContext:
-    """Return the context that the hub's sockets are wrapped with."""
+def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
+    """Return the context that sockets are wrapped with; clients may show certificates of ``client_ca``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
@@ -22,4 +22,10 @@ def server_context(cert: Path, key: Path) -> ssl.SSLContext:
         context.load_cert_chain(cert, key)
     except (OSError, ssl.SSLError) as error:
         raise TlsError(f"the certificate {cert} and key {key} can not be used: {error}") from None
+    if client_ca is not None:
+        context.verify_mode = ssl.CERT_OPTIONAL
+        try:
+            context.load_verify_locations(client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise TlsError(f"the certificates of {client_ca} can not be used: {error}") from None
     return context

@@ -62,6 +62,10 @@ class App:
         )
         return error_response(envelope_of(error), as_json=wants_json(request))
 
+    def refuse(self, error: ErrorEnvelope) -> Response:
+        """Return the answer to what can not be taken as a request at all."""
+        return error_response(error, as_json=False)
+
     def handle(self, request: Request) -> None:
         """Answer a request."""
         try:

@@ -13,16 +13,18 @@ from typing import Final, Protocol, cast
 import httptools
 
 from veen.core.error_envelope import ErrorEnvelope
-from veen.core.errors import HTTP_STATUS, Code
+from veen.core.errors import Code
 from veen.hub.http.memory import Memory
-from veen.hub.http.message import Request, Response, error_response, origin_form
+from veen.hub.http.message import Request, Response, origin_form
 from veen.hub.refusing import unavailable
 
 #: Headers that some handler looks at; the rest are counted and forgotten.
 _USED: Final = frozenset(
     {
         b"accept",
+        b"authorization",
         b"connection",
+        b"content-encoding",
         b"content-length",
         b"content-type",
         b"expect",
@@ -66,6 +68,9 @@ class Application(Protocol):
     def oversize(self, request: Request, size: int, most: int) -> Response:
         """Return the answer to a request with more."""
 
+    def refuse(self, error: ErrorEnvelope) -> Response:
+        """Return the answer to what can not be taken as a request at all."""
+
     def handle(self, request: Request) -> None:
         """Answer a request, now or later."""
 
@@ -78,8 +83,8 @@ class Refusal(Exception):  # noqa: N818 - control flow out of the parser, not an
         self.response = response
 
 
-def _bad_request(message: str) -> Response:
-    return error_response(ErrorEnvelope(code=Code.BAD_REQUEST.value, message=message), as_json=False)
+def _bad_request(message: str) -> ErrorEnvelope:
+    return ErrorEnvelope(code=Code.BAD_REQUEST.value, message=message)
 
 
 class Connection(asyncio.Protocol):
@@ -106,6 +111,8 @@ class Connection(asyncio.Protocol):
         #: Bytes of answers that the client does not take.
         self._untaken = 0
         self._local = local
+        #: The certificate that the client has shown, in DER; it was verified.
+        self._certificate: bytes | None = None
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[tuple[Request, bool]] = deque()
@@ -141,11 +148,13 @@ class Connection(asyncio.Protocol):
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's have no common base
         self._open.add(self)
+        secured = transport.get_extra_info("ssl_object")
+        self._certificate = None if secured is None else secured.getpeercert(binary_form=True)
         self.deadline = self._clock() + self._bounds.header_sec
         if self._full and len(self._open) > _MAX_REFUSED + self._bounds.max_connections:
             self._transport.abort()  # not even for an answer is there room
         elif self._full:
-            self._refuse(error_response(unavailable("too many connections; try again"), as_json=False))
+            self._refuse(self._app.refuse(unavailable("too many connections; try again")))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why makes no difference
         """End; answers that are still made are thrown away."""
@@ -226,7 +235,7 @@ class Connection(asyncio.Protocol):
             if isinstance(cause, Refusal):
                 self._refuse(cause.response)
             else:
-                self._refuse(_bad_request("this is not HTTP/1.1"))
+                self._refuse(self._app.refuse(_bad_request("this is not HTTP/1.1")))
         else:
             self._bound_header(len(data))
 
@@ -235,12 +244,12 @@ class Connection(asyncio.Protocol):
         if self._gathering and not self._newly:
             self._unparsed += size
             if self._unparsed > self._bounds.max_header_bytes:
-                self._refuse(_bad_request(f"headers of more than {self._bounds.max_header_bytes} bytes"))
+                self._refuse(self._app.refuse(self._too_long()))
 
     def _ignore_upgrade(self, rest: bytes) -> None:
         """Go on in HTTP/1.1, as a server may. The parser would not: it gets the request without the wish."""
         if self._method == "CONNECT":
-            self._refuse(_bad_request("this hub is no proxy"))
+            self._refuse(self._app.refuse(_bad_request("this is no proxy")))
             return
         lines = [f"{self._method} {self._target.decode('latin-1')} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in self._headers.items()]
@@ -297,7 +306,7 @@ class Connection(asyncio.Protocol):
         self._add_head(len(name) + len(value) + 4)
         self._count += 1
         if self._count > _MAX_HEADERS:
-            raise Refusal(_bad_request(f"more than {_MAX_HEADERS} headers"))
+            raise Refusal(self._app.refuse(_bad_request(f"more than {_MAX_HEADERS} headers")))
         name = name.lower()
         if name in _USED:
             self._headers[name.decode("latin-1")] = value.decode("latin-1")
@@ -305,7 +314,10 @@ class Connection(asyncio.Protocol):
     def _add_head(self, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > self._bounds.max_header_bytes:
-            raise Refusal(_bad_request(f"headers of more than {self._bounds.max_header_bytes} bytes"))
+            raise Refusal(self._app.refuse(self._too_long()))
+
+    def _too_long(self) -> ErrorEnvelope:
+        return _bad_request(f"headers of more than {self._bounds.max_header_bytes} bytes")
 
     def on_headers_complete(self) -> None:
         """Decide how much body there may be, before any of it is read."""
@@ -328,7 +340,7 @@ class Connection(asyncio.Protocol):
         """Take a piece of the body."""
         self._gathering = False
         if self._memory.is_full and not self._local:
-            raise Refusal(error_response(unavailable("the hub holds too much; try again"), as_json=False))
+            raise Refusal(self._app.refuse(unavailable("the server holds too much; try again")))
         self._size += len(data)
         self._memory.take(len(data))
         if self._size > self._most:
@@ -359,6 +371,7 @@ class Connection(asyncio.Protocol):
         target = origin_form(self._target.decode("latin-1"))
         request = Request(method, target, self._headers, body, self._respond, local=self._local)
         request.head_only = self._method == "HEAD"
+        request.certificate = self._certificate
         return request
 
     def _handle(self, request: Request, *, keep: bool) -> None:
@@ -440,7 +453,8 @@ class Connection(asyncio.Protocol):
             return
         self._closing = True
         if self._reading and not self._busy and not self._draining:
-            self._transport.write(_TIMEOUT)
+            late = self._app.refuse(_bad_request("the request took too long to arrive"))
+            self._transport.write(late.encode(keep_alive=False))
             self._linger(self._transport)
         else:
             self._transport.abort()
@@ -455,9 +469,3 @@ class Connection(asyncio.Protocol):
         self._closing = True
         if not self._busy and not self._waiting and self._transport is not None:
             self._transport.close()
-
-
-_TIMEOUT: Final = Response(
-    HTTP_STATUS[Code.BAD_REQUEST],
-    ErrorEnvelope(code=Code.BAD_REQUEST.value, message="the request took too long to arrive").encode(),
-).encode(keep_alive=False)

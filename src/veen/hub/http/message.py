@@ -53,6 +53,7 @@ class Request:
 
     __slots__ = (
         "body",
+        "certificate",
         "content_type",
         "head_only",
         "headers",
@@ -85,6 +86,8 @@ class Request:
         #: Whether it came through the operator's socket in the data directory.
         self.local = local
         self.head_only = False
+        #: What the client has shown of itself in TLS, verified; in DER.
+        self.certificate: bytes | None = None
         #: Called when the client has closed its side: it will hardly wait for long.
         self.hurry: Callable[[], None] | None = None
         #: The last part of a path that has a variable one.
