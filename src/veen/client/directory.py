@@ -86,7 +86,7 @@ class DataDirectory:
             raise StateError(f"{path} is not a data directory: {error}") from None
         except DamagedError as error:
             self._fs.close()
-            raise DamagedLogError(_with_place(error, str(path))) from None
+            raise _damaged(error, str(path)) from None
         except (OSError, StorageError) as error:
             self._fs.close()
             raise StateError(f"{path} can not be read: {error}; run: veen fsck {path}") from None
@@ -119,7 +119,7 @@ class DataDirectory:
                 case GetAttachment():
                     return read_attachment(self._fs, Coid(request.coid))
         except DamagedError as error:
-            raise DamagedLogError(_with_place(error, self.name)) from None
+            raise _damaged(error, self.name) from None
         except StorageError as error:
             raise StateError(f"{self.name}: {error}") from None
         except ProtocolError as error:
@@ -147,6 +147,7 @@ class DataDirectory:
         return CheckpointResponse(checkpoint=found)
 
 
-def _with_place(error: DamagedError, place: str) -> str:
+def _damaged(error: DamagedError, place: str) -> DamagedLogError:
     """Return what is damaged, with advice that can be typed as it is."""
-    return f"{place}: {error}".replace("DATA_DIR", place)
+    text = f"{place}: {error}".replace("DATA_DIR", place)
+    return DamagedLogError(text, Path(place) / error.path, error.offset)

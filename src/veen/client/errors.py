@@ -56,6 +56,12 @@ class StateError(ClientError):
 class DamagedLogError(StateError):
     """Files in the place of a hub do not hold what the hub had written."""
 
+    def __init__(self, message: str, file: Path | None = None, offset: int | None = None) -> None:
+        super().__init__(message)
+        #: Where in the files, if that is known.
+        self.file = file
+        self.offset = offset
+
 
 class ReadOnlyError(ClientError):
     """Files answer questions, and take nothing."""

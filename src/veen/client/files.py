@@ -77,6 +77,12 @@ def lock(path: Path, *, wait: bool) -> int | None:
     return fd
 
 
+def unlock(fd: int) -> None:
+    """Give a lock back, also if a child was forked meanwhile, which has the descriptor too."""
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
+
+
 class Hold:
     """A lock that a thread takes and another gives back; once given back, it is not taken any more."""
 
@@ -98,5 +104,5 @@ class Hold:
         with self._guard:
             self._over = True
             if self._fd is not None:
-                os.close(self._fd)
+                unlock(self._fd)
                 self._fd = None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from veen.client.errors import KeystoreError, StateError
-from veen.client.files import Hold, append_file, lock, read_file, remove_file, write_file
+from veen.client.files import Hold, append_file, lock, read_file, remove_file, unlock, write_file
 from veen.client.fraud import Fraud
 from veen.client.keystore import KEY_BYTES, SealedKeystore, Secrets
 from veen.client.state import State
@@ -128,7 +128,7 @@ class ClientHome:
         try:
             yield
         finally:
-            os.close(fd)
+            unlock(fd)
 
     def holding(self) -> Hold:
         """Return the lock, to be taken and closed."""

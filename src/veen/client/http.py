@@ -39,6 +39,7 @@ PATHS: Final[Mapping[type[Wire], str]] = {
     tooling.AuthorizeRequest: "/tooling/authorize",
     tooling.CapStatusRequest: "/tooling/cap_status",
     tooling.ProofAtRequest: "/tooling/proof_at",
+    tooling.AnchorRequest: "/tooling/anchor",
     tooling.ConsistencyRequest: "/tooling/consistency",
     tooling.CheckpointLatestRequest: "/tooling/checkpoint_latest",
     tooling.CheckpointRangeRequest: "/tooling/checkpoint_range",

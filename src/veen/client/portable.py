@@ -178,6 +178,11 @@ class PortableSet:
                 self._receipt(request.label, request.stream_seq)
                 read = self._node_reader(request.label)
                 return api.ProofResponse(mmr_proof=prove_inclusion(read, stream_seq=request.stream_seq))
+            case tooling.ProofAtRequest():
+                self._receipt(request.label, request.upto_seq)
+                read = self._node_reader(request.label)
+                proof_at = prove_inclusion(read, stream_seq=request.stream_seq, mmr_size=request.upto_seq)
+                return api.ProofResponse(mmr_proof=proof_at)
             case tooling.ConsistencyRequest():
                 self._receipt(request.label, request.new_size)
                 read = self._node_reader(request.label)

@@ -12,6 +12,8 @@ from veen.core.wire import W, Wire
 
 #: Refusals that pass: the hub is busy or stopping, or the token's rate is used up for the moment.
 _PASSING: Final = frozenset({Code.UNAVAILABLE.value, Code.RATE.value})
+#: After so many doublings every pause is as long as it gets; some never stop trying.
+_MOST_DOUBLINGS: Final = 64
 
 
 def is_passing(envelope: ErrorEnvelope) -> bool:
@@ -38,7 +40,7 @@ class Retry:
 
     def pause(self, failures: int, retry_after: int | None, random: RandomBytes) -> Pause:
         """Return the wait after a number of failures; never shorter than the hub has asked for."""
-        most = min(self.cap_sec, self.base_sec * 2 ** (failures - 1))
+        most = min(self.cap_sec, self.base_sec * 2 ** min(failures - 1, _MOST_DOUBLINGS))
         share = (1 + random(1)[0]) / 256
         return Pause(max(most * share, float(retry_after or 0)))
 

@@ -163,7 +163,10 @@ class Sending:
         for attempt in (1, 2):
             state = session.held = yield from do(session.home.load)
             profile = session.profile(self._options.profile_id)
+            known = len(state.labels)
             label, kept = session.label_state(state, self._stream, self._epoch_of(profile))
+            if len(state.labels) > known:  # flush finds what was kept by the labels that are known
+                yield from do(partial(session.home.save, state))
             yield from self._flush(state, label, kept)
             yield from self._rotate(kept)
             batch = yield from self._seal(drafts, profile, label, kept)
