@@ -1,0 +1,31 @@
+"""The server drive recorder: events, checkpoints, replay and verdicts, as a client makes them (SDR lines).
+
+from veen.recorder import Feed, RecorderHandler, RecorderMiddleware
+
+Names are loaded when they are asked for: an application that only logs needs nothing of the rest.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from veen.recorder.asgi import RecorderMiddleware
+    from veen.recorder.feeding import Feed, Stats
+    from veen.recorder.handler import RecorderHandler
+
+#: Where each public name is written.
+_HOMES: Final = {
+    "Feed": "feeding",
+    "RecorderHandler": "handler",
+    "RecorderMiddleware": "asgi",
+    "Stats": "feeding",
+}
+
+__all__ = ["Feed", "RecorderHandler", "RecorderMiddleware", "Stats"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - of its module
+    """Load a public name."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"veen.recorder.{_HOMES[name]}"), name)

@@ -1,0 +1,98 @@
+"""How far checkpoints reach in labels that were read: what they leave out, and what has waited for them."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+
+from veen.core.types import Label
+from veen.recorder.manifest import Manifest, Place, is_over
+from veen.recorder.pacing import Cadence
+
+
+@dataclass(slots=True)
+class LabelRead:
+    """A label that was read."""
+
+    label: Label
+    entries: int = 0
+    #: What was done to the entry that comes next, and is not true.
+    stopped: str | None = None
+    #: Roots at the places that checkpoints speak of.
+    roots: dict[int, bytes] = field(default_factory=dict)
+    first_ts: int | None = None
+    last_ts: int = 0
+    #: When the entries behind these places were taken.
+    times: dict[int, int] = field(default_factory=dict)
+    clients: dict[bytes, int] = field(default_factory=dict)
+
+
+class Front:
+    """How far checkpoints vouch for labels, one checkpoint after the other.
+
+    Looks only at labels that have begun and are not done: where labels change, there are many others.
+    """
+
+    def __init__(self, labels: Mapping[Place, LabelRead], epoch_sec: int) -> None:
+        begun = (
+            (label.first_ts, place, label) for place, label in labels.items() if label.first_ts is not None
+        )
+        self._later = sorted(begun, key=lambda item: item[:2], reverse=True)
+        self._all = labels
+        self._epoch_sec = epoch_sec
+        self._upto: dict[Place, int] = {}
+        self.labels: dict[Place, LabelRead] = {}
+        #: How many entries they vouch for.
+        self.recorded = 0
+
+    def advance(self, until: int) -> None:
+        """Take up labels that have begun by then."""
+        while self._later and self._later[-1][0] <= until:
+            _, place, label = self._later.pop()
+            self.labels[place] = label
+
+    def is_done(self, place: Place, when: int) -> bool:
+        """Tell whether a label was over by then, and all of it is vouched for: it may be left out."""
+        over = is_over(place[1], self._epoch_sec, when)
+        return over and self._upto.get(place, 0) >= self.labels[place].entries
+
+    def reach(self, manifest: Manifest) -> None:
+        """Take a checkpoint."""
+        for entry in manifest.streams:
+            read, before = self._all.get(entry.place), self._upto.get(entry.place, 0)
+            upto = 0 if read is None else min(entry.upto_seq, read.entries)  # it may not be true
+            if upto > before:
+                self._upto[entry.place] = upto
+                self.recorded += upto - before
+        when = manifest.created_at
+        self.labels = {place: label for place, label in self.labels.items() if not self.is_done(place, when)}
+
+    def waiting_since(self) -> int | None:
+        """Return when the first entry behind all checkpoints was taken."""
+        found = []
+        for place, label in self.labels.items():
+            upto = self._upto.get(place)
+            found.append(label.first_ts if upto is None else label.times.get(upto + 1))
+        return min((when for when in found if when is not None), default=None)
+
+
+class Volume:
+    """How many entries there were before the grace of a checkpoint began; kept as one count for each."""
+
+    def __init__(self, cadence: Cadence, checkpoints: Iterable[int]) -> None:
+        self._grace = cadence.grace_sec
+        self._ends = sorted({when - cadence.grace_sec for when in checkpoints})
+        self._counts = [0] * (len(self._ends) + 1)
+
+    def count(self, hub_ts: int) -> None:
+        """Take an entry."""
+        self._counts[bisect_right(self._ends, hub_ts)] += 1
+
+    def before(self, when: int) -> int:
+        """Return how many entries had waited for longer than the grace at the time of a checkpoint."""
+        return self._sums.get(when - self._grace, 0)
+
+    @cached_property
+    def _sums(self) -> dict[int, int]:
+        return dict(zip(self._ends, accumulate(self._counts), strict=False))

@@ -1,0 +1,338 @@
+"""Imports: lines of JSON and requests of OTLP, from files and over HTTP, each recorded once."""
+
+import gzip
+import http.client
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import User
+from tests.hub.process import VEEN, HubProcess, environment
+from tests.recorder.feeds import recorded
+from veen.recorder.importing import Import, Imports
+from veen.recorder.jsonlines import BadLineError, Fields, read_event
+from veen.recorder.otlp import read_request
+from veen.recorder.packing import Captured, Defaults, described
+from veen.recorder.spool import SpoolReader
+
+
+def _event(captured: Captured) -> dict[str, Any]:
+    return described(captured.pack(Defaults(subject="s", origin="o"))[1])
+
+
+# --- lines --------------------------------------------------------------------------------------------------
+
+
+def test_fields_of_a_line() -> None:
+    fields = Fields(time="ts", unit="ms", type="log.kind", subject="user", origin="svc", default_type="d")
+    line = b'{"ts": 1700000000999, "log": {"kind": "k", "x": 1.50}, "user": 7, "svc": "api", "neg": -1}'
+    assert _event(read_event(line, fields)) == {
+        "subject_id": "7",
+        "event_type": "k",
+        "event_time": 1_700_000_000,
+        "origin": "api",
+        "payload": {"log": {"x": "1.50"}, "neg": "-1"},
+    }
+    plain = _event(read_event(b'{"event_time": "2026-01-02T03:04:05Z", "payload": [1]}', Fields()))
+    assert (plain["event_time"], plain["payload"], plain["subject_id"]) == (1_767_323_045, [1], "s")
+    aside = b'{"stream": "record/x", "reason": "r", "event": {"event_type": "again", "event_time": 5}}'
+    assert _event(read_event(aside, Fields()))["event_type"] == "again"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"{", b"[]", b"7", b"\xff", b'{"event_time": "yesterday"}', b'{"event_time": []}', b"[" * 100_000],
+)
+def test_lines_that_are_no_events(line: bytes) -> None:
+    with pytest.raises(BadLineError):
+        read_event(line, Fields())
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+
+def _lines(line: bytes) -> Iterator[Captured | BadLineError]:
+    yield read_event(line, Fields())
+
+
+def _numbers(imports: Imports) -> list[int]:
+    events: list[Any] = [described(event.data) for event in SpoolReader(imports.spool.place).peek(0, 10_000)]
+    return [event["payload"]["n"] for event in events]
+
+
+class _EndError(Exception):
+    """The process ends here."""
+
+
+def _run(root: Path, file: Path, *, end_after: int = 1_000_000) -> tuple[Import, list[int]]:
+    """Import a file, and end before or after a portion was written to the spool."""
+    imports = Imports(root, "record/test", bound=1 << 20)
+    portions = count(1)
+
+    def wait(_full: bool) -> None:  # noqa: FBT001 - as Import calls it
+        if next(portions) >= end_after:
+            raise _EndError
+
+    run = Import(imports, _lines, defaults=Defaults(subject="s", origin="o"), wait=wait)
+    try:
+        with file.open("rb") as opened:
+            bad = [item.line for item in run.run(opened)]
+        assert bad == []
+    except _EndError:
+        pass
+    finally:
+        numbers = _numbers(imports)
+        imports.spool.abandon()
+    return run, numbers
+
+
+def _write(file: Path, numbers: range) -> None:
+    with file.open("ab") as opened:
+        opened.writelines(b'{"n": %d}\n' % number for number in numbers)
+
+
+def test_an_import_that_is_begun_again(tmp_path: Path) -> None:
+    root, file, other = tmp_path / "root", tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    root.mkdir()
+    _write(file, range(1200))
+    for end_after in (1, 2):
+        _run(root, file, end_after=end_after)
+    _write(other, range(5000, 5003))
+    assert _run(root, other)[1][-3:] == [5000, 5001, 5002], "another file does not disturb it"
+    _, numbers = _run(root, file)
+    mine = [number for number in numbers if number < 5000]
+    assert mine == list(range(1200))
+    run, numbers = _run(root, file)
+    assert (run.events, run.known) == (0, 1200)
+    file = file.rename(tmp_path / "renamed.jsonl")
+    _write(file, range(1200, 1210))
+    with file.open("ab") as opened:
+        opened.write(b'{"n": 12')
+    run, _ = _run(root, file)
+    assert (run.events, run.lines, run.incomplete) == (10, 10, True)
+    with file.open("ab") as opened:
+        opened.write(b"10}\n")
+    _, numbers = _run(root, file)
+    assert [number for number in numbers if number < 5000] == list(range(1211))
+
+
+def test_files_that_begin_alike(tmp_path: Path) -> None:
+    """What all of one file is may be how another one begins: no line of either is left out."""
+    root, header, other = tmp_path / "root", tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    root.mkdir()
+    _write(header, range(1))
+    assert _run(root, header)[1] == [0]
+    _write(other, range(3))
+    assert _run(root, other)[1] == [0, 0, 1, 2]
+    assert _run(root, header)[0].events == 0
+    shutil.copy(other, tmp_path / "same.jsonl")
+    assert _run(root, tmp_path / "same.jsonl")[0].events == 0, "it has the same content"
+
+
+def test_a_copy_that_has_grown(tmp_path: Path) -> None:
+    root, file, copy = tmp_path / "root", tmp_path / "a.jsonl", tmp_path / "a.jsonl.1"
+    root.mkdir()
+    _write(file, range(600))
+    _run(root, file)
+    shutil.copy(file, copy)
+    _write(copy, range(600, 605))
+    assert _run(root, copy)[1] == list(range(605))
+    assert _run(root, file)[0].events == 0, "what the copy has does not replace what the file has"
+
+
+def test_the_command(tmp_path: Path, hub: HubProcess, place: Path, stream: str) -> None:
+    file = tmp_path / "app.log"
+    file.write_text('{"n": 1, "level": "info"}\nnot json\n\n{"n": 2, "event_time": -1}\n{"n": 3}\n')
+    said: list[str | Path] = [
+        "recorder",
+        "import",
+        file,
+        "--stream",
+        stream,
+        "--hub",
+        hub.url,
+        "--client",
+        place,
+    ]
+    said += ["--type-field", "level"]
+    somebody = User(tmp_path)
+    assert somebody.ok(*said) == {
+        "ok": True,
+        "stream": stream,
+        "recorded": 2,
+        "lines": 5,
+        "lines_before": 0,
+        "bad_lines": 2,
+    }
+    again = somebody.ok(*said)
+    assert (again["recorded"], again["lines_before"]) == (0, 5)
+    with file.open("a") as opened:
+        opened.write('{"n": 4}\n[]\n')
+    assert "line 7" in somebody.fails(3, *said, "--strict")["detail"]
+    assert somebody.ok(*said)["recorded"] == 1
+    events = recorded(place, hub.url, stream)
+    assert [event["payload"]["n"] for event in events] == [1, 3, 4]
+    assert [event["event_type"] for event in events] == ["info", "log.line", "log.line"]
+
+
+# --- OTLP ---------------------------------------------------------------------------------------------------
+
+_RECORD = {
+    "timeUnixNano": "1700000000123456789",
+    "severityNumber": 13,
+    "severityText": "WARN",
+    "body": {"stringValue": "disk is nearly full"},
+    "traceId": "5b8efff798038103d269b633813fc60c",
+    "spanId": "eee19b7ec3c1b174",
+    "attributes": [
+        {"key": "enduser.id", "value": {"stringValue": "anna"}},
+        {"key": "free", "value": {"intValue": "-5"}},
+        {"key": "share", "value": {"doubleValue": 0.25}},
+        {"key": "urgent", "value": {"boolValue": True}},
+        {"key": "raw", "value": {"bytesValue": "AAE="}},
+        {"key": "disks", "value": {"arrayValue": {"values": [{"stringValue": "a"}, {"intValue": 2}]}}},
+        {"key": "more", "value": {"kvlistValue": {"values": [{"key": "k", "value": {"boolValue": False}}]}}},
+    ],
+}
+
+
+def _request(*records: Any) -> dict[str, Any]:
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "storage"}}]}
+    logs = [{"scope": {"name": "lib"}, "logRecords": list(records)}]
+    return {"resourceLogs": [{"resource": resource, "scopeLogs": logs}]}
+
+
+def test_a_record_of_otlp() -> None:
+    (found,) = read_request(_request(_RECORD))
+    assert isinstance(found, Captured)
+    assert _event(found) == {
+        "subject_id": "anna",
+        "event_type": "log.warn",
+        "event_time": 1_700_000_000,
+        "origin": "storage",
+        "payload": {
+            "body": "disk is nearly full",
+            "severity": "warn",
+            "severity_number": 13,
+            "time_unix_nano": 1_700_000_000_123_456_789,
+            "trace_id": "5b8efff798038103d269b633813fc60c",
+            "span_id": "eee19b7ec3c1b174",
+            "attributes": {
+                "enduser.id": "anna",
+                "free": "-5",
+                "share": "0.25",
+                "urgent": True,
+                "raw": "0001",
+                "disks": ["a", 2],
+                "more": {"k": False},
+            },
+        },
+        "metadata": {"resource": {"service.name": "storage"}, "scope": "lib"},
+    }
+    for value, body in (({"boolValue": False}, False), ({"intValue": 0}, 0), ({"stringValue": ""}, "")):
+        (empty,) = read_request(_request({"body": value, "severityText": "", "attributes": []}))
+        assert isinstance(empty, Captured)
+        assert _event(empty)["payload"] == {"body": body}
+    (named,) = read_request(_request({"eventName": "disk.full", "severityNumber": 17}))
+    assert isinstance(named, Captured)
+    assert named.event_type == "disk.full"
+
+
+def test_records_that_are_none() -> None:
+    deep: dict[str, Any] = {"stringValue": "x"}
+    for _ in range(400):
+        deep = {"arrayValue": {"values": [deep]}}
+    bad = [{"timeUnixNano": "soon"}, {"body": {"what": 1}}, {"attributes": 5}, {"body": deep}]
+    found = list(read_request(_request(*bad, {"body": {"stringValue": "good"}})))
+    assert [isinstance(item, Captured) for item in found] == [False] * 3 + [True] * 2
+    assert isinstance(found[3], Captured)
+    assert _event(found[3])["payload"]["body"], "what is too deep is text"
+    for nothing in (7, {"resourceLogs": 7}, {"resourceLogs": [7]}):
+        with pytest.raises(BadLineError):
+            list(read_request(nothing))
+
+
+# --- over HTTP ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _listening(*options: str | Path) -> Iterator[str]:
+    command = [*VEEN, "recorder", "import", "--listen", "127.0.0.1:0", "--json", *map(str, options)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment())
+    assert process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())["listen"][0].partition("://")[2]
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def _post(address: str, path: str, body: bytes, **headers: str) -> tuple[int, Any]:
+    host, _, port = address.partition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=20)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request("POST", path, body, {"content-type": "application/json", **named})
+    answer = connection.getresponse()
+    found = json.loads(answer.read())
+    connection.close()
+    return answer.status, found
+
+
+def test_requests(tmp_path: Path, hub: HubProcess, place: Path, stream: str) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    good = json.dumps(_request(_RECORD)).encode()
+    with _listening(
+        "--stream", stream, "--hub", hub.url, "--client", place, "--token-file", token
+    ) as address:
+        shown = {"authorization": "Bearer secret"}
+        assert _post(address, "/v1/logs", good)[0] == 401
+        assert _post(address, "/v1/logs", good, authorization="Bearer other")[0] == 401
+        assert _post(address, "/v1/logs", good, **shown) == (200, {})
+        packed = gzip.compress(good)
+        assert _post(address, "/v1/logs", packed, content_encoding="gzip", **shown) == (200, {})
+        part = json.dumps(_request(_RECORD, {"timeUnixNano": "x"})).encode()
+        status, answer = _post(address, "/v1/logs", part, **shown)
+        assert (status, answer["partialSuccess"]["rejectedLogRecords"]) == (200, "1")
+        odd = {"attributes": [{"key": "a", "value": "\ud800"}]}
+        status, answer = _post(address, "/v1/logs", json.dumps(_request(odd)).encode(), **shown)
+        assert (status, answer["partialSuccess"]["rejectedLogRecords"]) == (200, "1")
+        lines = b'{"event_type": "line", "n": 1}\nbad\n{"event_type": "line", "event_time": -5}\n'
+        status, answer = _post(address, "/jsonl", lines, content_type="application/x-ndjson", **shown)
+        assert (status, answer["accepted"], answer["rejected"]) == (200, 1, 2)
+        refused = {
+            400: _post(address, "/v1/logs", b"{", **shown),
+            404: _post(address, "/v1/traces", b"{}", **shown),
+            415: _post(address, "/v1/logs", b"", content_type="application/x-protobuf", **shown),
+        }
+        assert {status: answer[0] for status, answer in refused.items()} == {400: 400, 404: 404, 415: 415}
+        assert all(set(answer[1]) == {"code", "message"} for answer in refused.values())
+        assert _post(address, "/v1/logs", packed[:-9], content_encoding="gzip", **shown)[0] == 400
+        assert _post(address, "/v1/logs", good, content_encoding="br", **shown)[0] == 415
+        bomb = gzip.compress(b" " * (64 << 20))
+        assert _post(address, "/v1/logs", bomb, content_encoding="gzip", **shown)[0] == 413
+    assert [event["event_type"] for event in recorded(place, hub.url, stream)] == ["log.warn"] * 3 + ["line"]
+
+
+def test_what_is_not_done(tmp_path: Path, place: Path) -> None:
+    somebody = User(tmp_path)
+    said = ["recorder", "import", "--stream", "record/x", "--client", str(place), "--hub"]
+    refused = somebody.fails(1, *said, "http://127.0.0.1:1", "--listen", "0.0.0.0:0")
+    assert "--token-file" in refused["detail"]
+    assert "give a file" in somebody.fails(1, *said, "http://127.0.0.1:1")["detail"]
+    assert "--format" in somebody.fails(1, *said, "http://127.0.0.1:1", "-", "--format", "csv")["detail"]
+    (tmp_path / "a").write_text("{}\n")
+    kept = somebody.fails(2, *said, "http://127.0.0.1:1", tmp_path / "a")
+    assert "1 events are kept" in kept["detail"]
