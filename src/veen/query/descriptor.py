@@ -1,0 +1,370 @@
+"""What is asked: descriptors, brought to one normal form and checked (QRY-009 to QRY-025).
+
+What is left out or null gets its default: ``query_id`` a new one, ``filter`` no constraint, ``projection``
+``["*"]``, ``evidence`` mode none; ``version`` is 1 if it is left out. Only ``scope`` must be given. In the
+normal form all six are there, the filter has its three keys, ``time`` is null or has both ends, ``["*"]``
+is spelled out, ``event_type`` is sorted without repeats, ``sample_rate`` is there for spot only;
+``aggregate`` (with ``group_by``, also if it is empty) and ``meta`` are there if they were given. Unknown
+keys are refused everywhere but in ``meta``: a constraint that is passed over would widen the result.
+
+The filter's time is ``event_time``, both ends included (QRY-017). An empty ``event_type`` selects nothing.
+
+An aggregate has one row for each group that has an event; without ``group_by`` exactly one, also if there
+is no event: then ``count`` is 0 and the others are null. Its rows have the fields of ``group_by`` and the
+metrics, each under its own name; its projection is always these, in this order: one that is given must be
+that list or ``["*"]``.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from typing import Final, Self
+
+from veen.core import canonical_json, labels
+from veen.core.canonical_json import Json
+from veen.core.errors import ProtocolError
+from veen.query.errors import QueryError
+from veen.query.fields import DEFAULT_FIELDS, is_field
+from veen.query.times import format_time, parse_time
+
+VERSION: Final = 1
+#: Of a descriptor, as it comes and in its normal form.
+MAX_DESCRIPTOR_BYTES: Final = 65_536
+MAX_SCOPE: Final = 256
+MAX_EVENT_TYPES: Final = 1_024
+MAX_PROJECTION: Final = 64
+#: Of the name of a stream.
+MAX_STREAM_BYTES: Final = 512
+
+COUNT: Final = "count"
+EARLIEST: Final = "min(event_time)"
+LATEST: Final = "max(event_time)"
+METRICS: Final = (COUNT, EARLIEST, LATEST)
+
+#: Ids are opaque; whoever brings their own keeps to this (QRY-003).
+_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_KEYS: Final = frozenset(
+    {"query_id", "version", "scope", "filter", "projection", "evidence", "aggregate", "meta"}
+)
+_NOT_GROUPED: Final = frozenset({"receipt_id", "payload", "metadata"})
+_RANDOM_BYTES: Final = 16
+
+
+class Mode(StrEnum):
+    """How much of the evidence is checked before there is an answer (QRY-020)."""
+
+    NONE = "none"
+    SPOT = "spot"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which events; None does not constrain."""
+
+    subject_id: str | None = None
+    event_type: tuple[str, ...] | None = None
+    time_from: int | None = None
+    time_to: int | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the normal form."""
+        times: dict[str, Json] | None = None
+        if self.time_from is not None or self.time_to is not None:
+            times = {"from": _time_or_none(self.time_from), "to": _time_or_none(self.time_to)}
+        return {
+            "subject_id": self.subject_id,
+            "event_type": None if self.event_type is None else list(self.event_type),
+            "time": times,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is verified; ``sample_rate`` is there for spot only."""
+
+    mode: Mode = Mode.NONE
+    sample_rate: Decimal | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the normal form."""
+        form: dict[str, Json] = {"mode": self.mode.value}
+        return form if self.sample_rate is None else {**form, "sample_rate": self.sample_rate}
+
+    @classmethod
+    def from_json(cls, value: Json) -> Self:
+        """Parse an evidence policy."""
+        given = _object(value, "evidence", frozenset({"mode", "sample_rate"}))
+        mode, rate = given.get("mode"), given.get("sample_rate")
+        if not isinstance(mode, str) or mode not in tuple(Mode):
+            raise _invalid('evidence.mode is "none", "spot" or "full"')
+        if mode != Mode.SPOT:
+            if rate is not None:
+                raise _invalid("evidence.sample_rate is for mode spot only")
+            return cls(Mode(mode))
+        if isinstance(rate, bool) or not isinstance(rate, int | Decimal) or not 0 < rate <= 1:
+            raise _invalid("evidence.sample_rate of mode spot is a number above 0, at most 1")
+        return cls(Mode.SPOT, Decimal(rate))
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Groups in place of single events."""
+
+    group_by: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names in each row."""
+        return self.group_by + self.metrics
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the normal form."""
+        return {"group_by": list(self.group_by), "metrics": list(self.metrics)}
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A query in its normal form."""
+
+    query_id: str
+    scope: tuple[str, ...]
+    filter: Filter
+    projection: tuple[str, ...]
+    evidence: Evidence
+    aggregate: Aggregate | None = None
+    meta: Mapping[str, Json] | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the normal form."""
+        form: dict[str, Json] = {
+            "query_id": self.query_id,
+            "version": VERSION,
+            "scope": list(self.scope),
+            "filter": self.filter.to_json(),
+            "projection": list(self.projection),
+            "evidence": self.evidence.to_json(),
+        }
+        if self.aggregate is not None:
+            form["aggregate"] = self.aggregate.to_json()
+        if self.meta is not None:
+            form["meta"] = dict(self.meta)
+        return form
+
+    def encode(self) -> bytes:
+        """Return the normal form in canonical JSON: what is recorded."""
+        return canonical_json.encode(self.to_json())
+
+
+# --- ids ----------------------------------------------------------------------------------------------------
+
+
+def new_query_id(random_bytes: Callable[[int], bytes]) -> str:
+    """Return a new id of a query."""
+    return f"q-{random_bytes(_RANDOM_BYTES).hex()}"
+
+
+def new_result_id(random_bytes: Callable[[int], bytes]) -> str:
+    """Return a new id of a result."""
+    return f"r-{random_bytes(_RANDOM_BYTES).hex()}"
+
+
+def is_id(text: str) -> bool:
+    """Tell whether a text can be the id of a query or of a result."""
+    return _ID.fullmatch(text) is not None
+
+
+# --- from outside -------------------------------------------------------------------------------------------
+
+
+def parse_descriptor(data: bytes, new_id: Callable[[], str]) -> Descriptor:
+    """Return the descriptor that a client has sent; QueryError says what is wrong with it."""
+    if len(data) > MAX_DESCRIPTOR_BYTES:
+        raise _invalid(f"a descriptor has at most {MAX_DESCRIPTOR_BYTES} bytes, not {len(data)}")
+    try:
+        value = canonical_json.parse(data)
+    except ProtocolError as error:
+        raise QueryError("invalid_json", error.message) from None
+    return normalize(value, new_id)
+
+
+def normalize(value: Json, new_id: Callable[[], str]) -> Descriptor:
+    """Return a descriptor with its defaults filled in, checked; ``new_id`` makes an id for one without."""
+    if not isinstance(value, dict):
+        raise _invalid("a descriptor is a JSON object")
+    try:
+        canonical_json.encode(value)
+    except ProtocolError as error:
+        raise QueryError("invalid_json", error.message) from None
+    version = value.get("version", VERSION)
+    if isinstance(version, bool) or version != VERSION:  # first: what else is there is up to the version
+        raise QueryError("unsupported_version", f"version {VERSION} is supported, not {_shown(version)}")
+    given = _object(value, "the descriptor", _KEYS)
+    aggregate = _aggregate(given.get("aggregate"))
+    evidence = given.get("evidence")
+    descriptor = Descriptor(
+        query_id=_query_id(given.get("query_id"), new_id),
+        scope=_scope(given.get("scope")),
+        filter=_filter(given.get("filter")),
+        projection=_projection(given.get("projection"), aggregate),
+        evidence=Evidence() if evidence is None else Evidence.from_json(evidence),
+        aggregate=aggregate,
+        meta=_meta(given.get("meta")),
+    )
+    size = len(descriptor.encode())
+    if size > MAX_DESCRIPTOR_BYTES:  # 1e999 is shorter than what it stands for
+        raise _invalid(
+            f"a descriptor has at most {MAX_DESCRIPTOR_BYTES} bytes in its normal form, not {size}"
+        )
+    return descriptor
+
+
+def from_json(value: Json) -> Descriptor:
+    """Return a descriptor that was stored: it is in its normal form already, or it is refused."""
+    if not isinstance(value, dict) or not isinstance(value.get("query_id"), str):
+        raise _invalid("a stored descriptor is a JSON object with a query_id")
+    descriptor = normalize(value, lambda: "")
+    if descriptor.to_json() != value:
+        raise _invalid("the descriptor is not in its normal form")
+    return descriptor
+
+
+def _invalid(message: str) -> QueryError:
+    return QueryError("invalid_query_descriptor", message)
+
+
+def _shown(value: Json) -> str:
+    """Return a value for a message, not all of it if it is long."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def _object(value: Json, name: str, known: frozenset[str]) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise _invalid(f"{name} is an object")
+    for key in value:
+        if key not in known:
+            raise _invalid(f"{name} has an unknown key {_shown(key)}; there are {', '.join(sorted(known))}")
+    return value
+
+
+def _texts(value: Json, name: str, most: int) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise _invalid(f"{name} is an array of strings")
+    if len(value) > most:
+        raise _invalid(f"{name} has at most {most} items, not {len(value)}")
+    return tuple(item for item in value if isinstance(item, str))
+
+
+def _once(items: tuple[str, ...], name: str) -> tuple[str, ...]:
+    if len(set(items)) != len(items):
+        raise _same(name)
+    return items
+
+
+def _same(name: str) -> QueryError:
+    return _invalid(f"{name} names the same twice")
+
+
+def _query_id(value: Json, new_id: Callable[[], str]) -> str:
+    if value is None:
+        return new_id()
+    if not isinstance(value, str) or not is_id(value):
+        raise _invalid("query_id is 1 to 128 characters out of A-Z a-z 0-9 . _ : -")
+    return value
+
+
+def _scope(value: Json) -> tuple[str, ...]:
+    names = _texts(value, "scope", MAX_SCOPE)
+    if not names:
+        raise _invalid("scope names at least one stream")
+    for name in names:
+        if not 1 <= len(name.encode()) <= MAX_STREAM_BYTES:
+            raise _invalid(f"a stream in scope has a name of 1 to {MAX_STREAM_BYTES} bytes")
+    if len({labels.stream_id(name) for name in names}) != len(names):  # an id in hex is a name too
+        raise _same("scope")
+    return names
+
+
+def _filter(value: Json) -> Filter:
+    if value is None:
+        return Filter()
+    given = _object(value, "filter", frozenset({"subject_id", "event_type", "time"}))
+    subject, types, times = (given.get(key) for key in ("subject_id", "event_type", "time"))
+    if subject is not None and not isinstance(subject, str):
+        raise _invalid("filter.subject_id is a string or null")
+    bounds = {} if times is None else _object(times, "filter.time", frozenset({"from", "to"}))
+    start, end = (_time(bounds.get(key), f"filter.time.{key}") for key in ("from", "to"))
+    if start is not None and end is not None and start > end:
+        raise _invalid("filter.time.from is after filter.time.to")
+    chosen = None if types is None else _texts(types, "filter.event_type", MAX_EVENT_TYPES)
+    # Text sorts by code points, as its UTF-8 bytes do.
+    return Filter(subject, None if chosen is None else tuple(sorted(set(chosen))), start, end)
+
+
+def _time(value: Json, name: str) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise _invalid(f"{name} is a time of the form 2026-01-31T23:59:59Z, or null")
+    try:
+        return parse_time(value)
+    except ValueError as error:
+        raise _invalid(f"{name}: {error}") from None
+
+
+def _time_or_none(seconds: int | None) -> str | None:
+    return None if seconds is None else format_time(seconds)
+
+
+def _fields(value: Json, name: str) -> tuple[str, ...]:
+    fields = _once(_texts(value, name, MAX_PROJECTION), name)
+    for field in fields:
+        if not is_field(field):
+            raise _invalid(f"{name} has an unknown field {_shown(field)}")
+    return fields
+
+
+def _projection(value: Json, aggregate: Aggregate | None) -> tuple[str, ...]:
+    if value is None or value == ["*"]:
+        return DEFAULT_FIELDS if aggregate is None else aggregate.fields
+    if aggregate is not None:
+        names = _texts(value, "projection", MAX_PROJECTION + len(METRICS))
+        if names != aggregate.fields:
+            raise _invalid(f'projection of an aggregate is ["*"] or {_shown(list(aggregate.fields))}')
+        return names
+    if isinstance(value, list) and "*" in value:
+        raise _invalid('projection has "*" alone or not at all')
+    fields = _fields(value, "projection")
+    if not fields:
+        raise _invalid("projection names at least one field")
+    return fields
+
+
+def _aggregate(value: Json) -> Aggregate | None:
+    if value is None:
+        return None
+    given = _object(value, "aggregate", frozenset({"group_by", "metrics"}))
+    grouped = given.get("group_by")
+    group_by = () if grouped is None else _fields(grouped, "aggregate.group_by")
+    for field in group_by:
+        if field in _NOT_GROUPED:
+            raise _invalid(f"aggregate.group_by can not be {field}")
+    metrics = _once(_texts(given.get("metrics"), "aggregate.metrics", len(METRICS)), "aggregate.metrics")
+    if not metrics:
+        raise _invalid("aggregate.metrics names at least one metric")
+    for metric in metrics:
+        if metric not in METRICS:
+            raise _invalid(
+                f"aggregate.metrics has an unknown {_shown(metric)}; there are {', '.join(METRICS)}"
+            )
+    return Aggregate(group_by, metrics)
+
+
+def _meta(value: Json) -> Mapping[str, Json] | None:
+    if value is not None and not isinstance(value, dict):
+        raise _invalid("meta is an object")
+    return value

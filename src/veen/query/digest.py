@@ -1,0 +1,243 @@
+"""What an answer was, in a few hundred bytes: the digest that is recorded (QRY-031 to QRY-036)."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import islice
+from typing import Final, Self
+
+from veen.core import canonical_json
+from veen.core.canonical_json import Json
+from veen.core.errors import Detail, ProtocolError
+from veen.core.hashing import U64_MAX
+from veen.query.descriptor import Evidence, Mode, is_id
+from veen.query.errors import QueryError
+from veen.query.times import format_time, parse_time
+
+VERSION: Final = 1
+#: The evidence_hash of every answer of mode none (QRY-034).
+NONE_HASH: Final = hashlib.sha256(canonical_json.encode({"mode": "none"})).hexdigest()
+
+#: Rows that are hashed in one piece.
+_AT_ONCE: Final = 256
+#: Of a hash.
+_HEX_DIGITS: Final = 64
+_HEX: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A label in scope, up to and including an entry, and the root there."""
+
+    stream: str
+    epoch: int
+    label: str
+    upto_seq: int
+    mmr_root: str
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {
+            "stream": self.stream,
+            "epoch": self.epoch,
+            "label": self.label,
+            "upto_seq": self.upto_seq,
+            "mmr_root": self.mmr_root,
+        }
+
+    @classmethod
+    def from_json(cls, value: Json) -> Self:
+        """Parse the JSON form; unknown keys are passed over."""
+        given = _Reader(value, "a position in upto")
+        return cls(
+            stream=given.text("stream"),
+            epoch=given.number("epoch"),
+            label=given.hash("label"),
+            upto_seq=given.number("upto_seq"),
+            mmr_root=given.hash("mmr_root"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultDigest:
+    """The digest of a result; hashes and ids of the protocol are lower-case hex, times are in seconds."""
+
+    query_id: str
+    result_id: str
+    row_count: int
+    evidence_policy: Evidence
+    rows_hash: str
+    evidence_hash: str
+    executed_at: int
+    hub_id: str
+    #: How far each label in scope was read, by the bytes of the stream's name, then by epoch; ours say it.
+    upto: tuple[Position, ...] | None = None
+    profile_id: str | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        form: dict[str, Json] = {
+            "query_id": self.query_id,
+            "result_id": self.result_id,
+            "version": VERSION,
+            "row_count": self.row_count,
+            "evidence_policy": self.evidence_policy.to_json(),
+            "rows_hash": self.rows_hash,
+            "evidence_hash": self.evidence_hash,
+            "executed_at": format_time(self.executed_at),
+            "hub_id": self.hub_id,
+        }
+        if self.upto is not None:
+            form["upto"] = [position.to_json() for position in self.upto]
+        if self.profile_id is not None:
+            form["profile_id"] = self.profile_id
+        return form
+
+    @classmethod
+    def from_json(cls, value: Json) -> Self:
+        """Parse the JSON form, or raise ProtocolError; unknown keys are passed over (QRY-063)."""
+        given = _Reader(value, "a digest")
+        if given.number("version") != VERSION:
+            raise _wrong(f"a digest of version {VERSION} can be read, not {value!r:.80}")
+        try:
+            policy = Evidence.from_json(given.json("evidence_policy"))
+            executed_at = parse_time(given.text("executed_at"))
+        except QueryError as error:
+            raise _wrong(f"a digest has a wrong evidence_policy: {error.message}") from None
+        except ValueError as error:
+            raise _wrong(f"a digest has a wrong executed_at: {error}") from None
+        upto = given.json("upto", None)
+        if upto is not None and not isinstance(upto, list):
+            raise _wrong("upto of a digest is an array")
+        return cls(
+            query_id=given.id("query_id"),
+            result_id=given.id("result_id"),
+            row_count=given.number("row_count"),
+            evidence_policy=policy,
+            rows_hash=given.hash("rows_hash"),
+            evidence_hash=given.hash("evidence_hash"),
+            executed_at=executed_at,
+            hub_id=given.text("hub_id"),
+            upto=None if upto is None else tuple(Position.from_json(item) for item in upto),
+            profile_id=None if given.json("profile_id", None) is None else given.text("profile_id"),
+        )
+
+    def encode(self) -> bytes:
+        """Return canonical JSON: what is recorded."""
+        return canonical_json.encode(self.to_json())
+
+
+class RowsHasher:
+    """Takes the rows of an answer one by one, in order, each in canonical JSON (QRY-032)."""
+
+    def __init__(self) -> None:
+        """Begin an empty array."""
+        self._hash = hashlib.sha256(b"[")
+        self.count = 0
+
+    def add(self, row: bytes) -> None:
+        """Take the next row."""
+        self.extend((row,))
+
+    def extend(self, rows: Iterable[bytes]) -> None:
+        """Take the next rows."""
+        left = iter(rows)
+        while some := list(islice(left, _AT_ONCE)):
+            self._hash.update((b"," if self.count else b"") + b",".join(some))
+            self.count += len(some)
+
+    @property
+    def rows_hash(self) -> str:
+        """The hash of the array of all rows so far."""
+        ended = self._hash.copy()
+        ended.update(b"]")
+        return ended.hexdigest()
+
+
+class EvidenceHasher:
+    """Takes what was verified, event by event, ordered by stream name (bytes), epoch and position (QRY-035).
+
+    A replay gives the ``result_id`` of the answer that it repeats (QRY-036).
+    """
+
+    def __init__(self, query_id: str, result_id: str, mode: Mode, sample_rate: Decimal | None) -> None:
+        """Begin the summary of an answer of mode spot or full; that of mode none is ``NONE_HASH``."""
+        assert mode != Mode.NONE, "nothing is verified in mode none"
+        head: dict[str, Json] = {"mode": mode.value, "query_id": query_id, "result_id": result_id}
+        if sample_rate is not None:
+            head["sample_rate"] = sample_rate
+        # "verified" is the last name in the order of bytes, so that the list can be written as it comes.
+        self._hash = hashlib.sha256(canonical_json.encode(head)[:-1] + b',"verified":[')
+        self.count = 0
+
+    def add(self, receipt_id: bytes, mmr_root: bytes, hub_id: bytes) -> None:
+        """Take the next event: the hash of its receipt, the root and the hub that the receipt names."""
+        self.extend(receipt_id, mmr_root, hub_id)
+
+    def extend(self, receipt_ids: bytes, mmr_roots: bytes, hub_id: bytes) -> None:
+        """Take the next events of one hub, what they have one behind the other."""
+        ids, roots, head = receipt_ids.hex(), mmr_roots.hex(), f'{{"hub_id":"{hub_id.hex()}","mmr_root":"'
+        items = [
+            f'{head}{roots[at : at + _HEX_DIGITS]}","receipt_id":"{ids[at : at + _HEX_DIGITS]}"}}'
+            for at in range(0, len(ids), _HEX_DIGITS)
+        ]
+        self._hash.update(("," if self.count else "").encode() + ",".join(items).encode())
+        self.count += len(items)
+
+    @property
+    def evidence_hash(self) -> str:
+        """The hash of the summary so far."""
+        ended = self._hash.copy()
+        ended.update(b"]}")
+        return ended.hexdigest()
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+
+def _wrong(message: str) -> ProtocolError:
+    return ProtocolError(Detail.VALUE, message)
+
+
+class _Reader:
+    """An object of JSON, its values taken out with their types checked."""
+
+    _MISSING: Final = object()
+
+    def __init__(self, value: Json, name: str) -> None:
+        if not isinstance(value, dict):
+            raise _wrong(f"{name} is a JSON object")
+        self._value = value
+        self._name = name
+
+    def json(self, key: str, default: Json | object = _MISSING) -> Json:
+        found = self._value.get(key, default)
+        if found is self._MISSING:
+            raise _wrong(f"{self._name} has no {key}")
+        return found  # type: ignore[return-value] # a default is JSON
+
+    def text(self, key: str) -> str:
+        found = self.json(key)
+        if not isinstance(found, str):
+            raise _wrong(f"{key} of {self._name} is a string")
+        return found
+
+    def id(self, key: str) -> str:
+        found = self.text(key)
+        if not is_id(found):
+            raise _wrong(f"{key} of {self._name} is no id")
+        return found
+
+    def hash(self, key: str) -> str:
+        found = self.text(key)
+        if _HEX.fullmatch(found) is None:
+            raise _wrong(f"{key} of {self._name} is 64 digits of lower-case hex")
+        return found
+
+    def number(self, key: str) -> int:
+        found = self.json(key)
+        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= U64_MAX:
+            raise _wrong(f"{key} of {self._name} is a number of up to 64 bits")
+        return found
