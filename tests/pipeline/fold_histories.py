@@ -40,7 +40,7 @@ def history(name: str, count: int = 120, seed: int = 5, *, copies: bool = True) 
 
 def batch(records: Iterable[Record]) -> pa.RecordBatch:
     """Return records as rows."""
-    return batch_of({**record._asdict(), "label": bytes(32)} for record in records)
+    return batch_of({**record._asdict(), "label": bytes(32), "receipt_id": bytes(32)} for record in records)
 
 
 def frame(spark: SparkSession, records: Iterable[Record], parts: int = 2, seed: int = 1) -> DataFrame:

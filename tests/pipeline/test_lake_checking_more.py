@@ -133,6 +133,7 @@ def test_it_is_told_what_was_checked_and_what_was_not(spark: SparkSession, lake:
         (layout.RECORDS, "client_id", flipped, 0),
         (layout.RECORDS, "client_seq", next_to, 0),
         (layout.RECORDS, "hub_ts", next_to, -1),
+        (layout.RECORDS, "receipt_id", flipped, -1),
         (layout.RECORDS, "epoch", next_to, 0),
         (layout.RECORDS, "stream_id", nothing, 0),
         (layout.RECORDS, "auth_ref", lambda _: bytes(32), 0),

@@ -1,6 +1,7 @@
 """What a lake is made of: names, commits, locks and files, without Spark."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 from tests import builders
 from tests.pipeline.laking import bytes_of
 from veen.core import labels
+from veen.core.identity import HubIdentity
 from veen.core.mmr import Peaks
 from veen.overlays.registry import schemas
 from veen.pipeline.lake import gold, layout, tables
@@ -18,7 +20,7 @@ from veen.pipeline.lake.holding import holding, load
 from veen.pipeline.lake.writing import TableFile
 from veen.pipeline.records import RECORDS
 
-HUB = builders.hub_id()
+HUB = builders.identity()
 LABEL = builders.some_label()
 TABLE = pa.schema([pa.field("stream_seq", pa.int64()), pa.field("text", pa.string())])
 
@@ -87,17 +89,19 @@ def test_what_is_missing_is_kept_with_the_peaks_after_it(tmp_path: Path) -> None
     assert found.missing[0].range == builders.peaks(4)
 
 
-def test_states_are_of_the_labels_that_the_hub_itself_gives(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hub", [HUB, replace(HUB, routing_key=builders.routing_key("chosen"))])
+def test_states_are_of_the_labels_that_the_hub_itself_gives(tmp_path: Path, hub: HubIdentity) -> None:
     stream = labels.stream_id("stock")
     found = []
-    for name, epoch in (("parent", 0), ("hub", 1), ("hub", 0)):
-        label = labels.label(labels.routing_key(builders.hub_id(name)), stream, epoch)
+    for routing, epoch in ((builders.routing_key("parent"), 0), (hub.routing_key, 1), (hub.routing_key, 0)):
+        label = labels.label(routing, stream, epoch)
         found.append(LabelFact.of(label, stream, epoch, span=(1, 3), peaks=builders.peaks(3)))
     unknown = LabelFact.of(builders.some_label(), None, 0, span=(1, 3), peaks=builders.peaks(3))
     state = State()
-    Commits(tmp_path).add(state, Changes(kind="ingest", labels=[*found, unknown]), builders.hub_id("hub"))
+    Commits(tmp_path).add(state, Changes(kind="ingest", labels=[*found, unknown]), hub)
     assert State().own_labels() == {}
     assert state.own_labels() == {stream.hex(): [found[2], found[1]]}
+    assert Commits(tmp_path).load() == State.of_snapshot(state.snapshot()) == state
 
 
 def test_what_is_sealed_is_counted_with_the_keyrings_that_were_tried_on_all_of_it(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ def label_fact(last: int, *, epoch: int = 0, hub: HubId = HUB, missing: Iterable
 
 
 def state_of(*facts: LabelFact, known: dict[str, Any] | None = None) -> State:
-    found = State(hub_id=HUB.hex(), labels={fact.label: fact for fact in facts})
+    routing = labels.routing_key(HUB)
+    found = State(hub_id=HUB.hex(), routing_key=routing.hex(), labels={fact.label: fact for fact in facts})
     if known is not None:
         found.gold[OVERLAY, STREAM.hex()] = known
     return found
@@ -102,12 +103,12 @@ def test_a_state_with_a_lost_file_is_made_again(tmp_path: Path, nth: int) -> Non
 def test_files_of_a_state_that_is_dropped_are_removed(tmp_path: Path) -> None:
     with holding(tmp_path, create=True) as lake:
         known = kept(tmp_path, label_fact(2))
-        lake.commit(Changes(kind="ingest", labels=[label_fact(2)]), HUB)
-        lake.commit(Changes(kind="gold", gold=[known]), HUB)
+        lake.commit(Changes(kind="ingest", labels=[label_fact(2)]), builders.identity())
+        lake.commit(Changes(kind="gold", gold=[known]))
         assert all((tmp_path / path).exists() for path in known["files"])
         assert gold.of_streams(lake.state, ["00" * 32, None]) == []
         dropped = gold.of_streams(lake.state, [STREAM.hex()])
-        lake.commit(Changes(kind="ingest", dropped=dropped), HUB)
+        lake.commit(Changes(kind="ingest", dropped=dropped))
         assert not any((tmp_path / path).exists() for path in known["files"])
         (again,) = gold.find_wanted(lake.state, again=dropped)
         assert (again.overlay, again.known) == (OVERLAY, None)

@@ -22,7 +22,7 @@ from veen.pipeline.lake.holding import holding
 from veen.pipeline.processes import Descendants
 
 #: How often it is killed before it may come to its end.
-KILLS = int(os.environ.get("VEEN_PIPELINE_KILLS", "3"))
+KILLS = int(os.environ.get("VEEN_PIPELINE_KILLS", "1"))
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ class Taking:
             work.label, work.stream_id, work.epoch, span=span, peaks=peaks, sealed=sealed, tried=[name]
         )
         files = [file for item in done for file in item.files]
-        lake.commit(Changes(kind="ingest", labels=[fact], added=files), self.log.hub_id)
+        lake.commit(Changes(kind="ingest", labels=[fact], added=files), self.log.keys.identity)
 
     def again(
         self, keys: ReaderKeys, name: str | None, bound: dict[str, tuple[StreamId, int]] | None = None
@@ -79,7 +79,7 @@ class Taking:
         with holding(self.root) as lake:
             remakes = find_remakes(lake.state, bound or {}, lambda _: name)
             made = [make_again(item, self.setting, keys) for item in files_of(lake.state, remakes)]
-            lake.commit(changes_of(lake.state, remakes, made), self.log.hub_id)
+            lake.commit(changes_of(lake.state, remakes, made), self.log.keys.identity)
             return remakes, made
 
     @property

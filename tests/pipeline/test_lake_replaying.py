@@ -76,7 +76,7 @@ def test_what_was_left_out_is_known_without_any_checkpoint(spark: SparkSession, 
     with holding(lake, create=True) as held:
         Ingest(spark, held, log, overlays=None, streams=[only]).run()
         works = find_work(held.state, log, Binder(log, [only]))
-        held.commit(Changes(kind="hub", hub=leaving.keep(lake, held.state, works)), log.hub_id)
+        held.commit(Changes(kind="hub", hub=leaving.keep(lake, held.state, works)), log.keys.identity)
         assert not leaving.keep(lake, held.state, works)
     log.close()
     with pytest.raises(LakeError, match=r"entries 1 to 1 of .* were not taken in"):

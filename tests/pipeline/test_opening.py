@@ -16,6 +16,7 @@ from veen.client.keystore import Secrets, StreamKey
 from veen.core import cbor, labels
 from veen.core.context import MsgContext
 from veen.core.entry import Entry
+from veen.core.hashing import h
 from veen.core.msg import Msg
 from veen.core.payload import PayloadHeader
 from veen.core.types import Label, StreamId
@@ -81,6 +82,7 @@ def test_an_entry_becomes_a_row_with_all_that_its_sender_and_the_hub_said() -> N
         "client_id": msg.client_id,
         "client_seq": 1,
         "hub_ts": 1_700_000_000,
+        "receipt_id": h(builders.receipt(of=msg).encode()),
         "schema": labels.schema_id("chat.v1"),
         "parent_id": builders.leaf(1),
         "expires_at": 2**64 - 1,

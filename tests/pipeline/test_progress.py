@@ -1,9 +1,14 @@
 """Progress is told while a job runs, never goes back, and ends at its end."""
 
+import select
+from pathlib import Path
+
 import pytest
+from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
-from veen.pipeline.progress import following
+from tests.service.world import until
+from veen.pipeline.progress import following, in_group
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +44,30 @@ def test_jobs_of_a_group_count_where_the_group_is_set(spark: SparkSession) -> No
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type] # which removes it
     assert told[-1] == (3, 3)
+
+
+def test_jobs_of_others_do_not_count_in_a_group(spark: SparkSession, tmp_path: Path) -> None:
+    context, go_on = spark.sparkContext, tmp_path / "go on"
+    told: list[tuple[int, int]] = []
+
+    def hold(_: int) -> None:
+        while not go_on.exists():
+            select.select([], [], [], 0.01)
+
+    other = InheritableThread(target=lambda: context.parallelize([0], 1).foreach(hold))
+    try:
+        with (
+            in_group(context, "mine", "a query"),
+            following(context, lambda done, total: told.append((done, total))),
+        ):
+            context.setJobGroup("theirs", "another one")
+            other.start()
+            until(context.statusTracker().getActiveJobsIds, "the job of the other")
+    finally:
+        go_on.touch()
+        other.join()
+    assert told == []
+    assert context.getLocalProperty("spark.jobGroup.id") is None
 
 
 def test_what_fails_inside_comes_out(spark: SparkSession) -> None:

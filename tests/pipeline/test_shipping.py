@@ -51,7 +51,8 @@ import json, sys
 from veen.pipeline import session
 
 told = []
-for more in ({{"spark.pyspark.python": sys.argv[2]}}, {{"spark.executor.memory": "100g", "veen.wait": "2"}}):
+bare = {{"spark.pyspark.python": sys.argv[2], "spark.cores.max": "1"}}
+for more in (bare, {{"spark.executor.memory": "100g", "veen.wait": "2"}}):
     try:
         session.start(master=sys.argv[1], conf={dict(SETTINGS)!r} | more, oneshot=True)
     except session.SessionError as error:

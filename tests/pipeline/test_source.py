@@ -45,7 +45,7 @@ def rows_of(frame: DataFrame) -> list[Row]:
     return sorted(rows, key=lambda row: (row["label"], row["stream_seq"]))
 
 
-@pytest.mark.parametrize("partitions", [1, 2, 7, 64])
+@pytest.mark.parametrize("partitions", [1, 7, 64])
 def test_spark_reads_what_the_plain_reader_reads(
     spark: SparkSession, log: Path, expected: list[Row], partitions: int
 ) -> None:

@@ -17,7 +17,7 @@ from veen.pipeline.processes import Descendants
 
 ROOT = Path(__file__).resolve().parents[2]
 #: More for the long run.
-ROUNDS = int(os.environ.get("VEEN_PIPELINE_KILLS", "3"))
+ROUNDS = int(os.environ.get("VEEN_PIPELINE_KILLS", "1"))
 TIMEOUT = 240.0
 STREAMS = ("alpha", "beta", "gamma")
 

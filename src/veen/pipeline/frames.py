@@ -7,6 +7,7 @@ wrong. So this is a quicker way to the same answer, and never another one.
 
 import struct
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -144,6 +145,12 @@ class Entries:
     def ciphertext(self, nth: int) -> bytes:
         """Return the ciphertext of an entry."""
         return self.frames.data[self.ct_start[nth] : self.ct_end[nth]]
+
+    def receipt_ids(self) -> pa.Array:
+        """Return the hashes of the receipts (QRY-028), as a column."""
+        data = self.frames.data
+        spans = zip(self.msg_end.tolist(), self.receipt_end.tolist(), strict=True)
+        return pa.array([sha256(data[start:end]).digest() for start, end in spans], pa.binary())
 
     def leaves(self) -> list[bytes]:
         """Return the leaves, as receipts state them."""

@@ -211,6 +211,7 @@ def _positions(entries: Entries, stream_id: StreamId | None, epoch: int) -> Iter
     yield binary(entries.client_id)
     yield pa.array(entries.client_seq)
     yield pa.array(entries.hub_ts)
+    yield entries.receipt_ids()
     yield binary(entries.auth_ref, entries.has_auth_ref)
 
 

@@ -8,12 +8,26 @@ from typing import Final
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 
-__all__ = ["following"]
+__all__ = ["Advance", "following", "in_group"]
 
 #: Often enough for a person, and nothing to Spark.
 _EVERY_SEC: Final = 0.25
 
+#: How far something is: tasks that are done, and how many there are so far.
 Advance = Callable[[int, int], None]
+
+
+@contextmanager
+def in_group(context: SparkContext, name: str, description: str) -> Iterator[None]:
+    """Begin jobs of this thread in a group, so that they can be cancelled and followed."""
+    names = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+    before = [context.getLocalProperty(name) for name in names]
+    context.setJobGroup(name, description, interruptOnCancel=True)
+    try:
+        yield
+    finally:
+        for key, value in zip(names, before, strict=True):
+            context.setLocalProperty(key, value)  # type: ignore[arg-type] # None takes it away
 
 
 @contextmanager
@@ -47,7 +61,9 @@ class _Follower:
         self._told = (0, 0)
 
     def _jobs(self) -> set[int]:
-        return {*self._tracker.getJobIdsForGroup(self._group), *self._tracker.getActiveJobsIds()}
+        found = {*self._tracker.getJobIdsForGroup(self._group)}
+        # In a group, what others run at the same time does not count.
+        return found if self._group is not None else {*found, *self._tracker.getActiveJobsIds()}
 
     def follow(self, ended: threading.Event) -> None:
         """Look again and again, until the action has ended."""

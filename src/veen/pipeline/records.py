@@ -31,6 +31,8 @@ RECORDS: Final = pa.schema(
         _column("client_id", pa.binary()),
         _column("client_seq", pa.int64()),
         _column("hub_ts", pa.int64()),
+        #: The hash of the receipt, as the hub has encoded it (QRY-028).
+        _column("receipt_id", pa.binary()),
         _column("auth_ref", pa.binary(), nullable=True),
         _column("schema", pa.binary(), nullable=True),
         _column("parent_id", pa.binary(), nullable=True),

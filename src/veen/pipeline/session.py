@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import Popen
+from subprocess import Popen, TimeoutExpired
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -337,6 +337,17 @@ def reason_of(error: BaseException) -> str | None:
         return reason
     words = _last_words(_held.scratch.path / "spark.log")
     return f"Spark's Java process has ended: {failures.short(words)}" if words else reason
+
+
+def has_ended(patience: float = 0.0) -> bool:
+    """Tell whether the JVM of the session is gone, or goes in so many seconds; no other can be started."""
+    if _held is None:
+        return False
+    try:
+        _held.process.wait(patience)
+    except TimeoutExpired:
+        return False
+    return True
 
 
 def _hold(held: _Held) -> None:

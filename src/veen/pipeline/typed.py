@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from veen.core.kinds import Kind, ListOf, Scalar
 from veen.core.shapes import Raw
-from veen.overlays.schema import OrNull, RejectedError, Schema
+from veen.overlays.schema import ANY, OrNull, RejectedError, Schema
 
 #: Of numbers in bodies.
 NUMBER: Final = pa.decimal128(20, 0)
@@ -53,12 +53,15 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     """Return the columns of a schema's bodies, named as its fields are."""
     return pa.schema(
         [
-            pa.field(
-                field.name, arrow_type(field.kind), nullable=field.optional or isinstance(field.kind, OrNull)
-            )
+            pa.field(field.name, arrow_type(field.kind), nullable=field.optional or _may_be_null(field.kind))
             for field in schema.fields
         ]
     )
+
+
+def _may_be_null(kind: Kind) -> bool:
+    """Tell whether null is a value of a kind; of anything it is one, and has no text."""
+    return kind is ANY or isinstance(kind, OrNull)
 
 
 def columns_of(schema: Schema, bodies: Sequence[Raw]) -> list[pa.Array]:

@@ -19,6 +19,7 @@ PLACED: Final = {
     "client_id": "client_id",
     "client_seq": "client_seq",
     "hub_ts": "hub_ts",
+    "receipt_id": "receipt_id",
     "auth_ref": "auth_ref",
 }
 

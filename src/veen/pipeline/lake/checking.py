@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from veen.pipeline.logs import Log
 
-__all__ = ["Verdict", "check_lake"]
+__all__ = ["Verdict", "check_lake", "check_seen", "slabs_of"]
 
 #: Tasks for each core, if there is enough for them.
 _TASKS_EACH: Final = 2
@@ -122,7 +122,7 @@ def _check_entries(
     spark: "SparkSession", root: Path, state: State, known: Known, how: tuple[Level, SharedKeys | None]
 ) -> int:
     """Check all files of tables; returns how many messages could not be opened."""
-    slabs, place, context = _slabs(state), str(root.resolve()), spark.sparkContext
+    slabs, place, context = slabs_of(state), str(root.resolve()), spark.sparkContext
     least = _TASKS_EACH * context.defaultParallelism
     keys = context.broadcast(known.keys)
     try:
@@ -134,7 +134,7 @@ def _check_entries(
             found = tasks.flatMap(lambda group: look_all(group, means)).collect()
     finally:
         keys.destroy(blocking=True)
-    pairs = [pair for pair in zip(slabs, _check_seen(state, found), strict=True) if pair[0].peaks is None]
+    pairs = [pair for pair in zip(slabs, check_seen(state, found), strict=True) if pair[0].peaks is None]
     behind = grouped(pairs, lambda pair: pair[0].cost, least)
     if behind:
         roots = context.parallelize(behind, len(behind))
@@ -143,7 +143,7 @@ def _check_entries(
     return sum(seen.closed for seen in found)
 
 
-def _slabs(state: State) -> list[Slab]:
+def slabs_of(state: State) -> list[Slab]:
     """Return files by the entries that they hold; each of them must belong to entries of the bronze table."""
     found: dict[str, dict[tuple[int, int], list[FileFact]]] = {label: {} for label in state.labels}
     for fact in state.files.values():
@@ -181,7 +181,7 @@ def _check_cover(fact: LabelFact, spans: Sequence[tuple[int, int]]) -> None:
         raise DamagedLakeError(f"entries {at} to {fact.upto_seq} of {fact.label} are in no file")
 
 
-def _check_seen(state: State, found: Iterable[Seen]) -> list[Peaks]:
+def check_seen(state: State, found: Iterable[Seen]) -> list[Peaks]:
     """Put the slabs of each label together: their leaves give the root that was committed.
 
     Returns the peaks before each slab.

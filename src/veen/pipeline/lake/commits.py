@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from veen.core import labels as naming
+from veen.core.identity import HubIdentity
 from veen.core.mmr import Peaks
-from veen.core.types import HubId, Label, NodeHash, StreamId
+from veen.core.types import Label, NodeHash, RoutingKey, StreamId
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.errors import DamagedLakeError, LakeBusyError, LakeError
 from veen.pipeline.lake.writing import write_durably
 
-VERSION: Final = 1
+VERSION: Final = 2
 #: Every so many commits all of them are written as one, so that a run does not read all that ever were.
 _SNAPSHOT_EVERY: Final = 32
 
@@ -125,12 +126,10 @@ class LabelFact(NamedTuple):
             tried=_tried_on_both(before, self),
         )
 
-    def is_own(self, hub_id: HubId) -> bool:
+    def is_own(self, routing: RoutingKey) -> bool:
         """Tell whether this hub gives the label to the stream; a fork also has labels of its parent."""
         stream = self.stream
-        return stream is not None and self.label == (
-            naming.label(naming.routing_key(hub_id), stream, self.epoch).hex()
-        )
+        return stream is not None and self.label == naming.label(routing, stream, self.epoch).hex()
 
 
 def _tried_on_both(one: LabelFact, other: LabelFact) -> tuple[str, ...]:
@@ -190,6 +189,8 @@ class State:
     """A lake after its last commit."""
 
     hub_id: str | None = None
+    #: What labels follow from: that of the hub's id, or one that the hub was given (C-30).
+    routing_key: str | None = None
     number: int = 0
     hash: str | None = None
     labels: dict[str, LabelFact] = field(default_factory=dict)
@@ -198,13 +199,18 @@ class State:
     #: By overlay and stream.
     gold: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
 
-    def document(self, changes: Changes, hub_id: HubId) -> dict[str, Any]:
-        """Return the next commit."""
+    def document(self, changes: Changes, identity: HubIdentity | None) -> dict[str, Any]:
+        """Return the next commit; ``identity`` is the hub's, and may be left out if there was a commit."""
+        hub_id, routing = self.hub_id, self.routing_key
+        if identity is not None:
+            hub_id, routing = identity.hub_id.hex(), identity.routing_key.hex()
+        assert hub_id is not None, "the first commit says of which hub the lake is"
         return {
             "ver": VERSION,
             "number": self.number + 1,
             "before": self.hash,
-            "hub_id": hub_id.hex(),
+            "hub_id": hub_id,
+            "routing_key": routing,
             "kind": changes.kind,
             "verified": "full",
             "labels": [item._asdict() for item in changes.labels],
@@ -223,6 +229,7 @@ class State:
         if self.hub_id not in (None, document["hub_id"]):
             raise DamagedLakeError(f"commit {document['number']} is of another hub")
         self.hub_id, self.number, self.hash = document["hub_id"], document["number"], digest
+        self.routing_key = document["routing_key"]
         for path in document["removed"]:
             if self.files.pop(path, None) is None:
                 raise DamagedLakeError(f"commit {self.number} removes {path}, which is not there")
@@ -245,6 +252,7 @@ class State:
         return {
             "ver": VERSION,
             "hub_id": self.hub_id,
+            "routing_key": self.routing_key,
             "number": self.number,
             "hash": self.hash,
             "labels": [item._asdict() for item in self.labels.values()],
@@ -258,6 +266,7 @@ class State:
         """Return what a snapshot holds."""
         return cls(
             value["hub_id"],
+            value["routing_key"],
             value["number"],
             value["hash"],
             {item["label"]: _label_fact(item) for item in value["labels"]},
@@ -273,12 +282,12 @@ class State:
 
     def own_labels(self) -> dict[str, list[LabelFact]]:
         """Return the hub's own labels of each stream that is known, by epoch: what states are made of."""
-        if self.hub_id is None:
+        if self.routing_key is None:
             return {}
-        hub_id = HubId(bytes.fromhex(self.hub_id))
+        routing = RoutingKey(bytes.fromhex(self.routing_key))
         found: dict[str, list[LabelFact]] = {}
         for fact in sorted(self.labels.values(), key=lambda fact: fact.epoch):
-            if fact.stream_id is not None and fact.is_own(hub_id):
+            if fact.stream_id is not None and fact.is_own(routing):
                 found.setdefault(fact.stream_id, []).append(fact)
         return found
 
@@ -356,9 +365,9 @@ class Commits:
                 return state
         return State()
 
-    def add(self, state: State, changes: Changes, hub_id: HubId) -> None:
+    def add(self, state: State, changes: Changes, identity: HubIdentity | None = None) -> None:
         """Write the next commit: when this returns, its files are the lake."""
-        document = state.document(changes, hub_id)
+        document = state.document(changes, identity)
         data = canonical(document)
         path = self.root / layout.commit_file(state.number + 1)
         try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from veen.core.types import HubId, Label
+from veen.core.types import Label
 from veen.pipeline.grouping import FILE_COST, grouped
 from veen.pipeline.lake import layout, tables
 from veen.pipeline.lake.commits import Changes, FileFact, State
@@ -72,8 +72,7 @@ def compact(spark: "SparkSession", lake: Lake) -> Compacted:
     heaps = find_heaps(lake.state)
     if not heaps:
         return Compacted(0, 0, 0)
-    root, hub_id = str(lake.root.resolve()), lake.state.hub_id
-    assert hub_id is not None
+    root = str(lake.root.resolve())
     with lake.writing():
         context = spark.sparkContext
         groups = grouped(heaps, lambda heap: heap.cost, _TASKS_EACH * context.defaultParallelism)
@@ -82,7 +81,7 @@ def compact(spark: "SparkSession", lake: Lake) -> Compacted:
         made = [_good(item) for item in found]
         removed = sorted(fact.path for heap in heaps for fact in heap.files)
         added = sorted(made, key=lambda fact: fact.path)
-        lake.commit(Changes(kind="compact", added=added, removed=removed), HubId(bytes.fromhex(hub_id)))
+        lake.commit(Changes(kind="compact", added=added, removed=removed))
     return Compacted(len({heap.span for heap in heaps}), len(removed), len(added))
 
 

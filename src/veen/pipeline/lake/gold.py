@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 from veen.core import cbor
-from veen.core.types import HubId, JsonValue
+from veen.core.types import JsonValue
 from veen.overlays import monoids, registry
 from veen.overlays.events import Record
 from veen.overlays.folding import Annotator, Fold, hash_state, memory_of, table_kinds
@@ -167,8 +167,7 @@ def bring_up(
     with lake.writing():
         for item in wanted:
             changes.gold.append(_state(spark, lake, item))
-        assert lake.state.hub_id is not None
-        lake.commit(changes, HubId(bytes.fromhex(lake.state.hub_id)))
+        lake.commit(changes)
     return len(wanted)
 
 

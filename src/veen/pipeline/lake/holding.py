@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from veen.core.identity import HubIdentity
 from veen.core.types import HubId
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import Changes, Commits, State
@@ -64,12 +65,12 @@ class Lake:
         self.foreign = [path for path in left if not layout.is_ours(path)]
         return remove_all(self.root / path for path in left if layout.is_ours(path))
 
-    def commit(self, changes: Changes, hub_id: HubId) -> None:
-        """Make files part of the lake, or take them out."""
+    def commit(self, changes: Changes, identity: HubIdentity | None = None) -> None:
+        """Make files part of the lake, or take them out; ``identity`` is the hub's, for the first commit."""
         if not changes:
             return
         states = self._files_of_states()
-        self._commits.add(self.state, changes, hub_id)
+        self._commits.add(self.state, changes, identity)
         gone = {*changes.removed, *(states - self._files_of_states())}
         remove_all(self.root / path for path in sorted(gone))
 

@@ -111,7 +111,7 @@ class Ingest:
                 self._take(works, left, taken)
         kept = hub.keep(self._lake.root, self._lake.state, self._log)
         kept += leaving.keep(self._lake.root, self._lake.state, left)
-        self._lake.commit(Changes(kind="hub", hub=kept), self._log.hub_id)
+        self._lake.commit(Changes(kind="hub", hub=kept), self._log.keys.identity)
         if self._overlays is not None:
             taken.states = gold.bring_up(self._spark, self._lake, self._overlays, again=self._dropped)
             self._dropped.clear()
@@ -151,7 +151,7 @@ class Ingest:
             # A state needs all that ever was: a gap ends it.
             gaps = [fact.stream_id for fact in changes.labels if fact.missing]
             changes.dropped = gold.of_streams(self._lake.state, gaps)
-            self._lake.commit(changes, self._log.hub_id)
+            self._lake.commit(changes, self._log.keys.identity)
             taken.add(changes)
             if trouble is not None:
                 self._lake.clean()

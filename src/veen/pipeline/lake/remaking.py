@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from veen.core.types import HubId, Label, StreamId
+from veen.core.types import Label, StreamId
 from veen.pipeline.frames import parse
 from veen.pipeline.grouping import grouped
 from veen.pipeline.keyring import ReaderKeys
@@ -222,8 +222,7 @@ def make_all_again(spark: "SparkSession", lake: Lake, setting: Setting, remakes:
         for group in _in_steps(remakes):
             made = _run(spark, lake.state, setting, group)
             changes = changes_of(lake.state, group, made)
-            assert lake.state.hub_id is not None
-            lake.commit(changes, HubId(bytes.fromhex(lake.state.hub_id)))
+            lake.commit(changes)
             commits += 1
             files += len(changes.added)
             bound += sum(item.binds for item in group)

@@ -51,6 +51,7 @@ PLACE: Final = (
     "client_id",
     "client_seq",
     "hub_ts",
+    "receipt_id",
 )
 
 #: Bodies that are not what their schema says.
@@ -66,8 +67,14 @@ REJECTED: Final = pa.schema(
 
 @cache
 def typed_schema(schema: Schema) -> pa.Schema:
-    """Return the columns of a schema's table: where the event stands, then the fields of its body."""
-    return pa.schema([*(RECORDS.field(name) for name in PLACE), *arrow_schema(schema)])
+    """Return the columns of a schema's table: where the event stands, then the fields of its body.
+
+    A field that is called as one of the former has ``body_`` before its name.
+    """
+    fields = (
+        item.with_name(f"body_{item.name}") if item.name in PLACE else item for item in arrow_schema(schema)
+    )
+    return pa.schema([*(RECORDS.field(name) for name in PLACE), *fields])
 
 
 @cache

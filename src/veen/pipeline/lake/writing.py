@@ -22,9 +22,23 @@ from veen.pipeline.lake import layout
 
 _ZSTD_LEVEL: Final = 3
 #: Long or random: their least and greatest values help nobody, and cost room in every footer.
-_NO_STATISTICS: Final = frozenset({"ciphertext", "sig", "hub_sig", "body", "ct_hash", "mmr_root", "value"})
+_NO_STATISTICS: Final = frozenset(
+    {
+        "ciphertext",
+        "sig",
+        "hub_sig",
+        "body",
+        "ct_hash",
+        "mmr_root",
+        "value",
+        "payload",
+        "metadata",
+        "origin_receipt",
+        "row",
+    }
+)
 #: Random, and different in every row.
-_NO_DICTIONARY: Final = _NO_STATISTICS | {"leaf_hash", "msg_id"}
+_NO_DICTIONARY: Final = _NO_STATISTICS | {"leaf_hash", "msg_id", "receipt_id"}
 #: Looked for by value, and spread over all of a file: a filter for each row group says where they are not.
 _NO_FILTER: Final = _NO_STATISTICS | {"label", "stream_id", "profile_id", "schema", "detail"}
 _WRONG: Final = 0.05

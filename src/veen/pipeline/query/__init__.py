@@ -1,0 +1,1 @@
+"""Queries executed on Spark over the tables of a lake."""

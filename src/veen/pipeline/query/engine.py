@@ -1,0 +1,171 @@
+"""Executing queries: from a descriptor to rows on disk and their digest, the same bytes wherever it runs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from veen.core.identity import HubIdentity
+from veen.pipeline.fold_files import require_committed
+from veen.pipeline.lake.commits import State
+from veen.pipeline.lake.errors import DamagedLakeError
+from veen.pipeline.lake.holding import load
+from veen.pipeline.progress import Advance, following, in_group
+from veen.pipeline.query.columns import Needs
+from veen.pipeline.query.evidence import Evidence
+from veen.pipeline.query.local import pick
+from veen.pipeline.query.making import Making
+from veen.pipeline.query.rows import Rows
+from veen.pipeline.query.scope import Scope, find_stream, own_labels, resolve
+from veen.pipeline.query.sources import Sources
+from veen.pipeline.query.working import LocalWork, SparkWork, Work
+from veen.pipeline.signers import HubKeys
+from veen.query.descriptor import Descriptor
+from veen.query.digest import NONE_HASH, EvidenceHasher, Position, ResultDigest
+from veen.query.errors import QueryError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Answer(NamedTuple):
+    """The digest of an answer, and its rows, which are durable."""
+
+    digest: ResultDigest
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A query that is to be executed, and where its answer goes."""
+
+    descriptor: Descriptor
+    result_id: str
+    out: Path
+    executed_at: int
+    upto: Sequence[Position] | None
+    #: Under which result the evidence is summed up: that of the answer that is repeated (QRY-036).
+    evidence_id: str
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Executes queries over a lake."""
+
+    spark: "SparkSession"
+    root: Path
+    #: What streams of other zones are called here; names that begin with export/ need none (QRY-061).
+    names: Mapping[str, str] = field(default_factory=dict)
+    #: Hubs of other zones, whose receipts copies have, by their ids.
+    origins: Mapping[bytes, HubIdentity] = field(default_factory=dict)
+    #: The hub's own, for a lake that keeps none: it was taken in from a set, or from the hub's address.
+    keys: Callable[[], HubKeys | None] = lambda: None
+    #: What touches no more rows than these is done without Spark.
+    few_rows: int = 1 << 16
+
+    def knows(self, stream: str) -> bool:
+        """Tell whether the lake has a stream of this name, or copies of it."""
+        try:
+            find_stream(own_labels(self.root), stream, self.names)
+        except QueryError:
+            return False
+        return True
+
+    def run(
+        self,
+        descriptor: Descriptor,
+        *,
+        result_id: str,
+        out: Path,
+        executed_at: int,
+        upto: Sequence[Position] | None = None,
+        replay_of: ResultDigest | None = None,
+        progress: Advance | None = None,
+    ) -> Answer:
+        """Execute a query, in a group of jobs that has the name of its result.
+
+        With ``upto``, over the log as it was there. ``replay_of`` is the answer that is repeated: its
+        positions count, unless others are given, and evidence is summed up under its name.
+        """
+        order = Order(
+            descriptor=descriptor,
+            result_id=result_id,
+            out=out,
+            executed_at=executed_at,
+            upto=replay_of.upto if upto is None and replay_of is not None else upto,
+            evidence_id=result_id if replay_of is None else replay_of.result_id,
+        )
+        context, state = self.spark.sparkContext, load(self.root)
+        group = in_group(context, result_id, f"query {descriptor.query_id}")
+        with group, nullcontext() if progress is None else following(context, progress):
+            try:
+                return self._execute(order, state)
+            except (PySparkException, Py4JError, FileNotFoundError, QueryError):
+                now = load(self.root)
+                if state.files.keys() <= now.files.keys():
+                    raise
+            # Files went away that a commit has replaced: the lake as it is now has the same events.
+            return self._execute(order, now)
+
+    def _execute(self, order: Order, state: State) -> Answer:
+        descriptor = order.descriptor
+        scope = resolve(self.root, state, descriptor.scope, called=self.names, upto=order.upto)
+        sources = Sources(self.root, state, scope, descriptor.filter)
+        needs = Needs(descriptor)
+        if needs.has_evidence:
+            self._require_files(sources)
+        making = self._making(sources, needs, order.out)
+        making.write()
+        rows = Rows(order.out)
+        evidence_hash = NONE_HASH
+        if needs.has_evidence:
+            evidence_hash = self._verified(order, state, scope, making)
+        making.clean()
+        assert state.hub_id is not None, "a lake with streams is of a hub"
+        digest = ResultDigest(
+            query_id=descriptor.query_id,
+            result_id=order.result_id,
+            row_count=rows.count,
+            evidence_policy=descriptor.evidence,
+            rows_hash=rows.rows_hash(),
+            evidence_hash=evidence_hash,
+            executed_at=order.executed_at,
+            hub_id=state.hub_id,
+            upto=scope.positions,
+        )
+        return Answer(digest, rows)
+
+    def _making(self, sources: Sources, needs: Needs, out: Path) -> Making[Any]:
+        """Do the work here if it touches few rows: tasks would take longer to start."""
+        picked = pick(sources, self.few_rows)
+        work: Work[Any] = SparkWork(self.spark) if picked is None else LocalWork(picked)
+        return Making(work, sources, needs, out)
+
+    def _require_files(self, sources: Sources) -> None:
+        """Refuse tables that are not what was committed."""
+        try:
+            require_committed(self.spark.sparkContext, self.root, sources.files)
+        except DamagedLakeError as error:
+            raise QueryError("execution_failed", f"evidence: {error}") from None
+
+    def _verified(self, order: Order, state: State, scope: Scope, making: Making[Any]) -> str:
+        policy = order.descriptor.evidence
+        hasher = EvidenceHasher(order.descriptor.query_id, order.evidence_id, policy.mode, policy.sample_rate)
+        streams = {fact.label: stream.local for stream in scope.streams for fact in stream.labels}
+        places = making.places()
+        events = sum(pq.read_metadata(path).num_rows for path in places)
+        leaves = sum(fact.upto_seq for stream in scope.streams for fact in stream.labels)
+        # Leaves are hashed once or twice, signatures take fifty times as long.
+        is_little = leaves + 50 * events <= self.few_rows
+        work: Work[Any] = LocalWork() if is_little else SparkWork(self.spark)
+        context = self.spark.sparkContext
+        evidence = Evidence(
+            work, context, self.root, state, streams=streams, origins=self.origins, keys=self.keys
+        )
+        evidence.verify(places, order.out, hasher)
+        return hasher.evidence_hash
