@@ -1,0 +1,1 @@
+"""What listens on sockets beside the hub: the query service, and the endpoint that takes logs in."""

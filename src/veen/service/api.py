@@ -1,0 +1,222 @@
+"""The query service over HTTP: who asks, and what for; errors are {error_code, message} (QRY-043 to QRY-054).
+
+Requests come on the loop; what they need of files and of the store is done by a few threads.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl
+
+from veen.core import canonical_json
+from veen.core.error_envelope import ErrorEnvelope
+from veen.core.errors import HTTP_STATUS, Code
+from veen.hub.http.message import JSON, Request, Response
+from veen.hub.logs import Log
+from veen.query.descriptor import MAX_DESCRIPTOR_BYTES
+from veen.query.errors import QueryError
+from veen.query.policy import Principal
+from veen.service.openapi import document
+from veen.service.querying import DEFAULT_LIMIT, MOST_LIMIT, BusyError, QueryService
+
+T = TypeVar("T")
+
+#: Both prefixes are the same interface; a breaking change would get another one (QRY-054).
+_PATH: Final = re.compile(
+    r"/api/(?:v1/)?query/(?:(submit|openapi\.json)|(status|result|descriptor|cancel)/([^/]+))"
+)
+_METHODS: Final = {"submit": "POST", "cancel": "POST"}
+_BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/=-]{1,512})", re.IGNORECASE)
+#: Of an offset; there are not that many rows.
+_MOST_DIGITS: Final = 15
+_RETRY_SEC: Final = 5
+_HEALTHZ, _READYZ = "/healthz", "/readyz"
+#: Answers are for who has asked.
+_PRIVATE: Final = {"cache-control": "no-store"}
+
+
+def encode(status: int, value: Any, **headers: str) -> Response:  # noqa: ANN401 - JSON
+    """Return an answer in JSON."""
+    return Response(status, canonical_json.encode(value), JSON, {**_PRIVATE, **headers})
+
+
+def failure(status: int, error_code: str, message: str, **headers: str) -> Response:
+    """Return an error in its one form (QRY-052)."""
+    return encode(status, {"error_code": error_code, "message": message}, **headers)
+
+
+def _invalid(message: str) -> QueryError:
+    return QueryError("invalid_query_descriptor", message)
+
+
+class Api:
+    """What connections serve."""
+
+    def __init__(
+        self,
+        service: QueryService,
+        threads: Executor,
+        log: Log,
+        *,
+        submits: Executor,
+        record_wait_sec: float,
+    ) -> None:
+        """``submits`` are threads of their own: who looks does not wait for who asks, and for their log.
+
+        ``record_wait_sec``: how long a submit waits for the hub before it says that the query is kept.
+        """
+        self._service = service
+        self._threads = threads
+        self._submits = submits
+        self._log = log
+        self._record_wait_sec = record_wait_sec
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: Submits that wait until their request is in the log.
+        self._waiting: dict[str, asyncio.Event] = {}
+        service.on_step = lambda result_id: self._call(self._accepted, result_id)
+
+    def _call(self, function: Callable[[str], None], value: str) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, value)
+
+    def _accepted(self, result_id: str) -> None:
+        if result_id in self._waiting:
+            self._waiting[result_id].set()
+
+    # --- what connections ask -------------------------------------------------------------------------------
+
+    def max_body(self, method: str, target: str, content_type: str) -> int:  # noqa: ARG002 - of the protocol
+        """Return how many bytes a request may have."""
+        return MAX_DESCRIPTOR_BYTES
+
+    def oversize(self, request: Request, size: int, most: int) -> Response:  # noqa: ARG002 - of the protocol
+        """Return the answer to a request with more."""
+        error = _invalid(f"a descriptor has at most {most} bytes, not {size}")
+        return failure(error.status, error.error_code, error.message)
+
+    def refuse(self, error: ErrorEnvelope) -> Response:
+        """Return the answer to what is no request, or one too many."""
+        status = HTTP_STATUS[Code(error.code)]
+        code = "internal_error" if status >= 500 else "invalid_query_descriptor"
+        headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
+        return failure(status, code, error.message, **headers)
+
+    def handle(self, request: Request) -> None:
+        """Answer a request, later."""
+        task = self._loop.create_task(self._respond(request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _respond(self, request: Request) -> None:
+        try:
+            response = await self._answer(request)
+        except QueryError as error:
+            more = {"www-authenticate": "Bearer"} if error.error_code == "unauthorized" else {}
+            response = failure(error.status, error.error_code, error.message, **more)
+        except BusyError as error:
+            response = failure(503, "internal_error", str(error), **{"retry-after": str(_RETRY_SEC)})
+        except Exception as error:  # noqa: BLE001 - this is the one place
+            self._log.event("error", "fault", path=request.path, error=f"{type(error).__name__}: {error}")
+            response = failure(500, "internal_error", "the request met a fault of the service; see its log")
+        request.respond(response)
+
+    async def _do(self, function: Callable[..., T], *args: Any) -> T:  # noqa: ANN401 - of any
+        return await self._loop.run_in_executor(self._threads, partial(function, *args))
+
+    # --- requests -------------------------------------------------------------------------------------------
+
+    async def _answer(self, request: Request) -> Response:
+        if request.path in (_HEALTHZ, _READYZ) and request.method == "GET":
+            ready = request.path == _HEALTHZ or self._service.is_ready
+            return encode(200 if ready else 503, {"ok": ready})
+        principal = await self._do(self._authenticate, request)
+        found = _PATH.fullmatch(request.path)
+        if found is None:
+            raise QueryError("query_not_found", "there is nothing at this path; see /api/query/openapi.json")
+        name, one = found[1] or found[2], found[3] or ""
+        allowed = _METHODS.get(name, "GET")
+        if request.method != allowed:
+            message = f"{request.path} takes {allowed}, not {request.method}"
+            return failure(405, "invalid_query_descriptor", message, allow=allowed)
+        options = _options(request, ("offset", "limit") if name == "result" else ())
+        if name == "submit":
+            return await self._submit(principal, request)
+        return await self._do(self._look, principal, name, one, options)
+
+    def _authenticate(self, request: Request) -> Principal:
+        """Return who asks: by token if there is one, else by certificate."""
+        policy = self._service.policy.now()
+        given = request.headers.get("authorization")
+        if given is not None:
+            token = _BEARER.fullmatch(given.strip())
+            principal = None if token is None else policy.by_token(token[1])
+        else:
+            shown = request.certificate
+            principal = None if shown is None else policy.by_certificate(shown)
+        if principal is None:
+            raise QueryError(
+                "unauthorized", "a bearer token or a client certificate of this service is needed"
+            )
+        return principal
+
+    def _look(self, principal: Principal, name: str, one: str, options: dict[str, int]) -> Response:
+        service = self._service
+        match name:
+            case "status":
+                return encode(200, service.status(principal, one))
+            case "cancel":
+                return encode(200, service.cancel(principal, one))
+            case "descriptor":
+                return Response(200, service.descriptor(principal, one), JSON, _PRIVATE)
+            case "result":
+                limit = options.get("limit", DEFAULT_LIMIT)
+                if not 1 <= limit <= MOST_LIMIT:
+                    raise _invalid(f"limit is from 1 to {MOST_LIMIT}")
+                page = service.result(principal, one, options.get("offset", 0), limit)
+                return Response(200, page, JSON, _PRIVATE)
+        return encode(200, document())
+
+    async def _submit(self, principal: Principal, request: Request) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+            raise QueryError("invalid_json", f"a descriptor is sent as {JSON}")
+        submit = partial(self._service.submit, principal, request.body)
+        query = await self._loop.run_in_executor(self._submits, submit)
+        if not await self._is_recorded(query.result_id):
+            raise QueryError(
+                "internal_error",
+                f"the hub does not answer: the query {query.query_id} is kept as {query.result_id}, and"
+                " runs as soon as its request is recorded; ask for its status, do not submit it again",
+            )
+        answer = {"query_id": query.query_id, "result_id": query.result_id, "status": "pending"}
+        return encode(202, answer)
+
+    async def _is_recorded(self, result_id: str) -> bool:
+        """Wait until the request of a query is in the log, for a while."""
+        done = self._waiting[result_id] = asyncio.Event()
+        try:
+            if not await self._do(self._service.is_accepted, result_id):
+                await asyncio.wait_for(done.wait(), self._record_wait_sec)
+        except TimeoutError:
+            return await self._do(self._service.is_accepted, result_id)
+        finally:
+            del self._waiting[result_id]
+        return True
+
+
+def _options(request: Request, known: tuple[str, ...]) -> dict[str, int]:
+    """Return the numbers that a URL gives; what is not known, not a number or given twice is refused."""
+    found: dict[str, int] = {}
+    for name, value in parse_qsl(request.query_string, keep_blank_values=True):
+        if name not in known:
+            takes = f"takes {' and '.join(known)}" if known else "takes no parameters"
+            raise _invalid(f"unknown parameter {name!r:.80}: this {takes}")
+        if name in found:
+            raise _invalid(f"{name} is given twice")
+        if not (value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS):
+            raise _invalid(f"{name} is a whole number, not {value!r:.80}")
+        found[name] = int(value)
+    return found

@@ -1,0 +1,115 @@
+"""The file that says who may ask what: read again when it changes, and added to by ``veen query grant``."""
+
+import hashlib
+import secrets
+import threading
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from veen.client.files import lock, unlock, write_file
+from veen.core.ed25519 import SEED_BYTES, SigningKey
+from veen.hub.logs import Log
+from veen.query.policy import Policy
+
+#: A file of this size has room for thousands of principals.
+_MOST_BYTES: Final = 4 << 20
+_TOKEN_BYTES: Final = 32
+TOKEN_PREFIX: Final = "vq-"  # noqa: S105 - what tokens begin with, so that they are known when they leak
+
+
+class PolicyError(Exception):
+    """A policy can not be used; the text says why."""
+
+
+def load_policy(path: Path) -> Policy:
+    """Read a policy."""
+    return _parse(path, _read(path))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise PolicyError(
+            f"{path} can not be read: {error.strerror}; make it with: veen query grant"
+        ) from None
+    if len(data) > _MOST_BYTES:
+        raise PolicyError(f"{path} has more than {_MOST_BYTES} bytes")
+    return data
+
+
+def _parse(path: Path, data: bytes) -> Policy:
+    try:
+        return Policy.from_dict(tomllib.loads(data.decode()))
+    except ValueError as error:  # of TOML and UTF-8 as well
+        raise PolicyError(f"{path}: {error}") from None
+
+
+class PolicyFile:
+    """A policy as its file says now; while the file is broken, as it said before. Any thread."""
+
+    def __init__(self, path: Path, log: Log) -> None:
+        self._path = path
+        self._log = log
+        self._lock = threading.Lock()
+        self._data = _read(path)
+        self._policy = _parse(path, self._data)
+        self._told = ""
+
+    def now(self) -> Policy:
+        """Return the policy; the file is read each time, and parsed when it is another."""
+        with self._lock:
+            try:
+                data = _read(self._path)
+                if data != self._data:
+                    self._policy = _parse(self._path, data)
+                    self._data = data
+                    self._log.event("info", "policy-changed", principals=len(self._policy.principals))
+                self._told = ""
+            except PolicyError as error:
+                if str(error) != self._told:
+                    self._told = str(error)
+                    self._log.event("error", "policy-not-read", error=self._told)
+            return self._policy
+
+
+def grant(
+    path: Path, name: str, scopes: Sequence[str], *, identity: bytes | None = None, auditor: bool = False
+) -> str:
+    """Add a principal to a policy, which is made if there is none; returns its token, which is kept nowhere.
+
+    Without an identity it gets one of its own, whose secret nobody has: it signs nothing.
+    """
+    token = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+    who = identity or bytes(SigningKey.from_seed(secrets.token_bytes(SEED_BYTES)).public_key)
+    listed = ", ".join(_quoted(scope) for scope in scopes)
+    table = (
+        f"[principals.{_quoted(name)}]\n"
+        f'identity = "{who.hex()}"\n'
+        f"scopes = [{listed}]\n"
+        f"auditor = {'true' if auditor else 'false'}\n"
+        f'token_sha256 = ["{hashlib.sha256(token.encode()).hexdigest()}"]\n'
+    )
+    held = lock(path.with_name(f".{path.name}.lock"), wait=True)
+    assert held is not None, "it was waited for"
+    try:
+        before = _read(path) if path.exists() else b""
+        if before and any(item.name == name for item in _parse(path, before).principals):
+            raise PolicyError(f"{path} has a principal {name} already; edit it there, or choose another name")
+        separator = b"" if not before else b"\n" if before.endswith(b"\n") else b"\n\n"
+        made = before + separator + table.encode()
+        _parse(path, made)
+        write_file(path, made)
+    finally:
+        unlock(held)
+    return token
+
+
+def _quoted(text: str) -> str:
+    """Return a string of TOML; what its basic strings do not take is refused."""
+    if not text or any(ord(char) < 0x20 or char in '"\\\x7f' for char in text):
+        raise PolicyError(f"{text!r} can not be written in a policy: it has quotes, or is no plain text")
+    return f'"{text}"'

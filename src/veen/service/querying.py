@@ -1,0 +1,301 @@
+"""The query service without its network: who may ask what, and what becomes of it."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from veen.client.errors import NetworkError
+from veen.core import canonical_json
+from veen.core.hashing import h
+from veen.hub.logs import Log
+from veen.query.descriptor import is_id, new_query_id, new_result_id, parse_descriptor
+from veen.query.digest import ResultDigest
+from veen.query.errors import QueryError, not_a_stream
+from veen.query.policy import Principal, may_read
+from veen.query.times import format_time
+from veen.service.grants import PolicyFile
+from veen.service.recording import Recorder, Sender
+from veen.service.running import NotNowError, Runs, Workers, stored_descriptor
+from veen.service.store import DuplicateError, FullError, Kind, Place, Query, State, Store
+
+RESULTS_DIR: Final = "results"
+DEFAULT_LIMIT: Final = 1000
+MOST_LIMIT: Final = 10_000
+#: A page ends before the row that would make it longer, unless it is the first one.
+MOST_PAGE_BYTES: Final = 16 << 20
+
+
+class BusyError(Exception):
+    """No more queries are taken at the moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a service takes on."""
+
+    concurrency: int = 2
+    #: Queries that may wait; more are sent away.
+    most_waiting: int = 1000
+    #: How long queries that run may go on when the service is told to end.
+    drain_sec: float = 5.0
+    #: How long after a log could not be reached it is tried again.
+    pause_sec: float = 5.0
+
+
+class QueryService:
+    """Takes queries, runs them, records them, and answers for them; any thread."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        policy: PolicyFile,
+        runs: Runs,
+        sender: Sender,
+        log: Log,
+        *,
+        store: Store,
+        clock: Callable[[], int],
+        random: Callable[[int], bytes],
+        bounds: Bounds,
+    ) -> None:
+        self._results = state_dir / RESULTS_DIR
+        self._results.mkdir(mode=0o700, exist_ok=True)
+        self.policy = policy
+        self._runs = runs
+        self._log = log
+        self._store = store
+        self._clock = clock
+        self._random = random
+        self._bounds = bounds
+        #: Hears of queries that have taken a step because something is in the log now, on another thread.
+        self.on_step: Callable[[str], None] = lambda _: None
+        #: Hears when there is no way to go on; the next start does.
+        self.on_fatal: Callable[[str], None] = lambda _: None
+        self._recorder = Recorder(store, sender, log, clock, on_step=self._stepped, on_fatal=self._fatal)
+        self._workers = Workers(
+            store,
+            runs,
+            self._results,
+            log,
+            clock,
+            count=bounds.concurrency,
+            pause_sec=bounds.pause_sec,
+            permit=self._require_still,
+            on_end=self._recorder.wake,
+            on_fatal=self._fatal,
+        )
+        self.stopping = False
+
+    def start(self) -> None:
+        """Settle what was left, and begin."""
+        again = self._store.recover(self._clock())
+        if again:
+            self._log.event("info", "running-again", queries=again)
+        self._remove_rows()
+        self._recorder.start()
+        self._workers.start()
+
+    def _remove_rows(self) -> None:
+        """Remove rows that nobody will be given: of runs that did not come to their end."""
+        for place in self._results.iterdir():
+            query = self._store.find(place.name)
+            if query is not None and query.state not in (State.COMMITTING, State.COMPLETED):
+                shutil.rmtree(place, ignore_errors=True)
+
+    def stop(self) -> None:
+        """End cleanly: what is not done is done after the next start."""
+        self.stopping = True
+        self._workers.stop(self._bounds.drain_sec)
+        self._recorder.stop()
+        self._store.close()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether queries would be taken, recorded and run now."""
+        return not self.stopping and self._recorder.is_working and not self._runs.is_gone(0.0)
+
+    def _stepped(self, query: Query) -> None:
+        if query.state is State.PENDING:
+            self._workers.wake()
+        self.on_step(query.result_id)
+
+    def _fatal(self, error: Exception) -> None:
+        self._log.event("error", "fault", error=f"{type(error).__name__}: {error}")
+        self.on_fatal(str(error))
+
+    # --- asking ---------------------------------------------------------------------------------------------
+
+    def submit(self, principal: Principal, data: bytes) -> Query:
+        """Take a query; it runs when its request is in the log (QRY-045)."""
+        descriptor = parse_descriptor(data, lambda: new_query_id(self._random))
+        self._require_streams(principal, descriptor.scope)
+        if self.stopping:
+            raise BusyError("the service is stopping")
+        query = Query(
+            result_id=new_result_id(self._random),
+            query_id=descriptor.query_id,
+            principal=principal.name,
+            identity=principal.identity.hex(),
+            descriptor=descriptor.encode().decode(),
+            state=State.RECEIVED,
+            received_at=self._clock(),
+        )
+        try:
+            self._store.receive(query, most_waiting=self._bounds.most_waiting)
+        except DuplicateError:
+            raise self._duplicate(principal, query.query_id) from None
+        except FullError:
+            raise BusyError(f"{self._bounds.most_waiting} queries wait already; try again later") from None
+        self._log.event(
+            "info", "received", query_id=query.query_id, result_id=query.result_id, principal=principal.name
+        )
+        self._recorder.wake()
+        return query
+
+    def _require_streams(self, principal: Principal, scope: Sequence[str]) -> None:
+        """Refuse what is not there or not to be read, in the same words: nobody learns which (QRY-012)."""
+        for stream in scope:
+            if not may_read(principal, stream):
+                raise not_a_stream(stream)
+        try:
+            for stream in scope:
+                if not self._runs.knows(stream):
+                    raise not_a_stream(stream)
+        except (NotNowError, NetworkError) as error:
+            self._log.event("warn", "log-not-asked", error=str(error))
+            raise BusyError("the log can not be asked for its streams now; try again later") from None
+
+    def _duplicate(self, principal: Principal, query_id: str) -> QueryError:
+        found = self._store.find_query(query_id)
+        mine = found is not None and _owns(principal, found)
+        where = f"; its result is {found.result_id}" if found is not None and mine else ""
+        return QueryError("duplicate_query_id", f"query_id {query_id} was used before{where}")
+
+    def is_accepted(self, result_id: str) -> bool:
+        """Tell whether the request of a query is in the log."""
+        return self._store.place(result_id, Kind.REQUEST) is not None
+
+    def cancel(self, principal: Principal, result_id: str) -> dict[str, Any]:
+        """Cancel a query of one's own; one that is over stays as it is."""
+        query = self._visible(principal, self._store.find(result_id) if is_id(result_id) else None)
+        if not _owns(principal, query):
+            raise _not_found()
+        after = self._store.cancel(result_id, self._clock())
+        if after.cancelled:
+            self._workers.cancel(result_id)
+        self._recorder.wake()
+        return self._status(after)
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    def status(self, principal: Principal, result_id: str) -> dict[str, Any]:
+        """Return where a query is (QRY-048)."""
+        return self._status(self._by_result(principal, result_id))
+
+    def _status(self, query: Query) -> dict[str, Any]:
+        done, total = self._workers.progress(query.result_id)
+        return {
+            "query_id": query.query_id,
+            "result_id": query.result_id,
+            "status": query.state.shown,
+            "error_code": query.error_code,
+            "message": query.message,
+            "progress": {"tasks_done": done, "tasks_total": total} if query.state is State.RUNNING else None,
+            "received_at": format_time(query.received_at),
+            "started_at": None if query.started_at is None else format_time(query.started_at),
+            "ended_at": None if query.ended_at is None else format_time(query.ended_at),
+        }
+
+    def result(self, principal: Principal, result_id: str, offset: int, limit: int) -> bytes:
+        """Return a page of an answer, in JSON (QRY-049, QRY-050)."""
+        query = self._by_result(principal, result_id)
+        if query.state is State.FAILED:
+            code = query.error_code if query.error_code == "cancelled" else "execution_failed"
+            raise QueryError(code, query.message or "the query has failed")
+        if query.state is not State.COMPLETED:
+            raise QueryError("result_not_ready", f"the query is {query.state.shown}; ask for its status")
+        assert query.digest is not None, "who is completed has a digest"
+        digest = ResultDigest.from_json(canonical_json.parse(query.digest.encode()))
+        total = digest.row_count
+        count = min(limit, max(0, total - offset))
+        place = self._results / result_id
+        rows = self._runs.page(place, digest, offset, count, MOST_PAGE_BYTES) if count else ()
+        if count and not rows:  # who goes on where a page ends would never come to an end
+            raise QueryError("execution_failed", f"row {offset} of {result_id} is not here any more")
+        end = offset + len(rows)
+        if not _owns(principal, query):
+            self._store.note_read(result_id, principal.identity.hex(), self._clock())
+            self._recorder.wake()
+        page = {
+            "offset": offset,
+            # How many rows it holds at most: fewer than were asked for if they are long.
+            "limit": len(rows) if len(rows) < count else limit,
+            "total": total,
+            "has_more": end < total,
+            "next_offset": end if end < total else None,
+        }
+        event = self._store.place(query.result_id, Kind.RESULT)
+        assert event is not None, "completed means recorded (QRY-057)"
+        return b'{"result_digest":%s,"record_event":%s,"receipt":"%s","page":%s,"rows":[%s]}' % (
+            query.digest.encode(),
+            canonical_json.encode(_event(event)),
+            event.receipt.hex().encode(),
+            canonical_json.encode(page),
+            b",".join(rows),
+        )
+
+    def descriptor(self, principal: Principal, query_id: str) -> bytes:
+        """Return what was asked, and where that is in the log (QRY-051)."""
+        query = self._visible(principal, self._store.find_query(query_id) if is_id(query_id) else None)
+        place = self._store.place(query.result_id, Kind.REQUEST)
+        event = None if place is None else _event(place)
+        return b'{"descriptor":%s,"record_event":%s,"result_id":%s}' % (
+            query.descriptor.encode(),
+            canonical_json.encode(event),
+            canonical_json.encode(query.result_id),
+        )
+
+    def _by_result(self, principal: Principal, result_id: str) -> Query:
+        return self._visible(principal, self._store.find(result_id) if is_id(result_id) else None)
+
+    def _visible(self, principal: Principal, query: Query | None) -> Query:
+        """Return a query if it is to be seen: one's own, or as an auditor; and of streams that one may read.
+
+        What others have asked is as unknown as what nobody has.
+        """
+        if query is None or not (_owns(principal, query) or principal.auditor):
+            raise _not_found()
+        if not all(may_read(principal, stream) for stream in stored_descriptor(query).scope):
+            raise _not_found()
+        return query
+
+    def _require_still(self, query: Query) -> None:
+        """Refuse to run what may not be asked any more."""
+        found = next((item for item in self.policy.now().principals if _owns(item, query)), None)
+        for stream in stored_descriptor(query).scope:
+            if found is None or not may_read(found, stream):
+                raise QueryError("forbidden_scope", f"{query.principal} may not query {stream} any more")
+
+
+def _owns(principal: Principal, query: Query) -> bool:
+    """Tell whether a query is of a principal: by its identity, which outlives tokens, certificates and names.
+
+    Somebody else who is given the name later has another identity.
+    """
+    return principal.identity.hex() == query.identity
+
+
+def _not_found() -> QueryError:
+    return QueryError("query_not_found", "there is no such query, or it is not yours to see")
+
+
+def _event(place: Place) -> dict[str, Any]:
+    return {
+        "stream": place.stream,
+        "epoch": place.epoch,
+        "seq": place.seq,
+        "hub_id": place.hub_id,
+        "receipt_id": h(place.receipt).hex(),
+    }

@@ -1,0 +1,243 @@
+"""Running queries: a few at a time, each by a thread of its own, in the order in which they were accepted."""
+
+import re
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from veen.client.errors import NetworkError
+from veen.core.errors import VeenError
+from veen.hub.logs import Log
+from veen.query.descriptor import Descriptor, parse_descriptor
+from veen.query.digest import ResultDigest
+from veen.query.errors import QueryError
+from veen.service.events import recordable
+from veen.service.store import Query, State, Store
+
+#: How far a query is: tasks that are done, and how many there are so far.
+Advance = Callable[[int, int], None]
+
+
+class CancelledError(Exception):
+    """A run was ended because somebody has said so."""
+
+
+class NotNowError(Exception):
+    """Something can not be told at the moment; it can be in a while."""
+
+
+class Runs(Protocol):
+    """What executes queries."""
+
+    def knows(self, stream: str) -> bool:
+        """Tell whether there is a stream of this name.
+
+        NotNowError or NetworkError if that can not be told now.
+        """
+
+    def run(
+        self, descriptor: Descriptor, *, result_id: str, out: Path, executed_at: int, progress: Advance
+    ) -> ResultDigest:
+        """Execute a query; its rows are in ``out``, durable, when this returns.
+
+        QueryError is a failure of the query, CancelledError the end of one that was cancelled, NetworkError
+        a log that can not be reached: the query can be run later.
+        """
+
+    def cancel(self, result_id: str) -> None:
+        """End a run as soon as may be, from another thread; one that is over is left alone."""
+
+    def page(
+        self, out: Path, digest: ResultDigest, offset: int, limit: int, most_bytes: int
+    ) -> Sequence[bytes]:
+        """Return some rows of an answer in their order, each in canonical JSON, and fewer if they are long.
+
+        QueryError if what is there are not the rows of the digest any more.
+        """
+
+    def is_gone(self, patience_sec: float) -> bool:
+        """Tell whether the engine is gone, or goes in so many seconds: it is there again after a start."""
+
+    def text_of(self, error: Exception) -> str | None:
+        """Return what to tell of a failure of the engine; None if it is a fault of this program."""
+
+
+#: Where an absolute path begins, up to its last name; of URLs and of streams nothing.
+_DIRECTORIES: Final = re.compile(r"(?<![\w.:/-])/(?:[^/\s'\",:]+/)+")
+
+
+def without_directories(text: str) -> str:
+    """Return what clients are told of a failure: where files are on this machine is for its log alone."""
+    return _DIRECTORIES.sub("", text)
+
+
+def stored_descriptor(query: Query) -> Descriptor:
+    """Return what a query asks, out of the store."""
+    return parse_descriptor(query.descriptor.encode(), lambda: query.query_id)
+
+
+class Workers:
+    """The threads that run queries, and what they are at."""
+
+    def __init__(
+        self,
+        store: Store,
+        runs: Runs,
+        results: Path,
+        log: Log,
+        clock: Callable[[], int],
+        *,
+        count: int,
+        pause_sec: float,
+        permit: Callable[[Query], None],
+        on_end: Callable[[], None],
+        on_fatal: Callable[[Exception], None],
+    ) -> None:
+        """``permit`` raises QueryError for what may not be run any more; ``on_end`` hears of every end.
+
+        After ``pause_sec`` a query is run again whose log could not be reached.
+        """
+        self._store = store
+        self._runs = runs
+        self._results = results
+        self._log = log
+        self._clock = clock
+        self._pause_sec = pause_sec
+        self._permit = permit
+        self._on_end = on_end
+        self._on_fatal = on_fatal
+        self._changed = threading.Condition()
+        self._ended = False
+        #: How far the queries are that run, by the ids of their results.
+        self._progress: dict[str, tuple[int, int]] = {}
+        self._threads = [
+            threading.Thread(target=self._work, name=f"veen-query-{nth}", daemon=True) for nth in range(count)
+        ]
+
+    def start(self) -> None:
+        """Begin."""
+        for thread in self._threads:
+            thread.start()
+
+    def wake(self) -> None:
+        """Tell that a query may be waiting."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def progress(self, result_id: str) -> tuple[int, int]:
+        """Return how far a query is, in tasks."""
+        return self._progress.get(result_id, (0, 0))
+
+    def cancel(self, result_id: str) -> None:
+        """End a query that runs; the store says that it is cancelled."""
+        if result_id in self._progress:
+            self._runs.cancel(result_id)
+
+    def stop(self, patience_sec: float) -> None:
+        """Begin no other query; let those that run end, or after a while leave them for the next start."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._progress, patience_sec)
+        for result_id in list(self._progress):
+            self._runs.cancel(result_id)
+        for thread in self._threads:
+            thread.join(_LAST_PATIENCE_SEC)
+
+    def _work(self) -> None:
+        try:
+            while (query := self._next()) is not None:
+                if self._settle(query):
+                    continue
+                with self._changed:
+                    self._changed.wait_for(lambda: self._ended, self._pause_sec)
+        except Exception as error:  # noqa: BLE001 - no store or no engine: the next start goes on
+            self._on_fatal(error)
+
+    def _settle(self, query: Query) -> bool:
+        """Run a query; tell whether it has ended, well or not."""
+        ended = True
+        try:
+            self._run(query)
+        except Exception as error:  # noqa: BLE001 - a query's failure is the query's, and the thread goes on
+            ended = self._fail(query, error)
+        finally:
+            with self._changed:
+                del self._progress[query.result_id]
+                if not ended:
+                    self._store.put_back(query.result_id)
+                self._changed.notify_all()
+        self._on_end()
+        return ended
+
+    def _next(self) -> Query | None:
+        """Wait for a query; None when it is time to end."""
+        with self._changed:
+            while not self._ended:
+                query = self._store.begin(self._clock())
+                if query is not None:
+                    self._progress[query.result_id] = (0, 0)
+                    return query
+                self._changed.wait()
+        return None
+
+    def _run(self, query: Query) -> None:
+        self._permit(query)
+        out = self._results / query.result_id
+        shutil.rmtree(out, ignore_errors=True)  # of a run that did not come to its end
+
+        def advance(done: int, total: int) -> None:
+            self._progress[query.result_id] = (done, total)
+
+        started = self._clock()
+        if self._is_cancelled(query):  # between the store's word and the first job nobody could be cancelled
+            raise CancelledError
+        digest = self._runs.run(
+            stored_descriptor(query),
+            result_id=query.result_id,
+            out=out,
+            executed_at=started,
+            progress=advance,
+        )
+        after = self._store.answer(query.result_id, recordable(digest), self._clock())
+        self._log.event("info", "answered", result_id=query.result_id, rows=digest.row_count)
+        if after.state is State.FAILED:
+            shutil.rmtree(out, ignore_errors=True)
+
+    def _is_cancelled(self, query: Query) -> bool:
+        found = self._store.find(query.result_id)
+        return found is not None and found.cancelled
+
+    def _fail(self, query: Query, error: Exception) -> bool:
+        """Note why a query has no answer; False if it is to wait again."""
+        shutil.rmtree(self._results / query.result_id, ignore_errors=True)  # QRY-041: no rows
+        if self._is_cancelled(query):
+            code, message = "cancelled", "the query was cancelled"
+        elif isinstance(error, NetworkError) or (self._ended and not isinstance(error, QueryError)):
+            self._log.event("warn", "query-put-back", result_id=query.result_id, error=str(error))
+            return False
+        elif not isinstance(error, QueryError) and self._runs.is_gone(_DYING_SEC):
+            self._log.event("error", "engine-gone", error=self._runs.text_of(error) or str(error))
+            raise error  # nothing can be run any more: it runs again after the next start
+        else:
+            code, message = self._described(error)
+        self._log.event("warn", "query-failed", result_id=query.result_id, code=code, error=message)
+        self._store.fail(query.result_id, code, without_directories(message), self._clock())
+        return True
+
+    def _described(self, error: Exception) -> tuple[str, str]:
+        if isinstance(error, QueryError):
+            return error.error_code, error.message
+        text = str(error) if isinstance(error, VeenError) else self._runs.text_of(error)
+        if text is None:
+            self._log.event("error", "fault", error=f"{type(error).__name__}: {error}")
+            text = "the query met a fault of the service; see its log"
+        return "execution_failed", text
+
+
+#: Between the last word of an engine and its end.
+_DYING_SEC: Final = 1.0
+#: For a run to notice that it is cancelled; one that does not is left to the end of the process.
+_LAST_PATIENCE_SEC: Final = 10.0

@@ -1,0 +1,197 @@
+"""The query service as a process: sockets, signals, and a clean end."""
+
+import asyncio
+import os
+import signal
+import socket
+import ssl
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from veen.client.files import lock, unlock
+from veen.hub.descriptors import connections_within
+from veen.hub.http.connection import Bounds, Connection
+from veen.hub.http.memory import Memory
+from veen.hub.logs import Log
+from veen.hub.server import bind, url_of
+from veen.hub.tls import server_context
+from veen.service.api import Api
+from veen.service.querying import QueryService
+
+DEFAULT_LISTEN: Final = "127.0.0.1:37413"
+STORE: Final = "queries.sqlite"
+_LOCK: Final = "lock"
+_BACKLOG: Final = 128
+_SWEEP_SEC: Final = 1.0
+_DRAIN_SEC: Final = 5.0
+_DRAIN_STEP_SEC: Final = 0.02
+#: Bytes that all clients together may make the service hold.
+_MOST_BYTES: Final = 256 << 20
+#: Threads that read pages and the store: requests wait for disks, not for each other.
+_THREADS: Final = 8
+#: Threads that take queries, and look for their streams in lake and log.
+_SUBMITS: Final = 4
+_BOUNDS: Final = Bounds(
+    max_connections=1024, max_header_bytes=16 << 10, header_sec=10.0, body_sec=10.0, idle_sec=60.0
+)
+
+
+class BusyStateError(Exception):
+    """Another service uses the state directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """Where a service listens, and with which certificates."""
+
+    addresses: tuple[str, ...] = (DEFAULT_LISTEN,)
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    #: Authorities whose certificates clients may show.
+    client_ca: Path | None = None
+    #: How long a submit waits for the hub.
+    record_wait_sec: float = 10.0
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the context of TLS; None if it is not used."""
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        return server_context(self.tls_cert, self.tls_key, self.client_ca)
+
+
+class StateDirectory:
+    """The directory of a service, held for as long as it runs: two services would run one query twice."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._fd = lock(path / _LOCK, wait=False)
+        if self._fd is None:
+            raise BusyStateError(f"another service uses {path}; stop it, or choose another --state")
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._fd is not None:
+            unlock(self._fd)
+            self._fd = None
+
+
+class Server:
+    """Serves a query service until it is told to stop; the caller has bound the addresses."""
+
+    def __init__(
+        self,
+        service: QueryService,
+        listening: Listening,
+        log: Log,
+        on_ready: Callable[[tuple[str, ...]], None],
+    ) -> None:
+        self._service = service
+        self._listening = listening
+        self._log = log
+        self._on_ready = on_ready
+        self._connections: set[Connection] = set()
+        self._failed = False
+
+    def run(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> int:
+        """Serve; return the exit code of the process."""
+        return uvloop.run(self._serve(sockets, tls))
+
+    async def _serve(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> int:
+        self._stop = asyncio.Event()
+        self._loop = loop = asyncio.get_running_loop()
+        self._service.on_fatal = self._fatal
+        with (
+            ThreadPoolExecutor(_THREADS, thread_name_prefix="veen-request") as threads,
+            ThreadPoolExecutor(_SUBMITS, thread_name_prefix="veen-submit") as submits,
+        ):
+            wait = self._listening.record_wait_sec
+            api = Api(self._service, threads, self._log, submits=submits, record_wait_sec=wait)
+            self._service.start()
+            servers = await self._listen(api, sockets, tls)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._signalled)
+            sweeper = loop.create_task(self._sweep())
+            urls = tuple(url_of(sock, secure=tls is not None) for sock in sockets)
+            self._warn(sockets, tls)
+            self._log.event("info", "started", urls=urls, pid=os.getpid())
+            self._on_ready(urls)
+            try:
+                await self._stop.wait()
+            finally:
+                for server in servers:
+                    server.close()
+                self._service.stopping = True
+                await self._drain()
+                sweeper.cancel()
+                await loop.run_in_executor(None, self._service.stop)
+        self._log.event("info", "stopped", clean=not self._failed)
+        return 1 if self._failed else 0
+
+    async def _listen(
+        self, api: Api, sockets: list[socket.socket], tls: ssl.SSLContext | None
+    ) -> list[asyncio.AbstractServer]:
+        loop = asyncio.get_running_loop()
+        most = connections_within(_BOUNDS.max_connections)
+        memory = Memory(_MOST_BYTES)
+
+        def connect() -> Connection:
+            full = len(self._connections) >= most
+            return Connection(api, _BOUNDS, loop.time, self._connections, memory, full=full)
+
+        handshake = None if tls is None else _BOUNDS.header_sec
+        return [
+            await loop.create_server(
+                connect, sock=sock, ssl=tls, ssl_handshake_timeout=handshake, backlog=_BACKLOG
+            )
+            for sock in sockets
+        ]
+
+    def _warn(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> None:
+        """Say that tokens would travel for all to see."""
+        for sock in sockets:
+            if tls is None and not ip_address(sock.getsockname()[0]).is_loopback:
+                self._log.event("warn", "tokens-without-tls", address=sock.getsockname()[0])
+
+    def _signalled(self) -> None:
+        if self._stop.is_set():  # a second time: at once
+            os._exit(1)
+        self._stop.set()
+
+    def _fatal(self, _why: str) -> None:
+        self._loop.call_soon_threadsafe(self._fail)
+
+    def _fail(self) -> None:
+        self._failed = True
+        self._stop.set()
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_SWEEP_SEC)
+            now = loop.time()
+            for connection in [item for item in self._connections if item.deadline < now]:
+                connection.expire()
+
+    async def _drain(self) -> None:
+        """Answer what was asked, for a while."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _DRAIN_SEC
+        for connection in list(self._connections):
+            connection.shut()
+        while self._connections and loop.time() < end:  # noqa: ASYNC110 - connections tell nobody
+            await asyncio.sleep(_DRAIN_STEP_SEC)
+        for connection in list(self._connections):
+            connection.abort()
+
+
+def bind_all(listening: Listening) -> tuple[list[socket.socket], ssl.SSLContext | None]:
+    """Take the addresses and read the certificates, before anything slow is begun."""
+    tls = listening.context()
+    return bind(list(listening.addresses)), tls

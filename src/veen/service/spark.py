@@ -1,0 +1,260 @@
+"""Running queries on Spark: one session for all, over a lake that takes in the log before each query."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from veen.client.errors import NetworkError
+from veen.core import labels
+from veen.core.types import HubId, Label, StreamId
+from veen.pipeline import failures, session
+from veen.pipeline.keyring import Keyring, sharing
+from veen.pipeline.lake.holding import holding
+from veen.pipeline.lake.ingesting import Ingest
+from veen.pipeline.logs import Log, open_log
+from veen.pipeline.progress import in_group
+from veen.pipeline.query.engine import Engine
+from veen.pipeline.query.rows import Rows
+from veen.pipeline.query.scope import local_names
+from veen.pipeline.signers import HubKeys
+from veen.query.descriptor import Descriptor
+from veen.query.digest import ResultDigest
+from veen.service.running import Advance, CancelledError, NotNowError
+
+if TYPE_CHECKING:
+    from veen.pipeline.session import SparkSession
+
+#: The files of an answer do not change: what was found out about them is kept, for so many answers.
+_MOST_OPEN: Final = 64
+#: How often who waits for the lake looks whether somebody has cancelled it.
+_LOOK_SEC: Final = 0.5
+
+
+class Intake:
+    """A lake that takes in a log: streams that it has already, that were named, or that somebody asks for.
+
+    Labels do not tell the name of their stream: a stream is found by whoever knows what it is called.
+    """
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        lake: Path,
+        place: str,
+        hub_id: HubId | None,
+        keyring: Keyring | None,
+        *,
+        patience_sec: float = 2.0,
+    ) -> None:
+        """``patience_sec``: how long who asks for a stream waits for an intake that is going on."""
+        self._spark = spark
+        self._place = place
+        self._hub_id = hub_id
+        self._keyring = keyring
+        #: Of the lake and the log that it takes in: held for as long as that takes.
+        self._lock = threading.Lock()
+        self._patience_sec = patience_sec
+        #: Streams that were found in the log, where they stay.
+        self._found: set[str] = set()
+        self._stack = ExitStack()
+        self._lake = self._stack.enter_context(holding(lake, create=True))
+        self._shared = None if keyring is None else self._stack.enter_context(sharing(spark, keyring))
+        self._naming = threading.Lock()
+        self._names: frozenset[str] = frozenset()
+        #: What the log was opened for.
+        self._streams_taken: frozenset[StreamId] = frozenset()
+        self._log: Log | None = None
+        self._ingest: Ingest | None = None
+        #: How far the log went when it was last taken in.
+        self._taken: dict[Label, int] = {}
+
+    def close(self) -> None:
+        """Let go of log and lake."""
+        with self._lock:
+            self._close_log()
+            self._stack.close()
+
+    def _close_log(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def add(self, names: Iterable[str]) -> None:
+        """Take in streams of these names too."""
+        with self._naming:
+            self._names |= frozenset(names)
+
+    def has(self, name: str) -> bool:
+        """Tell whether the log has entries of a stream; NotNowError if that is known after an intake only."""
+        if name not in self._found and self._look_for(name):
+            self._found.add(name)
+        return name in self._found
+
+    def _look_for(self, name: str) -> bool:
+        if self._place.startswith(("http://", "https://")):  # which knows the streams that it was told
+            with closing(open_log(self._place, self._hub_id, [name])) as log:
+                return bool(log.heads())
+        # A process reads a directory once.
+        if not self._lock.acquire(timeout=self._patience_sec):
+            raise NotNowError("the log is being taken in")
+        try:
+            log = self._opened()
+            log.refresh()
+            return bool(log.labels_of(labels.stream_id(name)))
+        finally:
+            self._lock.release()
+
+    def keys(self) -> HubKeys:
+        """Return the hub's keys, as the log states them."""
+        with self._lock:
+            return self._opened().keys
+
+    def run(self, is_cancelled: Callable[[], bool] = lambda: False) -> None:
+        """Take in what the log has and the lake has not; CancelledError if that is not wanted any more."""
+        while not self._lock.acquire(timeout=_LOOK_SEC):
+            if is_cancelled():
+                raise CancelledError
+        try:
+            if self._streams():
+                self._take_in(self._opened())
+        except BaseException:
+            self._close_log()  # the next one begins anew
+            raise
+        finally:
+            self._lock.release()
+
+    def _take_in(self, log: Log) -> None:
+        log.refresh()
+        found = self._meant(log)
+        if found != self._taken and self._ingest is not None:
+            self._lake.recover()  # after a run that was cancelled, or has lost its log
+            self._ingest.run()
+            self._taken = found
+
+    def _meant(self, log: Log) -> dict[Label, int]:
+        """Return how far the log goes, of what is taken in: what the service itself records is not news."""
+        heads = log.heads()
+        labels_of = [label for stream in self._streams_taken for label in log.labels_of(stream).values()]
+        return {label: heads[label].last_seq for label in labels_of if label in heads}
+
+    def _opened(self) -> Log:
+        streams = self._streams()
+        if streams != self._streams_taken:
+            self._close_log()
+        if self._log is None:
+            self._log = open_log(self._place, self._hub_id, sorted(stream.hex() for stream in streams))
+            self._streams_taken = streams
+            # Ingest takes in everything if nothing is named.
+            self._ingest = self._make_ingest(self._log, streams) if streams else None
+            self._taken = {}
+        return self._log
+
+    def _make_ingest(self, log: Log, streams: Iterable[StreamId]) -> Ingest:
+        return Ingest(
+            self._spark,
+            self._lake,
+            log,
+            keyring=self._keyring,
+            shared=self._shared,
+            overlays=None,
+            streams=streams,
+        )
+
+    def _streams(self) -> frozenset[StreamId]:
+        here = {fact.stream for fact in self._lake.state.labels.values() if fact.stream is not None}
+        return frozenset(here | {*map(labels.stream_id, self._names)})
+
+
+class SparkRuns:
+    """Runs queries by the engine of the pipeline."""
+
+    def __init__(self, engine: Engine, intake: Intake | None) -> None:
+        self._spark = engine.spark
+        self._engine = engine
+        self._intake = intake
+        self._cancelled: set[str] = set()
+        #: Of answers whose rows are known to be those of their digests.
+        self._rows: dict[Path, Rows] = {}
+
+    def knows(self, stream: str) -> bool:
+        """Tell whether lake or log have a stream."""
+        if self._engine.knows(stream):
+            return True
+        intake, names = self._intake, local_names(stream, self._engine.names)
+        return intake is not None and any(intake.has(name) for name in names)
+
+    def run(
+        self, descriptor: Descriptor, *, result_id: str, out: Path, executed_at: int, progress: Advance
+    ) -> ResultDigest:
+        """Take in what is new, and execute."""
+
+        def advance(done: int, total: int) -> None:
+            progress(done, total)
+            if result_id in self._cancelled:
+                self._cancel_jobs(result_id)  # those too that were begun after somebody has said so
+
+        try:
+            self._take_in(descriptor, result_id)
+            answer = self._engine.run(
+                descriptor, result_id=result_id, out=out, executed_at=executed_at, progress=advance
+            )
+        finally:
+            self._cancelled.discard(result_id)
+        self._keep(out, answer.rows)
+        return answer.digest
+
+    def _take_in(self, descriptor: Descriptor, result_id: str) -> None:
+        """Take in what is new of the streams in scope: who has accepted the query may be another process."""
+        if self._intake is None:
+            return
+        names = self._engine.names
+        self._intake.add(local for stream in descriptor.scope for local in local_names(stream, names))
+        group = in_group(self._spark.sparkContext, result_id, f"taking in, for {descriptor.query_id}")
+        with group, _unreached():
+            self._intake.run(lambda: result_id in self._cancelled)
+        if result_id in self._cancelled:
+            raise CancelledError
+
+    def cancel(self, result_id: str) -> None:
+        """End the jobs of a query; those that it would begin now, too."""
+        self._cancelled.add(result_id)
+        self._cancel_jobs(result_id)
+
+    def _cancel_jobs(self, result_id: str) -> None:
+        self._spark.sparkContext.cancelJobGroup(result_id)
+
+    def page(
+        self, out: Path, digest: ResultDigest, offset: int, limit: int, most_bytes: int
+    ) -> Sequence[bytes]:
+        """Return rows of an answer, read from their files without Spark; all are hashed again once."""
+        rows = self._rows.get(out)
+        if rows is None:
+            rows = Rows(out)
+            rows.require(digest)
+            self._keep(out, rows)
+        return rows.page(offset, limit, most_bytes)
+
+    def _keep(self, out: Path, rows: Rows) -> None:
+        kept = {**self._rows, out: rows}
+        self._rows = dict(list(kept.items())[-_MOST_OPEN:])
+
+    def is_gone(self, patience_sec: float) -> bool:
+        """Tell whether Spark's JVM is gone."""
+        return session.has_ended(patience_sec)
+
+    def text_of(self, error: Exception) -> str | None:
+        """Return why Spark has failed."""
+        return session.reason_of(error)
+
+
+@contextmanager
+def _unreached() -> Iterator[None]:
+    """Tell a log that can not be reached by tasks as one that can not be reached here."""
+    try:
+        yield
+    except Exception as error:
+        if failures.cause_of(error) is not NetworkError:
+            raise
+        raise NetworkError(session.reason_of(error)) from None

@@ -1,0 +1,421 @@
+"""What the query service must not forget, in SQLite: queries with their states, and what is to be recorded.
+
+Each step is durable before the next begins, and no step leads out of COMPLETED or FAILED (QRY-055): the
+tables refuse it themselves.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from threading import RLock
+from typing import Any, Final
+
+#: How often a query may be running when the service dies; it may be what the service dies of.
+MOST_ATTEMPTS: Final = 3
+_FIELDS: Final = (
+    "result_id, query_id, principal, identity, descriptor, state, received_at, started_at, ended_at,"
+    " attempts, cancelled, error_code, message, digest"
+)
+_VERSION: Final = 2
+
+_SCHEMA: Final = """
+CREATE TABLE queries (
+    result_id TEXT PRIMARY KEY,
+    query_id TEXT NOT NULL UNIQUE,
+    principal TEXT NOT NULL,
+    identity TEXT NOT NULL,
+    descriptor TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN
+        ('RECEIVED', 'PENDING', 'RUNNING', 'COMMITTING', 'COMPLETED', 'FAILED')),
+    received_at INTEGER NOT NULL,
+    started_at INTEGER,
+    ended_at INTEGER,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    cancelled INTEGER NOT NULL DEFAULT 0,
+    error_code TEXT,
+    message TEXT,
+    digest TEXT,
+    CHECK ((state = 'FAILED') = (error_code IS NOT NULL)),
+    CHECK ((state IN ('COMMITTING', 'COMPLETED')) = (digest IS NOT NULL))
+) STRICT;
+CREATE INDEX queries_by_state ON queries (state);
+CREATE TRIGGER no_way_back BEFORE UPDATE ON queries
+WHEN OLD.state IN ('COMPLETED', 'FAILED')
+BEGIN SELECT RAISE(ABORT, 'a final state does not change'); END;
+CREATE TRIGGER known_steps BEFORE UPDATE OF state ON queries
+WHEN OLD.state || '>' || NEW.state NOT IN
+    ('RECEIVED>PENDING', 'RECEIVED>FAILED', 'PENDING>RUNNING', 'PENDING>FAILED', 'RUNNING>PENDING',
+     'RUNNING>COMMITTING', 'RUNNING>FAILED', 'COMMITTING>COMPLETED', 'COMMITTING>FAILED')
+BEGIN SELECT RAISE(ABORT, 'no such step'); END;
+CREATE TRIGGER no_deletion BEFORE DELETE ON queries
+BEGIN SELECT RAISE(ABORT, 'queries are kept'); END;
+CREATE TABLE records (
+    id INTEGER PRIMARY KEY,
+    result_id TEXT NOT NULL REFERENCES queries,
+    kind TEXT NOT NULL CHECK (kind IN ('request', 'result', 'audit', 'read')),
+    reader TEXT NOT NULL DEFAULT '',
+    at INTEGER NOT NULL DEFAULT 0,
+    tried INTEGER NOT NULL DEFAULT 0,
+    stream TEXT,
+    epoch INTEGER,
+    seq INTEGER,
+    hub_id TEXT,
+    receipt BLOB,
+    UNIQUE (result_id, kind, reader),
+    CHECK ((kind = 'read') = (reader <> ''))
+) STRICT;
+CREATE INDEX records_to_make ON records (id) WHERE receipt IS NULL;
+"""
+
+
+class State(StrEnum):
+    """Where a query is."""
+
+    #: Taken, and its request is not known to be in the log yet.
+    RECEIVED = "RECEIVED"
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    #: Rows and digest are durable, and the digest is not known to be in the log yet.
+    COMMITTING = "COMMITTING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+    @property
+    def shown(self) -> str:
+        """The state in the words of the interface (QRY-048)."""
+        return {State.RECEIVED: "pending", State.COMMITTING: "running"}.get(self, self.value.lower())
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it stays as it is."""
+        return self in (State.COMPLETED, State.FAILED)
+
+
+class Kind(StrEnum):
+    """What is recorded of a query."""
+
+    REQUEST = "request"
+    RESULT = "result"
+    AUDIT = "audit"
+    #: That somebody else has read its rows.
+    READ = "read"
+
+
+class StoreError(Exception):
+    """The state of a service can not be used; the text says why."""
+
+
+class DuplicateError(Exception):
+    """There is a query of this id."""
+
+
+class FullError(Exception):
+    """As many queries wait as may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query as it is."""
+
+    result_id: str
+    query_id: str
+    #: The name of who has asked, and the identity that stands for it, in hex.
+    principal: str
+    identity: str
+    #: Normalized, in canonical JSON.
+    descriptor: str
+    state: State
+    received_at: int
+    started_at: int | None = None
+    ended_at: int | None = None
+    attempts: int = 0
+    cancelled: bool = False
+    error_code: str | None = None
+    message: str | None = None
+    #: In canonical JSON.
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an event is in the log, with its receipt as it was encoded."""
+
+    stream: str
+    epoch: int
+    seq: int
+    hub_id: str
+    receipt: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Something that is to be in the log; ``tried``: it may be there already."""
+
+    number: int
+    kind: Kind
+    query: Query
+    tried: bool
+    #: Of a read: the identity of who has read, in hex, and when.
+    reader: str = ""
+    at: int = 0
+
+
+def _query(row: tuple[Any, ...]) -> Query:
+    found = Query(*row)
+    return replace(found, state=State(found.state), cancelled=bool(found.cancelled))
+
+
+class Store:
+    """The state of one service. Any thread; one at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = RLock()
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.execute("PRAGMA foreign_keys=ON")
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                self._db.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={_VERSION};COMMIT")
+        except sqlite3.Error as error:
+            raise StoreError(f"{path} can not be used: {error}") from None
+        if version not in (0, _VERSION):
+            raise StoreError(f"{path} is of another version of this program ({version}, not {_VERSION})")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._db.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # a disk that is full has ended it already
+                    self._db.execute("ROLLBACK")
+                raise
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    def find(self, result_id: str) -> Query | None:
+        """Return a query by the id of its result."""
+        return self._find("result_id", result_id)
+
+    def find_query(self, query_id: str) -> Query | None:
+        """Return a query by its id."""
+        return self._find("query_id", query_id)
+
+    def _find(self, column: str, value: str) -> Query | None:
+        with self._lock:
+            row = self._db.execute(
+                f"SELECT {_FIELDS} FROM queries WHERE {column} = ?",  # noqa: S608 - ours, both
+                (value,),
+            ).fetchone()
+        return None if row is None else _query(row)
+
+    def _get(self, result_id: str) -> Query:
+        found = self.find(result_id)
+        assert found is not None, "queries are not forgotten"
+        return found
+
+    def count(self, *states: State) -> int:
+        """Count the queries in some states."""
+        marks = ",".join("?" * len(states))
+        with self._lock:
+            (found,) = self._db.execute(
+                f"SELECT count(*) FROM queries WHERE state IN ({marks})",  # noqa: S608 - question marks
+                states,
+            ).fetchone()
+        return int(found)
+
+    def place(self, result_id: str, kind: Kind) -> Place | None:
+        """Return where something of a query is in the log."""
+        with self._lock:
+            row = self._db.execute(
+                "SELECT stream, epoch, seq, hub_id, receipt FROM records"
+                " WHERE result_id = ? AND kind = ? AND receipt IS NOT NULL",
+                (result_id, kind),
+            ).fetchone()
+        return None if row is None else Place(*row)
+
+    # --- the life of a query --------------------------------------------------------------------------------
+
+    def receive(self, query: Query, *, most_waiting: int) -> None:
+        """Take a query; of several with one id, one is taken (QRY-047)."""
+        with self._writing() as db:
+            if self.find_query(query.query_id) is not None:
+                raise DuplicateError(query.query_id)
+            if self.count(State.RECEIVED, State.PENDING) >= most_waiting:
+                raise FullError
+            db.execute(
+                "INSERT INTO queries"
+                " (result_id, query_id, principal, identity, descriptor, received_at, state)"
+                " VALUES (?, ?, ?, ?, ?, ?, 'RECEIVED')",
+                (
+                    query.result_id,
+                    query.query_id,
+                    query.principal,
+                    query.identity,
+                    query.descriptor,
+                    query.received_at,
+                ),
+            )
+            self._to_record(query.result_id, Kind.REQUEST)
+
+    def begin(self, now: int) -> Query | None:
+        """Take the query that waits longest, to run it; None if none does."""
+        if not self.count(State.PENDING):
+            return None
+        with self._writing() as db:
+            row = db.execute(
+                "SELECT result_id FROM queries WHERE state = 'PENDING' ORDER BY received_at, rowid LIMIT 1"
+            ).fetchone()
+            if row is None:
+                return None
+            db.execute(
+                "UPDATE queries SET state = 'RUNNING', started_at = ?, attempts = attempts + 1"
+                " WHERE result_id = ?",
+                (now, row[0]),
+            )
+            return self._get(row[0])
+
+    def answer(self, result_id: str, digest: str, now: int) -> Query:
+        """Note that rows and digest are durable; a query that was cancelled meanwhile has no answer."""
+        with self._writing() as db:
+            if self._get(result_id).cancelled:
+                self._fail(result_id, "cancelled", "the query was cancelled", now)
+            else:
+                db.execute(
+                    "UPDATE queries SET state = 'COMMITTING', digest = ?, ended_at = ? WHERE result_id = ?",
+                    (digest, now, result_id),
+                )
+                self._to_record(result_id, Kind.RESULT)
+            return self._get(result_id)
+
+    def fail(self, result_id: str, error_code: str, message: str, now: int) -> None:
+        """End a query without an answer."""
+        with self._writing():
+            self._fail(result_id, error_code, message, now)
+
+    def _fail(self, result_id: str, error_code: str, message: str, now: int) -> None:
+        self._db.execute(
+            "UPDATE queries SET state = 'FAILED', digest = NULL, error_code = ?, message = ?, ended_at = ?"
+            " WHERE result_id = ?",
+            (error_code, message, now, result_id),
+        )
+        self._to_record(result_id, Kind.AUDIT)
+
+    def put_back(self, result_id: str) -> None:
+        """Let a query wait again: the service ends, and not because of it."""
+        with self._writing() as db:
+            db.execute(
+                "UPDATE queries SET state = 'PENDING', attempts = attempts - 1 WHERE result_id = ?",
+                (result_id,),
+            )
+
+    def cancel(self, result_id: str, now: int) -> Query:
+        """Cancel a query: at once if it waits; one that runs is ended by who runs it, and has no answer."""
+        with self._writing() as db:
+            query = self._get(result_id)
+            if query.state is State.PENDING:
+                self._fail(result_id, "cancelled", "the query was cancelled before it ran", now)
+            elif query.state in (State.RECEIVED, State.RUNNING):
+                db.execute("UPDATE queries SET cancelled = 1 WHERE result_id = ?", (result_id,))
+            return self._get(result_id)
+
+    def give_up(self, record: Record, message: str, now: int) -> None:
+        """End a query whose request or digest the log does not take, and never will."""
+        with self._writing() as db:
+            self._fail(record.query.result_id, "execution_failed", message, now)
+            db.execute("DELETE FROM records WHERE id = ?", (record.number,))
+
+    def recover(self, now: int) -> int:
+        """Settle what was running when the service ended; returns how many run again."""
+        with self._writing() as db:
+            again = 0
+            for row in db.execute(f"SELECT {_FIELDS} FROM queries WHERE state = 'RUNNING'").fetchall():  # noqa: S608 - ours
+                query = _query(row)
+                if query.cancelled:
+                    self._fail(query.result_id, "cancelled", "the query was cancelled", now)
+                elif query.attempts >= MOST_ATTEMPTS:
+                    why = f"the service has ended {query.attempts} times while it ran this query"
+                    self._fail(query.result_id, "execution_failed", why, now)
+                else:
+                    db.execute("UPDATE queries SET state = 'PENDING' WHERE result_id = ?", (query.result_id,))
+                    again += 1
+            return again
+
+    # --- what is to be recorded -----------------------------------------------------------------------------
+
+    def _to_record(self, result_id: str, kind: Kind) -> None:
+        self._db.execute("INSERT INTO records (result_id, kind) VALUES (?, ?)", (result_id, kind))
+
+    def note_read(self, result_id: str, reader: str, now: int) -> None:
+        """Note that somebody else reads the rows of a query; the first time counts."""
+        with self._lock:
+            known = self._db.execute(
+                "SELECT 1 FROM records WHERE result_id = ? AND kind = 'read' AND reader = ?",
+                (result_id, reader),
+            ).fetchone()
+        if known is None:
+            with self._writing() as db:
+                db.execute(
+                    "INSERT OR IGNORE INTO records (result_id, kind, reader, at) VALUES (?, 'read', ?, ?)",
+                    (result_id, reader, now),
+                )
+
+    def next_record(self, after: int = 0) -> Record | None:
+        """Return the first thing behind a number that is not known to be in the log."""
+        with self._lock:
+            row = self._db.execute(
+                "SELECT id, kind, result_id, tried, reader, at FROM records"
+                " WHERE receipt IS NULL AND id > ? ORDER BY id LIMIT 1",
+                (after,),
+            ).fetchone()
+        if row is None:
+            return None
+        number, kind, result_id, tried, reader, at = row
+        return Record(number, Kind(kind), self._get(result_id), bool(tried), reader, at)
+
+    def trying(self, record: Record) -> None:
+        """Note that something is about to be sent: from now on it may be in the log."""
+        with self._writing() as db:
+            db.execute("UPDATE records SET tried = 1 WHERE id = ?", (record.number,))
+
+    def recorded(self, record: Record, place: Place, now: int) -> Query:
+        """Note where something is in the log, and take the step that waited for it."""
+        with self._writing() as db:
+            db.execute(
+                "UPDATE records SET stream = ?, epoch = ?, seq = ?, hub_id = ?, receipt = ? WHERE id = ?",
+                (place.stream, place.epoch, place.seq, place.hub_id, place.receipt, record.number),
+            )
+            query = self._get(record.query.result_id)
+            if record.kind is Kind.RESULT:
+                db.execute("UPDATE queries SET state = 'COMPLETED' WHERE result_id = ?", (query.result_id,))
+                self._to_record(query.result_id, Kind.AUDIT)
+            elif record.kind is Kind.REQUEST and query.cancelled:
+                self._fail(query.result_id, "cancelled", "the query was cancelled before it ran", now)
+            elif record.kind is Kind.REQUEST:
+                db.execute("UPDATE queries SET state = 'PENDING' WHERE result_id = ?", (query.result_id,))
+            return self._get(query.result_id)
+
+    def last_place(self, stream: str) -> tuple[int, int]:
+        """Return the epoch and number of the last thing that is known to be in a stream.
+
+        What is not known to be there is behind it: one is sent after the other.
+        """
+        with self._lock:
+            row = self._db.execute(
+                "SELECT epoch, seq FROM records WHERE stream = ? AND receipt IS NOT NULL"
+                " ORDER BY epoch DESC, seq DESC LIMIT 1",
+                (stream,),
+            ).fetchone()
+        return (0, 0) if row is None else (row[0], row[1])
