@@ -17,7 +17,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 VEEN: Final = (sys.executable, "-m", "veen.cli.main")
-TIMEOUT: Final = 120.0
+#: Two starts of Spark on a busy machine take a while.
+TIMEOUT: Final = 240.0
 
 
 def surroundings(place: Path, **more: str) -> dict[str, str]:

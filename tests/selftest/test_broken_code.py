@@ -51,6 +51,9 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "every snapshot is good": ("snapshot", "snapshots.SnapshotCheck.consistent = True"),
     "anybody may approve": ("recovery", "recovery.speaks_for = lambda *_: True"),
     "queries in any order": ("audit", "auditlog.sorted = lambda rows, **_: list(rows)"),
+    "anybody is the principal": ("record-events", "replaying.EVENT = None"),
+    "whatever is asked is proven": ("record-checkpoints", "replaying.prove = lambda *_: (n for n in ())"),
+    "all damage is the same": ("record-tampering", "verdicts.diagnose = lambda *_: (1, 'edited')"),
     "the last one wins": ("crdt", "monoids._Max.merge = lambda self, left, right: right"),
 }
 
@@ -64,6 +67,7 @@ def test_wrong_code_fails_the_step(tmp_path: Path, name: str) -> None:
         "from veen.overlays import folding, monoids, wallet, wallet_effects, wallet_ids\n"
         "from veen.overlays import access, agreement, auditlog, delegation, recovery\n"
         "from veen.client import serving, snapshots, wallets\n"
+        "from veen.recorder import replaying, verdicts\n"
         f"{mistake}\nfrom veen.cli.main import main\nmain()\n"
     )
     done = subprocess.run(

@@ -26,6 +26,7 @@ from tests.selftest.test_broken_code import MISTAKES as CODE_MISTAKES
 from tests.selftest.test_broken_hubs import LOSSES, SETTINGS
 from tests.selftest.test_broken_hubs import MISTAKES as HUB_MISTAKES
 from tests.selftest.test_broken_roads import LIES
+from tests.selftest.test_query_suite import MISTAKES as QUERY_MISTAKES
 from veen.selftest import SUITES, step_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,9 +46,9 @@ def test_everything_is_well(tmp_path: Path) -> None:
     assert_nothing_left(tmp_path)
 
 
-def test_all_is_every_suite() -> None:
+def test_all_is_every_suite_that_needs_no_spark() -> None:
     assert set(step_names("all")) == {
-        name for suite in SUITES if suite != "all" for name in step_names(suite)
+        name for suite in SUITES.keys() - {"all", "query"} for name in step_names(suite)
     }
 
 
@@ -211,9 +212,10 @@ def test_every_step_can_fail() -> None:
         *(step for step, _ in HUB_MISTAKES.values()),
         *(step for step, _ in CODE_MISTAKES.values()),
         *(step for steps in LIES.values() for step in steps),
+        *QUERY_MISTAKES,
         "no-plaintext",
     }
-    assert set(step_names("all")) == broken
+    assert {*step_names("all"), *step_names("query")} == broken
 
 
 def test_every_step_is_documented() -> None:

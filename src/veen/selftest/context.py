@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from veen.client.client import Client
 from veen.client.home import ClientHome
@@ -16,8 +16,12 @@ from veen.client.pins import HubFacts, Trust, read_facts
 from veen.client.retrying import Retry
 from veen.client.steps import Describe
 from veen.core.ed25519 import SigningKey
-from veen.selftest.hubs import CONFIGS, VEEN, TempHub
+from veen.core.errors import VeenError
+from veen.selftest.hubs import CONFIGS, VEEN, Server, TempHub
 from veen.selftest.steps import Needs, StepError
+
+S = TypeVar("S", bound=Server)
+T = TypeVar("T")
 
 _ONCE: Final = Retry(attempts=1)
 STATUS: Final = Describe("/tooling/status")
@@ -28,9 +32,12 @@ class Hubs:
 
     def __init__(self, scratch: Path, command: Sequence[str] = VEEN) -> None:
         self._scratch = scratch
-        self._command = command
+        #: Starts the program.
+        self.command = command
         self._shared: dict[Needs, TempHub] = {}
-        self._all: list[TempHub] = []
+        self._all: list[Server] = []
+        #: What steps share beside hubs, or why it could not be made, by what makes it.
+        self.made: dict[object, object] = {}
         #: Mints the tokens that the guarded hub believes.
         self.issuer = SigningKey.from_seed(os.urandom(32))
 
@@ -46,10 +53,13 @@ class Hubs:
 
     def fresh(self, config: str) -> TempHub:
         """Start one more."""
-        made = TempHub(self._scratch, str(len(self._all) + 1), config, self._command)
-        self._all.append(made)
-        made.start()
-        return made
+        return self.start(TempHub(self._scratch, str(len(self._all) + 1), config, self.command))
+
+    def start(self, server: S) -> S:
+        """Start a server, which ends with the run."""
+        self._all.append(server)
+        server.start()
+        return server
 
     def check_alive(self) -> None:
         """Fail if a shared hub has died; the next step gets another."""
@@ -60,8 +70,8 @@ class Hubs:
 
     def close(self) -> None:
         """End all of them."""
-        for hub in self._all:
-            hub.kill()
+        for server in reversed(self._all):
+            server.close()
 
 
 @dataclass(slots=True)
@@ -88,6 +98,19 @@ class Context:
     def hub_url(self) -> str:
         """Where the hub of this step serves."""
         return self.url or self.hub.url
+
+    def once(self, make: "Callable[[Context], T]") -> T:
+        """Return what steps share, made by the first that needs it; a failure is kept too."""
+        made = self.hubs.made
+        if make not in made:
+            try:
+                made[make] = make(self)
+            except VeenError as error:
+                made[make] = error
+        found = made[make]
+        if isinstance(found, VeenError):
+            raise found
+        return cast("T", found)
 
     def name(self, of: str) -> str:
         """Return a name that nobody else uses, not even another run at the same hub."""

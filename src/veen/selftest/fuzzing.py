@@ -28,6 +28,7 @@ from veen.core.labels import stream_id
 from veen.core.proof import MmrProof
 from veen.core.receipt import Receipt
 from veen.core.tooling import (
+    AnchorRequest,
     AuthorizeRequest,
     CapStatusRequest,
     CheckpointLatestRequest,
@@ -166,6 +167,7 @@ def _requests(label: Label, receipts: list[Receipt]) -> list[Wire]:
         AuthorizeRequest(cap_token=token),
         CapStatusRequest(auth_ref=AuthRef(token.auth_ref)),
         ProofAtRequest(label=label, stream_seq=1, upto_seq=2),
+        AnchorRequest(label=label, upto_seq=2, epoch=0, ts=1, nonce=bytes(16)),
         ConsistencyRequest(label=label, old_size=1, new_size=2),
         CheckpointLatestRequest(label=label),
         CheckpointRangeRequest(stream_id=stream_id("a"), epoch_min=0, epoch_max=1),

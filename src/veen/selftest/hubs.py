@@ -1,4 +1,4 @@
-"""Hubs for a run: processes of the real program, in directories of their own, gone when the run is over."""
+"""Servers of a run: processes of the real program, in directories of their own, gone when the run is over."""
 
 import contextlib
 import json
@@ -48,36 +48,33 @@ def environment(scratch: Path) -> dict[str, str]:
     return {**kept, "HOME": str(scratch), "XDG_CONFIG_HOME": str(scratch / ".config"), "TMPDIR": str(scratch)}
 
 
-def veen(scratch: Path, *args: object) -> subprocess.CompletedProcess[str]:
+def veen(
+    scratch: Path, *args: object, command: Sequence[str] = VEEN, timeout: float = 60
+) -> subprocess.CompletedProcess[str]:
     """Run a command of the program to its end."""
     return subprocess.run(  # noqa: S603 - our own program
-        [*VEEN, *map(str, args)],
+        [*command, *map(str, args)],
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=timeout,
         stdin=subprocess.DEVNULL,
         env=environment(scratch),
         cwd=scratch,
     )
 
 
-class TempHub:
-    """``veen hub start --foreground`` on a port that the system chooses."""
+class Server:
+    """A command of the program that serves, says so in one line of JSON, and ends when it is told to."""
 
-    def __init__(self, scratch: Path, name: str, config: str, command: Sequence[str] = VEEN) -> None:
-        """``command`` starts the program."""
-        self.name = name
-        self.place = scratch / f"hub-{name}"
-        self.log = scratch / f"hub-{name}.log"
+    #: What people call it.
+    what = "the server"
+    patience_sec = PATIENCE_SEC
+
+    def __init__(self, scratch: Path, name: str, command: Sequence[str]) -> None:
+        self.log = scratch / f"{name}.log"
         self._scratch = scratch
-        self._config = scratch / f"hub-{name}.toml"
-        self._config.write_text(config, encoding="utf-8")
-        self._command = [
-            *command,
-            *("hub", "start", "--foreground", "--json", "--listen", "127.0.0.1:0"),
-            *("--data-dir", str(self.place), "--config", str(self._config)),
-        ]
+        self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._banner: dict[str, Any] = {}
 
@@ -113,14 +110,14 @@ class TempHub:
 
     def _read_banner(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
         assert process.stdout is not None
-        ready = select.select([process.stdout], [], [], PATIENCE_SEC)[0]
+        ready = select.select([process.stdout], [], [], self.patience_sec)[0]
         line = process.stdout.readline() if ready else b""
         try:
             found: dict[str, Any] = json.loads(line)
         except ValueError:
-            raise StepError(f"the hub did not start: {self.tail()}") from None
+            raise StepError(f"{self.what} did not start: {self.tail()}") from None
         if not found.get("ok"):
-            raise StepError(f"the hub did not start: {found.get('detail')}")
+            raise StepError(f"{self.what} did not start: {found.get('detail')}")
         return found
 
     @property
@@ -138,20 +135,24 @@ class TempHub:
         assert self._process is not None
         os.kill(self.pid, signal.SIGTERM)
         try:
-            code = self._process.wait(PATIENCE_SEC)
+            code = self._process.wait(self.patience_sec)
         except subprocess.TimeoutExpired:
-            raise StepError("the hub does not stop") from None
+            raise StepError(f"{self.what} does not stop") from None
         finally:
             self.kill()
         if code != 0:
-            raise StepError(f"the hub stopped with exit code {code}: {self.tail()}")
+            raise StepError(f"{self.what} stopped with exit code {code}: {self.tail()}")
+
+    def close(self) -> None:
+        """End it when the run is over."""
+        self.kill()
 
     def kill(self) -> None:
         """End it as the kernel does, with its helpers; one that is gone stays so."""
         process, self._process = self._process, None
         if process is None:
             return
-        # Helpers have sessions of their own. They end by themselves when the hub has, but we wait for it.
+        # Helpers have sessions of their own. They end by themselves when it has, but we wait for that.
         helpers = _children({process.pid, int(self._banner.get("pid", process.pid))})
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -163,6 +164,24 @@ class TempHub:
             os.close(helper)
         assert process.stdout is not None
         process.stdout.close()
+
+
+class TempHub(Server):
+    """``veen hub start --foreground`` on a port that the system chooses."""
+
+    what = "the hub"
+
+    def __init__(self, scratch: Path, name: str, config: str, command: Sequence[str] = VEEN) -> None:
+        """``command`` starts the program."""
+        self.place = scratch / f"hub-{name}"
+        settings = scratch / f"hub-{name}.toml"
+        settings.write_text(config, encoding="utf-8")
+        words = [
+            *command,
+            *("hub", "start", "--foreground", "--json", "--listen", "127.0.0.1:0"),
+            *("--data-dir", str(self.place), "--config", str(settings)),
+        ]
+        super().__init__(scratch, f"hub-{name}", words)
 
 
 def _children(pids: set[int]) -> list[int]:

@@ -12,6 +12,8 @@ from veen.selftest import (
     observing,
     operating,
     props,
+    querying,
+    recording,
     walleting,
 )
 from veen.selftest.steps import Step
@@ -21,11 +23,14 @@ _PARTS: Final[Mapping[str, tuple[Step, ...]]] = {
     "props": props.STEPS,
     "fuzz": fuzzing.STEPS,
     "wallet": walleting.STEPS,
+    "recorder": recording.STEPS,
     "plus-plus": (*operating.STEPS, *walleting.STEPS),
 }
-#: ``all`` is every one of them; a step of two suites is done once.
+#: ``all`` is every one of them; a step of two suites is done once. Queries run on Spark, which is an extra
+#: and takes longer to start than many suites to run: they have a suite that is not among them.
 SUITES: Final[Mapping[str, tuple[Step, ...]]] = {
     **_PARTS,
+    "query": querying.STEPS,
     "all": tuple(dict.fromkeys(step for steps in _PARTS.values() for step in steps)),
 }
 
@@ -35,4 +40,5 @@ def step_names(suite: str) -> list[str]:
     return [step.name for step in SUITES[suite]]
 
 
-assert len(set(step_names("all"))) == len(step_names("all")), "every step has a name of its own"
+_NAMES: Final = [*step_names("all"), *step_names("query")]
+assert len(set(_NAMES)) == len(_NAMES), "every step has a name of its own"

@@ -1,0 +1,197 @@
+"""Steps about the recorder: events, checkpoints, replay with proofs, and a record that was changed."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from veen.client.client import Client
+from veen.client.interpreting import typed
+from veen.core.entry import Frame
+from veen.core.errors import Code, ProtocolError
+from veen.core.hpke import public_key
+from veen.core.layout import Domain
+from veen.core.types import ReaderSecretKey
+from veen.overlays.recorder_schemas import EVENT
+from veen.recorder.configuring import send_change
+from veen.recorder.emitting import RECORDING, event_draft
+from veen.recorder.manifest import Manifest, make_manifest, newest_manifest, send_manifest
+from veen.recorder.replaying import Recorded, proven, replay_range, replay_time
+from veen.recorder.verdicts import judge
+from veen.selftest.context import Context
+from veen.selftest.hubs import CONFIGS
+from veen.selftest.steps import Needs, check, equal, rejected, step
+
+_OWN: Final = "it writes to the streams of the recorder itself, and this hub is not ours"
+_EVENTS: Final = 12
+_EVER: Final = 2**40
+
+
+class _Office:
+    """One who produces, and one who reads, checkpoints and audits."""
+
+    def __init__(self, ctx: Context, hub: str = "") -> None:
+        self.stream = f"record/{ctx.name('recorder')}"
+        self.producer, self.auditor = ctx.client(hub=hub), ctx.client(hub=hub)
+        reader = public_key(ReaderSecretKey(self.auditor.session.secrets.id_dh))
+        self._options = replace(RECORDING, to=reader)
+
+    def emit(self, count: int, event_type: str) -> None:
+        """Record events."""
+        drafts = [
+            event_draft(
+                event_type, subject_id="somebody", origin="selftest", event_time=nth, payload={"n": nth}
+            )
+            for nth in range(count)
+        ]
+        equal(
+            len(list(self.producer.send_many(self.stream, drafts, options=self._options))), count, "recorded"
+        )
+
+    def lie(self) -> None:
+        """Record an event in somebody else's name."""
+        body = EVENT.make(
+            subject_id="s", principal_id="00" * 32, event_type="t", event_time=1, origin="o", payload=None
+        )
+        self.producer.send(self.stream, None, draft=typed(EVENT, body), options=self._options)
+
+
+def _record_too_much() -> None:
+    event_draft("t", subject_id="s", origin="o", event_time=0, payload="x" * 99, most=9)
+
+
+@step()
+def record_events(ctx: Context) -> str:
+    """Events come back in order, by number and by time, with the key that has signed as their principal."""
+    office = _Office(ctx)
+    office.emit(_EVENTS, "t")
+    office.lie()
+    found = list(replay_range(office.auditor, office.stream, 1, _EVENTS + 1))
+    equal([item.message.stream_seq for item in found], list(range(1, _EVENTS + 2)), "order")
+    key = office.producer.session.secrets.client.signing_key.public_key.hex()
+    for nth, item in enumerate(found[:-1]):
+        equal(item.problem, None, f"problem of event {nth + 1}")
+        assert item.body is not None
+        equal((item.body["principal_id"], item.body["payload"]), (key, {"n": nth}), "principal and payload")
+    check(str(found[-1].problem).startswith("SDR.PRINCIPAL_MISMATCH"), "a false principal was believed")
+    by_time = list(replay_time(office.auditor, [office.stream], 0, _EVER))
+    equal([item.order for item in by_time], [item.order for item in found], "replay by time")
+    rejected(lambda: replay_range(office.auditor, office.stream, 2, 1), "a range that ends before it begins")
+    too_large = rejected(_record_too_much, "a payload beyond its bound")
+    check(isinstance(too_large, ProtocolError) and too_large.code is Code.SIZE, "refused for another reason")
+    return f"{_EVENTS} events, and one that is none"
+
+
+@step(own=_OWN)
+def record_checkpoints(ctx: Context) -> str:
+    """Checkpoints vouch for all streams, each entry is proven against them, and what they do not is not."""
+    office = _Office(ctx)
+    admin, event_type = office.auditor, ctx.name("type")
+    send_change(admin, "declare", office.stream, event_types=(event_type,))
+    office.emit(_EVENTS, event_type)
+    made = make_manifest(admin)
+    send_manifest(admin, made)
+    office.emit(2, event_type)
+    found = newest_manifest(admin)
+    assert found is not None
+    equal(found.encode(), made.encode(), "the checkpoint, read from the log")
+    judged = judge(admin)
+    for verdict in ("order", "completeness", "stability", "event_types"):
+        equal([str(item) for item in judged.findings if item.verdict == verdict], [], verdict)
+    equal(len(_proven(office, found, 1, _EVENTS)), _EVENTS, "proven")
+    for first in (_EVENTS, _EVENTS + 1):
+        rejected(
+            lambda part=first: _proven(office, found, part, _EVENTS + 1),  # type: ignore[misc] # bound here
+            "an event behind the checkpoint",
+        )
+    send_manifest(admin, make_manifest(admin))
+    last = newest_manifest(admin)
+    assert last is not None
+    _proven(office, last, 1, _EVENTS + 2)
+    _check_nothing_passed_over(office, last)
+    return f"two checkpoints, {_EVENTS + 2} events proven"
+
+
+def _proven(office: _Office, manifest: Manifest, first: int, last: int) -> list[Recorded]:
+    found = replay_range(office.auditor, office.stream, first, last)
+    return list(proven(office.auditor, manifest, [office.stream], found))
+
+
+def _check_nothing_passed_over(office: _Office, manifest: Manifest) -> None:
+    """Ask for a time in which nothing is, by a checkpoint that vouches for more than there is."""
+    more = replace(
+        manifest, streams=tuple(replace(entry, upto_seq=entry.upto_seq + 1) for entry in manifest.streams)
+    )
+    nothing = replay_time(office.auditor, [office.stream], _EVER, _EVER)
+    rejected(
+        lambda: list(proven(office.auditor, more, [office.stream], nothing)), "an event that is not there"
+    )
+
+
+# --- a record that was changed ------------------------------------------------------------------------------
+
+
+def _edited(frames: list[bytes], nth: int) -> list[bytes]:
+    frame = bytearray(frames[nth])
+    frame[len(frame) // 2] ^= 1
+    return [*frames[:nth], bytes(frame), *frames[nth + 1 :]]
+
+
+_CHANGES: Final[dict[str, Callable[[list[bytes], int], list[bytes]]]] = {
+    "removed": lambda frames, nth: [*frames[:nth], *frames[nth + 1 :]],
+    "reordered": lambda frames, nth: [*frames[:nth], frames[nth + 1], frames[nth], *frames[nth + 2 :]],
+    "edited": _edited,
+}
+
+
+@step(own="it changes the files of a hub, and this hub is not ours")
+def record_tampering(ctx: Context) -> str:
+    """An event that was removed, reordered or edited in the files of a hub is found, and named."""
+    hub = ctx.hubs.fresh(CONFIGS[Needs.OPEN])
+    office = _Office(ctx, hub.url)
+    send_change(office.auditor, "declare", office.stream, event_types=("t",))
+    office.emit(_EVENTS, "t")
+    made = make_manifest(office.auditor)
+    send_manifest(office.auditor, made)
+    home = office.auditor.session.home.root
+    for client in (office.producer, office.auditor):
+        client.close()
+    hub.stop()
+    for what, change in _CHANGES.items():
+        copy = ctx.scratch / f"record-{what}"
+        shutil.copytree(hub.place, copy)
+        _change(copy, made, office.stream, lambda frames, do=change: do(frames, 4))  # type: ignore[misc] # bound here
+        _check_named(
+            ctx.client(_copied(home, ctx.scratch / f"auditor-{what}"), str(copy)), office.stream, what
+        )
+    return f"{', '.join(_CHANGES)}: each found at its place"
+
+
+def _copied(home: Path, place: Path) -> Path:
+    shutil.copytree(home, place)
+    return place
+
+
+def _change(place: Path, made: Manifest, stream: str, change: Callable[[list[bytes]], list[bytes]]) -> None:
+    """Change the entries of a stream in a copy of the files."""
+    (label,) = (entry.label for entry in made.streams if entry.stream == stream)
+    (file,) = (place / Domain.DATA).glob(f"chunk-{label.hex()}-*")
+    data, frames, at = file.read_bytes(), [], 0
+    while at < len(data):
+        _, end = Frame.read(data, at)
+        frames.append(data[at:end])
+        at = end
+    file.write_bytes(b"".join(change(frames)))
+
+
+def _check_named(client: Client, stream: str, what: str) -> None:
+    judged = judge(client)
+    for verdict in ("order", "stability"):  # it is below a checkpoint, which is no longer true (SDR-022)
+        found = [
+            (item.what, item.stream, item.stream_seq) for item in judged.findings if item.verdict == verdict
+        ]
+        equal(found[:1], [(what, stream, 5)], f"{verdict} of an event that was {what}")
+
+
+STEPS: Final = (record_events, record_checkpoints, record_tampering)
