@@ -35,7 +35,8 @@ def subject_of(text: str) -> VerifyKey:
     return VerifyKey(bytes.fromhex(text)) if _HEX32.fullmatch(text) else read_card(text).client_id
 
 
-def _rate(text: str) -> Rate | None:
+def rate_of(text: str) -> Rate | None:
+    """Read PER_SEC,BURST, if it is given."""
     if not text:
         return None
     match = _RATE.fullmatch(text)
@@ -63,13 +64,14 @@ def issue(
         subject_of(subject),
         stream_ids=[labels.stream_id(name) for name in stream],
         ttl=ttl,
-        rate=_rate(rate),
+        rate=rate_of(rate),
     )
     write_bytes(out, token.encode())
-    show({"ok": True, "file": str(out), **_describe(token)}, common.json)
+    show({"ok": True, "file": str(out), **describe_token(token)}, common.json)
 
 
-def _describe(token: CapToken) -> dict[str, Any]:
+def describe_token(token: CapToken) -> dict[str, Any]:
+    """Return what people and scripts want to know of a token."""
     rate = token.allow.rate
     return {
         "auth_ref": token.auth_ref.hex(),
@@ -107,7 +109,7 @@ def add(cap: CapFile, client: ClientOption = "") -> None:
         raise CommandError(
             f"the token is for {token.subject_pk.hex()}, which is no key of this client", USAGE
         )
-    show({"ok": True, "file": str(home.keep_token(token)), **_describe(token)}, common.json)
+    show({"ok": True, "file": str(home.keep_token(token)), **describe_token(token)}, common.json)
 
 
 @app.command()
@@ -121,14 +123,14 @@ def renew(
     _, secrets, _ = load_secrets(find_client(issuer))
     token = read_token(cap).renew(secrets.identity)
     write_bytes(out, token.encode())
-    show({"ok": True, "file": str(out), **_describe(token)}, common.json)
+    show({"ok": True, "file": str(out), **describe_token(token)}, common.json)
 
 
 @app.command("list")
 @reporting
 def list_tokens(client: ClientOption = "") -> None:
     """List the tokens that this client keeps."""
-    rows = [_describe(token) for token in ClientHome(find_client(client)).tokens().values()]
+    rows = [describe_token(token) for token in ClientHome(find_client(client)).tokens().values()]
     if common.json:
         show({"tokens": rows}, as_json=True)
         return

@@ -30,6 +30,14 @@ from veen.cli.settings import common
 from veen.core import layout
 
 _STREAM: Final = "team/plan"
+_DOOR: Final = "record/app/door"
+_QUERY: Final = {
+    "query_id": "who-was-there",
+    "scope": [_DOOR],
+    "filter": {"event_type": ["door.open"]},
+    "projection": ["subject_id", "event_time", "payload.door", "receipt_id"],
+    "evidence": {"mode": "full"},
+}
 _WORDS: Final = "meet at nine, bring the blue folder"
 #: Spark on a busy machine takes longer than anything else here.
 _TIMEOUT_SEC: Final = 180
@@ -116,6 +124,7 @@ class Demo:
         self._send_and_read()
         self._refuse()
         self._state()
+        self._record()
         self._kill()
         self._audit()
         self._tables()
@@ -222,6 +231,23 @@ class Demo:
         self._veen("state", "certify", "crdt.lww", *at, "alice", "--out", certificate)
         self._veen("state", "verify", certificate, "--hub", "hub", "--client", "bob")
 
+    def _record(self) -> None:
+        self._tell(
+            "A flight recorder",
+            "Bob's server may append to one stream of the recorder, and do nothing else. Nobody can remove, "
+            "reorder or edit what is recorded without being found out.",
+        )
+        self._veen(
+            *("recorder", "grant", "--issuer", "alice", "--producer", "bob/identity_card.pub"),
+            *("--stream", _DOOR, "--ttl", "86400", "--out", "door.cap"),
+        )
+        self._veen("cap", "authorize", "--hub", "hub", "--client", "bob", "--cap", "door.cap")
+        for visitor in ("visitor:7", "visitor:8"):
+            said = ("--type", "door.open", "--subject", visitor, "--payload", '{"door": 3}')
+            self._veen("recorder", "emit", "--hub", "hub", "--client", "bob", "--stream", _DOOR, *said)
+        asked = ("--hub", "hub", "--client", "bob", "--stream", _DOOR, "--from", "1", "--to", "2")
+        self._veen("recorder", "replay", *asked)
+
     def _kill(self) -> None:
         self._tell(
             "The hub is killed",
@@ -258,6 +284,13 @@ class Demo:
         self._veen("pipeline", "ingest", "copy", "--lake", "lake", "--keyring", "bob")
         query = "SELECT stream_seq, hub_ts, length(body) AS bytes FROM silver_records ORDER BY stream_seq"
         self._veen("pipeline", "sql", "--lake", "lake", query)
+        self._tell(
+            "A question whose answer can be checked",
+            "Every row is verified down to the signatures. Whoever asks the same log the same gets the same "
+            "hashes: tomorrow, on a copy, in another zone.",
+        )
+        (self._place / "query.json").write_text(json.dumps(_QUERY))
+        self._veen("query", "run", "query.json", "--lake", "lake", "--unrecorded")
 
     def _tamper(self) -> None:
         self._tell(
@@ -268,7 +301,7 @@ class Demo:
         if chunk is None:  # not moved out of the journal yet
             chunk = next((self._place / "copy" / layout.STATE_DIR).glob("journal-*.wal"))
         data = bytearray(chunk.read_bytes())
-        data[len(data) // 2] ^= 1
+        data[-1] ^= 1  # of the hub's signature
         chunk.write_bytes(data)
         self._veen("fsck", "copy", expect=REFUSED)
 

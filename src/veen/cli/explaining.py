@@ -41,6 +41,7 @@ _MEANING: Final = {
 #: What commands say by themselves: no hub and no fold has these.
 _LOCAL: Final = {
     "E.BUSY": "another process works on the same lake; wait until it has ended, and run the command again",
+    "E.CHECKPOINT": "a recorder's checkpoint is missing, or does not vouch for an entry; make one, or verify",
     "E.CLIENT": "the client's directory, keys or place do not allow it; the text says what to give instead",
     "E.CONTENT": "data is not what was published under its version; do not use it",
     "E.DAMAGED": "files do not prove what they say; keep them as they are, and see veen fsck and veen repair",
@@ -53,6 +54,8 @@ _LOCAL: Final = {
     "E.NETWORK": "nobody answers, or not in time; check the address and whether the hub runs, then try again",
     "E.PIN": "the hub is not the one that was pinned here; do not go on before you know why (veen pin)",
     "E.POLICY": "an audit found what the policy does not allow; the report names each case",
+    "E.RECORD": "the record of a recorder is not as it should be; the report names each entry and reason",
+    "E.ROLE": "one key may not administer a recorder and produce events; use another client",
     "E.SNAPSHOT": "a snapshot does not agree with the log; the report says where",
     "E.SPARK": "Spark could not be started or could not end its work; --verbose-spark shows what it logs",
     "E.STATE": "a computed state differs from the one that was given; the text says in what",

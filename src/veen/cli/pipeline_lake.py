@@ -51,7 +51,7 @@ KeyringOption = Annotated[
 
 
 @contextmanager
-def _telling() -> Iterator[None]:
+def telling() -> Iterator[None]:
     """End a command with 4 where a log or a lake is not what it should be, else with 1."""
     from veen.pipeline.lake.errors import BadLogError, DamagedLakeError, LakeBusyError, LakeError  # noqa: PLC0415
 
@@ -72,7 +72,8 @@ def _telling() -> Iterator[None]:
 
 
 @contextmanager
-def _open_log(place: str, hub_id: str, streams: list[str] | None) -> Iterator["Log"]:
+def opening_log(place: str, hub_id: str, streams: list[str] | None) -> Iterator["Log"]:
+    """Have a log open for as long as a command needs it."""
     from veen.pipeline.logs import open_log  # noqa: PLC0415 - an extra, and slow to import
 
     log = open_log(place, parse_hub_id(hub_id), streams or ())
@@ -82,7 +83,8 @@ def _open_log(place: str, hub_id: str, streams: list[str] | None) -> Iterator["L
         log.close()
 
 
-def _load_keyring(path: Path | None) -> "Keyring | None":
+def load_keys(path: Path | None) -> "Keyring | None":
+    """Unlock the keys that messages are opened with, if any are given."""
     from veen.pipeline.keyring import load_keyring  # noqa: PLC0415
 
     return None if path is None else load_keyring(path.expanduser(), asker(os.environ, prompt_passphrase))
@@ -116,15 +118,15 @@ def ingest_command(
     """
     if overlay and no_gold:
         raise CommandError("--overlay keeps states and --no-gold keeps none: give one of them", USAGE)
-    with engine.running("pipeline ingest", oneshot=not follow) as spark, _telling(), ExitStack() as stack:
+    with engine.running("pipeline ingest", oneshot=not follow) as spark, telling(), ExitStack() as stack:
         from veen.pipeline.keyring import sharing  # noqa: PLC0415
         from veen.pipeline.lake.following import follow as go_on  # noqa: PLC0415
         from veen.pipeline.lake.following import stoppable  # noqa: PLC0415
         from veen.pipeline.lake.holding import holding  # noqa: PLC0415
         from veen.pipeline.lake.ingesting import Ingest  # noqa: PLC0415
 
-        keys = _load_keyring(keyring)
-        opened = stack.enter_context(_open_log(log, hub_id, stream))
+        keys = load_keys(keyring)
+        opened = stack.enter_context(opening_log(log, hub_id, stream))
         held = stack.enter_context(holding(lake.expanduser(), create=True))
         _tell_foreign(held.foreign)
         shared = None if keys is None else stack.enter_context(sharing(spark, keys))
@@ -227,14 +229,14 @@ def check_command(
     """
     if level not in _CHECKS:
         raise CommandError(f"no level {level!r}; use one of {', '.join(_CHECKS)}", USAGE)
-    with engine.running("pipeline check") as spark, _telling(), ExitStack() as stack:
+    with engine.running("pipeline check") as spark, telling(), ExitStack() as stack:
         from veen.pipeline.kernel import Level  # noqa: PLC0415
         from veen.pipeline.keyring import sharing  # noqa: PLC0415
         from veen.pipeline.lake.checking import check_lake  # noqa: PLC0415
 
-        keys = _load_keyring(keyring)
+        keys = load_keys(keyring)
         shared = None if keys is None else stack.enter_context(sharing(spark, keys))
-        opened = stack.enter_context(_open_log(log, hub_id, stream)) if log else None
+        opened = stack.enter_context(opening_log(log, hub_id, stream)) if log else None
         with following(spark, "checking"):
             verdict = check_lake(spark, lake.expanduser(), opened, level=Level[level.upper()], shared=shared)
     show({"ok": True, "lake": str(lake), **verdict._asdict()}, common.json)
@@ -256,7 +258,7 @@ def replay_command(
     """
     with installed():
         from veen.pipeline.lake.replaying import replay  # noqa: PLC0415
-    with _telling(), progress("writing") as advance:
+    with telling(), progress("writing") as advance:
         done = replay(lake.expanduser(), into.expanduser(), advance, partial=partial)
     show({"ok": True, "directory": str(into), **done._asdict()}, common.json)
 
@@ -267,7 +269,7 @@ def compact_command(lake: LakeOption, engine: Engine) -> None:
 
     Ends with 4, and changes nothing, if a file is not the one that was committed.
     """
-    with engine.running("pipeline compact") as spark, _telling():
+    with engine.running("pipeline compact") as spark, telling():
         from veen.pipeline.lake.compacting import compact  # noqa: PLC0415
         from veen.pipeline.lake.holding import holding  # noqa: PLC0415
 
@@ -302,7 +304,7 @@ def sql_command(
     if out is not None:
         _check_place(out, lake, asked=bool(query))
     wanted = "jsonl" if common.json and form == "table" else form
-    with engine.running("pipeline sql", oneshot=bool(query)) as spark, _telling():
+    with engine.running("pipeline sql", oneshot=bool(query)) as spark, telling():
         from veen.pipeline.lake.querying import Views  # noqa: PLC0415
 
         views = Views(spark, lake.expanduser())

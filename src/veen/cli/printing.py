@@ -40,6 +40,14 @@ def plain(text: str) -> str:
     return "".join(_escaped(letter) if _steers(letter) else letter for letter in text)
 
 
+def plain_json(data: bytes) -> str:
+    """Return JSON for a terminal: the same values, with what would steer it written as JSON escapes it."""
+    text = data.decode()
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(f"\\u{ord(letter):04x}" if _steers(letter) else letter for letter in text)
+
+
 def _steers(letter: str) -> bool:
     return unicodedata.category(letter) in _STEERING or unicodedata.bidirectional(letter) in _TURNING
 

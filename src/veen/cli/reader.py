@@ -20,11 +20,19 @@ from veen.core.errors import ProtocolError
 app = typer.Typer(help="Streams that several people read: one key for all members.", no_args_is_help=True)
 
 
-def _add(place: Path, key: StreamKey) -> None:
+def add_key(place: Path, key: StreamKey) -> None:
+    """Keep a reader key in the directory of a client."""
     home = ClientHome(place)
     with home.hold():
         _, secrets, passphrase = load_secrets(place)
         home.save_secrets(secrets.with_stream(key), passphrase, int(time()))
+
+
+def new_key(stream: str) -> StreamKey:
+    """Make a reader key for a stream."""
+    return StreamKey(
+        stream_id=labels.stream_id(stream), secret=os.urandom(32), created_at=int(time()), name=stream
+    )
 
 
 @app.command()
@@ -32,10 +40,8 @@ def _add(place: Path, key: StreamKey) -> None:
 def new(stream: StreamOption, client: ClientOption = "") -> None:
     """Make a reader key; messages to the stream are sealed to it from now on, by all who have it."""
     place = find_client(client)
-    key = StreamKey(
-        stream_id=labels.stream_id(stream), secret=os.urandom(32), created_at=int(time()), name=stream
-    )
-    _add(place, key)
+    key = new_key(stream)
+    add_key(place, key)
     show({"ok": True, "stream": stream, "public_key": key.public_key.hex()}, common.json)
 
 
@@ -78,7 +84,7 @@ def accept_command(
     shared = accept(secrets, sealed)
     if giver and read_card(giver).id_sign != shared.giver:
         raise CommandError(f"the key is from {shared.giver.hex()}, not from the owner of {giver}", USAGE)
-    _add(place, shared.key)
+    add_key(place, shared.key)
     show(
         {
             "ok": True,

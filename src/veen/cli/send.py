@@ -30,6 +30,8 @@ from veen.core.errors import ProtocolError
 from veen.core.hashing import U64_MAX
 from veen.core.pow import PowCookie, solve
 from veen.core.types import LeafHash, ProfileId, SchemaId
+from veen.overlays.registry import schemas_by_id
+from veen.overlays.schema import RejectedError
 
 _POW_SEC = 60
 
@@ -63,9 +65,11 @@ def send(
     pow_max_time: Annotated[int, typer.Option(help="Seconds to search for a solution.")] = _POW_SEC,
 ) -> None:
     """Seal, sign and submit a message; returns when the hub has it on disk and the receipt was checked."""
+    value, schema_id = _body(body), _schema(schema)
     draft = Draft(
-        body=_body(body),
-        schema=_schema(schema),
+        body=value,
+        schema=schema_id,
+        encoded=None if attach else _encoded(schema_id, value),
         parent_id=LeafHash(hex32(parent_id, "--parent-id")) if parent_id else None,
         expires_at=expires_at,
         attachments=tuple(_existing(path) for path in attach or ()),
@@ -117,6 +121,18 @@ def _schema(text: str) -> SchemaId | None:
     if not text:
         return None
     return SchemaId(bytes.fromhex(text)) if len(text) == 64 and _is_hex(text) else labels.schema_id(text)
+
+
+def _encoded(schema_id: SchemaId | None, value: Any) -> bytes | None:  # noqa: ANN401 - JSON
+    """Return a body as its schema encodes it, with its order of keys; None if no known schema fits."""
+    known = None if schema_id is None else schemas_by_id().get(schema_id)
+    if known is None:
+        return None
+    try:
+        return known.encode(known.from_json(value))
+    except RejectedError as error:
+        note(f"this is no body of {known.name}, and readers will refuse it: {error}")
+        return None
 
 
 def _is_hex(text: str) -> bool:

@@ -1,0 +1,26 @@
+"""``veen query``: questions about the record, with digests that anybody can compute again."""
+
+import typer
+
+from veen.cli.query_asking import (
+    cancel_command,
+    descriptor_command,
+    result_command,
+    status_command,
+    submit_command,
+)
+from veen.cli.query_local import run_command, verify_command
+from veen.cli.query_serve import grant_command, serve_command
+
+app = typer.Typer(
+    help="Queries over recorded events, and digests that anybody can compute again.", no_args_is_help=True
+)
+app.command("serve")(serve_command)
+app.command("grant")(grant_command)
+app.command("submit")(submit_command)
+app.command("status")(status_command)
+app.command("result")(result_command)
+app.command("descriptor")(descriptor_command)
+app.command("cancel")(cancel_command)
+app.command("run")(run_command)
+app.command("verify")(verify_command)

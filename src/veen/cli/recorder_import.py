@@ -1,0 +1,231 @@
+"""``veen recorder import``: events out of files, pipes, and requests of OpenTelemetry."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Annotated, BinaryIO, Final
+
+import typer
+
+from veen.cli.errors import MALFORMED, NETWORK, USAGE, CommandError
+from veen.cli.printing import note, reporting, show
+from veen.cli.settings import common
+from veen.cli.using import At, read_bytes
+from veen.client.session import Session
+from veen.overlays.recorder_schemas import STREAMS
+from veen.recorder.feeding import SPOOL_BYTES, Feed, Feeding, shipper_of
+from veen.recorder.importing import Convert, Import, Imports
+from veen.recorder.jsonlines import UNITS, BadLineError, Fields, parse, read_event
+from veen.recorder.otlp import SUBJECT, read_request
+from veen.recorder.packing import Captured, Defaults
+from veen.recorder.shipping import Shipper
+
+_FORMATS: Final = ("jsonl", "otlp")
+#: Bad lines that are shown; all are counted.
+_MOST_SHOWN: Final = 20
+_LOOK_SEC: Final = 0.02
+_PROGRESS_SEC: Final = 2.0
+_ORIGIN: Final = "import"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mapped:
+    """Which fields of a line are what of an event."""
+
+    time_field: Annotated[str, typer.Option(help="Field with the time: a number, or as in ISO 8601.")] = (
+        "event_time"
+    )
+    time_unit: Annotated[str, typer.Option(help="What a number says: s, ms, us or ns.")] = "s"
+    type_field: Annotated[str, typer.Option(help="Field with the type of the event.")] = "event_type"
+    subject_field: Annotated[
+        str, typer.Option(help="Field, or attribute of OTLP, that says whom it is about.")
+    ] = ""
+    origin_field: Annotated[str, typer.Option(help="Field with the component that says it.")] = "origin"
+    default_type: Annotated[str, typer.Option("--type", help="Type of lines without one.")] = "log.line"
+    subject: Annotated[str, typer.Option(help="Whom lines are about that do not say it.")] = _ORIGIN
+    origin: Annotated[str, typer.Option(help="Which component lines are of that do not say it.")] = _ORIGIN
+
+    @property
+    def attribute(self) -> str:
+        """The attribute of OTLP that says whom a record is about."""
+        return self.subject_field or SUBJECT
+
+    def fields(self) -> Fields:
+        """Return how lines are read."""
+        if self.time_unit not in UNITS:
+            raise CommandError(f"--time-unit is one of {', '.join(UNITS)}, not {self.time_unit!r}", USAGE)
+        return Fields(
+            time=self.time_field,
+            type=self.type_field,
+            subject=self.subject_field or "subject_id",
+            origin=self.origin_field,
+            unit=self.time_unit,
+            default_type=self.default_type,
+        )
+
+
+@reporting
+def import_(
+    stream: Annotated[str, typer.Option(help="Stream of the recorder: record/...")],
+    at: At,
+    mapped: Mapped,
+    file: Annotated[str, typer.Argument(help="File to import; - reads standard input.")] = "",
+    form: Annotated[
+        str, typer.Option("--format", help="jsonl: an object in each line; otlp: a request of OTLP in each.")
+    ] = "jsonl",
+    strict: Annotated[bool, typer.Option("--strict", help="End at the first line that is no event.")] = False,
+    listen: Annotated[
+        str, typer.Option(help="Take requests at this address: POST /v1/logs (OTLP), POST /jsonl.")
+    ] = "",
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the bearer token that every request must show.")
+    ] = None,
+) -> None:
+    """Record what other programs have logged: from a file, from a pipe, or as requests of OpenTelemetry.
+
+    A file can be imported again when it has grown, or after an interruption: it is known by its content, and
+    no line is recorded twice. A pipe is recorded as a whole each time. With --listen a request is answered
+    when its events are on disk; beyond this machine only with --token-file.
+    """
+    if not stream.startswith(STREAMS):
+        raise CommandError(f"streams of the recorder begin with {STREAMS}, not {stream!r}", USAGE)
+    if form not in _FORMATS:
+        raise CommandError(f"--format is one of {', '.join(_FORMATS)}, not {form!r}", USAGE)
+    if bool(file) == bool(listen):
+        raise CommandError("give a file, or - for standard input; or an address with --listen", USAGE)
+    mapped.fields()
+    with at.open() as opened:
+        if listen:
+            _listen(opened.session, stream, mapped, listen, token_file)
+            return
+        _import(opened.session, stream, mapped, file, _reader(form, mapped), strict=strict)
+
+
+def _reader(form: str, mapped: Mapped) -> Convert:
+    fields = mapped.fields()
+
+    def lines(line: bytes) -> Iterator[Captured | BadLineError]:
+        yield read_event(line, fields)
+
+    def requests(line: bytes) -> Iterator[Captured | BadLineError]:
+        yield from read_request(parse(line), mapped.attribute)
+
+    return lines if form == "jsonl" else requests
+
+
+def _import(
+    session: Session, stream: str, mapped: Mapped, file: str, convert: Convert, *, strict: bool
+) -> None:
+    shipper = shipper_of(session, Feeding(timeout_sec=common.timeout_ms / 1000))
+    shipper.root.mkdir(mode=0o700, exist_ok=True)
+    try:
+        imports = Imports(shipper.root, stream, bound=SPOOL_BYTES)
+    except BlockingIOError as error:
+        raise CommandError(f"another import to {stream} is on its way: {error}", USAGE) from None
+    waiting = _Waiting(shipper, imports)
+    defaults = Defaults(subject=mapped.subject, origin=mapped.origin)
+    run = Import(imports, convert, defaults=defaults, wait=waiting.after_portion)
+    with ExitStack() as stack:
+        stack.callback(lambda: imports.spool.close(shipper.done(imports.spool.name)))
+        stack.callback(lambda: shipper.stop(common.timeout_ms / 1000))
+        shipper.start()
+        for bad in run.run(stack.enter_context(_open(file))):
+            if strict:
+                raise CommandError(f"line {bad.line}: {bad.reason}", MALFORMED)
+            if run.bad <= _MOST_SHOWN:
+                note(f"line {bad.line}: {bad.reason}")
+        waiting.for_all()
+    if run.incomplete:
+        note("the last line has no end yet; it is left for the next run")
+    show(
+        {
+            "ok": True,
+            "stream": stream,
+            "recorded": run.events,
+            "lines": run.lines,
+            "lines_before": run.known,
+            "bad_lines": run.bad,
+        },
+        common.json,
+    )
+
+
+def _open(file: str) -> BinaryIO:
+    if file == "-":
+        return sys.stdin.buffer
+    try:
+        return Path(file).open("rb")
+    except OSError as error:
+        raise CommandError(f"{file} can not be read: {error.strerror}", USAGE) from None
+
+
+class _Waiting:
+    """Tells how far an import has come, and waits for the hub."""
+
+    def __init__(self, shipper: Shipper, imports: Imports) -> None:
+        self._shipper = shipper
+        self._spool = imports.spool
+        self._told = monotonic()
+
+    def after_portion(self, full: bool) -> None:
+        """Have it shipped; if there is no room for more, wait until there is."""
+        self._shipper.wake()
+        self._look(full)
+
+    def for_all(self) -> None:
+        """Wait until the hub has all."""
+        self._shipper.hurry()
+        while self._shipper.done(self._spool.name) < self._spool.next - 1:
+            self._look(True)
+
+    def _look(self, wait: bool) -> None:
+        shipped, left = self._shipper.shipped, self._spool.next - 1 - self._shipper.done(self._spool.name)
+        if wait and shipped.failures:
+            reason = shipped.trouble or shipped.held.get(self._spool.stream, "")
+            if reason:
+                raise CommandError(
+                    f"{left} events are kept in {self._spool.place} until the hub takes them: {reason}; run "
+                    "the command again, it goes on where it was",
+                    NETWORK,
+                )
+        if monotonic() - self._told > _PROGRESS_SEC:
+            self._told = monotonic()
+            note(f"{self._spool.next - 1 - left} recorded, {left} on their way")
+        if wait:
+            sleep(_LOOK_SEC)
+
+
+def _listen(session: Session, stream: str, mapped: Mapped, address: str, token_file: Path | None) -> None:
+    from veen.hub.server import bind  # noqa: PLC0415 - for those who listen
+    from veen.service.otlp import Receiver, receive  # noqa: PLC0415 - as above
+
+    token = "" if token_file is None else read_bytes(token_file).decode("ascii", "replace").strip()
+    if token_file is not None and not token:
+        raise CommandError(f"{token_file} holds no token", USAGE)
+    host = address.rpartition(":")[0].strip("[]")
+    if not token and not _is_loopback(host):
+        raise CommandError(f"whoever reaches {address} could record anything: give --token-file", USAGE)
+    sockets = bind([address])
+    feeding = Feeding(origin=mapped.origin, subject=mapped.subject, timeout_sec=common.timeout_ms / 1000)
+    with Feed.of_session(session, stream=stream, **feeding) as feed:
+
+        def make() -> Receiver:
+            return Receiver(feed, token=token, fields=mapped.fields(), subject=mapped.attribute)
+
+        def ready(urls: tuple[str, ...]) -> None:
+            show({"ok": True, "listen": list(urls), "stream": stream}, common.json)
+            sys.stdout.flush()
+
+        asyncio.run(receive(make, sockets, ready))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,176 @@
+"""``veen recorder verify`` and ``status``: whether a record can be relied on, and how it is doing."""
+
+from time import time
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.printing import note, plain, reporting, show
+from veen.cli.recorder_replay import CheckpointOption, StreamsOption, read_manifest, record_streams
+from veen.cli.settings import common
+from veen.cli.using import At
+from veen.client.client import Client
+from veen.client.http import HttpHub
+from veen.core.hashing import U64_MAX
+from veen.overlays.recorder_schemas import CHANGES_STREAM, CHECKPOINTS_STREAM, LONG_TERM_SEC
+from veen.recorder.configuring import Configuration, keeps, read_classes, read_configuration, stream_labels
+from veen.recorder.counting import Waiting
+from veen.recorder.manifest import Standing, last_seq
+from veen.recorder.pacing import EACH_EVENTS, EVERY_SEC, Cadence
+from veen.recorder.verdicts import VERDICTS, Judgement, judge
+from veen.recorder.waiting import spool_depth
+
+Every = Annotated[int, typer.Option("--every", min=1, help="Seconds after which a checkpoint is due.")]
+Each = Annotated[int, typer.Option("--each", min=1, help="Entries after which a checkpoint is due.")]
+Retention = Annotated[
+    int, typer.Option("--retention-hint", min=0, max=U64_MAX, help="Seconds that entries are to be kept.")
+]
+
+
+@reporting
+def verify(
+    at: At,
+    stream: StreamsOption = None,
+    checkpoint: CheckpointOption = None,
+    every: Every = EVERY_SEC,
+    each: Each = EACH_EVENTS,
+    retention_hint: Retention = LONG_TERM_SEC,
+    only: Annotated[list[str] | None, typer.Option(help="Only this verdict counts; may be repeated.")] = None,
+) -> None:
+    """Read the whole record and judge it; exits 4 if a verdict is bad, and names what is wrong and where.
+
+    At a hub, in a data directory (--hub DIR) or in an exported set, offline. Verdicts: order, completeness,
+    stability, roles, event_types, retention, checkpoint_cadence. With --checkpoint, also that all that a
+    checkpoint vouches for which you have kept is still there.
+    """
+    wanted = tuple(only or VERDICTS)
+    unknown = sorted(set(wanted) - set(VERDICTS))
+    if unknown:
+        raise CommandError(
+            f"there is no verdict {', '.join(unknown)}; there are: {', '.join(VERDICTS)}", USAGE
+        )
+    with at.open() as opened:
+        live = isinstance(opened.hub, HttpHub)
+        found = judge(
+            opened,
+            streams=stream or (),
+            checkpoint=None if checkpoint is None else read_manifest(checkpoint),
+            cadence=Cadence(every, each),
+            least_sec=retention_hint,
+            now=int(time()) if live else None,
+        )
+    _tell(found, wanted)
+
+
+def _tell(found: Judgement, wanted: tuple[str, ...]) -> None:
+    verdicts = {name: found.ok(name) for name in VERDICTS}
+    bad = [name for name in wanted if not verdicts[name]]
+    counts = {
+        "streams": found.streams,
+        "entries": found.entries,
+        "events": found.events,
+        "checkpoints": found.checkpoints,
+        "unreadable": found.unreadable,
+        "others": found.others,
+    }
+    if common.json:
+        told, hidden = [item.to_json() for item in found.findings], sorted(found.hidden)
+        code = {"code": "E.RECORD", "detail": f"bad: {', '.join(bad)}"} if bad else {}
+        named = {"hidden": hidden, "undeclared": found.undeclared}
+        show({"ok": not bad, **code, "verdicts": verdicts, "findings": told, **named, **counts}, as_json=True)
+        if bad:
+            raise typer.Exit(REFUSED)
+        return
+    show({**{name: "good" if ok else "bad" for name, ok in verdicts.items()}, **counts}, as_json=False)
+    for item in found.findings:
+        typer.echo(plain(str(item)))
+    if found.undeclared:
+        note(f"not declared: {', '.join(found.undeclared)}; an admin does it with: veen recorder init")
+    if found.unreadable:
+        note(f"{found.unreadable} entries are sealed for others: their types and principals are not judged")
+    if found.hidden:
+        note(
+            f"{' and '.join(sorted(found.hidden))} can not be read: judged as if nothing were declared or "
+            "vouched for there; an admin gives you the keys with: veen recorder share"
+        )
+    if bad:
+        raise CommandError(f"the record is not as it should be: {', '.join(bad)}", REFUSED, "E.RECORD")
+
+
+# --- status -------------------------------------------------------------------------------------------------
+
+
+@reporting
+def status(
+    at: At,
+    stream: StreamsOption = None,
+    every: Every = EVERY_SEC,
+    each: Each = EACH_EVENTS,
+    retention_hint: Retention = LONG_TERM_SEC,
+) -> None:
+    """Show streams with their retention and types of events, the last checkpoint, and what waits to be sent.
+
+    Reads no events; to judge them: veen recorder verify.
+    """
+    with at.open() as opened:
+        known = read_configuration(opened)
+        names = sorted({*record_streams(opened), *(stream or ())}, key=str.encode)
+        rows = _rows(opened, known, names, retention_hint)
+        checkpoint = _last(opened, names, Cadence(every, each))
+        spooled = spool_depth(opened.session.home.root)
+    shared = known.shared_types
+    found: dict[str, Any] = {
+        "streams": rows,
+        "shared_types": shared,
+        "checkpoint": checkpoint,
+        "profile_id": known.profile_id.hex(),
+        "spool": spooled,
+    }
+    if common.json:
+        show({"ok": True, **found}, as_json=True)
+        return
+    for row in rows:
+        typer.echo(plain(_line(row)))
+    for event_type, streams in shared.items():
+        typer.echo(plain(f"type {event_type} is declared for several streams: {', '.join(streams)}"))
+    told = ("checkpoint", "profile_id", *(("spool",) if spooled else ()))
+    show({name: found[name] for name in told}, as_json=False)
+
+
+def _rows(opened: Client, known: Configuration, names: list[str], least: int) -> list[dict[str, Any]]:
+    classes = read_classes(opened)
+    rows = []
+    for name in names:
+        said = known.streams.get(name)
+        heads = {label: last_seq(opened, label) for _, label in stream_labels(opened, name)}
+        wanted = known.kept_for(name, least)
+        good = all(keeps(classes.get(bytes(label)), wanted) for label, entries in heads.items() if entries)
+        own = name in (CHANGES_STREAM, CHECKPOINTS_STREAM)
+        rows.append(
+            {
+                "stream": name,
+                "state": "own" if own else "undeclared" if said is None else said.state,
+                "entries": sum(heads.values()),
+                "event_types": [] if said is None else list(said.event_types),
+                "retention": "set" if good else "missing",
+            }
+        )
+    return rows
+
+
+def _line(row: dict[str, Any]) -> str:
+    types = ", ".join(row["event_types"]) or "-"
+    return f"{row['stream']}  {row['state']}  {row['entries']} entries  retention {row['retention']}  {types}"
+
+
+def _last(opened: Client, names: list[str], cadence: Cadence) -> dict[str, Any]:
+    standing, now = Standing(opened), int(time())
+    waiting = Waiting(opened, names, standing)
+    last = standing.newest
+    return {
+        "age_sec": None if last is None else max(0, now - last.created_at),
+        "log_root": None if last is None else last.log_root.hex(),
+        "events_since": waiting.count,
+        "cadence_met": waiting.is_met(cadence, now),
+    }
