@@ -12,6 +12,8 @@ from bench.hub.suite import measure_hub
 from bench.measure import Result, best_us, ratio, time_all
 from bench.overlays import measure_overlays
 from bench.pipeline import measure_pipeline
+from bench.query import measure_query
+from bench.recorder import measure_recorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,10 @@ def _measure(args: argparse.Namespace) -> Iterator[Result]:
         yield from measure_overlays(args.events, args.rounds)
     if args.suite in ("all", "pipeline"):
         yield from measure_pipeline(args.log_entries, args.log)
+    if args.suite in ("all", "query"):
+        yield from measure_query(args.recorded, args.log)
+    if args.suite in ("all", "recorder"):
+        yield from measure_recorder(args.fed)
 
 
 def _row(result: Result) -> str:
@@ -99,7 +105,7 @@ def main() -> int:
     parser.add_argument("--batch-ms", type=float, default=15, help="time per turn (default %(default)s)")
     parser.add_argument(
         "--suite",
-        choices=("all", "core", "hub", "storage", "overlays", "pipeline"),
+        choices=("all", "core", "hub", "storage", "overlays", "pipeline", "query", "recorder"),
         default="all",
         help="what to measure",
     )
@@ -113,7 +119,14 @@ def main() -> int:
     parser.add_argument(
         "--log-entries", type=int, default=100_000, help="of the log on Spark (full: 1000000, 25 minutes)"
     )
-    parser.add_argument("--log", default="", help="directory to keep that log in, for the next time")
+    parser.add_argument(
+        "--recorded",
+        type=int,
+        default=50_000,
+        help="recorder events to query (default %(default)s, full: 1000000)",
+    )
+    parser.add_argument("--fed", type=int, default=4_000, help="events of a feed (default %(default)s)")
+    parser.add_argument("--log", default="", help="directory to keep those logs in, for the next time")
     parser.add_argument("--hub-rounds", type=int, default=7, help="rounds of the hub (default %(default)s)")
     parser.add_argument("--strict", action="store_true", help="exit 1 if a target is missed")
     args = parser.parse_args()

@@ -222,7 +222,11 @@ def _decoding(spark: SparkSession, path: Path, events: int, rounds: int) -> Resu
     """Decode bodies into typed columns."""
     rng = np.random.default_rng(9)
     keys, times = rng.integers(_KEYS, size=events).tolist(), rng.integers(1 << 40, size=events).tolist()
-    blank = {"label": b"", "client_id": b"", "client_seq": 0, "hub_ts": 0, "schema": LWW.schema_id}
+    blank = dict.fromkeys(("label", "client_id", "receipt_id"), b"") | {
+        "client_seq": 0,
+        "hub_ts": 0,
+        "schema": LWW.schema_id,
+    }
     batch = batch_of(
         {
             **blank,

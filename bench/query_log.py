@@ -1,0 +1,145 @@
+"""A log of recorder events for queries to be asked of, and the lake of it; both are made once and kept."""
+
+import os
+from hashlib import sha256
+from itertools import islice
+from multiprocessing import Pool
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from veen.client.keystore import Secrets, StreamKey
+from veen.core import hpke, labels
+from veen.core.context import MsgContext
+from veen.core.ed25519 import SigningKey
+from veen.core.hubfiles import HubSettings
+from veen.core.limits import Limits
+from veen.core.msg import Msg
+from veen.core.payload import PayloadHeader
+from veen.core.profile import Profile
+from veen.core.sealing import seal
+from veen.core.types import Label, ReaderSecretKey
+from veen.hub.home import create_home
+from veen.hub.keyring import CheckpointSigner, KeyRing, signing
+from veen.overlays.recorder_schemas import EVENT
+from veen.pipeline.keyring import Keyring, sharing
+from veen.pipeline.lake.holding import holding
+from veen.pipeline.lake.ingesting import Ingest
+from veen.pipeline.logs import open_log
+from veen.storage import Binding, RealFilesystem, Record, Writer
+
+STREAM = "record/app/bench"
+#: Events are spread over thirty days, in the order of time, as a recorder writes them.
+START = 1_700_000_000
+DAYS = 30
+SUBJECTS = 4_000
+_TYPES = ("http.request", "login", "logout", "job.done", "job.failed")
+_ORIGINS = ("web-1", "web-2", "worker-1")
+_CLIENTS = 8
+_BATCH = 512
+_PROFILE = Profile(epoch_sec=0, pad_block=0)
+_SECRET = ReaderSecretKey(sha256(b"the reader of the bench").digest())
+
+
+def subject(number: int) -> str:
+    """Return the name of a subject."""
+    return f"user-{number:05d}"
+
+
+def _client(number: int) -> SigningKey:
+    return SigningKey.from_seed(sha256(b"recorder %d" % number).digest())
+
+
+def _body(number: int, total: int) -> bytes:
+    chance = int.from_bytes(sha256(b"event %d" % number).digest()[:8], "big")
+    return EVENT.encode(
+        EVENT.make(
+            subject_id=subject(chance % SUBJECTS),
+            principal_id=_client(number % _CLIENTS).public_key.hex(),
+            event_type=_TYPES[chance // SUBJECTS % len(_TYPES)],
+            event_time=START + number * DAYS * 86_400 // total,
+            origin=_ORIGINS[chance // 7 % len(_ORIGINS)],
+            payload={"path": f"/items/{chance % 997}", "status": 200 + chance % 5, "ms": chance % 1000},
+        )
+    )
+
+
+def _made(order: tuple[Label, int, int]) -> Msg:
+    label, number, total = order
+    key = _client(number % _CLIENTS)
+    context = MsgContext(
+        profile_id=_PROFILE.profile_id,
+        label=label,
+        client_id=key.public_key,
+        client_seq=number // _CLIENTS + 1,
+        prev_ack=max(number - _CLIENTS + 1, 0),
+        auth_ref=None,
+    )
+    sealed = seal(
+        context,
+        recipient=hpke.public_key(_SECRET),
+        header=PayloadHeader(schema=EVENT.schema_id),
+        body=_body(number, total),
+        pad_block=0,
+        random=os.urandom,
+    )
+    return Msg.sign(key, context, sealed.ciphertext)
+
+
+class QueryLog:
+    """A hub's directory with recorder events, and the place of its lake."""
+
+    def __init__(self, root: Path, events: int) -> None:
+        self.place = root / f"events-{events}"
+        self.root = self.place / "hub"
+        self.lake = self.place / "lake"
+        self.events = events
+
+    def make(self, spark: SparkSession, processes: int) -> None:
+        """Make what is not there yet; what was not finished is made anew elsewhere by hand."""
+        if not (self.place / "written").exists():
+            self._write(processes)
+            (self.place / "written").touch()
+        if not (self.place / "taken").exists():
+            self._take(spark)
+            (self.place / "taken").touch()
+
+    def _write(self, processes: int) -> None:
+        self.root.mkdir(parents=True)
+        fs = RealFilesystem(self.root)
+        settings = HubSettings(epoch_sec=0, pad_blocks=(0,), require_cap=False)
+        ring = create_home(fs, settings, Limits(), os.urandom).ring
+        _fill(fs, ring, self.events, processes)
+        fs.close()
+
+    def _take(self, spark: SparkSession) -> None:
+        secrets = Secrets.generate(os.urandom, START)
+        key = StreamKey(stream_id=labels.stream_id(STREAM), secret=_SECRET, created_at=START)
+        keyring, log = Keyring(secrets.with_stream(key)), open_log(str(self.root))
+        with sharing(spark, keyring) as shared, holding(self.lake, create=True) as lake:
+            Ingest(spark, lake, log, keyring=keyring, shared=shared, overlays=()).run()
+        log.close()
+
+
+def _fill(fs: RealFilesystem, ring: KeyRing, events: int, processes: int) -> None:
+    clock = START
+    signer = CheckpointSigner(ring, epoch_sec=0, max_skew_sec=60, clock=lambda: clock)
+    writer = Writer.open(fs, sign_checkpoint=signer, random=os.urandom, owner="bench")
+    signer.hub_ts_of = lambda label, seq: writer.reader.entry(label, seq).receipt.hub_ts
+    stream = labels.stream_id(STREAM)
+    label = labels.label(ring.identity.routing_key, stream, 0)
+    key = ring.active(START)
+    with Pool(processes) as pool:
+        orders = ((label, number, events) for number in range(events))
+        made = pool.imap(_made, orders, chunksize=64)
+        done = 0
+        while portion := list(islice(made, _BATCH)):
+            batch = writer.batch()
+            for msg in portion:
+                record = Record.of_msg(msg)
+                batch.append(record, signing(key, record, START + done * DAYS * 86_400 // events))
+                done += 1
+                if batch.binding(label) is None:
+                    batch.bind(Binding(stream, 0, label))
+            writer.commit(batch)
+    writer.close()
