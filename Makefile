@@ -9,6 +9,9 @@ KILLS ?= 50
 EVENTS ?= 3000000
 ARGS ?=
 export PYTHON
+# Some machines ask Python to keep no compiled modules. The tests start hundreds of programs, and each of them would
+# compile everything anew, which is half of what it does.
+unexport PYTHONDONTWRITEBYTECODE
 
 PY := .venv/bin/python
 
@@ -54,7 +57,7 @@ bench: $(READY) ## measure speed as ratios to the bare primitives
 	@$(PY) -m bench $(ARGS)
 
 faults: $(READY) ## long fault runs of the storage engine: every byte flipped, a thousand random histories
-	@VEEN_FLIP_STEP=1 VEEN_MACHINE_EXAMPLES=1000 $(PY) -m pytest -q -n 2 --timeout 3600 tests/storage $(ARGS)
+	@VEEN_FLIP_STEP=1 VEEN_SWEEP_SEEDS=2 VEEN_MACHINE_EXAMPLES=1000 $(PY) -m pytest -q -n 2 --timeout 3600 tests/storage $(ARGS)
 
 folds: $(READY) ## long comparison of folds with their references: EVENTS events (default 3000000)
 	@VEEN_FOLD_EVENTS=$(EVENTS) $(PY) -m pytest -q -n 2 --timeout 3600 tests/overlays/test_wallet_random.py tests/overlays/test_random.py $(ARGS)

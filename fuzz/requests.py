@@ -162,6 +162,7 @@ def _overlays() -> Iterator[dict[str, JsonValue]]:
     }
     later: dict[str, JsonValue] = {**event, "stream_seq": 2, "client_seq": 2, "body": "a0", "epoch": 3}
     yield {"op": "fold", "overlay": "crdt.lww", "events": [event, later], "upto": 2, "now": 1}
+    yield {"op": "canonical_json", "value": {"b": [1, "\u00e4\n", None], "a": {"": True}}}
 
 
 def _all() -> Iterator[dict[str, JsonValue]]:

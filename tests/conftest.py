@@ -1,5 +1,6 @@
 """Settings of all tests, and which of them share a process."""
 
+import signal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from xdist.scheduler import LoadScopeScheduling
 # Wall-clock deadlines fail on a busy machine for no fault of the code; examples are bounded instead.
 settings.register_profile("veen", deadline=None, max_examples=60, print_blob=True)
 settings.load_profile("veen")
+
+# A run in the background ignores interrupts, and the programs that tests start and interrupt would too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Modules with one of these words use Spark in the process of the tests.
@@ -45,7 +49,7 @@ def _text(module: str) -> str:
 
 
 def _uses_spark(module: str) -> bool:
-    return module.startswith("tests/pipeline/") and any(word in _text(module) for word in SPARK)
+    return any(word in _text(module) for word in SPARK)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -17,10 +17,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from tests.docs.warm import warm
 
 _FENCE: Final = re.compile(
     r"^```(console|python)\n(.*?)^```$(?:\s*^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
@@ -82,8 +84,11 @@ def _as_pattern(part: str) -> str:
     return f"[0-9a-f]{{{len(part)}}}" if _VARIABLE.fullmatch(part) else re.escape(part)
 
 
-def run_page(page: str, place: Path) -> list[str]:
-    """Run the examples of a page in an empty directory; returns what is not as the page says."""
+def run_page(page: str, place: Path, *, cold: bool = True) -> list[str]:
+    """Run the examples of a page in an empty directory; returns what is not as the page says.
+
+    If not ``cold``, commands are forks of a process that has imported the program.
+    """
     examples = examples_of(page)
     home = place / "home"
     logs = place / "printed"
@@ -93,10 +98,21 @@ def run_page(page: str, place: Path) -> list[str]:
         f"{{ {example.command}\n}} >{logs}/{nth} 2>&1 </dev/null; code=$?; echo $code >{logs}/{nth}.code\n"
         for nth, example in enumerate(examples)
     )
+    environment = _environment(home)
+    with nullcontext() if cold else warm(place, environment, home) as programs:
+        _run(script, home, environment | ({"PATH": f"{programs}:{environment['PATH']}"} if programs else {}))
+    return [
+        problem
+        for nth, example in enumerate(examples)
+        for problem in _problems(example, logs / str(nth), logs / f"{nth}.code")
+    ]
+
+
+def _run(script: str, home: Path, environment: dict[str, str]) -> None:
     shell = subprocess.Popen(
         ["bash"],  # noqa: S607 - as a reader has it
         cwd=home,
-        env=_environment(home),
+        env=environment,
         stdin=subprocess.PIPE,
         start_new_session=True,
         text=True,
@@ -108,11 +124,6 @@ def run_page(page: str, place: Path) -> list[str]:
             os.killpg(shell.pid, signal.SIGKILL)
         shell.wait()
         _end_hubs(home)
-    return [
-        problem
-        for nth, example in enumerate(examples)
-        for problem in _problems(example, logs / str(nth), logs / f"{nth}.code")
-    ]
 
 
 def _problems(example: Example, output: Path, code: Path) -> Iterator[str]:
