@@ -255,6 +255,31 @@ def test_whatever_ends_a_run_ends_all_its_processes(tmp_path: Path, number: sign
     assert not scratch or number is signal.SIGKILL
 
 
+LOST = """
+import os, signal, sys
+from veen.pipeline import session
+
+ended = []
+for number in (signal.SIGINT, signal.SIGTERM):
+    try:
+        with session.running(master="local[1,3]", oneshot=True):
+            try:
+                os.kill(os.getpid(), number)
+            finally:
+                raise OSError("what a library says whose connection was broken")
+    except BaseException as error:
+        ended.append(type(error).__name__)
+print(*ended)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+def test_a_signal_counts_more_than_what_came_of_it(tmp_path: Path) -> None:
+    """py4j answers a call after an interrupt with errors of its own, which would hide it."""
+    assert python(LOST, TMPDIR=str(tmp_path)).split() == ["KeyboardInterrupt", "SystemExit"]
+
+
 # --- as it runs ---------------------------------------------------------------------------------------------
 
 

@@ -423,12 +423,15 @@ def running(
         session = start(
             app=app, master=master, conf=conf, driver_memory=driver_memory, oneshot=oneshot, verbose=verbose
         )
+        interrupt = signal.getsignal(signal.SIGINT)  # before it is given back
         try:
             yield session
         except BaseException as error:
             stop(patience=_HURRIED_SEC)
-            if isinstance(error, Exception):
-                ending.check()  # it was lost, and this is what came of it
+            if isinstance(error, Exception):  # a signal was lost, maybe, and this is what came of it
+                ending.check()
+                if isinstance(interrupt, Ending):
+                    interrupt.check()
             raise
         stop()
 
