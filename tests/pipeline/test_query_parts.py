@@ -1,8 +1,7 @@
-"""What a query does beside Spark: how much is read here, which copies count, what a digest leaves out."""
+"""What a query does beside Spark: how much is read here, which copies count."""
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,9 @@ from veen.pipeline.lake.writing import TableFile
 from veen.pipeline.query.columns import ROWS
 from veen.pipeline.query.local import pick
 from veen.pipeline.query.rows import Rows
-from veen.pipeline.query.scope import left_out, resolve
+from veen.pipeline.query.scope import resolve
 from veen.pipeline.query.sources import EVENTS_TABLE, Sources
-from veen.query.descriptor import Evidence, Filter
-from veen.query.digest import NONE_HASH, Position, ResultDigest
+from veen.query.descriptor import Filter
 from veen.query.errors import QueryError
 from veen.service.running import NotNowError
 from veen.service.spark import Intake
@@ -45,51 +43,6 @@ def state(*streams: tuple[str, int, int]) -> State:
         path = f"{name}.parquet"
         made.files[path] = FileFact(path, layout.ENTRIES, name, 1, 5, first_ts, first_ts, 5, 1, "")
     return made
-
-
-def digest(*upto: Position, executed_at: int = 100) -> ResultDigest:
-    return ResultDigest(
-        query_id="q-1",
-        result_id="r-1",
-        row_count=0,
-        evidence_policy=Evidence(),
-        rows_hash="00" * 32,
-        evidence_hash=NONE_HASH,
-        executed_at=executed_at,
-        hub_id=HUB.hex(),
-        upto=upto,
-    )
-
-
-def position(stream: str, epoch: int = 0, of: str = "") -> Position:
-    return Position(stream, epoch, of or label(stream, epoch), 5, "00" * 32)
-
-
-# --- what a digest leaves out -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("upto", "missing"),
-    [
-        ((), [label(OWN, 0), label(OWN, 1)]),
-        ((position(OWN, 1),), [label(OWN, 0)]),
-        ((position(OWN, 0), position(OWN, 1)), []),
-        # To name what nobody has here does not help.
-        ((position(OWN, 0, of="ab" * 32),), [label(OWN, 0), label(OWN, 1)]),
-    ],
-)
-def test_labels_that_a_digest_passes_over_are_told(upto: tuple[Position, ...], missing: list[str]) -> None:
-    lake = state((OWN, 0, 10), (OWN, 1, 100), (OWN, 2, 101), ("record/other", 0, 10))
-    found = left_out(lake, [OWN], called={}, digest=digest(*upto))
-    assert [fact.label for fact in found] == missing
-
-
-def test_of_copies_that_another_zone_has_counted_nothing_is_told() -> None:
-    lake = state((COPIES, 0, 10))
-    there = digest(position("export/app", of="ab" * 32))
-    assert left_out(lake, ["export/app"], called={}, digest=there) == []
-    assert left_out(lake, ["export/app"], called={}, digest=replace(there, upto=None)) == []
-    assert left_out(lake, ["export/app"], called={}, digest=digest()) != []
 
 
 # --- copies -------------------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from veen.cli.query_asking import (
     status_command,
     submit_command,
 )
-from veen.cli.query_local import run_command, verify_command
+from veen.cli.query_run import run_command
 from veen.cli.query_serve import grant_command, serve_command
+from veen.cli.query_verify import verify_command
 
 app = typer.Typer(
     help="Queries over recorded events, and digests that anybody can compute again.", no_args_is_help=True

@@ -47,9 +47,14 @@ def routing_key(hub: HubId) -> RoutingKey:
     return RoutingKey(ht("veen/routing_key", sized(hub, "hub_id")))
 
 
+def is_raw_id(name: str) -> bool:
+    """Tell whether a name is an id itself: 64 hex digits."""
+    return _RAW_ID.fullmatch(name) is not None
+
+
 def stream_id(name: str) -> StreamId:
     """Return the id of a stream name; a name of 64 hex digits is the id itself."""
-    if _RAW_ID.fullmatch(name):
+    if is_raw_id(name):
         return StreamId(bytes.fromhex(name))
     return StreamId(h(_utf8(name)))
 
@@ -63,7 +68,7 @@ def schema_id(name: str) -> SchemaId:
 
 def realm_id(name: str = DEFAULT_REALM) -> RealmId:
     """Return the id of a realm name; a name of 64 hex digits is the id itself (NAM-016)."""
-    if _RAW_ID.fullmatch(name):
+    if is_raw_id(name):
         return RealmId(bytes.fromhex(name))
     return RealmId(ht("id/realm", _utf8(name)))
 

@@ -27,7 +27,8 @@ class Comparison:
     """All things that were compared.
 
     ``evidence_hash`` is among them for the same evidence settings only, else ``evidence_policy`` is, which
-    differs; ``upto`` if both digests say it; ``descriptor`` if both are known.
+    differs; ``upto`` if both digests say it; ``descriptor`` if both are known. ``unread`` differs if the
+    second execution could not read everything, and the first does not say the same of itself.
     """
 
     items: tuple[Item, ...]
@@ -50,7 +51,7 @@ class Comparison:
 def compare(
     descriptor_a: Descriptor | None, digest_a: ResultDigest, descriptor_b: Descriptor, digest_b: ResultDigest
 ) -> Comparison:
-    """Compare two answers; result_id, executed_at and hub_id belong to an execution and may differ."""
+    """Compare an answer with its repetition; result_id, executed_at and hub_id may differ."""
     form_a, form_b = digest_a.to_json(), digest_b.to_json()
     names = ["query_id", "row_count", "rows_hash"]
     # What was verified follows from the descriptor: a digest that says otherwise is of another answer.
@@ -63,4 +64,7 @@ def compare(
         same = descriptor_a.encode() == descriptor_b.encode()
         items.append(Item("descriptor", same, descriptor_a.to_json(), descriptor_b.to_json()))
     items += [Item(name, form_a[name] == form_b[name], form_a[name], form_b[name]) for name in names]
+    if digest_b.unread is not None:
+        same = digest_b.unread in (0, digest_a.unread)
+        items.append(Item("unread", same, digest_a.unread, digest_b.unread))
     return Comparison(tuple(items))

@@ -74,6 +74,8 @@ class ResultDigest:
     hub_id: str
     #: How far each label in scope was read, by the bytes of the stream's name, then by epoch; ours say it.
     upto: tuple[Position, ...] | None = None
+    #: Entries in scope that could not be read, sealed for others or pruned: the answer knows nothing of them.
+    unread: int | None = None
     profile_id: str | None = None
 
     def to_json(self) -> dict[str, Json]:
@@ -91,6 +93,8 @@ class ResultDigest:
         }
         if self.upto is not None:
             form["upto"] = [position.to_json() for position in self.upto]
+        if self.unread is not None:
+            form["unread"] = self.unread
         if self.profile_id is not None:
             form["profile_id"] = self.profile_id
         return form
@@ -119,8 +123,9 @@ class ResultDigest:
             rows_hash=given.hash("rows_hash"),
             evidence_hash=given.hash("evidence_hash"),
             executed_at=executed_at,
-            hub_id=given.text("hub_id"),
+            hub_id=given.hash("hub_id"),
             upto=None if upto is None else tuple(Position.from_json(item) for item in upto),
+            unread=None if given.json("unread", None) is None else given.number("unread"),
             profile_id=None if given.json("profile_id", None) is None else given.text("profile_id"),
         )
 

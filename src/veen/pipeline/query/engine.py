@@ -23,6 +23,7 @@ from veen.pipeline.query.making import Making
 from veen.pipeline.query.rows import Rows
 from veen.pipeline.query.scope import Scope, find_stream, own_labels, resolve
 from veen.pipeline.query.sources import Sources
+from veen.pipeline.query.standing import unread
 from veen.pipeline.query.working import LocalWork, SparkWork, Work
 from veen.pipeline.signers import HubKeys
 from veen.query.descriptor import Descriptor
@@ -51,6 +52,8 @@ class Order:
     upto: Sequence[Position] | None
     #: Under which result the evidence is summed up: that of the answer that is repeated (QRY-036).
     evidence_id: str
+    #: Whoever repeats an answer wants to know what the log says, and not what has become of the tables.
+    is_replay: bool
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ class Engine:
             executed_at=executed_at,
             upto=replay_of.upto if upto is None and replay_of is not None else upto,
             evidence_id=result_id if replay_of is None else replay_of.result_id,
+            is_replay=replay_of is not None,
         )
         context, state = self.spark.sparkContext, load(self.root)
         group = in_group(context, result_id, f"query {descriptor.query_id}")
@@ -114,10 +118,12 @@ class Engine:
 
     def _execute(self, order: Order, state: State) -> Answer:
         descriptor = order.descriptor
-        scope = resolve(self.root, state, descriptor.scope, called=self.names, upto=order.upto)
+        scope = resolve(
+            self.root, state, descriptor.scope, called=self.names, upto=order.upto, origins=self.origins
+        )
         sources = Sources(self.root, state, scope, descriptor.filter)
         needs = Needs(descriptor)
-        if needs.has_evidence:
+        if needs.has_evidence or order.is_replay:
             self._require_files(sources)
         making = self._making(sources, needs, order.out)
         making.write()
@@ -137,6 +143,7 @@ class Engine:
             executed_at=order.executed_at,
             hub_id=state.hub_id,
             upto=scope.positions,
+            unread=unread(self.root, state, scope),
         )
         return Answer(digest, rows)
 
@@ -151,7 +158,7 @@ class Engine:
         try:
             require_committed(self.spark.sparkContext, self.root, sources.files)
         except DamagedLakeError as error:
-            raise QueryError("execution_failed", f"evidence: {error}") from None
+            raise QueryError("execution_failed", str(error)) from None
 
     def _verified(self, order: Order, state: State, scope: Scope, making: Making[Any]) -> str:
         policy = order.descriptor.evidence

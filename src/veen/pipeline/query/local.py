@@ -4,6 +4,7 @@ The same files, the same conditions, the same columns as in ``sources``; tests c
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -13,7 +14,8 @@ import pyarrow.parquet as pq
 from veen.pipeline.lake.commits import FileFact
 from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.query.columns import EVENTS, ORDER, read_names
-from veen.pipeline.query.sources import COPIED, COPIES_TABLE, NATIVE, Sources
+from veen.pipeline.query.scope import COPIES_TABLE
+from veen.pipeline.query.sources import COPIED, NATIVE, Sources
 from veen.query.times import LAST_TIME
 
 #: Files whose footers are looked at; with more of them Spark is quicker.
@@ -50,8 +52,15 @@ def pick(sources: Sources, most_rows: int, most_bytes: int = _MOST_BYTES) -> lis
 
 
 def _metadata(sources: Sources, fact: FileFact) -> pq.FileMetaData:
-    try:
+    with _reading(fact):
         return pq.read_metadata(sources.root / fact.path)
+
+
+@contextmanager
+def _reading(fact: FileFact) -> Iterator[None]:
+    """Name the file that is damaged; one that is gone may have been replaced."""
+    try:
+        yield
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException) as error:
@@ -93,7 +102,8 @@ def _read(sources: Sources, item: Picked, names: Sequence[str]) -> pa.Table:
     """Read row groups, and leave out what is not asked for."""
     where = sources.filter
     wanted = dict.fromkeys([*names, "subject_id", "event_type", "event_time", "stream_seq"])
-    with pq.ParquetFile(sources.root / item.fact.path) as file:
+    path = sources.root / item.fact.path
+    with _reading(item.fact), pq.ParquetFile(path, page_checksum_verification=True) as file:
         table = file.read_row_groups(item.groups, columns=list(wanted))
     kept = pc.less_equal(table["stream_seq"], sources.scope.last(item.fact.label))
     if where.subject_id is not None:

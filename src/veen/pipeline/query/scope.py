@@ -2,21 +2,28 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from veen.core import labels as naming
+from veen.core.errors import ProtocolError
+from veen.core.identity import HubIdentity
+from veen.core.receipt import Receipt
+from veen.overlays.recorder_schemas import IMPORTED
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import Commits, FileFact, LabelFact, State
 from veen.pipeline.lake.holding import load
-from veen.query.digest import Position, ResultDigest
+from veen.query.digest import Position
 from veen.query.errors import QueryError, not_a_stream
 
 #: A stream that leaves a zone, and what it is called where it arrives (QRY-061, AGB-014).
 _EXPORT, _IMPORT = "export/", "import/"
+COPIES_TABLE: Final = layout.schema_table(IMPORTED.name)
 _MOST: Final = (1 << 63) - 1
 
 
@@ -53,6 +60,8 @@ class Scope:
     origins: Mapping[str, int] | None = None
     #: Labels of which only copies are read that ``origins`` has.
     by_origin: frozenset[str] = field(default=frozenset())
+    #: Positions of another zone's labels whose roots nothing here can tell: there is no copy of the entry.
+    unchecked: tuple[Position, ...] = ()
 
     def last(self, label: str) -> int:
         """Return up to which entry a label is read; 0 if it is not."""
@@ -86,9 +95,10 @@ def _own_labels(root: Path, number: int, changed_ns: int) -> Mapping[str, Sequen
 def find_stream(own: Mapping[str, Sequence[LabelFact]], name: str, names: Mapping[str, str]) -> Stream:
     """Return a stream by its name, out of the labels of all streams.
 
-    ``names`` says what streams of other zones are called here.
+    ``names`` says what streams of other zones are called here. Ids are no names: which copies count in a
+    stream is told by its name.
     """
-    for local in local_names(name, names):
+    for local in () if naming.is_raw_id(name) else local_names(name, names):
         found = own.get(naming.stream_id(local).hex())
         if found is not None:
             return Stream(name, local, tuple(found))
@@ -102,8 +112,12 @@ def resolve(
     *,
     called: Mapping[str, str],
     upto: Sequence[Position] | None = None,
+    origins: Mapping[bytes, HubIdentity] | None = None,
 ) -> Scope:
-    """Return what a query reads: all that there is, or what there was at some positions."""
+    """Return what a query reads: all that there is, or what there was at some positions.
+
+    Positions are those of the lake's own labels, or of the labels that copies in it come from.
+    """
     own = state.own_labels()
     streams = tuple(find_stream(own, name, called) for name in names)
     known = {fact.label: (stream, fact) for stream in streams for fact in stream.labels}
@@ -120,39 +134,19 @@ def resolve(
         if (item.stream, item.epoch) != (stream.local, fact.epoch):
             raise _failed(f"upto calls label {label} epoch {item.epoch} of {item.stream}, which it is not")
         _check_root(root, state, fact, item)
-    origins = {item.label: item.upto_seq for item in upto if item.label not in here}
+    elsewhere = [item for item in upto if item.label not in here]
+    for item in elsewhere:
+        _check_origin(streams, item, origins or {})
     return Scope(
         streams,
         tuple(upto),
         {label: item.upto_seq for label, item in here.items()},
-        origins,
-        frozenset(known) - frozenset(here) if origins else frozenset(),
+        {item.label: item.upto_seq for item in elsewhere} or None,
+        frozenset(label for label, (stream, _) in known.items() if stream.is_copied and label not in here)
+        if elsewhere
+        else frozenset(),
+        tuple(item for item in elsewhere if not _is_copied(root, state, streams, item)),
     )
-
-
-def left_out(
-    state: State, names: Sequence[str], *, called: Mapping[str, str], digest: ResultDigest
-) -> list[LabelFact]:
-    """Return the labels in scope that had entries when a query was answered, and that its digest passes over.
-
-    Of labels that are read by the positions of another zone nothing can be told.
-    """
-    if digest.upto is None:
-        return []
-    named = {item.label for item in digest.upto}
-    elsewhere = any(label not in state.labels for label in named)
-    began: dict[str, int] = {}
-    for file in state.of_table(layout.ENTRIES):
-        began.setdefault(file.label, file.first_ts)
-    own = state.own_labels()
-    streams = [find_stream(own, name, called) for name in names]
-    return [
-        fact
-        for stream in streams
-        if not (elsewhere and stream.takes_copies)
-        for fact in stream.labels
-        if fact.label not in named and began.get(fact.label, digest.executed_at + 1) <= digest.executed_at
-    ]
 
 
 def _positions(found: Iterable[tuple[Stream, LabelFact]]) -> tuple[Position, ...]:
@@ -184,10 +178,63 @@ def _root_at(root: Path, state: State, fact: LabelFact, seq: int) -> str | None:
     """Return the root after an entry: where a label ends it is known, else its receipt says it."""
     if seq == fact.upto_seq:
         return fact.mmr_root
+    found = entry_at(root, state, fact.label, seq, "mmr_root")
+    return found.hex() if isinstance(found, bytes) else None
+
+
+def entry_at(root: Path, state: State, label: str, seq: int, column: str) -> object:
+    """Return what the lake says of an entry; None if it does not have it."""
     for file in state.of_table(layout.ENTRIES):
-        if file.label == fact.label and file.from_seq <= seq <= file.upto_seq:
+        if file.label == label and file.from_seq <= seq <= file.upto_seq:
             found = pq.read_table(
-                root / file.path, columns=["mmr_root"], filters=[("stream_seq", "=", seq)], partitioning=None
+                root / file.path, columns=[column], filters=[("stream_seq", "=", seq)], partitioning=None
             )
-            return str(found.column("mmr_root")[0].as_py().hex()) if len(found) else None
+            return found.column(column)[0].as_py() if len(found) else None
     return None
+
+
+# --- positions of another zone ------------------------------------------------------------------------------
+
+
+def _check_origin(streams: Sequence[Stream], wanted: Position, origins: Mapping[bytes, HubIdentity]) -> None:
+    """Require that a label the lake does not have is one that copies come from."""
+    if not any(stream.is_copied and stream.name == wanted.stream for stream in streams):
+        raise _failed(
+            f"the lake does not have epoch {wanted.epoch} of {wanted.stream} (label {wanted.label}), and the"
+            " answer is of it: take in more of the log first"
+        )
+    made = {
+        naming.label(identity.routing_key, naming.stream_id(wanted.stream), wanted.epoch).hex()
+        for identity in origins.values()
+    }
+    if made and wanted.label not in made:
+        raise _failed(
+            f"upto calls label {wanted.label} epoch {wanted.epoch} of {wanted.stream}, and no --origin does"
+        )
+
+
+def _is_copied(root: Path, state: State, streams: Sequence[Stream], wanted: Position) -> bool:
+    """Tell whether a copy of the entry at a position is here; one with another root is refused."""
+    labels = {fact.label for stream in streams if stream.is_copied for fact in stream.labels}
+    place = [
+        (name, "=", pa.scalar(Decimal(value), pa.decimal128(20)))
+        for name, value in (("origin_epoch", wanted.epoch), ("origin_stream_seq", wanted.upto_seq))
+    ]
+    for file in state.of_table(COPIES_TABLE):
+        if file.label not in labels:
+            continue
+        found = pq.read_table(root / file.path, columns=["origin_receipt"], filters=place, partitioning=None)
+        for data in found.column("origin_receipt").to_pylist():
+            try:
+                receipt = Receipt.decode(data)
+            except ProtocolError:
+                continue
+            if (receipt.label.hex(), receipt.stream_seq) != (wanted.label, wanted.upto_seq):
+                continue
+            if receipt.mmr_root.hex() != wanted.mmr_root:
+                raise _failed(
+                    f"the copy of entry {wanted.upto_seq} of {wanted.stream} has another root: these are not"
+                    " copies of the log that the answer is of"
+                )
+            return True
+    return False

@@ -14,12 +14,12 @@ from pyspark.sql import Window
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from veen.overlays.recorder_schemas import EVENT, IMPORTED
+from veen.overlays.recorder_schemas import EVENT
 from veen.pipeline.lake import layout, tables
 from veen.pipeline.lake.commits import FileFact, State
 from veen.pipeline.lake.paths import spark_paths
 from veen.pipeline.query.columns import EVENTS, ORDER, Copies, read_names
-from veen.pipeline.query.scope import Scope
+from veen.pipeline.query.scope import COPIES_TABLE, Scope
 from veen.query.descriptor import Filter
 from veen.query.times import LAST_TIME
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 EVENTS_TABLE: Final = layout.schema_table(EVENT.name)
-COPIES_TABLE: Final = layout.schema_table(IMPORTED.name)
 #: Numbers beyond are of no log that can be taken in.
 _MOST: Final = (1 << 63) - 1
 #: Where columns of events come from, in both tables; others are called the same.
