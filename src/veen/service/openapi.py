@@ -77,6 +77,7 @@ def _schemas() -> dict[str, Any]:
         "hub_id": _HASH,
         "profile_id": _HASH,
         "upto": _list(position),
+        "unread": _COUNT,
     }
     event = {"stream": _TEXT, "epoch": _COUNT, "seq": _COUNT, "hub_id": _HASH, "receipt_id": _HASH}
     status = {
@@ -111,7 +112,7 @@ def _schemas() -> dict[str, Any]:
     }
     return {
         "QueryDescriptor": _descriptor(),
-        "ResultDigest": _object(digest, optional=("profile_id", "upto")),
+        "ResultDigest": _object(digest, optional=("profile_id", "upto", "unread")),
         "RecordEvent": _object(event),
         "Accepted": _object({"query_id": _ID, "result_id": _ID, "status": {"const": "pending"}}),
         "Status": _object(status),
