@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -64,22 +64,23 @@ class _Recording:
         self._sender.send(event_of(kind, self.query, self._sender.signer))
 
 
-def _recording(at: At, descriptor: Descriptor, result_id: str, now: int) -> _Recording:
+@contextmanager
+def _recording(at: At, descriptor: Descriptor, result_id: str, now: int) -> Iterator[_Recording]:
     from veen.service.recording import Sender  # noqa: PLC0415 - needs the extra of a hub
     from veen.service.store import Query, State  # noqa: PLC0415
 
-    client = at.open()
-    identity = client.session.secrets.identity.public_key.hex()
-    query = Query(
-        result_id=result_id,
-        query_id=descriptor.query_id,
-        principal=identity,
-        identity=identity,
-        descriptor=descriptor.encode().decode(),
-        state=State.RECEIVED,
-        received_at=now,
-    )
-    return _Recording(Sender(client), query)
+    with at.open() as client:
+        identity = client.session.secrets.identity.public_key.hex()
+        query = Query(
+            result_id=result_id,
+            query_id=descriptor.query_id,
+            principal=identity,
+            identity=identity,
+            descriptor=descriptor.encode().decode(),
+            state=State.RECEIVED,
+            received_at=now,
+        )
+        yield _Recording(Sender(client), query)
 
 
 @reporting
@@ -108,18 +109,29 @@ def run_command(
     with failing():
         descriptor = parse_descriptor(read_descriptor(file), lambda: made)
     is_named = descriptor.query_id != made
+    _require_place(out)
     names, origins = zones.names(), zones.origins()
     result_id, now = new_result_id(os.urandom), int(time.time())
     with engine.running("query run") as spark, telling(), ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veen-query-")))
         queries = open_queries(spark, lake.expanduser(), names, origins)
         with failing():
-            if is_named:
-                require_new(queries, descriptor.query_id, place)
-            sink = stack.enter_context(rows_out(out))
-            recording = None if unrecorded else _recording(at, descriptor, result_id, now)
+            recording = None
+            if not unrecorded:
+                if is_named:
+                    require_new(queries, descriptor.query_id, place)
+                recording = stack.enter_context(_recording(at, descriptor, result_id, now))
             answer = _run(spark, queries, descriptor, result_id, place / "rows", recording)
-        _show_answer(descriptor, answer, sink)
+        _show_answer(descriptor, answer, out)
+
+
+def _require_place(out: Path | None) -> None:
+    """Refuse a file that can not be written before anything is recorded."""
+    if out is None:
+        return
+    place = out.expanduser()
+    if place.is_dir() or not os.access(place if place.exists() else place.parent, os.W_OK):
+        raise CommandError(f"{out} can not be written: name a file in a directory that is there", USAGE)
 
 
 def open_queries(
@@ -172,16 +184,17 @@ def _code_of(error: BaseException) -> str:
     return error.error_code if isinstance(error, QueryError) else "execution_failed"
 
 
-def _show_answer(descriptor: Descriptor, answer: "Answer", sink: BinaryIO | None) -> None:
+def _show_answer(descriptor: Descriptor, answer: "Answer", out: Path | None) -> None:
     digest: dict[str, Any] = answer.digest.to_json()
     rows: Any = answer.rows.count
-    if sink is not None:
-        sink.writelines(row + b"\n" for row in answer.rows.iterate())
-    elif common.json:
-        rows = [canonical_json.parse(row) for row in answer.rows.iterate()]
-    elif not common.quiet:
-        for row in answer.rows.iterate():
-            typer.echo(plain_json(row))
+    with rows_out(out) as sink:
+        if sink is not None:
+            sink.writelines(row + b"\n" for row in answer.rows.iterate())
+        elif common.json:
+            rows = [canonical_json.parse(row) for row in answer.rows.iterate()]
+        elif not common.quiet:
+            for row in answer.rows.iterate():
+                typer.echo(plain_json(row))
     asked = {"descriptor": descriptor.to_json()} if common.json else {}
     show_json({**asked, "result_digest": digest, "rows": rows})
     _note_unread(answer.digest.unread)
