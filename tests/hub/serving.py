@@ -188,6 +188,7 @@ class Service:
     server: Server
     running: Running
     lines: _Lines
+    writer: LogWriter
     expect_faults: bool = field(default=False)
     #: How clients connect to a hub that serves HTTPS.
     tls: ssl.SSLContext | None = None
@@ -217,6 +218,7 @@ class Service:
 
     @property
     def log(self) -> list[dict[str, Any]]:
+        eventually(lambda: not self.writer._waiting)  # a thread of its own writes it
         return [json.loads(line) for line in self.lines.getvalue().splitlines()]
 
     def connect(self) -> Raw:
@@ -321,7 +323,7 @@ def serving(data_dir: Path, **settings: Any) -> Iterator[Service]:
     thread.start()
     service = None
     try:
-        service = Service(data_dir, chosen, server, ready.result(PATIENCE_SEC), lines)
+        service = Service(data_dir, chosen, server, ready.result(PATIENCE_SEC), lines, writer)
         yield service
     finally:
         with suppress(RuntimeError):  # the test has stopped it

@@ -85,15 +85,17 @@ def test_thousands_of_pipelined_requests_wait_for_the_one_in_front(hub: Service,
 
 
 @pytest.mark.slow
-def test_requests_behind_a_long_poll_have_no_deadline(hub: Service, raw: Raw) -> None:
+def test_requests_behind_a_long_poll_have_no_deadline(hub: Service) -> None:
     """They wait for us: whoever has sent everything in time is not cut off."""
     sender = Sender(hub, "behind", "behind")
     sender.send()
     body = StreamRequest(label=sender.label, from_seq=2).encode()
-    raw.ask("POST", "/v1/stream?wait=3", body)
-    raw.ask("GET", "/healthz")
-    assert raw.answer().status == 200
-    assert raw.answer("GET").status == 200
+    with hub.connect() as raw:
+        raw.ask("POST", "/v1/stream?wait=3", body)
+        raw.ask("GET", "/healthz")
+        assert raw.answer().status == 200
+        assert raw.answer("GET").status == 200
+    hub.check_healthy()
 
 
 @pytest.mark.slow

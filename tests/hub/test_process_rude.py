@@ -26,7 +26,8 @@ from veen.core.error_envelope import ErrorEnvelope
 from veen.core.msg import Msg
 
 MAX_RSS_MB: Final = 300
-_IMPATIENT: Final = "header_timeout_sec = 1\nbody_timeout_sec = 1\nidle_timeout_sec = 1\n"
+#: Connections of good clients are idle, too, when a slow machine gives them no time.
+_IMPATIENT: Final = "header_timeout_sec = 1\nbody_timeout_sec = 1\nidle_timeout_sec = 5\n"
 
 
 def head(path: str, size: int, content_type: str = "application/cbor") -> bytes:

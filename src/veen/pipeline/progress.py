@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -12,6 +12,7 @@ __all__ = ["Advance", "following", "in_group"]
 
 #: Often enough for a person, and nothing to Spark.
 _EVERY_SEC: Final = 0.25
+_SETTLE_MS: Final = 1_000
 
 #: How far something is: tasks that are done, and how many there are so far.
 Advance = Callable[[int, int], None]
@@ -46,7 +47,14 @@ def following(context: SparkContext, advance: Advance) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
+    _settle(context)
     follower.look()
+
+
+def _settle(context: SparkContext) -> None:
+    """Wait until Spark has counted what has ended, which it does later than it tells who waits for a job."""
+    with suppress(Py4JError):  # it was not to be had in time, with many jobs of others
+        context._jsc.sc().listenerBus().waitUntilEmpty(_SETTLE_MS)  # noqa: SLF001 - Spark has no other way
 
 
 class _Follower:
