@@ -125,9 +125,9 @@ class PlainRuns:
         return None
 
 
-def open_sender(place: Path, hub: str) -> Sender:
+def open_sender(place: Path, hub: str, timeout_sec: float = 5.0) -> Sender:
     retry = Retry(attempts=2, base_sec=0.05, cap_sec=0.1)
-    return Sender(Client.open(place / "client", hub, retry=retry, timeout_sec=5.0))
+    return Sender(Client.open(place / "client", hub, retry=retry, timeout_sec=timeout_sec))
 
 
 def make_service(
@@ -156,13 +156,16 @@ def make_log() -> Log:
 def main(place: Path, options: dict[str, Any]) -> int:
     """Serve; ``options`` are those that tests choose."""
     log = make_log()
-    tls = {name: Path(options[name]) for name in ("tls_cert", "tls_key", "client_ca") if name in options}
-    wait = float(options.get("record_wait_sec", 10))
-    listening = Listening(addresses=("127.0.0.1:0",), record_wait_sec=wait, **tls)
+    chosen: dict[str, Any] = {
+        name: options[name] for name in ("record_wait_sec", "most_bytes") if name in options
+    }
+    chosen |= {name: Path(options[name]) for name in ("tls_cert", "tls_key", "client_ca") if name in options}
+    listening = Listening(addresses=("127.0.0.1:0",), **chosen)
     state = StateDirectory(place / "state")
     sockets, context = bind_all(listening)
     bounds = Bounds(**options.get("bounds", {}))
-    service = make_service(place, open_sender(place, options["hub"]), log, bounds=bounds)
+    sender = open_sender(place, options["hub"], float(options.get("timeout_sec", 5)))
+    service = make_service(place, sender, log, bounds=bounds)
 
     def ready(urls: tuple[str, ...]) -> None:
         sys.stdout.write(json.dumps({"ok": True, "listen": urls}) + "\n")

@@ -1,9 +1,11 @@
 """Hubs that are down, services that are told to end, certificates in place of tokens."""
 
 import hashlib
+import os
 import signal
 import socket
 import ssl
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.hub.certificates import make_certificate
-from tests.hub.process import HubProcess
+from tests.hub.process import TIMEOUT, HubProcess
 from tests.service.world import APP, Service, make_place, recorded, until
 from veen.service.server import STORE
 from veen.service.store import Kind, State, Store
@@ -59,6 +61,48 @@ def test_a_hub_that_is_down_keeps_queries_waiting_and_loses_none(tmp_path: Path)
                     assert sum(f'"{name}"'.encode() in body for body in found) == 1, (name, kind)
 
 
+def kept(place: Path, result_id: str) -> tuple[State, int]:
+    """Return the state of a query, and how often it was begun."""
+    store = Store(place / "state" / STORE)
+    found = store.find(result_id)
+    store.close()
+    assert found is not None
+    return found.state, found.attempts
+
+
+def test_a_service_whose_engine_dies_ends_though_nobody_asks(tmp_path: Path) -> None:
+    tokens = make_place(tmp_path / "service")
+    with HubProcess(tmp_path / "hub") as hub, Service(tmp_path / "service", hub.url) as service:
+        service.wait(tokens["alice"], service.submit(tokens["alice"]))
+        (service.place / "gone").touch()
+        assert service.process.wait(TIMEOUT) == 1
+        assert "engine-gone" in service.log.read_text()
+
+
+@pytest.mark.slow
+def test_a_hub_that_hangs_is_told_and_does_not_keep_a_service_from_ending(tmp_path: Path) -> None:
+    tokens = make_place(tmp_path / "service")
+    alice = tokens["alice"]
+    with HubProcess(tmp_path / "hub") as hub, ExitStack() as stack:
+        service = stack.enter_context(
+            Service(tmp_path / "service", hub.url, record_wait_sec=0.2, timeout_sec=3600)
+        )
+        service.wait(alice, service.submit(alice))
+        os.kill(hub.process.pid, signal.SIGSTOP)
+        stack.callback(os.kill, hub.process.pid, signal.SIGCONT)
+        answer = service.ask(alice, "submit", {"query_id": "hanging", "scope": [APP]})
+        assert answer.error == (500, "internal_error")
+        until(lambda: service.ask("", "readyz", prefix="/").status == 503, "the service to notice")
+        assert service.terminate() == 0
+        stack.close()
+        with Service(tmp_path / "service", hub.url) as again:
+            result_id = again.ask(alice, "descriptor/hanging").json["result_id"]
+            assert again.wait(alice, result_id)["status"] == "completed"
+        for kind in (Kind.REQUEST, Kind.RESULT):
+            found = [item.raw_body() for item in recorded(service.place, hub.url, kind)]
+            assert sum(b'"hanging"' in body for body in found) == 1, kind
+
+
 def test_a_service_that_is_told_to_end_ends_and_goes_on_later(tmp_path: Path) -> None:
     tokens = make_place(tmp_path / "service")
     with HubProcess(tmp_path / "hub") as hub:
@@ -68,15 +112,12 @@ def test_a_service_that_is_told_to_end_ends_and_goes_on_later(tmp_path: Path) ->
             ids = [service.submit(alice, query_id=name) for name in ("one", "two")]
             service.wait(alice, ids[0], "running")
             assert service.terminate() == 0
-        store = Store(place / "state" / STORE)
-        left = store.find(ids[0])
-        store.close()
-        assert left is not None
-        assert (left.state, left.attempts) == (State.PENDING, 0), "it is not to blame"
+        assert kept(place, ids[0]) == (State.PENDING, 0), "it is not to blame"
         (place / "hold").unlink()
         (place / "gone").touch()
         with Service(place, hub.url) as service:
-            assert service.process.wait(10) == 1, "without an engine there is no service"
+            assert service.process.wait(TIMEOUT) == 1, "without an engine there is no service"
+        assert kept(place, ids[0]) == (State.PENDING, 0), "for which no query is to blame"
         (place / "gone").unlink()
         with Service(place, hub.url) as service:
             for result_id in ids:

@@ -1,21 +1,23 @@
 """What the hub does not take is given up if it is too long, and else waits; rows without an answer go."""
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from tests import builders
+from tests.hub.process import TIMEOUT
 from tests.service.plain import make_log, make_service
-from tests.service.world import APP, make_place
-from veen.client.errors import RefusedError
+from tests.service.world import APP, make_place, until
+from veen.client.errors import NetworkError, RefusedError
 from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import Code
 from veen.core.types import VerifyKey
-from veen.service.events import RESULTS, Event
+from veen.service.events import AUDIT, REQUESTS, RESULTS, Event
 from veen.service.querying import RESULTS_DIR
-from veen.service.recording import Recorder, Sender
+from veen.service.recording import Pauses, Recorder, Sender
 from veen.service.server import STORE
 from veen.service.store import MOST_ATTEMPTS, Kind, Place, Query, State, Store
 
@@ -58,19 +60,30 @@ def store(tmp_path: Path) -> Iterator[Store]:
     made.close()
 
 
-def running(store: Store, hub: Hub, name: str) -> str:
-    """Bring a query so far that it runs."""
+def received(store: Store, name: str) -> str:
+    """Have a query whose request is to be recorded."""
     asked = f'{{"scope":["{APP}"]}}'
     query = Query(f"r-{name}", f"q-{name}", "alice", "bb" * 32, asked, State.RECEIVED, NOW)
     store.receive(query, most_waiting=10)
-    assert record_all(store, hub)
-    assert store.begin(NOW) is not None
     return query.result_id
 
 
+def running(store: Store, hub: Hub, name: str) -> str:
+    """Bring a query so far that it runs."""
+    result_id = received(store, name)
+    assert record_all(store, hub)
+    assert store.begin(NOW) is not None
+    return result_id
+
+
+def make_recorder(store: Store, hub: Hub, **more: Any) -> Recorder:
+    return Recorder(
+        store, hub, make_log(), lambda: NOW, on_step=lambda _: None, on_fatal=lambda _: None, **more
+    )
+
+
 def record_all(store: Store, hub: Hub) -> bool:
-    recorder = Recorder(store, hub, make_log(), lambda: NOW, on_step=lambda _: None, on_fatal=lambda _: None)
-    return recorder._record_all()
+    return make_recorder(store, hub)._record_all()
 
 
 def state(store: Store, result_id: str) -> State:
@@ -121,3 +134,92 @@ def test_rows_of_queries_without_an_answer_are_removed_at_the_next_start(tmp_pat
     service.start()
     service.stop()
     assert sorted(path.name for path in results.iterdir()) == ["of-nobody-here", done]
+
+
+def test_a_stream_that_is_refused_keeps_no_other_waiting(store: Store) -> None:
+    hub = Hub(lambda event: Code.CAP if event.stream == AUDIT else None)
+    failed = running(store, hub, "failed")
+    store.fail(failed, "execution_failed", "why", NOW)
+    recorder = make_recorder(store, hub, pauses=Pauses(first_sec=3600, refused_sec=3600))
+    recorder.start()
+    try:
+        until(lambda: not recorder.is_working, "the refusal of the audit record")
+        later = received(store, "later")
+        recorder.wake()
+        until(lambda: state(store, later) is State.PENDING, "the request that came later")
+        assert not recorder.is_working
+    finally:
+        recorder.stop()
+    assert not recorder._thread.is_alive()
+
+
+def test_a_stream_that_is_refused_is_tried_again_and_in_order(store: Store) -> None:
+    refused = [True]
+    now = [0.0]
+    hub = Hub(lambda event: Code.CAP if refused[0] and event.stream == REQUESTS else None)
+    ids = [received(store, name) for name in ("first", "second")]
+    recorder = make_recorder(store, hub, monotonic=lambda: now[0])
+    assert not recorder._record_all()
+    refused[0] = False
+    assert not recorder._record_all(), "it is left alone for a while"
+    assert not hub.sent
+    now[0] += 0.5
+    assert recorder._record_all()
+    assert recorder.is_working
+    assert [event.body["metadata"]["result_id"] for event in hub.sent] == ids
+
+
+@pytest.mark.parametrize(
+    ("error", "pauses"),
+    [
+        (NetworkError("away"), [0.5, 1, 2, 2, 2]),
+        (RefusedError(ErrorEnvelope(code=Code.CAP.value, message="no")), [0.5, 1, 2, 4, 8]),
+    ],
+)
+def test_a_hub_that_is_away_is_tried_again_soon(error: Exception, pauses: list[float]) -> None:
+    assert [Pauses().after(failures, error) for failures in range(1, 6)] == pauses
+    assert Pauses().after(10_000, error) in (2.0, 30.0)
+
+
+class HangingHub(Hub):
+    """A hub that takes an event and does not answer before it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answers = threading.Event(), threading.Event()
+
+    def send(self, event: Event) -> Place:
+        self.asked.set()
+        self.answers.wait()
+        return super().send(event)
+
+
+def test_a_hub_that_hangs_is_no_hub_that_works_and_is_not_waited_for_at_the_end(store: Store) -> None:
+    hub = HangingHub()
+    now = [0.0]
+    result_id = received(store, "one")
+    faults: list[Exception] = []
+    recorder = Recorder(
+        store,
+        hub,
+        make_log(),
+        lambda: NOW,
+        on_step=lambda _: None,
+        on_fatal=faults.append,
+        monotonic=lambda: now[0],
+    )
+    recorder.start()
+    assert hub.asked.wait(TIMEOUT)
+    assert recorder.is_working, "an answer takes its time"
+    now[0] = 60.0
+    assert not recorder.is_working
+    recorder.stop(patience_sec=0.0)
+    assert recorder._thread.is_alive(), "it is left to the end of the process"
+    tried = store.next_record()
+    assert tried is not None
+    assert (tried.query.result_id, tried.tried) == (result_id, True), "the next start looks for it"
+    store.close()
+    hub.answers.set()
+    recorder._thread.join(TIMEOUT)
+    assert not recorder._thread.is_alive()
+    assert not faults

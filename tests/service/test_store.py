@@ -12,6 +12,7 @@ import pytest
 from veen.query.policy import may_read
 from veen.service.grants import PolicyError, grant, load_policy
 from veen.service.store import (
+    MOST_ATTEMPTS,
     DuplicateError,
     FullError,
     Kind,
@@ -129,6 +130,49 @@ def test_one_that_is_cancelled_before_it_is_recorded_does_not_run(store: Store) 
     store.cancel(result_id, NOW)
     assert record(store).state is State.FAILED
     assert store.begin(NOW) is None
+
+
+def test_what_the_service_has_died_of_runs_alone(store: Store) -> None:
+    ids = [received(store, name) for name in ("one", "two", "three")]
+    for _ in ids:
+        record(store)
+
+    def begun() -> list[str]:
+        found = []
+        while (query := store.begin(NOW)) is not None:
+            found.append(query.result_id)
+        return found
+
+    def attempts() -> list[int]:
+        return [query.attempts for query in map(store.find, ids) if query is not None]
+
+    assert begun() == ids
+    assert store.recover(NOW) == 3
+    for nth in (2, 3):  # the first one is what it dies of
+        assert begun() == ids[:1], "and the others are not to blame"
+        assert store.recover(NOW) == int(nth < MOST_ATTEMPTS)
+        assert attempts() == [nth, 1, 1]
+    for result_id in ids[1:]:
+        assert begun() == [result_id]
+        store.answer(result_id, "{}", NOW)
+    assert store.count(State.COMMITTING) == 2
+
+
+def test_one_that_has_to_run_alone_waits_for_those_that_run(store: Store) -> None:
+    first, second = received(store, "one"), received(store, "two")
+    record(store)
+    assert store.begin(NOW) is not None
+    assert store.recover(NOW) == 1
+    store._db.execute("UPDATE queries SET received_at = ? WHERE result_id = ?", (NOW + 1, first))
+    record(store)
+    running = store.begin(NOW)
+    assert running is not None
+    assert running.result_id == second
+    assert store.begin(NOW) is None
+    store.answer(second, "{}", NOW)
+    alone = store.begin(NOW)
+    assert alone is not None
+    assert alone.result_id == first
 
 
 def test_a_disk_that_is_full_is_told_and_the_store_goes_on_when_it_is_not(store: Store) -> None:

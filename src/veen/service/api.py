@@ -7,6 +7,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
@@ -14,13 +15,14 @@ from urllib.parse import parse_qsl
 from veen.core import canonical_json
 from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import HTTP_STATUS, Code
+from veen.hub.http.memory import Memory
 from veen.hub.http.message import JSON, Request, Response
 from veen.hub.logs import Log
 from veen.query.descriptor import MAX_DESCRIPTOR_BYTES
 from veen.query.errors import QueryError
 from veen.query.policy import Principal
 from veen.service.openapi import document
-from veen.service.querying import DEFAULT_LIMIT, MOST_LIMIT, BusyError, QueryService
+from veen.service.querying import DEFAULT_LIMIT, MOST_LIMIT, MOST_PAGE_BYTES, BusyError, QueryService
 
 T = TypeVar("T")
 
@@ -52,25 +54,31 @@ def _invalid(message: str) -> QueryError:
     return QueryError("invalid_query_descriptor", message)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threads:
+    """Who does what waits: who looks does not wait for who asks, nor for rows that are hashed again."""
+
+    looks: Executor
+    submits: Executor
+    pages: Executor
+    #: How many pages are made at once.
+    page_count: int
+
+
 class Api:
     """What connections serve."""
 
     def __init__(
-        self,
-        service: QueryService,
-        threads: Executor,
-        log: Log,
-        *,
-        submits: Executor,
-        record_wait_sec: float,
+        self, service: QueryService, threads: Threads, memory: Memory, log: Log, *, record_wait_sec: float
     ) -> None:
-        """``submits`` are threads of their own: who looks does not wait for who asks, and for their log.
+        """``memory`` is what connections count in too: answers that clients do not take.
 
         ``record_wait_sec``: how long a submit waits for the hub before it says that the query is kept.
         """
         self._service = service
         self._threads = threads
-        self._submits = submits
+        self._memory = memory
+        self._making = asyncio.Semaphore(threads.page_count)
         self._log = log
         self._record_wait_sec = record_wait_sec
         self._loop = asyncio.get_running_loop()
@@ -112,8 +120,9 @@ class Api:
         task.add_done_callback(self._tasks.discard)
 
     async def _respond(self, request: Request) -> None:
+        held: list[int] = []
         try:
-            response = await self._answer(request)
+            response = await self._answer(request, held)
         except QueryError as error:
             more = {"www-authenticate": "Bearer"} if error.error_code == "unauthorized" else {}
             response = failure(error.status, error.error_code, error.message, **more)
@@ -123,13 +132,15 @@ class Api:
             self._log.event("error", "fault", path=request.path, error=f"{type(error).__name__}: {error}")
             response = failure(500, "internal_error", "the request met a fault of the service; see its log")
         request.respond(response)
+        self._memory.give(sum(held))  # what the client does not take at once, the connection counts now
 
     async def _do(self, function: Callable[..., T], *args: Any) -> T:  # noqa: ANN401 - of any
-        return await self._loop.run_in_executor(self._threads, partial(function, *args))
+        return await self._loop.run_in_executor(self._threads.looks, partial(function, *args))
 
     # --- requests -------------------------------------------------------------------------------------------
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, held: list[int]) -> Response:
+        """Answer a request; ``held`` gets the bytes that are counted until the answer is handed over."""
         if request.path in (_HEALTHZ, _READYZ) and request.method == "GET":
             ready = request.path == _HEALTHZ or self._service.is_ready
             return encode(200 if ready else 503, {"ok": ready})
@@ -145,7 +156,9 @@ class Api:
         options = _options(request, ("offset", "limit") if name == "result" else ())
         if name == "submit":
             return await self._submit(principal, request)
-        return await self._do(self._look, principal, name, one, options)
+        if name == "result":
+            return await self._page(principal, one, options, held)
+        return await self._do(self._look, principal, name, one)
 
     def _authenticate(self, request: Request) -> Principal:
         """Return who asks: by token if there is one, else by certificate."""
@@ -163,7 +176,7 @@ class Api:
             )
         return principal
 
-    def _look(self, principal: Principal, name: str, one: str, options: dict[str, int]) -> Response:
+    def _look(self, principal: Principal, name: str, one: str) -> Response:
         service = self._service
         match name:
             case "status":
@@ -172,19 +185,33 @@ class Api:
                 return encode(200, service.cancel(principal, one))
             case "descriptor":
                 return Response(200, service.descriptor(principal, one), JSON, _PRIVATE)
-            case "result":
-                limit = options.get("limit", DEFAULT_LIMIT)
-                if not 1 <= limit <= MOST_LIMIT:
-                    raise _invalid(f"limit is from 1 to {MOST_LIMIT}")
-                page = service.result(principal, one, options.get("offset", 0), limit)
-                return Response(200, page, JSON, _PRIVATE)
         return encode(200, document())
+
+    async def _page(
+        self, principal: Principal, one: str, options: dict[str, int], held: list[int]
+    ) -> Response:
+        """Return a page; what it may take is counted before there is any of it, what it takes afterwards."""
+        limit = options.get("limit", DEFAULT_LIMIT)
+        if not 1 <= limit <= MOST_LIMIT:
+            raise _invalid(f"limit is from 1 to {MOST_LIMIT}")
+        make = partial(self._service.result, principal, one, options.get("offset", 0), limit)
+        async with self._making:  # those that wait for their turn hold nothing
+            if self._memory.is_full:
+                raise BusyError("clients do not take their answers, and no more can be held; try again")
+            self._memory.take(MOST_PAGE_BYTES)
+            try:
+                page = await self._loop.run_in_executor(self._threads.pages, make)
+                self._memory.take(len(page))
+                held.append(len(page))
+            finally:
+                self._memory.give(MOST_PAGE_BYTES)
+        return Response(200, page, JSON, _PRIVATE)
 
     async def _submit(self, principal: Principal, request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             raise QueryError("invalid_json", f"a descriptor is sent as {JSON}")
         submit = partial(self._service.submit, principal, request.body)
-        query = await self._loop.run_in_executor(self._submits, submit)
+        query = await self._loop.run_in_executor(self._threads.submits, submit)
         if not await self._is_recorded(query.result_id):
             raise QueryError(
                 "internal_error",

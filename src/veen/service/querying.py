@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from veen.client.errors import NetworkError
-from veen.core import canonical_json
+from veen.core import canonical_json, labels
 from veen.core.hashing import h
 from veen.hub.logs import Log
 from veen.query.descriptor import is_id, new_query_id, new_result_id, parse_descriptor
@@ -116,6 +116,12 @@ class QueryService:
         """Whether queries would be taken, recorded and run now."""
         return not self.stopping and self._recorder.is_working and not self._runs.is_gone(0.0)
 
+    def look(self) -> None:
+        """Look whether queries can still be run; to be called regularly, also while nobody asks."""
+        if not self.stopping and self._runs.is_gone(0.0):
+            self._log.event("error", "engine-gone")
+            self.on_fatal("the engine has ended")
+
     def _stepped(self, query: Query) -> None:
         if query.state is State.PENDING:
             self._workers.wake()
@@ -157,7 +163,8 @@ class QueryService:
     def _require_streams(self, principal: Principal, scope: Sequence[str]) -> None:
         """Refuse what is not there or not to be read, in the same words: nobody learns which (QRY-012)."""
         for stream in scope:
-            if not may_read(principal, stream):
+            # Streams are found by their names: of an id there would be no rows.
+            if labels.is_raw_id(stream) or not may_read(principal, stream):
                 raise not_a_stream(stream)
         try:
             for stream in scope:

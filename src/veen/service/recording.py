@@ -5,7 +5,9 @@ there is looked for before it is sent again, behind the last event that is known
 """
 
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from veen.client.client import Client, ReadOptions
@@ -20,8 +22,10 @@ from veen.hub.logs import Log
 from veen.service.events import STREAMS, Event, event_of, read_event
 from veen.service.store import Kind, Place, Query, Record, Store
 
-_FIRST_PAUSE_SEC: Final = 0.5
-_LONGEST_PAUSE_SEC: Final = 30.0
+#: A hub that takes longer for one event is not one that works.
+_SLOW_SEC: Final = 3.0
+#: How long the end waits for what is being sent; a hub that hangs may take as long as it likes.
+_STOP_SEC: Final = 3.0
 #: The key that signs is the principal of the events: it stays (SDR-023).
 _OPTIONS: Final = Options(keep_key=True)
 
@@ -75,6 +79,30 @@ class Sender:
         self._client.close()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pauses:
+    """How long a stream is left alone after a failure: twice as long each time, up to a bound."""
+
+    first_sec: float = 0.5
+    #: After a refusal, which may stay for long.
+    refused_sec: float = 30.0
+    #: After a hub that could not be reached: submits wait for it to be back.
+    unreached_sec: float = 2.0
+
+    def after(self, failures: int, error: Exception) -> float:
+        """Return the pause after so many failures in a row, of which this is the last."""
+        most = self.unreached_sec if isinstance(error, NetworkError) else self.refused_sec
+        return min(most, self.first_sec * 2.0 ** min(failures - 1, 10))
+
+
+@dataclass(frozen=True, slots=True)
+class _Failing:
+    """A stream that is left alone, and until when."""
+
+    failures: int
+    until: float
+
+
 class Recorder:
     """The thread that records; ``on_step`` hears of every step that a query has taken because of it."""
 
@@ -87,16 +115,24 @@ class Recorder:
         *,
         on_step: Callable[[Query], None],
         on_fatal: Callable[[Exception], None],
+        pauses: Pauses | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``monotonic``: seconds since whenever, for pauses and patience."""
         self._store = store
         self._sender = sender
         self._log = log
         self._clock = clock
         self._on_step = on_step
         self._on_fatal = on_fatal
+        self._pauses = pauses or Pauses()
+        self._monotonic = monotonic
         self._wake = threading.Event()
         self._ended = threading.Event()
-        self._failures = 0
+        #: Streams of which the hub has not taken the last event: others do not wait for them.
+        self._failing: dict[str, _Failing] = {}
+        #: Since when an event is being sent.
+        self._sending: float | None = None
         self._thread = threading.Thread(target=self._run, name="veen-recorder", daemon=True)
 
     def start(self) -> None:
@@ -107,31 +143,40 @@ class Recorder:
         """Tell that there is something to record."""
         self._wake.set()
 
-    def stop(self) -> None:
-        """End, when what is being sent is answered; the rest is sent at the next start."""
+    def stop(self, patience_sec: float = _STOP_SEC) -> None:
+        """End, when what is being sent is answered; the rest is sent at the next start.
+
+        What has no answer in so many seconds is left alone, as after a kill: the next start looks for it.
+        """
         self._ended.set()
         self._wake.set()
-        self._thread.join()
-        self._sender.close()
+        self._thread.join(patience_sec)
+        if self._thread.is_alive():
+            self._log.event("warn", "not-waited-for-the-hub")
+        else:
+            self._sender.close()
 
     @property
     def is_working(self) -> bool:
-        """Whether the hub has taken what it was last given."""
-        return self._failures == 0
+        """Whether the hub has taken what it was last given, and does not let us wait for its answer."""
+        since = self._sending
+        return not self._failing and (since is None or self._monotonic() - since < _SLOW_SEC)
 
     def _run(self) -> None:
         try:
             while not self._ended.is_set():
                 self._wake.clear()
-                if self._record_all():
-                    self._wake.wait()
-                else:
-                    self._ended.wait(self._pause())
+                self._record_all()
+                self._wake.wait(self._pause())
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is recorded any more
-            self._on_fatal(error)
+            if not self._ended.is_set():  # else it was left alone, and the store is closed
+                self._on_fatal(error)
 
-    def _pause(self) -> float:
-        return min(_LONGEST_PAUSE_SEC, _FIRST_PAUSE_SEC * 2.0 ** min(self._failures - 1, 10))
+    def _pause(self) -> float | None:
+        """Return how long there is nothing to try again; None if there is nothing at all."""
+        if not self._failing:
+            return None
+        return max(0.0, min(item.until for item in self._failing.values()) - self._monotonic())
 
     def _record_all(self) -> bool:
         """Record what there is; tell whether all of it was. A stream is left alone when it was refused.
@@ -139,14 +184,13 @@ class Recorder:
         What is too long for the hub is not in the log, and never will be: others of its stream go on.
         """
         number = 0
-        refused: set[str] = set()
         while not self._ended.is_set():
             record = self._store.next_record(after=number)
             if record is None:
                 break
             number = record.number
             stream = STREAMS[record.kind]
-            if stream in refused:
+            if self._is_left_alone(stream):
                 continue
             try:
                 self._record(record)
@@ -154,14 +198,28 @@ class Recorder:
                 self._note_failure(record, error)
                 if _is_too_long(error):
                     self._give_up(record)
+                    self._failing.pop(stream, None)  # what it was left alone for may be this
                     continue
-                refused.add(stream)
+                self._leave_alone(stream, error)
                 if isinstance(error, NetworkError):
                     break  # the others would not get through either
-        if not refused and self._failures:
-            self._log.event("info", "recording-again")
-        self._failures = self._failures + 1 if refused else 0
-        return not refused
+            else:
+                self._note_success(stream)
+        return not self._failing
+
+    def _is_left_alone(self, stream: str) -> bool:
+        failing = self._failing.get(stream)
+        return failing is not None and self._monotonic() < failing.until
+
+    def _leave_alone(self, stream: str, error: Exception) -> None:
+        before = self._failing.get(stream)
+        failures = 1 if before is None else before.failures + 1
+        pause = self._pauses.after(failures, error)
+        self._failing[stream] = _Failing(failures, self._monotonic() + pause)
+
+    def _note_success(self, stream: str) -> None:
+        if self._failing.pop(stream, None) is not None:
+            self._log.event("info", "recording-again", stream=stream)
 
     def _note_failure(self, record: Record, error: Exception) -> None:
         known = isinstance(error, ClientError)
@@ -184,6 +242,13 @@ class Recorder:
         return event_of(record.kind, record.query, self._sender.signer)
 
     def _record(self, record: Record) -> None:
+        self._sending = self._monotonic()
+        try:
+            self._send(record)
+        finally:
+            self._sending = None
+
+    def _send(self, record: Record) -> None:
         event = self._event(record)
         place = None
         if record.tried:

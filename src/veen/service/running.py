@@ -24,6 +24,10 @@ class CancelledError(Exception):
     """A run was ended because somebody has said so."""
 
 
+class GoneError(Exception):
+    """There is no engine any more; it is there again after a start."""
+
+
 class NotNowError(Exception):
     """Something can not be told at the moment; it can be in a while."""
 
@@ -176,6 +180,8 @@ class Workers:
         """Wait for a query; None when it is time to end."""
         with self._changed:
             while not self._ended:
+                if self._runs.is_gone(0.0):  # which is not the fault of the next one
+                    raise GoneError("the engine has ended")
                 query = self._store.begin(self._clock())
                 if query is not None:
                     self._progress[query.result_id] = (0, 0)

@@ -21,7 +21,8 @@ from veen.hub.http.memory import Memory
 from veen.hub.logs import Log
 from veen.hub.server import bind, url_of
 from veen.hub.tls import server_context
-from veen.service.api import Api
+from veen.service.api import Api, Threads
+from veen.service.pacing import PacedConnection
 from veen.service.querying import QueryService
 
 DEFAULT_LISTEN: Final = "127.0.0.1:37413"
@@ -31,10 +32,10 @@ _BACKLOG: Final = 128
 _SWEEP_SEC: Final = 1.0
 _DRAIN_SEC: Final = 5.0
 _DRAIN_STEP_SEC: Final = 0.02
-#: Bytes that all clients together may make the service hold.
-_MOST_BYTES: Final = 256 << 20
-#: Threads that read pages and the store: requests wait for disks, not for each other.
-_THREADS: Final = 8
+#: Threads that read the store: requests wait for disks, not for each other.
+_LOOKS: Final = 8
+#: Threads that read pages, of rows that they may have to hash first.
+_PAGES: Final = 8
 #: Threads that take queries, and look for their streams in lake and log.
 _SUBMITS: Final = 4
 _BOUNDS: Final = Bounds(
@@ -55,8 +56,10 @@ class Listening:
     tls_key: Path | None = None
     #: Authorities whose certificates clients may show.
     client_ca: Path | None = None
-    #: How long a submit waits for the hub.
-    record_wait_sec: float = 10.0
+    #: How long a submit waits for the hub: less than its client does, who is to hear that it is kept.
+    record_wait_sec: float = 5.0
+    #: Bytes that all clients together may make the service hold.
+    most_bytes: int = 256 << 20
 
     def context(self) -> ssl.SSLContext | None:
         """Return the context of TLS; None if it is not used."""
@@ -108,13 +111,15 @@ class Server:
         self._loop = loop = asyncio.get_running_loop()
         self._service.on_fatal = self._fatal
         with (
-            ThreadPoolExecutor(_THREADS, thread_name_prefix="veen-request") as threads,
+            ThreadPoolExecutor(_LOOKS, thread_name_prefix="veen-request") as looks,
             ThreadPoolExecutor(_SUBMITS, thread_name_prefix="veen-submit") as submits,
+            ThreadPoolExecutor(_PAGES, thread_name_prefix="veen-page") as pages,
         ):
-            wait = self._listening.record_wait_sec
-            api = Api(self._service, threads, self._log, submits=submits, record_wait_sec=wait)
+            threads = Threads(looks=looks, submits=submits, pages=pages, page_count=_PAGES)
+            memory, wait = Memory(self._listening.most_bytes), self._listening.record_wait_sec
+            api = Api(self._service, threads, memory, self._log, record_wait_sec=wait)
             self._service.start()
-            servers = await self._listen(api, sockets, tls)
+            servers = await self._listen(api, memory, sockets, tls)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._signalled)
             sweeper = loop.create_task(self._sweep())
@@ -135,15 +140,15 @@ class Server:
         return 1 if self._failed else 0
 
     async def _listen(
-        self, api: Api, sockets: list[socket.socket], tls: ssl.SSLContext | None
+        self, api: Api, memory: Memory, sockets: list[socket.socket], tls: ssl.SSLContext | None
     ) -> list[asyncio.AbstractServer]:
         loop = asyncio.get_running_loop()
         most = connections_within(_BOUNDS.max_connections)
-        memory = Memory(_MOST_BYTES)
 
         def connect() -> Connection:
             full = len(self._connections) >= most
-            return Connection(api, _BOUNDS, loop.time, self._connections, memory, full=full)
+            make = Connection if tls is None else PacedConnection
+            return make(api, _BOUNDS, loop.time, self._connections, memory, full=full)
 
         handshake = None if tls is None else _BOUNDS.header_sec
         return [
@@ -178,6 +183,7 @@ class Server:
             now = loop.time()
             for connection in [item for item in self._connections if item.deadline < now]:
                 connection.expire()
+            self._service.look()
 
     async def _drain(self) -> None:
         """Answer what was asked, for a while."""

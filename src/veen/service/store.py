@@ -271,14 +271,24 @@ class Store:
             self._to_record(query.result_id, Kind.REQUEST)
 
     def begin(self, now: int) -> Query | None:
-        """Take the query that waits longest, to run it; None if none does."""
+        """Take the query that waits longest, to run it; None if none does, or it has to wait for others.
+
+        One during which the service has died runs alone: if it is what the service dies of, no other is
+        to blame, and none comes to its third time along with it.
+        """
         if not self.count(State.PENDING):
             return None
         with self._writing() as db:
             row = db.execute(
-                "SELECT result_id FROM queries WHERE state = 'PENDING' ORDER BY received_at, rowid LIMIT 1"
+                "SELECT result_id, attempts FROM queries WHERE state = 'PENDING'"
+                " ORDER BY received_at, rowid LIMIT 1"
             ).fetchone()
             if row is None:
+                return None
+            running, most = db.execute(
+                "SELECT count(*), coalesce(max(attempts), 0) FROM queries WHERE state = 'RUNNING'"
+            ).fetchone()
+            if most > 1 or (running and row[1]):
                 return None
             db.execute(
                 "UPDATE queries SET state = 'RUNNING', started_at = ?, attempts = attempts + 1"
