@@ -87,6 +87,11 @@ def test_what_is_declared_is_not_declared_again(admin: User) -> None:
         ("change", "rename", "--stream", ORDERS, "--into", "elsewhere"),
         ("change", "split", "--stream", ORDERS, "--into", "record/one=order"),
         ("emit", "--stream", "app/orders", *EVENT),
+        ("emit", "--stream", "record/", *EVENT),
+        ("tail", "--stream", "nope", "--for", "0"),
+        ("verify", "--stream", "nope"),
+        ("status", "--stream", "record/"),
+        ("checkpoint", "--stream", "nope"),
         ("emit", "--stream", ORDERS, *EVENT),
         ("emit", "--stream", ORDERS, "--subject", "bob"),
         ("replay", "--stream", ORDERS, "--from", "2", "--to", "1"),
@@ -299,6 +304,9 @@ class _Busy:
         """Fail as often as there are errors."""
         del force
         raise self.errors.pop(0)
+
+    def write(self) -> None:
+        """Write no file."""
 
 
 def _refused(code: Code) -> RefusedError:

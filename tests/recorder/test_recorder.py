@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,9 @@ from tests.hub.process import HubProcess
 from tests.recorder.records import LOGINS, NOT_COPIED, ORDERS, T0, Company, emit, told
 from veen.client.client import Client
 from veen.client.portable import PAYLOADS, RECEIPTS
+from veen.client.steps import Ask, Hub, Request
 from veen.core import cbor
+from veen.core.api import ReceiptRequest, StreamRequest
 from veen.core.ed25519 import SigningKey
 from veen.core.entry import Frame
 from veen.core.errors import Code, ProtocolError
@@ -22,17 +24,20 @@ from veen.core.types import JsonValue, NodeHash
 from veen.hub.files import SECRETS, HubSecrets
 from veen.overlays.recorder_schemas import CHANGES_STREAM, CHECKPOINTS_STREAM
 from veen.overlays.schema import RejectedError
-from veen.recorder.configuring import class_stream, read_configuration
+from veen.recorder.configuring import class_stream, read_configuration, stream_labels
+from veen.recorder.counting import Watch
 from veen.recorder.emitting import RECORDING, draft_of
 from veen.recorder.manifest import (
     Manifest,
     ManifestError,
+    Standing,
     last_seq,
     make_manifest,
     manifests,
     newest_manifest,
     send_manifest,
 )
+from veen.recorder.pacing import Cadence
 from veen.recorder.replaying import RangeError, proven, replay_range, replay_time
 from veen.recorder.verdicts import VERDICTS, judge
 
@@ -64,6 +69,21 @@ def company(hub: HubProcess, tmp_path_factory: pytest.TempPathFactory) -> Compan
 def auditor(company: Company) -> Iterator[Client]:
     with company.client("auditor") as made:
         yield made
+
+
+class Counted:
+    """A hub, and what it was asked."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.name = hub.name
+        self.close = hub.close
+        self.requests: list[object] = []
+        self._hub = hub
+
+    def answer(self, request: Request) -> object:
+        """Answer as the hub does."""
+        self.requests.append(request.request if isinstance(request, Ask) else request)
+        return self._hub.answer(request)
 
 
 class TestEvents:
@@ -148,6 +168,31 @@ class TestCheckpoints:
         assert [last_seq(auditor, entry.label) for entry in found.streams if entry.stream == LOGINS] == [
             EVENTS + LATER
         ]
+
+    def test_what_is_known_of_a_label_need_not_be_true(self, auditor: Client) -> None:
+        """It may be too much or too little; how far the label goes is found all the same."""
+        label = next(iter(stream_labels(auditor, LOGINS)))[1]
+        last = EVENTS + LATER
+        for known in (0, 1, last - 1, last, last + 1, 2 * last, 2**64 - 1):
+            assert last_seq(auditor, label, known) == last
+        nothing = next(iter(stream_labels(auditor, "record/of/nobody")))[1]
+        assert [last_seq(auditor, nothing, known) for known in (0, 7)] == [0, 0]
+
+    def test_who_looks_again_and_again_asks_little(self, company: Company) -> None:
+        """Two questions for each label; what is declared is read anew when something new is declared."""
+        streams = {LOGINS, ORDERS, CHANGES_STREAM}
+        with company.client("watcher") as client:
+            watch = Watch(client, [], Standing(client))
+            assert watch.waiting().count == 0
+            assert streams <= watch.names
+            asked = client.hub = Counted(client.hub)
+            changes = next(iter(stream_labels(client, CHANGES_STREAM)))[1]
+            assert watch.waiting().count == 0
+            receipts = [item for item in asked.requests if isinstance(item, ReceiptRequest)]
+            pages = [item for item in asked.requests if isinstance(item, StreamRequest)]
+            assert len(receipts) <= 2 * len(streams)
+            assert changes not in {item.label for item in pages}
+            assert len(asked.requests) <= 2 * len(streams) + 2, "and what is new among checkpoints"
 
 
 class TestReplay:
@@ -304,17 +349,20 @@ def test_what_is_behind_a_checkpoint_does_not_touch_stability(
     assert told(found) == [("order", "edited", CHECKPOINTS_STREAM, 2)]
 
 
-@pytest.fixture(scope="module")
-def exported(company: Company, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All streams as a set of files."""
+def _export(company: Company, place: Path, names: Iterable[str]) -> Path:
     from tests.cli.running import User  # noqa: PLC0415 - only here
 
-    place = tmp_path_factory.mktemp("set")
     user = User(place, VEEN_HUB=company.hub, VEEN_CLIENT=str(company.home("exporter")))
-    names = [LOGINS, ORDERS, CHANGES_STREAM, CHECKPOINTS_STREAM, class_stream()]
     streams = [word for name in names for word in ("--stream", name)]
     user.ok("export", *streams, "--out", place / "whole")
     return place / "whole"
+
+
+@pytest.fixture(scope="module")
+def exported(company: Company, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All streams as a set of files."""
+    names = [LOGINS, ORDERS, CHANGES_STREAM, CHECKPOINTS_STREAM, class_stream()]
+    return _export(company, tmp_path_factory.mktemp("set"), names)
 
 
 def _split(data: bytes, end_of: Callable[[bytes, int], int]) -> list[bytes]:
@@ -351,26 +399,29 @@ def test_a_set_is_judged_without_a_hub(exported: Path, company: Company, kept: M
 @pytest.fixture
 def retimed(hub: HubProcess, exported: Path, tmp_path: Path) -> Callable[[Callable[[Receipt], int]], Path]:
     """Sets whose receipts have other times, all signed by the hub: what it does if its clock is wrong."""
-    key = SigningKey.from_seed(HubSecrets.decode((hub.place / SECRETS).read_bytes()).seeds[0])
 
     def make(time_of: Callable[[Receipt], int]) -> Path:
         shutil.copytree(exported, tmp_path / "set")
-        items = _split((exported / RECEIPTS).read_bytes(), cbor.item_end)
-        signed = [
-            Receipt.sign(
-                key,
-                label=receipt.label,
-                stream_seq=receipt.stream_seq,
-                leaf_hash=receipt.leaf_hash,
-                mmr_root=receipt.mmr_root,
-                hub_ts=time_of(receipt),
-            )
-            for receipt in map(Receipt.decode, items)
-        ]
-        (tmp_path / "set" / RECEIPTS).write_bytes(b"".join(receipt.encode() for receipt in signed))
+        _retime(hub, tmp_path / "set", time_of)
         return tmp_path / "set"
 
     return make
+
+
+def _retime(hub: HubProcess, place: Path, time_of: Callable[[Receipt], int]) -> None:
+    key = SigningKey.from_seed(HubSecrets.decode((hub.place / SECRETS).read_bytes()).seeds[0])
+    signed = [
+        Receipt.sign(
+            key,
+            label=receipt.label,
+            stream_seq=receipt.stream_seq,
+            leaf_hash=receipt.leaf_hash,
+            mmr_root=receipt.mmr_root,
+            hub_ts=time_of(receipt),
+        )
+        for receipt in map(Receipt.decode, _split((place / RECEIPTS).read_bytes(), cbor.item_end))
+    ]
+    (place / RECEIPTS).write_bytes(b"".join(receipt.encode() for receipt in signed))
 
 
 def test_a_clock_of_the_hub_that_goes_back(
@@ -397,3 +448,20 @@ def test_a_checkpoint_vouches_for_what_was_declared_before_it(
         found = judge(client, streams=[LOGINS, ORDERS], checkpoint=short)
     left_out = ("stability", "checkpoint", LOGINS, None)
     assert [item for item in told(found) if item[0] == "stability"] == ([] if later else [left_out])
+
+
+@pytest.mark.parametrize(("later", "told_of"), [(30, []), (33, ["volume"])])
+def test_what_waits_at_the_end_is_judged_in_a_copy_too(
+    hub: HubProcess, company: Company, tmp_path: Path, later: int, told_of: list[str]
+) -> None:
+    """Too many entries wait, for so long when the last one comes; and there is no checkpoint."""
+    place = _export(company, tmp_path, [LOGINS, CHANGES_STREAM, class_stream()])
+    cadence = Cadence(2**50, 3)
+    with company.client(f"auditor-waiting-{later}", place) as client:
+        last = (next(iter(stream_labels(client, LOGINS)))[1], EVENTS + LATER)
+        _retime(hub, place, lambda item: T0 + later * ((item.label, item.stream_seq) == last))
+    with company.client(f"auditor-waiting-{later}", place) as client:
+        copied = judge(client, streams=[LOGINS], cadence=cadence)
+        served = judge(client, streams=[LOGINS], cadence=cadence, now=T0 + later)
+    assert copied.findings == served.findings
+    assert [item.what for item in copied.findings if item.verdict == "checkpoint_cadence"] == told_of

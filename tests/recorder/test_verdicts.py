@@ -18,7 +18,7 @@ from veen.core.hpke import public_key
 from veen.core.types import Label, NodeHash, ReaderSecretKey, SchemaId
 from veen.overlays.recorder_schemas import CHANGES_STREAM, CHECKPOINTS_STREAM, EVENT, LONG_TERM_SEC
 from veen.recorder.configuring import class_stream, keep_labels, read_configuration, send_change
-from veen.recorder.counting import Waiting
+from veen.recorder.counting import Waiting, Watch
 from veen.recorder.emitting import RECORDING
 from veen.recorder.losing import LOST_TYPE
 from veen.recorder.manifest import (
@@ -32,7 +32,7 @@ from veen.recorder.manifest import (
 )
 from veen.recorder.owning import Owners
 from veen.recorder.pacing import Cadence, Pace
-from veen.recorder.reaching import Front, LabelRead
+from veen.recorder.reaching import Front, LabelRead, Volume
 from veen.recorder.replaying import RangeError, Recorded, proven, replay_range, replay_time
 from veen.recorder.verdicts import judge
 
@@ -316,6 +316,29 @@ def _check_what_is_over(company: Company, listed: list[Vouched]) -> None:
         whole = standing.manifest
         assert whole is not None
         assert {entry.place for entry in listed} <= {entry.place for entry in whole.streams}
+
+
+@pytest.mark.parametrize(
+    "times", [[], [100], [70, 69, 100, 20], [100, 69, 70, 71], [1, 2, 40, 3, 80, 50, 49]]
+)
+def test_how_many_had_waited_when_the_last_one_came(times: list[int]) -> None:
+    """In whichever order the streams were read."""
+    last = max(times, default=0)
+    volume = Volume(Cadence(grace_sec=30), [last])
+    for when in times:
+        volume.count(when)
+    assert volume.before_last() == volume.before(last) == sum(when < last - 30 for when in times)
+
+
+def test_new_declarations_are_noticed(spoilt: Company) -> None:
+    with spoilt.client("admin") as admin, spoilt.client("door") as door:
+        watch = Watch(admin, [], Standing(admin))
+        before = watch.waiting().count
+        emit(door, "record/app/later", "late", 2)
+        assert watch.waiting().count == before, "of which nobody knows"
+        send_change(admin, "declare", "record/app/later", event_types=("late",))
+        assert watch.waiting().count == before + 3, "two events and the declaration"
+        assert watch.configuration == read_configuration(admin)
 
 
 def test_what_may_be_left_out() -> None:

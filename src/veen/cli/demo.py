@@ -243,7 +243,7 @@ class Demo:
         )
         self._veen("cap", "authorize", "--hub", "hub", "--client", "bob", "--cap", "door.cap")
         for visitor in ("visitor:7", "visitor:8"):
-            said = ("--type", "door.open", "--subject", visitor, "--payload", '{"door": 3}')
+            said = ("--type", "door.open", "--subject", visitor, "--payload", '{"door": 3}', "--to", "bob")
             self._veen("recorder", "emit", "--hub", "hub", "--client", "bob", "--stream", _DOOR, *said)
         asked = ("--hub", "hub", "--client", "bob", "--stream", _DOOR, "--from", "1", "--to", "2")
         self._veen("recorder", "replay", *asked)

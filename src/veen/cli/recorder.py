@@ -12,14 +12,15 @@ import typer
 from veen.cli import recorder_admin, recorder_checkpoint, recorder_import, recorder_replay, recorder_verify
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.printing import note, reporting, show
+from veen.cli.recorder_admin import record_stream
 from veen.cli.settings import common
 from veen.cli.using import At, parse_json, read_card
 from veen.client.client import Client
 from veen.client.sending import Draft, Options
+from veen.core import labels
 from veen.core.errors import ProtocolError
 from veen.core.hashing import U64_MAX
 from veen.core.types import ReaderPublicKey
-from veen.overlays.recorder_schemas import STREAMS
 from veen.overlays.schema import RejectedError
 from veen.recorder.configuring import Configuration, read_configuration
 from veen.recorder.emitting import RECORDING, draft_of
@@ -38,6 +39,7 @@ app.command("status")(recorder_verify.status)
 app.command("verify")(recorder_verify.verify)
 
 ROLE: Final = "E.ROLE"
+NO_KEY: Final = "E.KEY"
 
 
 @app.command()
@@ -67,12 +69,12 @@ def emit(
 ) -> None:
     """Record events; returns when the hub has them on disk and the receipts were checked.
 
+    They are sealed to the stream's key, which this client must have, or to a card (--to).
     Fractions and negative numbers in a payload are recorded as text. An event of a type that is declared for
     another stream is refused, and so are those of a key that administers the recorder. With --lines the other
     options are for lines that do not say otherwise.
     """
-    if not stream.startswith(STREAMS):
-        raise CommandError(f"streams of the recorder begin with {STREAMS}, not {stream!r}", USAGE)
+    record_stream(stream)
     usual = {
         **({"event_type": event_type} if event_type else {}),
         **({"subject_id": subject} if subject else {}),
@@ -85,7 +87,13 @@ def emit(
         raise CommandError("say what has happened: --type; or --lines", USAGE)
     options = Options(to=_reader(to), keep_key=RECORDING.keep_key)
     with at.open() as opened:
-        known = _configuration(opened, stream)
+        known = _configuration(opened)
+        if not lines:
+            _check_type(known, event_type, stream)
+        if not to:
+            _require_key(opened, stream)
+        if stream not in known.streams and not known.unreadable:
+            note(f"{stream} is not declared; an admin does it with: veen recorder init --stream {stream}")
         said = _lines(usual) if lines else iter([(0, usual)])
         drafts = _drafts(said, known, stream, max_payload)
         count, last = 0, None
@@ -114,16 +122,38 @@ def _reader(to: str) -> ReaderPublicKey | None:
     return read_card(to).seal_key(int(time())) if to else None
 
 
-def _configuration(opened: Client, stream: str) -> Configuration:
+def _configuration(opened: Client) -> Configuration:
     found = read_configuration(opened)
-    key = opened.session.secrets.client.signing_key.public_key.hex()
-    if key in found.admins:
+    # Keys change, and who has them does not: what was declared with an older one counts (SDR-010).
+    own = {key.hex() for key in opened.session.secrets.client_ids()} & found.admins
+    if own:
         raise CommandError(
-            f"{key} administers the recorder, and so does not produce events; use another client", USAGE, ROLE
+            f"{min(own)} administers the recorder, and so does not produce events; use another client",
+            USAGE,
+            ROLE,
         )
-    if stream not in found.streams and not found.unreadable:
-        note(f"{stream} is not declared; an admin does it with: veen recorder init --stream {stream}")
     return found
+
+
+def _require_key(opened: Client, stream: str) -> None:
+    """Refuse to record what nobody but this client could read."""
+    if opened.session.secrets.stream_key(labels.stream_id(stream)) is None:
+        raise CommandError(
+            f"this client has no key of {stream}, so that others could not read the event: have an admin "
+            "share it (veen recorder share) and take it (veen reader accept), or say who is to read it "
+            "(--to CARD)",
+            USAGE,
+            NO_KEY,
+        )
+
+
+def _check_type(known: Configuration, event_type: str, stream: str, where: str = "") -> None:
+    """Refuse an event of a type that goes to another stream."""
+    streams = known.streams_of(event_type)
+    if streams and stream not in streams:
+        raise CommandError(
+            f"{where}events of type {event_type!r} go to {', '.join(streams)} (SDR-005)", USAGE
+        )
 
 
 def _lines(usual: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
@@ -149,9 +179,5 @@ def _drafts(said: Iterator[tuple[int, Any]], known: Configuration, stream: str, 
             raise CommandError(f"{where}{error}", USAGE) from None
         except ProtocolError as error:
             raise CommandError(f"{where}{error}", REFUSED, error.code.value) from None
-        streams = known.streams_of(one["event_type"])
-        if streams and stream not in streams:
-            raise CommandError(
-                f"{where}events of type {one['event_type']!r} go to {', '.join(streams)} (SDR-005)", USAGE
-            )
+        _check_type(known, one["event_type"], stream, where)
         yield draft

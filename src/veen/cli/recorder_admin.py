@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from time import time
 from typing import Annotated, Any, Final
@@ -58,7 +58,8 @@ StreamOption = Annotated[str, typer.Option("--stream", help="Stream of the recor
 Into = Annotated[str, typer.Option("--into", help="The stream that events go to from now on.")]
 
 
-def _record_stream(name: str) -> str:
+def record_stream(name: str) -> str:
+    """Take the name of a stream of the recorder; anything else is refused."""
     if not name.startswith(STREAMS) or name == STREAMS:
         raise CommandError(f"streams of the recorder begin with {STREAMS}, not {name!r}", USAGE)
     return name
@@ -69,7 +70,7 @@ def _declaration(text: str) -> tuple[str, tuple[str, ...]]:
     if match is None:
         raise CommandError(f"--stream takes record/NAME=TYPE,TYPE, not {text!r}", USAGE)
     types = (match[2] or "").split(",")
-    return _record_stream(match[1]), tuple(sorted({one.strip() for one in types if one.strip()}))
+    return record_stream(match[1]), tuple(sorted({one.strip() for one in types if one.strip()}))
 
 
 @reporting
@@ -115,13 +116,16 @@ def _warn_of_short_epochs(epoch_sec: int) -> None:
         )
 
 
-def _make_keys(client: str, streams: list[str]) -> None:
-    """Make the reader keys that are missing: an admin reads all streams (SDR-010)."""
+def _make_keys(client: str, streams: list[str]) -> list[str]:
+    """Make the reader keys that are missing: an admin reads all streams (SDR-010); returns of which."""
     place = find_client(client)
     _, secrets, _ = load_secrets(place)
-    for name in (*streams, *_OWN_STREAMS):
-        if secrets.stream_key(labels.stream_id(name)) is None:
-            add_key(place, new_key(name))
+    missing = [
+        name for name in (*streams, *_OWN_STREAMS) if secrets.stream_key(labels.stream_id(name)) is None
+    ]
+    for name in missing:
+        add_key(place, new_key(name))
+    return missing
 
 
 def _check_types(wanted: list[tuple[str, tuple[str, ...]]], known: Any) -> None:  # noqa: ANN401 - declared
@@ -156,8 +160,11 @@ def _keep(opened: Client, names: list[str], retention_hint: int) -> int:
 @change_app.command()
 @reporting
 def rename(stream: StreamOption, into: Into, at: At, reason: Reason = "") -> None:
-    """Let a stream go on under another name; its types of events and retention go with it (SDR-008)."""
-    _make_keys(at.client, [_record_stream(into)])
+    """Let a stream go on under another name; its types of events and retention go with it (SDR-008).
+
+    The new name has a reader key of its own: give it to producers and readers with veen recorder share.
+    """
+    new = _make_keys(at.client, [record_stream(into)])
     with at.open() as opened:
         said = _declared(opened, stream)
         _require_free(read_configuration(opened).streams, [into])
@@ -171,7 +178,7 @@ def rename(stream: StreamOption, into: Into, at: At, reason: Reason = "") -> Non
             reason=reason or None,
         )
         _keep(opened, [into], said.retention_hint or LONG_TERM_SEC)
-    _show("rename", stream, sent)
+    _show("rename", stream, sent, new)
 
 
 @change_app.command()
@@ -182,9 +189,12 @@ def split(
     at: At,
     reason: Reason = "",
 ) -> None:
-    """Let the events of a stream go to several others, each with types of its own (SDR-008)."""
+    """Let the events of a stream go to several others, each with types of its own (SDR-008).
+
+    They have reader keys of their own: give them to producers and readers with veen recorder share.
+    """
     parts = [_declaration(text) for text in into]
-    _make_keys(at.client, [name for name, _ in parts])
+    new = _make_keys(at.client, [name for name, _ in parts])
     with at.open() as opened:
         said = _declared(opened, stream)
         others = {name: one for name, one in read_configuration(opened).streams.items() if name != stream}
@@ -196,7 +206,7 @@ def split(
         for name, types in parts:
             _declare(opened, name, types, kept, reason)
         _keep(opened, list(into_names), kept)
-    _show("split", stream, sent)
+    _show("split", stream, sent, new)
 
 
 @change_app.command()
@@ -217,7 +227,7 @@ def _require_free(known: Mapping[str, Declared], names: Iterable[str]) -> None:
 
 
 def _declared(opened: Client, stream: str) -> Declared:
-    found = read_configuration(opened).streams.get(_record_stream(stream))
+    found = read_configuration(opened).streams.get(record_stream(stream))
     if found is None or found.state != "declared":
         state = "not declared" if found is None else found.state
         raise CommandError(f"{stream} is {state}; see: veen recorder status", USAGE)
@@ -231,8 +241,14 @@ def _change(opened: Client, change: str, stream: str, **more: Any) -> Sent:  # n
         raise CommandError(str(error), USAGE) from None
 
 
-def _show(change: str, stream: str, sent: Sent) -> None:
-    show({**describe(sent, CHANGES_STREAM), "change": change, "changed": stream}, common.json)
+def _show(change: str, stream: str, sent: Sent, new_keys: Sequence[str] = ()) -> None:
+    more = {"new_keys": list(new_keys)} if new_keys else {}
+    show({**describe(sent, CHANGES_STREAM), "change": change, "changed": stream, **more}, common.json)
+    if new_keys:
+        note(
+            f"only this client has the keys of {', '.join(new_keys)}; producers need them before they can "
+            "record there: veen recorder share"
+        )
 
 
 # --- others -------------------------------------------------------------------------------------------------
@@ -291,7 +307,7 @@ def grant(
 
     Who makes checkpoints or declares streams is no producer: a token for that needs --own-streams.
     """
-    names = [_record_stream(name) for name in stream]
+    names = [record_stream(name) for name in stream]
     own = sorted({*names} & {CHANGES_STREAM, CHECKPOINTS_STREAM})
     if own and not own_streams:
         raise CommandError(f"producers do not write to {', '.join(own)}: see --own-streams", USAGE, "E.ROLE")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import cycle
 from math import ceil
@@ -13,12 +14,12 @@ import typer
 
 from veen.cli.errors import REFUSED, USAGE, CommandError, as_command_error
 from veen.cli.printing import note, plain, reporting, shown_time
+from veen.cli.recorder_admin import record_stream
 from veen.cli.settings import common
 from veen.cli.using import At, read_bytes
 from veen.client.client import Client, ReadOptions, make_reader
 from veen.client.reading import Message
 from veen.client.steps import Steps
-from veen.core.errors import VeenError
 from veen.core.hashing import U64_MAX
 from veen.overlays.recorder_schemas import CHECKPOINTS_STREAM, EVENT, IMPORTED
 from veen.overlays.schema import RejectedError
@@ -28,6 +29,8 @@ from veen.recorder.replaying import RangeError, Recorded, proven, recorded, repl
 
 UNPROVEN: Final = "E.CHECKPOINT"
 _WAIT_SEC: Final = 2
+#: How a document of events begins that is printed as they come.
+_BEGIN: Final = '{"events": ['
 StreamsOption = Annotated[
     list[str] | None,
     typer.Option("--stream", help="Stream of the recorder; may be repeated.  [default: all that are known]"),
@@ -77,18 +80,17 @@ def replay(
 
     Entries of several streams are in the order of the hub's time, then of the names of streams, then of
     their numbers. Each is checked; with --with-proof, also that the newest checkpoint vouches for it. The
-    first that fails ends the command with code 4. With --json, events have their receipts.
+    first that fails ends the command with code 4. With --json, events have their receipts; whether all are
+    there is at the end of the document.
     """
     with at.open() as opened:
         try:
             vouched = _checkpoint(opened, checkpoint) if with_proof or checkpoint is not None else None
             names = stream or _all_streams(opened, vouched)
             found = _asked(opened, stream or [], names, (from_seq, to_seq, epoch), (start_time, end_time))
-            count = _print_all(found if vouched is None else proven(opened, vouched, names, found))
-        except RangeError as error:
-            raise CommandError(str(error), USAGE) from None
-        except ManifestError as error:
-            raise CommandError(str(error), REFUSED, UNPROVEN) from None
+            count = print_all(found if vouched is None else proven(opened, vouched, names, found))
+        except (RangeError, ManifestError) as error:
+            raise _as_command_error(error) or error from None
     if not count:
         note("there are no such entries")
 
@@ -133,27 +135,42 @@ def _checkpoint(opened: Client, path: Path | None) -> Manifest:
     return standing.manifest
 
 
-def _print_all(found: Iterable[Recorded]) -> int:
-    """Print entries; with --json as one array, or an error with those before it."""
-    if not common.json:
-        count = 0
-        for item in found:
-            print_one(item)
-            count += 1
-        return count
-    shown: list[dict[str, Any]] = []
+def print_all(found: Iterable[Recorded]) -> int:
+    """Print entries, each when it was checked; with --json as one document, whose end says how it went.
+
+    What fails before the first one is an error like any other.
+    """
+    count = 0
     try:
-        shown.extend(item.to_json() for item in found)
-    except (ManifestError, RangeError):
-        raise
-    except VeenError as error:
-        known = as_command_error(error)
-        if known is None or not shown:
+        for item in found:
+            if common.json:
+                typer.echo(f"{', ' if count else _BEGIN}{json.dumps(item.to_json())}", nl=False)
+            else:
+                print_one(item)
+            count += 1
+    except Exception as error:
+        known = _as_command_error(error)
+        if known is None or not count or not common.json:
             raise
-        typer.echo(json.dumps({"ok": False, "code": known.code, "detail": str(known), "events": shown}))
+        typer.echo(_end({"ok": False, "code": known.code or "E.USAGE", "detail": str(known)}))
         raise typer.Exit(known.exit_code) from None
-    typer.echo(json.dumps({"ok": True, "events": shown}))
-    return len(shown)
+    if common.json:
+        typer.echo(f"{'' if count else _BEGIN}{_end({'ok': True})}")
+    return count
+
+
+def _end(said: dict[str, Any]) -> str:
+    """Return the end of a document that has begun with events."""
+    return f"], {json.dumps(said)[1:]}"
+
+
+def _as_command_error(error: Exception) -> CommandError | None:
+    match error:
+        case RangeError():
+            return CommandError(str(error), USAGE)
+        case ManifestError():
+            return CommandError(str(error), REFUSED, UNPROVEN)
+    return as_command_error(error)
 
 
 def print_one(item: Recorded) -> None:
@@ -181,8 +198,9 @@ def tail(
 ) -> None:
     """Follow streams: time, place, subject, type, origin and payload of each event, as it is recorded."""
     end = None if for_sec is None else monotonic() + for_sec
-    with at.open() as opened:
-        names = stream or record_streams(opened)
+    named = [record_stream(name) for name in stream or ()]
+    with at.open() as opened, suppress(KeyboardInterrupt):
+        names = named or record_streams(opened)
         options = ReadOptions(resume=not all_entries)
         readers = [(name, make_reader(opened.session, name, options)) for name in names]
         for name, message in follow(opened, readers, end):

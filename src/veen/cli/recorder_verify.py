@@ -1,12 +1,13 @@
 """``veen recorder verify`` and ``status``: whether a record can be relied on, and how it is doing."""
 
 from time import time
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.printing import note, plain, reporting, show
+from veen.cli.recorder_admin import record_stream
 from veen.cli.recorder_replay import CheckpointOption, StreamsOption, read_manifest, record_streams
 from veen.cli.settings import common
 from veen.cli.using import At
@@ -26,6 +27,8 @@ Each = Annotated[int, typer.Option("--each", min=1, help="Entries after which a 
 Retention = Annotated[
     int, typer.Option("--retention-hint", min=0, max=U64_MAX, help="Seconds that entries are to be kept.")
 ]
+#: How a verdict is written.
+_SHOWN: Final = {True: "good", False: "bad", None: "not judged"}
 
 
 @reporting
@@ -40,6 +43,8 @@ def verify(
 ) -> None:
     """Read the whole record and judge it; exits 4 if a verdict is bad, and names what is wrong and where.
 
+    And if a verdict could not be given, because nothing could be read of a stream that it needs.
+
     At a hub, in a data directory (--hub DIR) or in an exported set, offline. Verdicts: order, completeness,
     stability, roles, event_types, retention, checkpoint_cadence. With --checkpoint, also that all that a
     checkpoint vouches for which you have kept is still there.
@@ -50,11 +55,12 @@ def verify(
         raise CommandError(
             f"there is no verdict {', '.join(unknown)}; there are: {', '.join(VERDICTS)}", USAGE
         )
+    named = [record_stream(name) for name in stream or ()]
     with at.open() as opened:
         live = isinstance(opened.hub, HttpHub)
         found = judge(
             opened,
-            streams=stream or (),
+            streams=named,
             checkpoint=None if checkpoint is None else read_manifest(checkpoint),
             cadence=Cadence(every, each),
             least_sec=retention_hint,
@@ -64,8 +70,9 @@ def verify(
 
 
 def _tell(found: Judgement, wanted: tuple[str, ...]) -> None:
-    verdicts = {name: found.ok(name) for name in VERDICTS}
-    bad = [name for name in wanted if not verdicts[name]]
+    verdicts = {name: found.verdict(name) for name in VERDICTS}
+    bad = [name for name in wanted if verdicts[name] is False]
+    open_ones = [name for name in wanted if verdicts[name] is None]
     counts = {
         "streams": found.streams,
         "entries": found.entries,
@@ -75,27 +82,61 @@ def _tell(found: Judgement, wanted: tuple[str, ...]) -> None:
         "others": found.others,
     }
     if common.json:
-        told, hidden = [item.to_json() for item in found.findings], sorted(found.hidden)
-        code = {"code": "E.RECORD", "detail": f"bad: {', '.join(bad)}"} if bad else {}
-        named = {"hidden": hidden, "undeclared": found.undeclared}
-        show({"ok": not bad, **code, "verdicts": verdicts, "findings": told, **named, **counts}, as_json=True)
-        if bad:
-            raise typer.Exit(REFUSED)
+        _tell_scripts(found, verdicts, (bad, open_ones), counts)
         return
-    show({**{name: "good" if ok else "bad" for name, ok in verdicts.items()}, **counts}, as_json=False)
+    show({**{name: _SHOWN[good] for name, good in verdicts.items()}, **counts}, as_json=False)
     for item in found.findings:
         typer.echo(plain(str(item)))
     if found.undeclared:
         note(f"not declared: {', '.join(found.undeclared)}; an admin does it with: veen recorder init")
-    if found.unreadable:
-        note(f"{found.unreadable} entries are sealed for others: their types and principals are not judged")
-    if found.hidden:
-        note(
-            f"{' and '.join(sorted(found.hidden))} can not be read: judged as if nothing were declared or "
-            "vouched for there; an admin gives you the keys with: veen recorder share"
+    _tell_of_sealed(found)
+    if bad or open_ones:
+        raise CommandError(_problem(found, bad, open_ones), REFUSED, "E.RECORD")
+
+
+def _tell_scripts(
+    found: Judgement,
+    verdicts: dict[str, bool | None],
+    problems: tuple[list[str], list[str]],
+    counts: dict[str, int],
+) -> None:
+    failed = any(problems)
+    code = {"code": "E.RECORD", "detail": _problem(found, *problems)} if failed else {}
+    told = {
+        "findings": [item.to_json() for item in found.findings],
+        "not_judged": {name: found.unjudged[name] for name, good in verdicts.items() if good is None},
+        "hidden": {name: {"sealed": part, "entries": of} for name, (part, of) in found.hidden.items()},
+        "undeclared": found.undeclared,
+    }
+    show({"ok": not failed, **code, "verdicts": verdicts, **told, **counts}, as_json=True)
+    if failed:
+        raise typer.Exit(REFUSED)
+
+
+def _problem(found: Judgement, bad: list[str], open_ones: list[str]) -> str:
+    """Return in one line what is bad, and what could not be judged and why."""
+    parts = [f"the record is not as it should be: {', '.join(bad)}"] if bad else []
+    if open_ones:
+        needed = sorted({stream for name in open_ones for stream in found.unjudged[name]})
+        parts.append(
+            f"not judged: {', '.join(open_ones)}, as nothing of {', '.join(needed)} can be read; "
+            "an admin gives you the keys with: veen recorder share"
         )
-    if bad:
-        raise CommandError(f"the record is not as it should be: {', '.join(bad)}", REFUSED, "E.RECORD")
+    return "; ".join(parts)
+
+
+def _tell_of_sealed(found: Judgement) -> None:
+    """Say what could not be read; also to who wants to hear of errors only: a verdict does not cover it."""
+    told = []
+    if found.unreadable:
+        told.append(
+            f"{found.unreadable} of {found.entries} entries are sealed for others: their types and "
+            "principals are not judged"
+        )
+    for name, (sealed, entries) in found.hidden.items():
+        told.append(f"{name}: {sealed} of {entries} entries are sealed for others, and count for nothing")
+    for text in told:
+        typer.echo(f"veen: {plain(text)}", err=True)
 
 
 # --- status -------------------------------------------------------------------------------------------------
@@ -113,9 +154,10 @@ def status(
 
     Reads no events; to judge them: veen recorder verify.
     """
+    named = [record_stream(name) for name in stream or ()]
     with at.open() as opened:
         known = read_configuration(opened)
-        names = sorted({*record_streams(opened), *(stream or ())}, key=str.encode)
+        names = sorted({*record_streams(opened), *named}, key=str.encode)
         rows = _rows(opened, known, names, retention_hint)
         checkpoint = _last(opened, names, Cadence(every, each))
         spooled = spool_depth(opened.session.home.root)

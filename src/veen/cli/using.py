@@ -4,6 +4,7 @@ import getpass
 import json
 import os
 import re
+import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from veen.cli.errors import NETWORK, USAGE, CommandError
 from veen.cli.settings import common, find_client, find_hub, load_config
 from veen.client.card import IdentityCard
 from veen.client.client import Client, open_hub, open_session
+from veen.client.files import write_file
 from veen.client.home import CARD, ClientHome
 from veen.client.http import HttpHub
 from veen.client.keystore import Secrets
@@ -43,6 +45,8 @@ HubIdOption = Annotated[
     str, typer.Option("--hub-id", help="Pin this hub, by the id that its operator has told you.")
 ]
 _HEX32: Final = re.compile(r"[0-9a-fA-F]{64}")
+#: Of a new file; the umask takes from it what it takes.
+_USUAL_MODE: Final = 0o666
 #: A person waits at the other end: not as patient as a program.
 _RETRY: Final = Retry(attempts=3, base_sec=0.1, cap_sec=2.0)
 
@@ -68,6 +72,32 @@ def write_bytes(path: Path, data: bytes) -> None:
         path.write_bytes(data)
     except OSError as error:
         raise CommandError(f"{path} can not be written: {error.strerror}", USAGE) from None
+
+
+def replace_bytes(path: Path, data: bytes) -> None:
+    """Write a file that a command was asked for, and that may be there: as a whole, or not at all."""
+    place = path.resolve()  # a link stays one
+    try:
+        if place.is_file() or not place.exists():
+            write_file(place, data, stat.S_IMODE(place.stat().st_mode) if place.exists() else _USUAL_MODE)
+        else:
+            place.write_bytes(data)  # a pipe or a terminal is not replaced
+    except OSError as error:
+        raise CommandError(f"{path} can not be written: {error.strerror}", USAGE) from None
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse a file that can not be written, before work is done for it."""
+    place = path.resolve()
+    problem = None
+    if not place.parent.is_dir():
+        problem = f"there is no directory {path.parent}"
+    elif place.is_dir():
+        problem = "it is a directory"
+    elif not os.access(place.parent if place.is_file() or not place.exists() else place, os.W_OK):
+        problem = "Permission denied"
+    if problem is not None:
+        raise CommandError(f"{path} can not be written: {problem}", USAGE)
 
 
 def prompt_passphrase() -> str | None:

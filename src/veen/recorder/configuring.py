@@ -132,11 +132,26 @@ def keeps(said: LabelClass | None, seconds: int) -> bool:
     return said is not None and (said.retention_hint or 0) >= seconds
 
 
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """The classes of labels, and how many entries say so or can not be opened."""
+
+    labels: Mapping[bytes, LabelClass] = field(default_factory=dict)
+    entries: int = 0
+    unreadable: int = 0
+
+
 def read_classes(client: Client, realm: str = DEFAULT_REALM) -> dict[bytes, LabelClass]:
     """Fold the stream of classes (CTL-007)."""
+    return dict(fold_classes(client, realm).labels)
+
+
+def fold_classes(client: Client, realm: str = DEFAULT_REALM) -> Classes:
+    """Fold the stream of classes, and count what can not be read."""
     client.meet()
     found = interpret(client, LabelClasses(), class_stream(realm))
-    return {bytes(label): LabelClass(*said[1:]) for label, said in found.tables.items("classes")}  # type: ignore[arg-type] # labels are bytes
+    said = {bytes(label): LabelClass(*said[1:]) for label, said in found.tables.items("classes")}  # type: ignore[arg-type] # labels are bytes
+    return Classes(said, sum(found.counts.values()), found.counts.get(Outcome.UNREADABLE.value, 0))
 
 
 def set_class(

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from veen.client.client import Client
 from veen.client.positions import fetch_receipt
-from veen.overlays.recorder_schemas import CHECKPOINTS_STREAM
-from veen.recorder.manifest import Head, Standing, find_heads
+from veen.overlays.recorder_schemas import CHANGES_STREAM, CHECKPOINTS_STREAM
+from veen.recorder.configuring import Configuration, known_record_streams, read_configuration
+from veen.recorder.manifest import Head, Standing
 from veen.recorder.pacing import Cadence
 from veen.recorder.replaying import count_before
 
@@ -27,7 +28,11 @@ class Waiting:
         names = {*streams, *standing.streams} - {CHECKPOINTS_STREAM}
         self._client = client
         self._tails: list[_Tail] = []
-        for head in find_heads(client, names, standing.floors):
+        #: How far the stream of changes goes, in each epoch: what is declared is as old as this.
+        self.changes: dict[int, int] = {}
+        for head in standing.find_heads(names):
+            if head.stream == CHANGES_STREAM:
+                self.changes[head.epoch] = head.seq
             entry = standing.entries.get(head.place)
             upto = 0 if entry is None else entry.upto_seq
             if head.seq > upto:
@@ -59,3 +64,31 @@ class Waiting:
             taken = self._client.run(count_before(self._client, tail.head.label, tail.head.seq, time))
             found += max(0, taken - tail.upto)
         return found
+
+
+class Watch:
+    """The streams of a recorder, looked at again and again with few questions.
+
+    What is declared is read anew only when the stream of changes has grown.
+    """
+
+    def __init__(self, client: Client, streams: Iterable[str], standing: Standing) -> None:
+        self._client = client
+        self._streams = frozenset(streams)
+        self._standing = standing
+        self._changes: dict[int, int] | None = None
+        self.configuration = Configuration(b"")
+
+    @property
+    def names(self) -> set[str]:
+        """All streams that are declared, named, or used by this client."""
+        return {*self.configuration.names, *self._streams, *known_record_streams(self._client)}
+
+    def waiting(self) -> Waiting:
+        """Return what waits now, in all streams that are declared now."""
+        while True:
+            found = Waiting(self._client, self.names, self._standing)
+            if found.changes == self._changes:
+                return found
+            self.configuration = read_configuration(self._client)
+            self._changes = found.changes

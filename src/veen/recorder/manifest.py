@@ -37,6 +37,8 @@ from veen.recorder.emitting import RECORDING
 
 #: How far clocks may be apart.
 _SKEW_SEC: Final = 60
+#: What checkpoints say is not always true, and numbers behind it are to be asked for.
+_MOST_KNOWN: Final = 2**62
 NO_FLOORS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
@@ -52,6 +54,7 @@ class ManifestError(VeenError):
 
 #: A label: its stream and epoch.
 Place = tuple[str, int]
+NO_HEADS: Final[Mapping[Place, int]] = MappingProxyType({})
 
 
 class Head(NamedTuple):
@@ -166,17 +169,24 @@ class Manifest:
 # --- making -------------------------------------------------------------------------------------------------
 
 
-def last_seq(client: Client, label: Label) -> int:
-    """Return the number of the last entry of a label; a few questions, however many there are."""
-    return client.run(_last_seq(client, label))
+def last_seq(client: Client, label: Label, known: int = 0) -> int:
+    """Return the number of the last entry of a label; a few questions, however many there are.
+
+    ``known`` is how far it went before, or is said to go: two questions if that is still so.
+    """
+    return client.run(_last_seq(client, label, known))
 
 
-def _last_seq(client: Client, label: Label) -> Steps[int]:
-    """Double until there is nothing, then halve: hubs, directories and sets all answer this."""
+def _last_seq(client: Client, label: Label, known: int) -> Steps[int]:
+    """Double the step until there is nothing, then halve: hubs, directories and sets all answer this."""
     session = client.session
-    there, beyond = 0, 1
-    while (yield from fetch_receipt(session, label, beyond)) is not None:
-        there, beyond = beyond, beyond * 2
+    there, step = min(known, _MOST_KNOWN), 1
+    known = there
+    while (yield from fetch_receipt(session, label, there + step)) is not None:
+        there, step = there + step, step * 2
+    beyond = there + step
+    if there == known and known and (yield from fetch_receipt(session, label, known)) is None:
+        there, beyond = 0, known  # it does not go so far, whoever has said so
     while beyond - there > 1:
         middle = (there + beyond) // 2
         if (yield from fetch_receipt(session, label, middle)) is None:
@@ -186,13 +196,18 @@ def _last_seq(client: Client, label: Label) -> Steps[int]:
     return there
 
 
-def find_heads(client: Client, streams: Iterable[str], floors: Mapping[str, int] = NO_FLOORS) -> list[Head]:
+def find_heads(
+    client: Client,
+    streams: Iterable[str],
+    floors: Mapping[str, int] = NO_FLOORS,
+    known: Mapping[Place, int] = NO_HEADS,
+) -> list[Head]:
     """Return how far the labels of streams go that have entries, in the order of a checkpoint.
 
-    ``floors`` are epochs of streams before which there is nothing to ask.
+    ``floors`` are epochs of streams before which there is nothing to ask; ``known`` is how far labels went.
     """
     found = [
-        Head(stream, epoch, label, last_seq(client, label))
+        Head(stream, epoch, label, last_seq(client, label, known.get((stream, epoch), 0)))
         for stream in sorted(set(streams), key=str.encode)
         for epoch, label in stream_labels(client, stream, floors.get(stream, 0))
     ]
@@ -212,7 +227,7 @@ def make_manifest(
     found, now = configuration or read_configuration(client), client.session.clock()
     before = standing or Standing(client)
     before.refresh()
-    heads = find_heads(client, {*found.names, *streams, *before.streams}, before.floors)
+    heads = before.find_heads({*found.names, *streams, *before.streams})
     reached = {head.place: head.seq for head in heads}
     for entry in before.open_entries:
         if reached.get(entry.place, 0) < entry.upto_seq:
@@ -318,6 +333,8 @@ class Standing:
         self.entries: dict[Place, Vouched] = {}
         #: Of each stream, the first epoch that may still get entries, or has some that nobody vouches for.
         self.floors: dict[str, int] = {}
+        #: How far labels went when they were looked at, or are said to go.
+        self._known: dict[Place, int] = {}
 
     @property
     def streams(self) -> set[str]:
@@ -334,6 +351,12 @@ class Standing:
         """The newest checkpoint, with all that earlier ones vouch for."""
         order = sorted(self.entries.values(), key=lambda entry: (entry.stream.encode(), entry.epoch))
         return None if self.newest is None else replace(self.newest, streams=tuple(order))
+
+    def find_heads(self, streams: Iterable[str]) -> list[Head]:
+        """Return how far streams go; with few questions, if most of it is known."""
+        found = find_heads(self._client, streams, self.floors, self._known)
+        self._known |= {head.place: head.seq for head in found}
+        return found
 
     def refresh(self) -> None:
         """Read the checkpoints that have come since."""
@@ -361,6 +384,7 @@ class Standing:
         self.newest = manifest
         for entry in manifest.streams:
             self.entries[entry.place] = entry
+            self._known[entry.place] = max(entry.upto_seq, self._known.get(entry.place, 0))
             if is_over(entry.epoch, epoch_sec, when):
                 self.floors[entry.stream] = max(entry.epoch + 1, self.floors.get(entry.stream, 0))
 

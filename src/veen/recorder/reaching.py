@@ -1,6 +1,7 @@
 """How far checkpoints reach in labels that were read: what they leave out, and what has waited for them."""
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -78,20 +79,39 @@ class Front:
 
 
 class Volume:
-    """How many entries there were before the grace of a checkpoint began; kept as one count for each."""
+    """How many entries there were before the grace of a checkpoint began; kept as one count for each.
+
+    And how many before that of the last entry, which is not known before the end: of the seconds that may
+    turn out to be in it, each has a count of its own.
+    """
 
     def __init__(self, cadence: Cadence, checkpoints: Iterable[int]) -> None:
         self._grace = cadence.grace_sec
         self._ends = sorted({when - cadence.grace_sec for when in checkpoints})
         self._counts = [0] * (len(self._ends) + 1)
+        self._last = 0
+        self._early = 0
+        self._late: Counter[int] = Counter()
 
     def count(self, hub_ts: int) -> None:
         """Take an entry."""
         self._counts[bisect_right(self._ends, hub_ts)] += 1
+        if hub_ts < self._last - self._grace:
+            self._early += 1
+            return
+        self._late[hub_ts] += 1
+        if hub_ts > self._last:
+            self._last = hub_ts
+            for when in [when for when in self._late if when < hub_ts - self._grace]:
+                self._early += self._late.pop(when)
 
     def before(self, when: int) -> int:
         """Return how many entries had waited for longer than the grace at the time of a checkpoint."""
-        return self._sums.get(when - self._grace, 0)
+        return self._sums[when - self._grace]
+
+    def before_last(self) -> int:
+        """Return how many had waited for longer than that when the last entry came."""
+        return self._early
 
     @cached_property
     def _sums(self) -> dict[int, int]:

@@ -3,7 +3,7 @@
 Every entry of every stream is read once, from its beginning; nothing of it is kept but counts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,16 +22,18 @@ from veen.overlays.recorder_schemas import (
     LONG_TERM_SEC,
 )
 from veen.recorder.configuring import (
+    Classes,
     Configuration,
     LabelClass,
+    fold_classes,
     keeps,
     known_record_streams,
-    read_classes,
     read_configuration,
     stream_labels,
 )
 from veen.recorder.losing import LOST_TYPE
 from veen.recorder.manifest import Manifest, ManifestError, Place, Vouched, check_stored, manifests
+from veen.recorder.opening import CLASSES, Opened
 from veen.recorder.owning import Owners
 from veen.recorder.pacing import DEFAULT_CADENCE, Cadence
 from veen.recorder.reaching import Front, LabelRead, Volume
@@ -91,22 +93,38 @@ class Judgement:
     entries: int = 0
     events: int = 0
     checkpoints: int = 0
-    #: Entries that these keys do not open: their types and principals are not judged.
-    unreadable: int = 0
     #: Entries of other schemas, as a query service writes: they are checked, and say nothing here.
     others: int = 0
     #: Streams with entries that nobody has declared.
     undeclared: list[str] = field(default_factory=list)
-    #: Streams of the recorder itself with entries that these keys do not open: judged as if those were not.
-    hidden: set[str] = field(default_factory=set)
+    #: Of each stream, how many entries there are and how many these keys do not open.
+    opened: Opened = field(default_factory=Opened)
+    #: Verdicts that are neither good nor bad, and the streams that they would need.
+    unjudged: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, verdict: str, what: str, detail: str, **place: Any) -> None:  # noqa: ANN401 - of a finding
         """Note what is wrong."""
         self.findings.append(Finding(verdict, what, detail, **place))
 
     def ok(self, verdict: str | None = None) -> bool:
-        """Whether all is well, or one thing is."""
+        """Whether nothing is wrong, or not with one thing; it may be that it could not be judged."""
         return not any(verdict in (None, item.verdict) for item in self.findings)
+
+    def verdict(self, name: str) -> bool | None:
+        """Return whether it is good; None if it could not be judged, and nothing bad was found either."""
+        return None if name in self.unjudged and self.ok(name) else self.ok(name)
+
+    @property
+    def unreadable(self) -> int:
+        """How many entries these keys do not open: their types and principals are not judged."""
+        return sum(self.opened.sealed[stream] for stream in self.opened.sealed if stream != CLASSES)
+
+    @property
+    def hidden(self) -> dict[str, tuple[int, int]]:
+        """Of the recorder's own streams, how many entries of how many are sealed for others."""
+        own = (CHANGES_STREAM, CHECKPOINTS_STREAM)
+        count = self.opened
+        return {name: (count.sealed[name], count.entries[name]) for name in own if count.sealed[name]}
 
 
 class Judge:
@@ -133,7 +151,9 @@ class Judge:
         for manifest in checkpoints:
             self.expect(manifest)
         self._told: set[tuple[Any, ...]] = set()
-        self._volume = Volume(cadence, [*(item.taken_at or 0 for item in checkpoints), now or 0])
+        self._volume = Volume(
+            cadence, [*(item.taken_at or 0 for item in checkpoints), *([] if now is None else [now])]
+        )
         self._cadence = cadence
         self._now = now
 
@@ -218,11 +238,9 @@ class Judge:
 
     def _note_event(self, stream: str, message: Message, place: dict[str, Any]) -> None:
         said, key = recorded(stream, message), message.client_id.hex()
+        self.found.opened.note(stream, 1, int(not message.is_open))
         if not message.is_open:
-            self.found.unreadable += 1
-            if stream in (CHANGES_STREAM, CHECKPOINTS_STREAM):
-                self.found.hidden.add(stream)
-            else:
+            if stream not in (CHANGES_STREAM, CHECKPOINTS_STREAM):
                 self._producers.add(key)  # who has signed is not sealed (SDR-010)
         elif said.schema is None:
             self.found.others += 1
@@ -304,7 +322,7 @@ class Judge:
                     "stability", "checkpoint", str(error), stream=entry.stream, stream_seq=entry.upto_seq
                 )
 
-    def judge_roles(self, classes: dict[bytes, LabelClass]) -> None:
+    def judge_roles(self, classes: Mapping[bytes, LabelClass]) -> None:
         """Find keys that administer and produce as well (SDR-010)."""
         admins = {*self.configuration.admins, *(said.client_id.hex() for said in classes.values())}
         for key in sorted(admins & self._producers):
@@ -315,7 +333,7 @@ class Judge:
         for event_type, streams in self._owners.shared().items():
             self.found.add("event_types", "shared", f"{event_type} is in {', '.join(streams)}")
 
-    def judge_retention(self, classes: dict[bytes, LabelClass], least: int) -> None:
+    def judge_retention(self, classes: Mapping[bytes, LabelClass], least: int) -> None:
         """Find labels of recorder streams that are not said to be kept long enough (SDR-006)."""
         for (stream, epoch), label in self._labels.items():
             wanted = self.configuration.kept_for(stream, least)
@@ -332,17 +350,22 @@ class Judge:
         front = Front(waiting, self._epoch_sec)
         last = max((label.last_ts for label in waiting.values()), default=0)
         for manifest in self.checkpoints:
-            self._judge_wait(front, manifest.taken_at or 0)
+            taken_at = manifest.taken_at or 0
+            self._judge_wait(front, taken_at, self._volume.before(taken_at))
             front.reach(manifest)
-        self._judge_wait(front, last if self._now is None else self._now)
+        if self._now is None:
+            self._judge_wait(front, last, self._volume.before_last())
+        else:
+            self._judge_wait(front, self._now, self._volume.before(self._now))
 
-    def _judge_wait(self, front: Front, until: int) -> None:
+    def _judge_wait(self, front: Front, until: int, early: int) -> None:
+        """Judge what waits at a time, of the entries that had come before its grace began."""
         front.advance(until)
         cadence, since = self._cadence, front.waiting_since()
         if since is not None and cadence.is_late(since, until):
             text = f"entries from {since} on had no checkpoint until {until}; every {cadence.every_sec} s"
             self.found.add("checkpoint_cadence", "late", text)
-        count = self._volume.before(until) - front.recorded
+        count = early - front.recorded
         if cadence.is_many(count):
             text = (
                 f"{count} entries had waited for {cadence.grace_sec} s at {until}; each {cadence.each_events}"
@@ -362,13 +385,13 @@ def judge(
     """Judge the record at a hub, in its directory or in a set of files; ``checkpoint`` was kept apart."""
     client.meet()
     configuration, checkpoints = Configuration(b""), list[Manifest]()
-    classes: dict[bytes, LabelClass] = {}
+    classes = Classes()
     with suppress(*FALSE):  # what is false in these streams is found when they are read
         configuration = read_configuration(client)
     with suppress(*FALSE):
         checkpoints.extend(manifests(client))
     with suppress(*FALSE):
-        classes = read_classes(client)
+        classes = fold_classes(client)
     work = Judge(client, configuration, checkpoints, cadence, now)
     if checkpoint is not None:
         work.expect(checkpoint)
@@ -377,9 +400,13 @@ def judge(
     work.read(sorted(names, key=str.encode))
     if CHANGES_STREAM in work.found.hidden:
         work.found.undeclared.clear()  # or so it seems
+    work.found.opened.note(CLASSES, classes.entries, classes.unreadable)
+    unjudged = work.found.unjudged = work.found.opened.unjudged()
     work.judge_checkpoints(checkpoint)
-    work.judge_roles(classes)
+    work.judge_roles(classes.labels)
     work.judge_types()
-    work.judge_retention(classes, least_sec)
-    work.judge_cadence()
+    if "retention" not in unjudged:
+        work.judge_retention(classes.labels, least_sec)
+    if "checkpoint_cadence" not in unjudged:
+        work.judge_cadence()
     return work.found
