@@ -1,5 +1,6 @@
 """A recorder with an admin, producers and an auditor, all of whom read its streams."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterable
@@ -73,3 +74,9 @@ def emit(client: Client, stream: str, event_type: str, count: int = 1, **more: A
         for nth in range(count)
     ]
     return list(client.send_many(stream, drafts, options=RECORDING))
+
+
+def aside_line(stream: str = "record/x", **event: Any) -> bytes:
+    """Return a line that a feed has set aside."""
+    known = {"event_type": "again", "event_time": 5, "subject_id": "anna", "origin": "shop", "metadata": None}
+    return json.dumps({"stream": stream, "reason": "r", "event": {**known, **event}}).encode()

@@ -11,10 +11,15 @@ from typing import Any, NoReturn
 
 import pytest
 
+from tests.client.people import NOW
 from tests.client.proxy import Answer, LostError, Passing, Proxy
 from tests.hub.process import HubProcess
 from tests.recorder.feeds import STREAM, eventually, recorded
+from tests.recorder.records import Company
+from veen.client.card import IdentityCard
 from veen.client.client import Client
+from veen.client.home import CARD
+from veen.client.sending import Options
 from veen.core import labels
 from veen.core.captoken import CapToken
 from veen.recorder.feeding import Feed
@@ -296,6 +301,41 @@ def test_after_it_is_closed(hub: HubProcess, place: Path, stream: str) -> None:
     assert _numbers(place, hub.url, stream) == [0]
 
 
-def test_a_stream_elsewhere_is_a_mistake(place: Path) -> None:
+@pytest.mark.parametrize("name", ["app/log", "record", "record/"])
+def test_a_stream_elsewhere_is_a_mistake(place: Path, name: str) -> None:
     with pytest.raises(ValueError, match="record/"):
-        Feed.open(place, "http://127.0.0.1:1", stream="app/log")
+        Feed.open(place, "http://127.0.0.1:1", stream=name)
+    with Feed.open(place, "http://127.0.0.1:1", stream=STREAM) as feed:
+        feed.record("test.elsewhere", stream=name)
+        feed.flush(0)
+        assert (feed.stats().refused, feed.stats().spooled) == (1, 0)
+        elsewhere = Captured(name, "test.elsewhere", None, 1, None, capture(None), None)
+        assert [nth for nth, _ in feed.store([elsewhere])] == [0]
+
+
+def test_events_that_nobody_else_can_read(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A client without the key of a stream seals to itself: that is said, once."""
+    nowhere, own = "http://127.0.0.1:1", IdentityCard.read((place / CARD).read_bytes())
+    for _ in range(2):
+        with Feed.open(place, nowhere, stream=STREAM) as feed:
+            assert feed.stats().unshared == (STREAM,)
+            feed.record("test.unshared")
+            feed.record("test.unshared")
+            feed.flush(0)
+        assert caplog.text.count("nobody but this client") == 1
+        caplog.clear()
+    with Feed.open(place, nowhere, stream=STREAM, options=Options(to=own.seal_key(NOW))) as feed:
+        assert feed.stats().unshared == ()
+    company = Company(place.parent, nowhere, [STREAM])
+    with Feed.open(company.home("shop"), nowhere, stream=STREAM) as feed:
+        assert feed.stats().unshared == ()
+    assert "nobody but this client" not in caplog.text
+
+
+def test_other_streams_that_nobody_else_can_read(hub: HubProcess, place: Path, stream: str) -> None:
+    company = Company(place.parent, hub.url, [stream])
+    with Feed.open(company.home("shop"), hub.url, stream=stream) as feed:
+        feed.record("test.shared")
+        feed.record("test.unshared", stream=f"{stream}/other")
+        assert feed.flush(20)
+        assert feed.stats().unshared == (f"{stream}/other",)

@@ -20,7 +20,8 @@ def test_a_handler(hub: HubProcess, place: Path, stream: str) -> None:
     handler = RecorderHandler(place, hub=hub.url, stream=stream)
     log.addHandler(handler)
     try:
-        log.info("order %d for %s", 17, "anna", extra={"subject_id": "anna", "total": 9, "request": object()})
+        extra = {"subject_id": "anna", "total": 9, "request": object(), "logger": "somebody.else"}
+        log.info("order %d for %s", 17, "anna", extra=extra)
         log.debug("not at this level")
         logging.getLogger("veen.recorder").addHandler(handler)
         logging.getLogger("veen.recorder").error("about ourselves")

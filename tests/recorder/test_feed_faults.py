@@ -317,7 +317,8 @@ def test_what_waits(place: Path) -> None:
 
 
 def test_new_spools_are_found_while_others_are_shipped(hub: HubProcess, place: Path, stream: str) -> None:
-    shipper = shipper_of(open_session(place, hub.url), Feeding())
+    lost: list[tuple[str, int]] = []
+    shipper = shipper_of(open_session(place, hub.url), Feeding(), lambda *told: lost.append(told))
     busy = _spool(shipper.root, stream)
     assert busy.append([_packed(number) for number in range(600)]) == 600
     assert shipper.turn() == 0.0
@@ -328,3 +329,4 @@ def test_new_spools_are_found_while_others_are_shipped(hub: HubProcess, place: P
     assert 0 < shipper.done(busy.name) < 600
     shipper._let_go()
     assert len(recorded(place, hub.url, f"{stream}/new")) == 1
+    assert not lost

@@ -6,7 +6,9 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -18,8 +20,10 @@ import pytest
 from tests.cli.running import User
 from tests.hub.process import VEEN, HubProcess, environment
 from tests.recorder.feeds import recorded
-from veen.recorder.importing import Import, Imports
+from tests.recorder.records import Company, aside_line
+from veen.recorder.importing import LINE_BYTES, BadLine, Import, Imports
 from veen.recorder.jsonlines import BadLineError, Fields, read_event
+from veen.recorder.losing import LOST_TYPE
 from veen.recorder.otlp import read_request
 from veen.recorder.packing import Captured, Defaults, described
 from veen.recorder.spool import SpoolReader
@@ -44,8 +48,10 @@ def test_fields_of_a_line() -> None:
     }
     plain = _event(read_event(b'{"event_time": "2026-01-02T03:04:05Z", "payload": [1]}', Fields()))
     assert (plain["event_time"], plain["payload"], plain["subject_id"]) == (1_767_323_045, [1], "s")
-    aside = b'{"stream": "record/x", "reason": "r", "event": {"event_type": "again", "event_time": 5}}'
-    assert _event(read_event(aside, Fields()))["event_type"] == "again"
+    null = _event(read_event(b'{"event_time": 5, "payload": {"n": 1}, "metadata": null}', Fields()))
+    assert (null["payload"], "metadata" in null) == ({"n": 1}, False)
+    other = _event(read_event(b'{"event_time": 5, "payload": {"n": 1}, "metadata": 7}', Fields()))
+    assert other["payload"] == {"payload": {"n": 1}, "metadata": 7}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +79,9 @@ class _EndError(Exception):
     """The process ends here."""
 
 
-def _run(root: Path, file: Path, *, end_after: int = 1_000_000) -> tuple[Import, list[int]]:
+def _run(
+    root: Path, file: Path, *, end_after: int = 1_000_000, again: bool = False
+) -> tuple[Import, list[int]]:
     """Import a file, and end before or after a portion was written to the spool."""
     imports = Imports(root, "record/test", bound=1 << 20)
     portions = count(1)
@@ -85,7 +93,7 @@ def _run(root: Path, file: Path, *, end_after: int = 1_000_000) -> tuple[Import,
     run = Import(imports, _lines, defaults=Defaults(subject="s", origin="o"), wait=wait)
     try:
         with file.open("rb") as opened:
-            bad = [item.line for item in run.run(opened)]
+            bad = [item.line for item in run.run(opened, again=again)]
         assert bad == []
     except _EndError:
         pass
@@ -149,6 +157,118 @@ def test_a_copy_that_has_grown(tmp_path: Path) -> None:
     assert _run(root, file)[0].events == 0, "what the copy has does not replace what the file has"
 
 
+def test_a_file_that_is_read_again(tmp_path: Path) -> None:
+    root, file = tmp_path / "root", tmp_path / "a.jsonl"
+    root.mkdir()
+    _write(file, range(1200))
+    _run(root, file)
+    run, numbers = _run(root, file, again=True)
+    assert (run.events, run.known) == (1200, 0)
+    assert numbers == [*range(1200), *range(1200)]
+    _run(root, file, again=True, end_after=1)
+    _, numbers = _run(root, file)
+    assert numbers[2400:] == list(range(1200)), "a run that was interrupted goes on"
+    assert _run(root, file)[0].events == 0
+
+
+def _of_line(root: Path, file: Path, line_bytes: int) -> tuple[Import, list[BadLine], list[int]]:
+    imports = Imports(root, "record/test", bound=1 << 20)
+    defaults = Defaults(subject="s", origin="o")
+    run = Import(imports, _lines, defaults=defaults, wait=lambda _: None, line_bytes=line_bytes)
+    with file.open("rb") as opened:
+        bad = list(run.run(opened))
+    numbers = _numbers(imports)
+    imports.spool.abandon()
+    return run, bad, numbers
+
+
+def test_lines_that_are_too_long(tmp_path: Path) -> None:
+    root, file = tmp_path / "root", tmp_path / "a.jsonl"
+    root.mkdir()
+    exact = b'{"n": 1, "pad": ""}'
+    lines = [exact, b'{"n": 2}', b"x" * 3_000_000, b'{"n": 3}', exact[:-2] + b'1"}', b'{"n": 4}']
+    file.write_bytes(b"\n".join(lines) + b"\n")
+    run, bad, numbers = _of_line(root, file, len(exact))
+    assert [item.line for item in bad] == [3, 5]
+    assert "3000001 bytes" in bad[0].reason
+    assert (numbers, run.lines) == ([1, 2, 3, 4], 6)
+    assert _of_line(root, file, len(exact))[0].known == 6
+    with file.open("ab") as opened:
+        opened.write(b'{"n": 5}\n' + b"y" * 100)
+    for _ in range(2):
+        run, bad, numbers = _of_line(root, file, len(exact))
+        assert ([item.line for item in bad], run.incomplete) == ([8], True)
+        assert numbers == [1, 2, 3, 4, 5]
+    with file.open("ab") as opened:
+        opened.write(b'\n{"n": 6}\n')
+    assert _of_line(root, file, len(exact))[2] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_line_without_end_takes_no_memory(tmp_path: Path) -> None:
+    root, file = tmp_path / "root", tmp_path / "a.jsonl"
+    root.mkdir()
+    file.touch()
+    os.truncate(file, 64 << 20)
+    tracemalloc.start()
+    try:
+        _, bad, _ = _of_line(root, file, LINE_BYTES)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [item.line for item in bad] == [1]
+    assert peak < 4 * LINE_BYTES
+
+
+def test_a_file_of_which_nothing_can_be_read(
+    tmp_path: Path, hub: HubProcess, place: Path, stream: str
+) -> None:
+    """The options may have been wrong: the next run reads it again."""
+    file, somebody = tmp_path / "app.log", User(tmp_path)
+    file.write_text('{"ts": "17:00", "n": 1}\n{"ts": "17:01", "n": 2}\n')
+    said: list[str | Path] = ["recorder", "import", file, "--stream", stream, "--hub", hub.url]
+    said += ["--client", place, "--to", place]
+    for _ in range(2):
+        done = somebody.run(*said, "--time-field", "ts", "--json")
+        found = json.loads(done.stdout)
+        assert (done.exit_code, found["ok"], found["code"]) == (3, False, "E.MALFORMED")
+        assert (found["lines_before"], found["bad_lines"], found["recorded"]) == (0, 2, 0)
+        assert found["reasons"] == ["line 1: '17:00' is no time", "line 2: '17:01' is no time"]
+    told = somebody.run(*said, "--time-field", "ts")
+    assert (told.exit_code, "ok: no" in told.stdout) == (3, True)
+    assert told.stderr.splitlines()[-1].startswith("veen: no line is an event")
+    assert somebody.ok(*said)["recorded"] == 2
+    with file.open("a") as opened:
+        opened.write('not json\n{"n": 3}\n')
+    found = somebody.ok(*said)
+    assert (found["recorded"], found["bad_lines"], len(found["reasons"])) == (1, 1, 1)
+    again = somebody.ok(*said, "--again")
+    assert (again["recorded"], again["lines_before"], again["bad_lines"]) == (3, 0, 1)
+    assert [event["payload"]["n"] for event in recorded(place, hub.url, stream)] == [1, 2, 3, 1, 2, 3]
+
+
+def test_what_a_run_before_has_read(tmp_path: Path, hub: HubProcess, place: Path, stream: str) -> None:
+    """It is recorded by this one, which says so; also how much of it the disk has damaged meanwhile."""
+    file, somebody = tmp_path / "app.log", User(tmp_path)
+    _write(file, range(10))
+    said: list[str | Path] = ["recorder", "import", file, "--stream", stream, "--client", place]
+    said += ["--to", place, "--hub"]
+    assert "10 events are kept" in somebody.fails(2, *said, "http://127.0.0.1:1")["detail"]
+    _write(file, range(10, 12))
+    found = somebody.ok(*said, hub.url)
+    assert (found["recorded"], found["events"], found["lines"], found["lines_before"]) == (12, 2, 2, 10)
+    _write(file, range(12, 17))
+    somebody.fails(2, *said, "http://127.0.0.1:1")
+    (segment,) = (place / "recorder").rglob("*.events")
+    data = bytearray(segment.read_bytes())
+    data[20] ^= 1
+    segment.write_bytes(data)
+    found = somebody.ok(*said, hub.url)
+    assert (found["recorded"], found["events"], found["not_recorded"]) == (4, 0, 1)
+    *events, lost = recorded(place, hub.url, stream)
+    assert [event["payload"]["n"] for event in events] == [n for n in range(17) if n != 12]
+    assert (lost["event_type"], lost["payload"]["count"]) == (LOST_TYPE, 1)
+
+
 def test_the_command(tmp_path: Path, hub: HubProcess, place: Path, stream: str) -> None:
     file = tmp_path / "app.log"
     file.write_text('{"n": 1, "level": "info"}\nnot json\n\n{"n": 2, "event_time": -1}\n{"n": 3}\n')
@@ -162,6 +282,8 @@ def test_the_command(tmp_path: Path, hub: HubProcess, place: Path, stream: str) 
         hub.url,
         "--client",
         place,
+        "--to",
+        place,
     ]
     said += ["--type-field", "level"]
     somebody = User(tmp_path)
@@ -169,9 +291,14 @@ def test_the_command(tmp_path: Path, hub: HubProcess, place: Path, stream: str) 
         "ok": True,
         "stream": stream,
         "recorded": 2,
+        "events": 2,
         "lines": 5,
         "lines_before": 0,
         "bad_lines": 2,
+        "reasons": [
+            "line 2: not JSON: Expecting value: line 1 column 1 (char 0)",
+            "line 4: -1 is not an unsigned 64-bit integer [E.FORMAT structural/VALUE]",
+        ],
     }
     again = somebody.ok(*said)
     assert (again["recorded"], again["lines_before"]) == (0, 5)
@@ -295,7 +422,7 @@ def test_requests(tmp_path: Path, hub: HubProcess, place: Path, stream: str) -> 
     token.write_text("secret\n")
     good = json.dumps(_request(_RECORD)).encode()
     with _listening(
-        "--stream", stream, "--hub", hub.url, "--client", place, "--token-file", token
+        "--stream", stream, "--hub", hub.url, "--client", place, "--to", place, "--token-file", token
     ) as address:
         shown = {"authorization": "Bearer secret"}
         assert _post(address, "/v1/logs", good)[0] == 401
@@ -312,6 +439,9 @@ def test_requests(tmp_path: Path, hub: HubProcess, place: Path, stream: str) -> 
         lines = b'{"event_type": "line", "n": 1}\nbad\n{"event_type": "line", "event_time": -5}\n'
         status, answer = _post(address, "/jsonl", lines, content_type="application/x-ndjson", **shown)
         assert (status, answer["accepted"], answer["rejected"]) == (200, 1, 2)
+        elsewhere = aside_line(f"{stream}/other", payload=1)
+        status, answer = _post(address, "/jsonl", elsewhere, content_type="application/x-ndjson", **shown)
+        assert (status, answer["accepted"], answer["rejected"]) == (200, 0, 1)
         refused = {
             400: _post(address, "/v1/logs", b"{", **shown),
             404: _post(address, "/v1/traces", b"{}", **shown),
@@ -328,7 +458,7 @@ def test_requests(tmp_path: Path, hub: HubProcess, place: Path, stream: str) -> 
 
 def test_what_is_not_done(tmp_path: Path, place: Path) -> None:
     somebody = User(tmp_path)
-    said = ["recorder", "import", "--stream", "record/x", "--client", str(place), "--hub"]
+    said = ["recorder", "import", "--stream", "record/x", "--client", str(place), "--to", str(place), "--hub"]
     refused = somebody.fails(1, *said, "http://127.0.0.1:1", "--listen", "0.0.0.0:0")
     assert "--token-file" in refused["detail"]
     assert "give a file" in somebody.fails(1, *said, "http://127.0.0.1:1")["detail"]
@@ -336,3 +466,23 @@ def test_what_is_not_done(tmp_path: Path, place: Path) -> None:
     (tmp_path / "a").write_text("{}\n")
     kept = somebody.fails(2, *said, "http://127.0.0.1:1", tmp_path / "a")
     assert "1 events are kept" in kept["detail"]
+    bare = ["recorder", "import", "--client", str(place), "--hub", "http://127.0.0.1:1", str(tmp_path / "a")]
+    assert "a name follows" in somebody.fails(1, *bare, "--stream", "record/")["detail"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = somebody.fails(1, *said, "http://127.0.0.1:1", "--listen", f"127.0.0.1:{port}")
+    assert str(port) in refused["detail"]
+
+
+def test_who_could_read_it(tmp_path: Path, hub: HubProcess, place: Path, stream: str) -> None:
+    """A client without the key of the stream seals to itself only if it says so."""
+    somebody, file = User(tmp_path), tmp_path / "a"
+    _write(file, range(1))
+    said: list[str | Path] = ["recorder", "import", "--stream", stream, "--hub", hub.url, "--client"]
+    refused = somebody.fails(1, *said, place, file)["detail"]
+    assert all(what in refused for what in ("veen recorder share", "veen reader accept", "--to"))
+    assert "--to" in somebody.fails(1, *said, place, "--listen", "127.0.0.1:0")["detail"]
+    company = Company(tmp_path, hub.url, [stream])
+    assert somebody.ok(*said, company.home("shop"), file)["recorded"] == 1
+    (event,) = recorded(company.home("auditor"), hub.url, stream)
+    assert event["payload"] == {"n": 0}

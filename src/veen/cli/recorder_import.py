@@ -2,12 +2,12 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from typing import Annotated, BinaryIO, Final
 
 import typer
@@ -15,18 +15,21 @@ import typer
 from veen.cli.errors import MALFORMED, NETWORK, USAGE, CommandError
 from veen.cli.printing import note, reporting, show
 from veen.cli.settings import common
-from veen.cli.using import At, read_bytes
+from veen.cli.using import At, read_bytes, read_card
+from veen.client.sending import Options
 from veen.client.session import Session
-from veen.overlays.recorder_schemas import STREAMS
 from veen.recorder.feeding import SPOOL_BYTES, Feed, Feeding, shipper_of
-from veen.recorder.importing import Convert, Import, Imports
+from veen.recorder.importing import LINE_BYTES, BadLine, Convert, Import, Imports, tell_damage
 from veen.recorder.jsonlines import UNITS, BadLineError, Fields, parse, read_event
+from veen.recorder.naming import record_stream
 from veen.recorder.otlp import SUBJECT, read_request
 from veen.recorder.packing import Captured, Defaults
+from veen.recorder.recipients import GET_KEY, has_readers
 from veen.recorder.shipping import Shipper
 
-_FORMATS: Final = ("jsonl", "otlp")
-#: Bad lines that are shown; all are counted.
+#: How long a line may be: that of OTLP has many events.
+_FORMATS: Final = {"jsonl": LINE_BYTES, "otlp": 32 << 20}
+#: Bad lines that are shown, with the reason; all are counted.
 _MOST_SHOWN: Final = 20
 _LOOK_SEC: Final = 0.02
 _PROGRESS_SEC: Final = 2.0
@@ -85,32 +88,74 @@ def import_(
     token_file: Annotated[
         Path | None, typer.Option(help="File with the bearer token that every request must show.")
     ] = None,
+    to: Annotated[
+        str, typer.Option(help="Seal to this identity card, in place of the stream's readers.")
+    ] = "",
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again",
+            help="Read the file from its start; lines that were recorded before are recorded twice.",
+        ),
+    ] = False,
 ) -> None:
     """Record what other programs have logged: from a file, from a pipe, or as requests of OpenTelemetry.
 
     A file can be imported again when it has grown, or after an interruption: it is known by its content, and
-    no line is recorded twice. A pipe is recorded as a whole each time. With --listen a request is answered
-    when its events are on disk; beyond this machine only with --token-file.
+    no line is recorded twice. A pipe is recorded as a whole each time. Lines that are no events are passed
+    over, but if there are no others: then the command ends with code 3, and the next run reads them again.
+    With --listen a request is answered when its events are on disk; beyond this machine only with
+    --token-file.
     """
-    if not stream.startswith(STREAMS):
-        raise CommandError(f"streams of the recorder begin with {STREAMS}, not {stream!r}", USAGE)
+    try:
+        record_stream(stream)
+    except ValueError as error:
+        raise CommandError(str(error), USAGE) from None
     if form not in _FORMATS:
         raise CommandError(f"--format is one of {', '.join(_FORMATS)}, not {form!r}", USAGE)
     if bool(file) == bool(listen):
         raise CommandError("give a file, or - for standard input; or an address with --listen", USAGE)
     mapped.fields()
+    options = Options(to=read_card(to).seal_key(int(time())) if to else None, store_body=False)
+    feeding = Feeding(
+        origin=mapped.origin, subject=mapped.subject, timeout_sec=common.timeout_ms / 1000, options=options
+    )
     with at.open() as opened:
+        _check_readers(opened.session, options, stream)
         if listen:
-            _listen(opened.session, stream, mapped, listen, token_file)
+            _listen(opened.session, stream, mapped, feeding, listen, token_file)
             return
-        _import(opened.session, stream, mapped, file, _reader(form, mapped), strict=strict)
+        wish = _Wish(stream, file, _reader(form, mapped, stream), _FORMATS[form], strict, again)
+        _import(opened.session, wish, feeding)
 
 
-def _reader(form: str, mapped: Mapped) -> Convert:
+def _check_readers(session: Session, options: Options, stream: str) -> None:
+    """Refuse to record what nobody else can read: whoever wants that says so."""
+    if not has_readers(session.secrets, options, stream):
+        raise CommandError(
+            f"this client has no key of {stream}, so that nobody else could read what it records: {GET_KEY}; "
+            "or give --to CARD, which may be its own",
+            USAGE,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What is to be imported, and how."""
+
+    stream: str
+    file: str
+    convert: Convert
+    line_bytes: int
+    strict: bool
+    again: bool
+
+
+def _reader(form: str, mapped: Mapped, stream: str) -> Convert:
     fields = mapped.fields()
 
     def lines(line: bytes) -> Iterator[Captured | BadLineError]:
-        yield read_event(line, fields)
+        yield read_event(line, fields, stream)
 
     def requests(line: bytes) -> Iterator[Captured | BadLineError]:
         yield from read_request(parse(line), mapped.attribute)
@@ -118,41 +163,71 @@ def _reader(form: str, mapped: Mapped) -> Convert:
     return lines if form == "jsonl" else requests
 
 
-def _import(
-    session: Session, stream: str, mapped: Mapped, file: str, convert: Convert, *, strict: bool
-) -> None:
-    shipper = shipper_of(session, Feeding(timeout_sec=common.timeout_ms / 1000))
+def _import(session: Session, wish: _Wish, feeding: Feeding) -> None:
+    defaults = Defaults(subject=feeding["subject"], origin=feeding["origin"])
+    told: dict[str, int] = {}
+
+    def tell(stream: str, count: int) -> None:
+        name, number = tell_damage(shipper.root, stream, count, defaults=defaults, bound=SPOOL_BYTES)
+        told[name] = number
+
+    shipper = shipper_of(session, feeding, tell)
     shipper.root.mkdir(mode=0o700, exist_ok=True)
     try:
-        imports = Imports(shipper.root, stream, bound=SPOOL_BYTES)
+        imports = Imports(shipper.root, wish.stream, bound=SPOOL_BYTES)
     except BlockingIOError as error:
-        raise CommandError(f"another import to {stream} is on its way: {error}", USAGE) from None
-    waiting = _Waiting(shipper, imports)
-    defaults = Defaults(subject=mapped.subject, origin=mapped.origin)
-    run = Import(imports, convert, defaults=defaults, wait=waiting.after_portion)
+        raise CommandError(f"another import to {wish.stream} is on its way: {error}", USAGE) from None
+    waiting = _Waiting(shipper, imports, told)
+    run = Import(
+        imports, wish.convert, defaults=defaults, wait=waiting.after_portion, line_bytes=wish.line_bytes
+    )
+    bad: list[str] = []
     with ExitStack() as stack:
         stack.callback(lambda: imports.spool.close(shipper.done(imports.spool.name)))
         stack.callback(lambda: shipper.stop(common.timeout_ms / 1000))
         shipper.start()
-        for bad in run.run(stack.enter_context(_open(file))):
-            if strict:
-                raise CommandError(f"line {bad.line}: {bad.reason}", MALFORMED)
-            if run.bad <= _MOST_SHOWN:
-                note(f"line {bad.line}: {bad.reason}")
+        for found in run.run(stack.enter_context(_open(wish.file)), again=wish.again):
+            _tell_bad(found, bad, strict=wish.strict)
         waiting.for_all()
     if run.incomplete:
         note("the last line has no end yet; it is left for the next run")
-    show(
-        {
-            "ok": True,
-            "stream": stream,
-            "recorded": run.events,
-            "lines": run.lines,
-            "lines_before": run.known,
-            "bad_lines": run.bad,
-        },
-        common.json,
-    )
+    _report(wish, run, waiting, bad)
+
+
+def _tell_bad(found: BadLine, bad: list[str], *, strict: bool) -> None:
+    text = f"line {found.line}: {found.reason}"
+    if strict:
+        raise CommandError(text, MALFORMED)
+    if len(bad) < _MOST_SHOWN:
+        bad.append(text)
+        note(text)
+
+
+def _report(wish: _Wish, run: Import, waiting: "_Waiting", bad: list[str]) -> None:
+    """Say what was done; it has failed if there were lines, and none of them is an event."""
+    failed = run.bad > 0 and not run.has_read
+    found: dict[str, object] = {
+        "ok": not failed,
+        "stream": wish.stream,
+        "lines": run.lines,
+        "lines_before": run.known,
+        "bad_lines": run.bad,
+        "events": run.events,
+        "recorded": waiting.recorded(),
+    }
+    passed = waiting.passed()
+    if passed:
+        found["not_recorded"] = passed
+    if common.json and bad:
+        found["reasons"] = bad
+    problem = "no line is an event, and nothing was read: the next run reads them again, with other options"
+    if failed and common.json:
+        found |= {"code": "E.MALFORMED", "detail": f"{problem}; {bad[0]}"}
+    show(found, common.json)
+    if failed and not common.json:
+        raise CommandError(problem, MALFORMED)
+    if failed:
+        raise typer.Exit(MALFORMED)
 
 
 def _open(file: str) -> BinaryIO:
@@ -167,9 +242,12 @@ def _open(file: str) -> BinaryIO:
 class _Waiting:
     """Tells how far an import has come, and waits for the hub."""
 
-    def __init__(self, shipper: Shipper, imports: Imports) -> None:
+    def __init__(self, shipper: Shipper, imports: Imports, others: Mapping[str, int]) -> None:
+        """``others``: other spools to wait for, up to which number."""
         self._shipper = shipper
         self._spool = imports.spool
+        self._others = others
+        self._before = shipper.done(imports.spool.name)
         self._told = monotonic()
 
     def after_portion(self, full: bool) -> None:
@@ -180,8 +258,18 @@ class _Waiting:
     def for_all(self) -> None:
         """Wait until the hub has all."""
         self._shipper.hurry()
-        while self._shipper.done(self._spool.name) < self._spool.next - 1:
+        while self._shipper.done(self._spool.name) < self._spool.next - 1 or any(
+            self._shipper.done(name) < number for name, number in list(self._others.items())
+        ):
             self._look(True)
+
+    def passed(self) -> int:
+        """Return how many events of the spool were set aside in this run, or were damaged on the disk."""
+        return self._shipper.shipped.passed.get(self._spool.name, 0)
+
+    def recorded(self) -> int:
+        """Return how many events the hub has taken in this run, also those that a run before has read."""
+        return self._shipper.done(self._spool.name) - self._before - self.passed()
 
     def _look(self, wait: bool) -> None:
         shipped, left = self._shipper.shipped, self._spool.next - 1 - self._shipper.done(self._spool.name)
@@ -200,8 +288,10 @@ class _Waiting:
             sleep(_LOOK_SEC)
 
 
-def _listen(session: Session, stream: str, mapped: Mapped, address: str, token_file: Path | None) -> None:
-    from veen.hub.server import bind  # noqa: PLC0415 - for those who listen
+def _listen(
+    session: Session, stream: str, mapped: Mapped, feeding: Feeding, address: str, token_file: Path | None
+) -> None:
+    from veen.hub.server import StartError, bind  # noqa: PLC0415 - for those who listen
     from veen.service.otlp import Receiver, receive  # noqa: PLC0415 - as above
 
     token = "" if token_file is None else read_bytes(token_file).decode("ascii", "replace").strip()
@@ -210,8 +300,10 @@ def _listen(session: Session, stream: str, mapped: Mapped, address: str, token_f
     host = address.rpartition(":")[0].strip("[]")
     if not token and not _is_loopback(host):
         raise CommandError(f"whoever reaches {address} could record anything: give --token-file", USAGE)
-    sockets = bind([address])
-    feeding = Feeding(origin=mapped.origin, subject=mapped.subject, timeout_sec=common.timeout_ms / 1000)
+    try:
+        sockets = bind([address])
+    except StartError as error:
+        raise CommandError(str(error), USAGE) from None
     with Feed.of_session(session, stream=stream, **feeding) as feed:
 
         def make() -> Receiver:

@@ -30,9 +30,9 @@ from typing import Final, Self, TypedDict, Unpack
 from veen.client.client import DEFAULT_TIMEOUT_SEC, Opening, open_session
 from veen.client.sending import Options
 from veen.client.session import Session
-from veen.overlays.recorder_schemas import STREAMS
+from veen.recorder.naming import record_stream
 from veen.recorder.packing import PAYLOAD_BYTES, UNFIT, Captured, capture
-from veen.recorder.shipping import PAUSES, PLACE, Shipper
+from veen.recorder.shipping import PAUSES, PLACE, Shipper, Tell
 from veen.recorder.spooling import Spooling, Spools
 
 _log: Final = logging.getLogger("veen.recorder")
@@ -63,12 +63,14 @@ class Stats:
     delivered: int
     #: Set aside, because they can never be recorded.
     refused: int
-    #: Those for which there was no room.
+    #: Those for which there was no room, and those that the disk has damaged.
     lost: int
     #: Why nothing is sent at the moment, or why it can not be made durable; empty if it is.
     trouble: str
     #: Streams that the hub refuses, and why.
     held: Mapping[str, str]
+    #: Streams whose events nobody can read but this client, which has no key of them.
+    unshared: tuple[str, ...] = ()
 
 
 class Feeding(TypedDict, total=False):
@@ -97,23 +99,24 @@ class _Settings(Spooling):
     durable: bool
 
 
-def shipper_of(session: Session, feeding: Feeding) -> Shipper:
+def shipper_of(session: Session, feeding: Feeding, tell: Tell) -> Shipper:
     """Return what ships for a client; the key is the principal, and so is not changed by itself."""
     return Shipper(
         session.home.root / PLACE,
         replace(session, retry=PAUSES, rotation=None),
         timeout_sec=feeding.get("timeout_sec", DEFAULT_TIMEOUT_SEC),
         options=replace(feeding.get("options", Options(store_body=False)), keep_key=True),
+        tell=tell,
     )
 
 
 class Feed:
     """Where an application records. Any thread may; no call waits for the network."""
 
-    def __init__(self, root: Path, shipper: Shipper, settings: _Settings) -> None:
-        self._root = root
+    def __init__(self, session: Session, feeding: Feeding, settings: _Settings) -> None:
+        self._root = session.home.root / PLACE
         self._settings = settings
-        self._shipper = shipper
+        self._shipper = shipper_of(session, feeding, self._tell_damage)
         self._closed = False
         self._begin()
         _FEEDS.add(self)
@@ -137,10 +140,8 @@ class Feed:
     @classmethod
     def of_session(cls, session: Session, *, stream: str, **feeding: Unpack[Feeding]) -> Self:
         """Open a feed of a client that is open already."""
-        if not stream.startswith(STREAMS):
-            raise ValueError(f"events are recorded on {STREAMS}...: {stream!r} is not such a stream")
-        root = session.home.root / PLACE
-        root.mkdir(mode=0o700, exist_ok=True)
+        record_stream(stream)
+        (session.home.root / PLACE).mkdir(mode=0o700, exist_ok=True)
         origin = feeding.get("origin") or Path(sys.argv[0]).name or "python"
         settings = _Settings(
             stream=stream,
@@ -151,8 +152,9 @@ class Feed:
             spool_bytes=feeding.get("spool_bytes", SPOOL_BYTES),
             max_payload=feeding.get("max_payload", PAYLOAD_BYTES),
         )
-        made = cls(root, shipper_of(session, feeding), settings)
+        made = cls(session, feeding, settings)
         made._spools.open(stream)  # with what a process before has left in it: flush waits for that too
+        made._shipper.look_for_readers(stream)
         made._start()
         return made
 
@@ -167,6 +169,11 @@ class Feed:
         self._asleep = True
         self._stopping = False
         self._thread: threading.Thread | None = None
+
+    @property
+    def stream(self) -> str:
+        """The stream of events that do not say otherwise."""
+        return self._settings.stream
 
     # --- recording ------------------------------------------------------------------------------------------
 
@@ -219,11 +226,12 @@ class Feed:
         ready: dict[str, list[bytes]] = {}
         for nth, event in enumerate(events):
             try:
+                stream = record_stream(event.stream or self._settings.stream)
                 _, body = event.pack(self._settings)
             except UNFIT as error:
                 bad.append((nth, str(error)))
             else:
-                ready.setdefault(event.stream or self._settings.stream, []).append(body)
+                ready.setdefault(stream, []).append(body)
         self._spools.store(ready)
         self._shipper.wake()
         return bad
@@ -278,7 +286,7 @@ class Feed:
         self._tell_lost()
         self._asleep = True
         if not self._queue and not self._stopping:
-            self._wake.wait(_ROOM_SEC if self._spools.losses.streams() or self._shipper.damaged else None)
+            self._wake.wait(_ROOM_SEC if self._spools.losses.streams() else None)
         self._asleep = False
 
     def _to_spool(self, most: int | None = None, *, sync: bool = False) -> None:
@@ -304,12 +312,18 @@ class Feed:
 
     def _tell_lost(self) -> None:
         """Record how much was lost, as soon as there is room."""
-        while self._shipper.damaged:
-            stream, count = self._shipper.damaged.popleft()
-            self._spools.losses.add(stream, "the spool was damaged on the disk", count=count)
         if self._spools.tell_lost():
             self._spools.sync()
             self._shipper.wake()
+
+    def _tell_damage(self, stream: str, count: int) -> None:
+        """Record that events can not be read any more; if the disk fails, the thread tries it again."""
+        try:
+            self._spools.tell_damage(stream, count)
+        except OSError as error:
+            self._complain(error)
+        self._shipper.wake()
+        self._wake.set()
 
     # --- waiting for the hub, if somebody wants to ----------------------------------------------------------
 
@@ -344,6 +358,7 @@ class Feed:
             lost=self._spools.losses.total,
             trouble=self._trouble or shipped.trouble,
             held=dict(shipped.held),
+            unshared=tuple(sorted(shipped.unshared)),
         )
 
     def close(self, timeout: float = _CLOSE_SEC) -> bool:

@@ -58,12 +58,13 @@ class RecorderHandler(logging.Handler):
             subject = None
             fields = record.__dict__
             if fields.keys() - _USUAL:
-                payload |= {
+                extra = {
                     name: value
                     for name, value in fields.items()
                     if name not in _USUAL and isinstance(value, _PLAIN)
                 }
-                subject = payload.pop("subject_id", None)
+                subject = extra.pop("subject_id", None)
+                payload = payload | extra | payload  # who has logged it is not for others to say
             if record.exc_info and record.exc_info[0] is not None:
                 payload["exception"] = record.exc_text or _TEXTS.formatException(record.exc_info)
             if record.stack_info:

@@ -14,10 +14,12 @@ from typing import Any, Final
 from veen.client.files import PRIVATE, sync_dir, write_file
 from veen.core import cbor
 from veen.core.types import Label, VerifyKey
-from veen.recorder.spool import frame, frames
+from veen.recorder.spool import Whole, frame, whole_frames
 
 #: A journal that is longer is written anew, with its last record.
 _MOST_BYTES: Final = 1 << 20
+#: How records begin, behind the head of their map.
+_MARK: Final = cbor.write_text("done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +82,16 @@ def reserved(path: Path, spool: str) -> int:
 
 
 def _last(data: bytes) -> tuple[Progress, int, int]:
-    """Return the last record, how many there are, and where it ends."""
-    content, end, number = b"", 0, 0
-    for number, (content, end) in enumerate(frames(data, 0), 1):  # noqa: B007 - the last one
+    """Return the last whole record, the number of the next one, and where it begins.
+
+    A record before it that is damaged does not matter: going back behind it would send events twice.
+    """
+    last: Whole | None = None
+    for last in whole_frames(data, 0, _MARK):  # noqa: B007 - the last one
         pass
-    return (Progress.decode(content) if content else Progress({})), number, end
+    if last is None:
+        return Progress({}), 0, 0
+    return Progress.decode(last.content), last.number + 1, last.end
 
 
 class Journal:

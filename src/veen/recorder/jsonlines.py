@@ -6,12 +6,13 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from veen.recorder.packing import Captured, capture
+from veen.recorder.packing import LEFT_OUT, Captured, capture
 
 #: How many of a unit make a second.
 UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 #: What a line has that was set aside by a feed.
 _ASIDE: Final = frozenset({"stream", "reason", "event"})
+_EVENT: Final = frozenset({"event_type", "subject_id", "event_time", "origin", "payload", "metadata"})
 
 
 class BadLineError(ValueError):
@@ -32,17 +33,24 @@ class Fields:
     default_type: str = "log.line"
 
 
-def read_event(line: bytes, fields: Fields) -> Captured:
-    """Return the event of a line; a line without a time is of now."""
+def read_event(line: bytes, fields: Fields, stream: str | None = None) -> Captured:
+    """Return the event of a line; a line without a time is of now.
+
+    A line that a feed has set aside is the event that it tells of, if that is one of the stream.
+    """
     found = parse(line)
     if not isinstance(found, dict):
         raise BadLineError("a line is a JSON object")
     if found.keys() == _ASIDE and isinstance(found["event"], dict):
-        found = found["event"]
+        return _read_aside(found["event"], found["stream"], stream)
     event_type = _take(found, fields.type)
     subject, origin = _take(found, fields.subject), _take(found, fields.origin)
     when = _take(found, fields.time)
-    metadata = found.pop("metadata", None) if isinstance(found.get("metadata"), dict) else None
+    metadata = found.get("metadata")
+    if metadata is None or isinstance(metadata, dict):
+        found.pop("metadata", None)
+    else:
+        metadata = None  # a field like any other
     payload = found["payload"] if found.keys() == {"payload"} else found
     return Captured(
         None,
@@ -51,6 +59,34 @@ def read_event(line: bytes, fields: Fields) -> Captured:
         time.time() if when is None else seconds(when, fields.unit),
         None if origin is None else str(origin),
         capture(payload),
+        None if metadata is None else capture(metadata),
+    )
+
+
+def _read_aside(event: dict[str, Any], was_for: object, stream: str | None) -> Captured:
+    """Return an event that was set aside: with its own values, or not at all."""
+    if stream is not None and was_for != stream:
+        raise BadLineError(f"it was set aside as an event of {str(was_for)[:200]!r}, and belongs there")
+    unknown = sorted(event.keys() - _EVENT)
+    if unknown:
+        raise BadLineError(f"an event has no {unknown[0][:40]!r}")
+    for name in ("event_type", "event_time"):
+        if event.get(name) is None:
+            raise BadLineError(f"it was set aside without {name}")
+    for name, value in event.items():
+        if isinstance(value, str) and value.startswith(LEFT_OUT):
+            raise BadLineError(f"its {name} was left out when it was set aside: there is nothing to record")
+    metadata = event.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise BadLineError("metadata is an object")
+    subject, origin = event.get("subject_id"), event.get("origin")
+    return Captured(
+        None,
+        str(event["event_type"]),
+        None if subject is None else str(subject),
+        seconds(event["event_time"]),
+        None if origin is None else str(origin),
+        capture(event.get("payload")),
         None if metadata is None else capture(metadata),
     )
 

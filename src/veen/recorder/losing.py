@@ -13,6 +13,8 @@ _log: Final = logging.getLogger("veen.recorder")
 
 #: What says that events of its stream were lost, and how many.
 LOST_TYPE: Final = "recorder.lost"
+#: Why events are lost that were in a spool.
+DAMAGED: Final = "the spool was damaged on the disk"
 
 
 class Later:

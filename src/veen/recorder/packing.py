@@ -19,8 +19,9 @@ from veen.recorder.recording import plain_payload, too_large
 #: How large a payload may be, encoded, unless somebody says otherwise (SDR-007).
 PAYLOAD_BYTES: Final = 64 << 10
 _NOBODY: Final = "0" * 64
-#: Behind the head of the map and the name of the first field.
-_SUBJECT_AT: Final = 1 + len(cbor.write_text("subject_id"))
+#: The name of the first field, behind the head of the map.
+FIRST_FIELD: Final = cbor.write_text("subject_id")
+_SUBJECT_AT: Final = 1 + len(FIRST_FIELD)
 #: Between the first value and the text of the second.
 _BETWEEN: Final = len(cbor.write_text("principal_id")) + len(cbor.write_text(_NOBODY)) - len(_NOBODY)
 
@@ -53,6 +54,8 @@ def check_size(payload: Value, most: int, field: str = "payload") -> None:
 
 #: In place of the copy of a value that is too large to be an event.
 _NOT_COPIED: Final = b""
+#: How the text begins that stands for a value which was not kept.
+LEFT_OUT: Final = "<left out: "
 
 
 def capture(value: object, most: int = PAYLOAD_BYTES) -> bytes:
@@ -96,8 +99,7 @@ class Captured(NamedTuple):
 
     def pack(self, defaults: Defaults) -> tuple[int, bytes]:
         """Return the time and the encoding; raises what ``UNFIT`` has if it can not be an event."""
-        when = self.event_time
-        seconds = int(when.timestamp() if isinstance(when, dt.datetime) else when)
+        seconds = _seconds(self.event_time)
         most = defaults.max_payload
         payload = _again(self.payload, most, "payload")
         metadata = None if self.metadata is None else _again(self.metadata, most, "metadata")
@@ -114,17 +116,30 @@ class Captured(NamedTuple):
             check_size(metadata, most, "metadata")
         return seconds, packed
 
-    def described(self, most: int) -> dict[str, Value]:
-        """Return what was recorded, for people; what is too large to be kept is left out (SDR-007)."""
+    def described(self, defaults: Defaults) -> dict[str, Value]:
+        """Return what would have been recorded, for people; what is too large is left out (SDR-007)."""
+        most = defaults.max_payload
         values = {
             "event_type": capture(self.event_type, most),
-            "subject_id": capture(self.subject_id, most),
-            "event_time": capture(self.event_time, most),
-            "origin": capture(self.origin, most),
+            "subject_id": capture(self.subject_id or defaults.subject, most),
+            "event_time": capture(_known_time(self.event_time), most),
+            "origin": capture(self.origin or defaults.origin, most),
             "payload": self.payload,
             "metadata": capture(None) if self.metadata is None else self.metadata,
         }
         return {name: _kept(data, most, name) for name, data in values.items()}
+
+
+def _seconds(when: float | dt.datetime) -> int:
+    return int(when.timestamp() if isinstance(when, dt.datetime) else when)
+
+
+def _known_time(when: float | dt.datetime) -> object:
+    """Return the seconds, as whoever reads them may be in another zone; what is no time, as it is."""
+    try:
+        return _seconds(when)
+    except UNFIT:
+        return when
 
 
 def _again(data: bytes, most: int, field: str) -> Value:
@@ -139,7 +154,7 @@ def _kept(data: bytes, most: int, field: str) -> Value:
         found = _again(data, most, field)
         check_size(found, most, field)
     except ProtocolError as error:
-        return f"<left out: {error}>"
+        return f"{LEFT_OUT}{error}>"
     return found
 
 

@@ -10,7 +10,6 @@ import logging
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,6 +29,7 @@ from veen.core.errors import Code, ProtocolError, VeenError
 from veen.overlays.recorder_schemas import EVENT
 from veen.recorder.journal import Journal, Note, read_progress
 from veen.recorder.packing import body_of, described, writable
+from veen.recorder.recipients import GET_KEY, has_readers
 from veen.recorder.spool import Spooled, SpoolReader, find_spools
 
 LOG: Final = logging.getLogger("veen.recorder")
@@ -58,6 +58,15 @@ class Shipped:
     held: dict[str, str] = field(default_factory=dict)
     #: How often the hub did not answer, or refused.
     failures: int = 0
+    #: How many events of each spool are done with, and are not recorded: set aside, or damaged on the disk.
+    passed: dict[str, int] = field(default_factory=dict)
+    #: Streams whose events nobody can read but this client: they are sealed to it alone.
+    unshared: list[str] = field(default_factory=list)
+
+
+#: Tells of events of a stream, so many, that can not be read any more. It is called before the journal goes
+#: on behind them: if it raises, the journal does not, and it is told again.
+Tell = Callable[[str, int], None]
 
 
 class Shipper:
@@ -70,14 +79,15 @@ class Shipper:
         *,
         timeout_sec: float,
         options: Options,
+        tell: Tell,
     ) -> None:
         self.root = root
         self.session = session
         self.shipped = Shipped()
         self._hub = session.hub_name
         self._timeout_sec = timeout_sec
-        #: Streams, and how many of their events can not be read from the disk any more.
-        self.damaged: deque[tuple[str, int]] = deque()
+        self._tell = tell
+        self._asked: set[str] = set()
         self._options = options
         self._client: Client | None = None
         self._journal: Journal | None = None
@@ -194,6 +204,7 @@ class Shipper:
             replace(self.session, held=None),
             timeout_sec=self._timeout_sec,
             options=self._options,
+            tell=self._tell,
         )
 
     def _hang_up(self) -> None:
@@ -238,10 +249,11 @@ class Shipper:
         self._settle(journal)
         done = journal.done(reader.name)
         batch = _row(reader.peek(done, 1 if reader.name in self._alone else BATCH))
-        if reader.damaged:
-            self._tell_damage(reader)
         if not batch:
+            if reader.passed > done:  # there is nothing behind the damage
+                self._advance(journal, reader, reader.passed + 1, reader.passed)
             return False
+        self.look_for_readers(reader.stream)
         try:
             sent = self._send(journal, reader, batch)
         except RefusedError as error:
@@ -251,7 +263,7 @@ class Shipper:
                 raise
             self._set_aside(journal, reader, batch[0], str(error))
             return True
-        journal.settle(reader.name, batch[sent - 1].number)
+        self._advance(journal, reader, batch[0].number, batch[sent - 1].number)
         self.shipped.delivered += sent
         self._alone.discard(reader.name)
         self._rest.pop(reader.stream, None)
@@ -291,7 +303,8 @@ class Shipper:
         note = journal.progress.note
         if note is None:
             return
-        stream = self._readers[note.spool].stream
+        reader = self._readers[note.spool]
+        stream = reader.stream
         client = self._open()
         try:
             client.flush(stream)
@@ -305,8 +318,8 @@ class Shipper:
                 "are recorded follows from its numbers only; use a client of its own for recording",
                 stream, note.first, note.first + taken - 1, note.spool,
             )  # fmt: skip
+        self._advance(journal, reader, note.first, note.first + taken - 1)
         self.shipped.delivered += taken
-        journal.settle(note.spool, note.first + taken - 1)
         for seq in range(note.client_seq + taken, note.client_seq + note.count):
             # They are in the spool: nobody needs to look at what was refused.
             remove_file(self.session.home.root / OUTBOX_DIR / f"{note.label.hex()}-{seq}.refused")
@@ -359,14 +372,36 @@ class Shipper:
         """Keep an event that can never be sent in a file, and go on behind it."""
         self._settle(journal)
         set_aside(self.root, reader.stream, described(event.data), reason)
-        journal.settle(reader.name, event.number)
+        self._advance(journal, reader, event.number, event.number)
         self.shipped.refused += 1
+        self._count_passed(reader, 1)
         self._alone.discard(reader.name)
 
-    def _tell_damage(self, reader: SpoolReader) -> None:
-        LOG.error("%d events of %s can not be read any more: %s", reader.damaged, reader.stream, reader.place)
-        self.damaged.append((reader.stream, reader.damaged))
-        reader.damaged = 0
+    def _advance(self, journal: Journal, reader: SpoolReader, first: int, last: int) -> None:
+        """Note that events are done with, up to the last one; those missing before the first are damaged."""
+        missing = first - 1 - journal.done(reader.name)
+        if missing > 0:
+            LOG.error("%d events of %s can not be read any more: %s", missing, reader.stream, reader.place)
+            self._tell(reader.stream, missing)
+            self._count_passed(reader, missing)
+        journal.settle(reader.name, last)
+
+    def _count_passed(self, reader: SpoolReader, count: int) -> None:
+        passed = self.shipped.passed
+        passed[reader.name] = passed.get(reader.name, 0) + count
+
+    def look_for_readers(self, stream: str) -> None:
+        """Say, once for each stream, if nobody but this client can read what it records there."""
+        if stream in self._asked:
+            return
+        self._asked.add(stream)
+        if not has_readers(self.session.secrets, self._options, stream):
+            self.shipped.unshared.append(stream)
+            LOG.warning(
+                "nobody but this client can read what it records on %s: it has no key of the stream, and "
+                "seals to itself; %s; then open the feed again",
+                writable(stream), GET_KEY,
+            )  # fmt: skip
 
 
 def set_aside(
@@ -377,8 +412,8 @@ def set_aside(
     append_file(root / REFUSED, writable(line).encode() + b"\n")
     say(
         "an event of %s can never be sent and was set aside in %s: %s; mend it, and record it again with: "
-        "veen recorder import",
-        writable(stream), root / REFUSED, writable(reason),
+        "veen recorder import FILE --stream %s",
+        writable(stream), root / REFUSED, writable(reason), writable(stream),
     )  # fmt: skip
 
 

@@ -2,8 +2,10 @@
 
 A spool belongs to one stream and to one process at a time, which holds its lock; numbers of events go on
 from 1 and are never used again. Its files are segments, named by the number of their first event, of frames:
-length, checksum, the encoded event. A torn frame at the end is what nobody was told is durable; it is cut off
-when the spool is opened. Whoever ships reads beside the writer, and removes segments that the hub has.
+length, checksum, the encoded event. What is torn at the end, with nothing whole behind it, is cut off when
+the spool is opened; what is damaged before whole frames stays, and is passed over by whoever ships: the
+numbers of the frames behind it say how many events are missing. Whoever ships reads beside the writer, and
+removes segments that the hub has.
 
 Writing does not sync: what is not durable yet is remembered, for whoever has the time.
 """
@@ -23,6 +25,7 @@ from typing import Final, NamedTuple, Self
 
 from veen.client.files import PRIVATE, lock, remove_file, sync_dir, unlock, write_file
 from veen.core import labels
+from veen.recorder.packing import FIRST_FIELD
 
 _FRAME: Final = struct.Struct(">II")
 _NAME: Final = re.compile(r"(\d{20})\.events")
@@ -46,13 +49,12 @@ def frame(number: int, data: bytes) -> bytes:
     return _FRAME.pack(len(data), _checksum(number, data)) + data
 
 
-def _checksum(number: int, data: bytes) -> int:
+def _checksum(number: int, data: bytes | memoryview) -> int:
     return zlib.crc32(data, zlib.crc32(number.to_bytes(8, "big")))
 
 
-def frames(data: bytes, number: int) -> Iterator[tuple[bytes, int]]:
+def frames(data: bytes, number: int, position: int = 0) -> Iterator[tuple[bytes, int]]:
     """Yield the content of whole frames, the first of which has a number, and where each of them ends."""
-    position = 0
     while position + _FRAME.size <= len(data):
         length, checksum = _FRAME.unpack_from(data, position)
         position += _FRAME.size
@@ -62,6 +64,52 @@ def frames(data: bytes, number: int) -> Iterator[tuple[bytes, int]]:
         position += length
         number += 1
         yield content, position
+
+
+class Whole(NamedTuple):
+    """A whole frame: its number, its content and where it ends."""
+
+    number: int
+    content: bytes
+    end: int
+
+
+def whole_frames(data: bytes, number: int, mark: bytes = FIRST_FIELD) -> Iterator[Whole]:
+    """Yield all frames that are whole, also behind damaged ones; their numbers say how many are missing.
+
+    ``mark`` is what all contents have behind their first byte.
+    """
+    place: tuple[int, int] | None = (0, number)
+    while place is not None:
+        position, number = place
+        for content, end in frames(data, number, position):
+            yield Whole(number, content, end)
+            position, number = end, number + 1
+        place = find_whole(data, position, number, mark)
+
+
+def find_whole(data: bytes, position: int, number: int, mark: bytes = FIRST_FIELD) -> tuple[int, int] | None:
+    """Return where the next whole frame is behind one that is not, and its number; None if there is none."""
+    if position + _FRAME.size <= len(data):  # the length may be right, and what follows is no guess then
+        after = position + _FRAME.size + _FRAME.unpack_from(data, position)[0]
+        if after + _FRAME.size <= len(data) and _is_whole(data, after, number + 1):
+            return after, number + 1
+    head = _FRAME.size + 1
+    at = data.find(mark, position + 1 + head)
+    while at >= 0:
+        start = at - head
+        missing = 1 + (start - position) // (head + len(mark))
+        for found in range(number + 1, number + 1 + missing):
+            if _is_whole(data, start, found):
+                return start, found
+        at = data.find(mark, at + 1)
+    return None
+
+
+def _is_whole(data: bytes, position: int, number: int) -> bool:
+    length, checksum = _FRAME.unpack_from(data, position)
+    content = memoryview(data)[position + _FRAME.size : position + _FRAME.size + length]
+    return len(content) == length and _checksum(number, content) == int(checksum)
 
 
 def segment_path(place: Path, first: int) -> Path:
@@ -124,7 +172,7 @@ class Spool:
         self.bound = bound
         #: The number of the next event.
         self.next = 1
-        #: How many bytes were cut off at the end: of events that nobody was told are durable.
+        #: How many bytes were cut off at the end: of no whole event.
         self.torn_bytes = 0
         self._lock_fd = lock_fd
         self._segment_bytes = max(min(SEGMENT_BYTES, bound // _SEGMENTS), 1)
@@ -171,14 +219,15 @@ class Spool:
         if there:
             path = segment_path(self.place, there[-1])
             data = path.read_bytes()
-            ends = [end for _, end in frames(data, there[-1])]
-            whole = ends[-1] if ends else 0
+            whole, last = 0, there[-1] - 1
+            for last, _, whole in whole_frames(data, there[-1]):  # noqa: B007 - the last one
+                pass
             self.torn_bytes = len(data) - whole
             fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
             os.ftruncate(fd, whole)
             os.fsync(fd)
             self._first, self._fd, self._size = there[-1], fd, whole
-            self.next = there[-1] + len(ends)
+            self.next = last + 1
         if done >= self.next:  # the hub has events that a power failure has taken from the disk
             self._end_segment()
             self.next = done + 1
@@ -316,8 +365,11 @@ class SpoolReader:
         self._first: int | None = None
         self._offset = 0
         self._number = self._skip_to = 0
-        #: How many events can not be read any more, and were passed over since somebody asked.
-        self.damaged = 0
+
+    @property
+    def passed(self) -> int:
+        """The number up to which everything was returned, or can not be read any more."""
+        return self._ahead[0].number - 1 if self._ahead else max(self._number, self._skip_to) - 1
 
     def peek(self, after: int, most: int) -> list[Spooled]:
         """Return events behind a number, those that are there by now."""
@@ -340,31 +392,21 @@ class SpoolReader:
         later = [first for first in segments(self.place) if self._first is None or first > self._first]
         if self._first is None:
             return bool(later) and self._go_to(later[0])
-        read = self._read_frames(_READ_BYTES)
-        if read:
+        if self._read_frames(_READ_BYTES) or self._pass_damage():
             return True
         return bool(later) and self._go_to(later[0])
 
     def _go_to(self, first: int) -> bool:
         """Go on in the next segment: this one has no more, and was ended before that one was begun."""
-        missing = first - max(self._number, self._skip_to)
-        if missing > 0:
-            self.damaged += missing
         self._first, self._offset, self._number = first, 0, first
         return True
 
     def _read_frames(self, size: int) -> bool:
-        assert self._first is not None
-        try:
-            with segment_path(self.place, self._first).open("rb") as file:
-                file.seek(self._offset)
-                data = file.read(size)
-                if len(data) >= _FRAME.size:
-                    length, _ = _FRAME.unpack_from(data)
-                    if length + _FRAME.size > len(data):  # one that is longer than what is read at once
-                        data += file.read(length + _FRAME.size - len(data))
-        except FileNotFoundError:
-            return False
+        data = self._read(size)
+        if len(data) >= _FRAME.size:
+            length, _ = _FRAME.unpack_from(data)
+            if length + _FRAME.size > len(data):  # one that is longer than what is read at once
+                data = self._read(length + _FRAME.size)
         end = 0
         for content, end in frames(data, self._number):  # noqa: B007 - the last one
             if self._number >= self._skip_to:
@@ -372,6 +414,33 @@ class SpoolReader:
             self._number += 1
         self._offset += end
         return end > 0
+
+    def _pass_damage(self) -> bool:
+        """Go on behind what is damaged; what has nothing whole behind it may still be written.
+
+        It is looked at twice: while somebody writes, a frame may be read as it was before, and the one behind
+        it as it is now.
+        """
+        found = self._find_whole()
+        if found is None or found != self._find_whole():
+            return False
+        self._offset, self._number = self._offset + found[0], found[1]
+        return True
+
+    def _find_whole(self) -> tuple[int, int] | None:
+        data = self._read()
+        return find_whole(data, 0, self._number) if data else None
+
+    def _read(self, most: int | None = None) -> bytes:
+        """Return what there is of the segment, at most so many bytes of it."""
+        assert self._first is not None
+        try:
+            with segment_path(self.place, self._first).open("rb") as file:
+                left = max(os.fstat(file.fileno()).st_size - self._offset, 0)
+                file.seek(self._offset)
+                return file.read(left if most is None else min(most, left))
+        except FileNotFoundError:
+            return b""
 
     def discard(self, done: int) -> bool:
         """Remove segments that are done; not the last one, which may be written to."""

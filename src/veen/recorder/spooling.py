@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from veen.core import labels
-from veen.overlays.recorder_schemas import STREAMS
 from veen.recorder.journal import reserved
-from veen.recorder.losing import Later, Losses
+from veen.recorder.losing import DAMAGED, Later, Losses
+from veen.recorder.naming import record_stream
 from veen.recorder.packing import Captured, Defaults
 from veen.recorder.shipping import JOURNAL, REFUSED, set_aside
 from veen.recorder.spool import FullError, Spool, sync_segments
@@ -69,7 +69,8 @@ class Spools:
             self._spools[stream] = found
             if found.torn_bytes:
                 self._later.warning(
-                    "%d bytes at the end of the spool %s were not durable when a process ended: cut off",
+                    "%d bytes at the end of the spool %s are no whole event and were cut off: they were not "
+                    "durable when a process ended, or the disk has damaged them",
                     found.torn_bytes, found.place,
                 )  # fmt: skip
         return found
@@ -98,9 +99,8 @@ class Spools:
     def _pack(self, stream: str, item: Captured) -> tuple[int, bytes] | None:
         """Return the time and the encoding of an event; what can not be one is set aside, or else lost."""
         try:
-            if not stream.startswith(STREAMS):
-                raise ValueError(f"{stream!r} is no stream below {STREAMS}")  # noqa: TRY301 - as below
             if stream not in self._spools:
+                record_stream(stream)
                 labels.stream_id(stream)  # that it can have one
             return item.pack(self._settings)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others are recorded
@@ -115,7 +115,7 @@ class Spools:
         file = self._root / REFUSED
         if file.exists() and file.stat().st_size > ASIDE_BYTES:
             raise FullError(f"{file} has reached {ASIDE_BYTES} bytes")
-        described = item.described(self._settings.max_payload)
+        described = item.described(self._settings)
         set_aside(self._root, stream, described, reason, self._later.error)
         self.refused += 1
 
@@ -186,6 +186,18 @@ class Spools:
                     self._tell_lost_of(stream)
             self._later.log()
         return bool(streams)
+
+    def tell_damage(self, stream: str, count: int) -> None:
+        """Count events that the disk has damaged, and record that at once; later, if there is no room.
+
+        Raises FullError if the feed is closed: the next one is to tell it.
+        """
+        with self.lock:
+            if self._closed:
+                raise FullError("the feed is closed")
+            self.losses.add(stream, DAMAGED, count=count)
+        self.tell_lost()
+        self.sync()
 
     def _tell_lost_of(self, stream: str) -> bool:
         event = self.losses.event(stream, self._settings.subject, self._settings.origin)

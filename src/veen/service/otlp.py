@@ -160,7 +160,7 @@ class Receiver:
         for number, line in enumerate(body.splitlines(), 1):
             if line.strip():
                 try:
-                    yield read_event(line, self._fields)
+                    yield read_event(line, self._fields, self._feed.stream)
                 except BadLineError as error:
                     bad.append(f"line {number}: {error}")
 
