@@ -1,15 +1,18 @@
 """``veen query``: commands that ask a service, and those that say who may."""
 
 import json
+import os
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from typer.testing import Result
 
 from tests.cli.running import User
-from tests.hub.process import HubProcess
+from tests.hub.process import TIMEOUT, HubProcess
 from tests.service.plain import ROWS
 from tests.service.world import APP, Service, make_place
 from tests.service.world import ROWS as COUNT
@@ -97,6 +100,132 @@ def test_what_is_refused_ends_with_4_and_what_is_not_there_with_2(service: Servi
     found = run("query", "status", "r-none")
     assert found.exit_code == 1
     assert "--url" in found.stderr
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"vq-secret\nvq-another\n",
+        b"vq-secret\r\nx: y",
+        b"\xff\xfesecret",
+        b"vq-s\xc3\xa9cret",
+        b"",
+        b"s" * 513,
+    ],
+)
+@pytest.mark.parametrize("from_file", [True, False])
+def test_what_is_no_token_is_not_sent_and_not_shown(tmp_path: Path, data: bytes, *, from_file: bool) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(data)
+    words = ["query", "status", "r-1", "--url", "http://127.0.0.1:1", "--verbose"]
+    if from_file:
+        found = run(*words, "--token-file", str(file))
+    elif data:
+        found = run(*words, VEEN_QUERY_TOKEN=os.fsdecode(data))
+    else:
+        return
+    assert found.exit_code == 1, found.output
+    assert "no token" in found.stderr
+    assert "secret" not in found.output
+    assert "ssss" not in found.output
+
+
+class Answers:
+    """What stands where a service should: it gives the next answer to each connection, None cuts it."""
+
+    def __init__(self, *answers: tuple[int, dict[str, Any]] | None) -> None:
+        self._answers = answers
+        self._sock = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._sock.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def _serve(self) -> None:
+        for answer in self._answers:
+            peer, _ = self._sock.accept()
+            with peer, peer.makefile("rb") as lines:
+                size = 0
+                while (line := lines.readline()).strip():
+                    name, _, value = line.partition(b":")
+                    size = int(value) if name.lower() == b"content-length" else size
+                lines.read(size)
+                if answer is not None:
+                    status, body = answer
+                    data = json.dumps(body).encode()
+                    head = f"HTTP/1.1 {status} X\r\ncontent-length: {len(data)}\r\nconnection: close\r\n\r\n"
+                    peer.sendall(head.encode() + data)
+        self._sock.close()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(TIMEOUT)
+        assert not self._thread.is_alive(), "not all answers were asked for"
+
+
+ACCEPTED = (202, {"query_id": "q-1", "result_id": "r-1", "status": "pending"})
+RUNNING = (200, {"query_id": "q-1", "result_id": "r-1", "status": "running"})
+BUSY = (503, {"error_code": "internal_error", "message": "not now"})
+
+
+def submit(url: str, tmp_path: Path, *words: str) -> Result:
+    (tmp_path / "asked.json").write_text("{}")
+    return run(*words, "query", "submit", str(tmp_path / "asked.json"), "--wait", "--url", url, "--json")
+
+
+def test_who_waits_outlives_a_service_that_is_away_for_a_while(tmp_path: Path) -> None:
+    done = (200, {**RUNNING[1], "status": "completed"})
+    with Answers(ACCEPTED, RUNNING, None, BUSY, done) as service:
+        found = submit(service.url, tmp_path)
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("last", "exit_code", "code"),
+    [
+        (None, 2, "E.NETWORK"),
+        ((404, {"error_code": "query_not_found", "message": "none"}), 4, "query_not_found"),
+        (
+            (200, {**RUNNING[1], "status": "failed", "error_code": "cancelled", "message": "x"}),
+            4,
+            "cancelled",
+        ),
+    ],
+)
+def test_who_waited_in_vain_is_told_for_what(
+    tmp_path: Path, last: tuple[int, dict[str, Any]] | None, exit_code: int, code: str
+) -> None:
+    with Answers(ACCEPTED, RUNNING, last) as service:
+        found = submit(service.url, tmp_path, "--timeout-ms", "1000")
+    assert found.exit_code == exit_code, found.output
+    told = json.loads(found.stdout)
+    assert told["code"] == code
+    assert "r-1" in told["detail"]
+
+
+def test_a_file_of_rows_is_replaced_by_whole_and_right_rows_only(service: Service, tmp_path: Path) -> None:
+    out = tmp_path / "rows"
+    out.write_text("of before")
+    out.chmod(0o640)
+    wanted = ("--all", "--out", str(out))
+    assert ask(service, "result", "r-none", *wanted, code=4)["code"] == "query_not_found"
+    asked = tmp_path / "asked.json"
+    asked.write_text(json.dumps({"scope": [APP]}))
+    result_id = ask(service, "submit", str(asked), "--wait")["result_id"]
+    rows = service.place / "state" / "results" / result_id / ROWS
+    before = rows.read_text()
+    rows.write_text(before.replace("user-1", "user-9", 1))
+    assert ask(service, "result", result_id, *wanted, code=4)["code"] == "E.PROOF"
+    assert out.read_text() == "of before"
+    rows.write_text(before)
+    assert ask(service, "result", result_id, *wanted)["verified"] is True
+    assert (len(out.read_text().splitlines()), out.stat().st_mode & 0o777) == (COUNT, 0o640)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["asked.json", "rows"]
+    assert ask(service, "result", result_id, "--out", "/dev/null")["rows"] == COUNT
+    found = ask(service, "result", result_id, "--out", str(tmp_path / "none" / "rows"), code=1)
+    assert "can not be written" in found["detail"]
 
 
 def grant(policy: Path, *words: str) -> Result:

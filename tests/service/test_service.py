@@ -12,7 +12,8 @@ import pytest
 
 from tests.hub.process import HubProcess
 from tests.service import plain
-from tests.service.world import APP, EMPTY, ROWS, SECRET, Asked, Service, make_place, recorded, until
+from tests.service.world import APP, EMPTY, RAW, ROWS, SECRET, Asked, Service, make_place, recorded, until
+from veen.core import labels
 from veen.core.hashing import h
 from veen.core.receipt import Receipt
 from veen.overlays.operation_schemas import QUERY
@@ -187,11 +188,19 @@ def test_without_a_good_token_there_is_nothing(world: World, path: str, given: s
 
 def test_forbidden_and_unknown_streams_look_alike(world: World) -> None:
     answers = []
-    for stream in (SECRET, EMPTY, "record/security/nothing", "*", "record/app/*"):
+    by_id = labels.stream_id(APP).hex()
+    for stream in (SECRET, EMPTY, "record/security/nothing", "*", "record/app/*", by_id):
         answer = world.ask("alice", "submit", {"scope": [APP, stream]})
         assert answer.error == (403, "forbidden_scope")
         answers.append(answer.body.replace(stream.encode(), b"X"))
     assert len(set(answers)) == 1
+
+
+def test_a_stream_is_asked_for_by_its_name(world: World) -> None:
+    everything = grant(world.service.place / "policy.toml", "everything", ["*"])
+    assert world.ask(everything, "submit", {"scope": [SECRET]}).status == 202
+    answer = world.ask(everything, "submit", {"scope": [RAW]})
+    assert answer.error == (403, "forbidden_scope"), "by its id nothing of it would be found"
 
 
 def test_results_of_others_look_like_unknown_ones(world: World) -> None:

@@ -25,6 +25,8 @@ from veen.service.store import Kind
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 APP, SECRET, EMPTY = "record/app/logins", "record/security/keys", "record/app/nothing"
+#: A stream of which the engine knows the id alone.
+RAW: Final = "ab" * 32
 ROWS: Final = 25
 
 
@@ -33,6 +35,7 @@ def make_place(place: Path) -> dict[str, str]:
     place.mkdir(exist_ok=True)
     make_home(place / "client")
     events = [event(APP, seq) for seq in range(1, ROWS + 1)] + [event(SECRET, seq) for seq in range(1, 4)]
+    events.append(event(RAW, 1))
     (place / "events.jsonl").write_text("".join(json.dumps(item) + "\n" for item in events))
     policy = place / "policy.toml"
     return {

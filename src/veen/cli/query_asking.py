@@ -2,6 +2,8 @@
 
 import http.client
 import os
+import re
+import shutil
 import ssl
 import sys
 import time
@@ -15,10 +17,11 @@ from urllib.parse import urlsplit
 import typer
 
 from veen.cli.asking import check_url
-from veen.cli.errors import MALFORMED, REFUSED, USAGE, CommandError
+from veen.cli.errors import MALFORMED, REFUSED, USAGE, CommandError, as_command_error
 from veen.cli.printing import note, plain_json, reporting, show
 from veen.cli.settings import common
 from veen.cli.using import read_bytes
+from veen.client.errors import ClientError, NetworkError
 from veen.client.http import HttpHub, Message
 from veen.core import canonical_json
 from veen.core.errors import ProtocolError
@@ -26,9 +29,11 @@ from veen.query.descriptor import is_id
 from veen.query.digest import ResultDigest, RowsHasher
 
 _TOKEN: Final = "VEEN_QUERY_TOKEN"  # noqa: S105 - the name of a variable
+_TOKEN_FORM: Final = re.compile(rb"[A-Za-z0-9._~+/=-]{1,512}")
 _PREFIX: Final = "/api/query/"
 _PAGE: Final = 5000
 _MOST_PAUSE_SEC: Final = 2.0
+_UNAVAILABLE: Final = 503
 
 UrlOption = Annotated[
     str, typer.Option("--url", envvar="VEEN_QUERY_URL", help="URL of the query service.", show_default=False)
@@ -41,6 +46,10 @@ CaOption = Annotated[Path | None, typer.Option("--ca", help="Certificates of the
 CertOption = Annotated[Path | None, typer.Option("--cert", help="Your own certificate (PEM).")]
 KeyOption = Annotated[Path | None, typer.Option("--key", help="Private key of your certificate (PEM).")]
 ResultArgument = Annotated[str, typer.Argument(metavar="RESULT_ID", show_default=False)]
+
+
+class _BusyError(CommandError):
+    """The service can not answer at the moment."""
 
 
 class _Host(HttpHub):
@@ -89,7 +98,8 @@ class Service:
             return found
         if not isinstance(found.get("error_code"), str) or not isinstance(found.get("message"), str):
             raise CommandError(f"{self.url} is no query service: status {reply.status}", MALFORMED)
-        raise CommandError(found["message"], REFUSED, found["error_code"])
+        refusal = _BusyError if reply.status == _UNAVAILABLE else CommandError
+        raise refusal(found["message"], REFUSED, found["error_code"])
 
     def _read(self, body: bytes) -> dict[str, Any]:
         try:
@@ -101,9 +111,19 @@ class Service:
         return found
 
     def _token(self) -> str:
-        if self.token_file is None:
-            return os.environ.get(_TOKEN, "").strip()
-        return read_bytes(self.token_file.expanduser()).decode(errors="replace").strip()
+        """Return the token; no message shows what else was found in its place."""
+        if self.token_file is not None:
+            data, where = read_bytes(self.token_file.expanduser()).strip(), str(self.token_file)
+        else:
+            data, where = os.environb.get(_TOKEN.encode(), b"").strip(), f"the variable {_TOKEN}"
+            if not data:
+                return ""
+        if not _TOKEN_FORM.fullmatch(data):
+            raise CommandError(
+                f"{where} has no token: that is one line of at most 512 letters, digits and . _ ~ + / = -",
+                USAGE,
+            )
+        return data.decode()
 
     def _context(self) -> ssl.SSLContext | None:
         if self.ca is None and self.cert is None:
@@ -117,17 +137,37 @@ class Service:
         return context
 
     def wait(self, result_id: str) -> Any:  # noqa: ANN401 - JSON
-        """Wait for the end of a query; one that has failed ends the command with 4."""
-        pause = 0.1
+        """Wait for the end of a query; one that has failed ends the command with 4.
+
+        A service that is away may come back, and the query goes on: it is given as long as any answer. What
+        ends the wait names the result, which is there to be asked for.
+        """
+        pause, since = 0.1, time.monotonic()
         while True:
-            found = self.ask("GET", f"status/{result_id}")
-            if found["status"] == "failed":
-                text = f"the query has failed: {found['message']}"
-                raise CommandError(text, REFUSED, str(found["error_code"]))
-            if found["status"] == "completed":
-                return found
+            try:
+                found = self.ask("GET", f"status/{result_id}")
+                since = time.monotonic()
+            except (NetworkError, _BusyError) as error:
+                if time.monotonic() - since > common.timeout_ms / 1000:
+                    raise _naming(result_id, error) from None
+            except (ClientError, CommandError) as error:
+                raise _naming(result_id, error) from None
+            else:
+                if found["status"] == "failed":
+                    text = f"the query of {result_id} has failed: {found['message']}"
+                    raise CommandError(text, REFUSED, str(found["error_code"]))
+                if found["status"] == "completed":
+                    return found
             time.sleep(pause)
             pause = min(2 * pause, _MOST_PAUSE_SEC)
+
+
+def _naming(result_id: str, error: Exception) -> CommandError:
+    """Return an error that says which query was waited for."""
+    known = as_command_error(error)
+    assert known is not None, "errors of clients and of commands are known"
+    text = f"{known}; the query was accepted, ask again with: veen query status {result_id}"
+    return CommandError(text, known.exit_code, known.code)
 
 
 def checked_id(text: str) -> str:
@@ -197,15 +237,35 @@ def descriptor_command(
 
 @contextmanager
 def rows_out(out: Path | None) -> Iterator[BinaryIO | None]:
-    """Have the file that rows are written to, one in each line; None if there is none."""
+    """Have the file that rows are written to, one in each line; None if there is none.
+
+    A file that is there stays as it is until all rows are written: they are written beside it.
+    """
     if out is None:
         yield None
         return
     try:
-        with out.expanduser().open("wb") as file:
+        place = out.expanduser()
+        is_plain = (place.is_file() or not place.exists()) and not place.is_relative_to("/dev")
+        # A pipe or a device has no place beside it.
+        with _replacing(place.resolve()) if is_plain else place.open("wb") as file:
             yield file
     except OSError as error:
         raise CommandError(f"{out} can not be written: {error.strerror}", USAGE) from None
+
+
+@contextmanager
+def _replacing(place: Path) -> Iterator[BinaryIO]:
+    """Have a file that takes the place of another when it is whole."""
+    beside = place.with_name(f".veen-{os.urandom(8).hex()}.part")
+    try:
+        with beside.open("xb") as file:
+            if place.exists():
+                shutil.copymode(place, beside)
+            yield file
+        beside.replace(place)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 @reporting
@@ -246,9 +306,9 @@ def result_command(
                 break
             if not found["rows"]:
                 raise CommandError(f"{service.url} gives no rows where there are more", MALFORMED)
-    whole = offset == 0 and not found["page"]["has_more"]
-    if whole:
-        _require_hash(found["result_digest"], hasher)
+        whole = offset == 0 and not found["page"]["has_more"]
+        if whole:
+            _require_hash(found["result_digest"], hasher)
     answer = {"result_digest": found["result_digest"], "record_event": found["record_event"]}
     answer |= {"rows": hasher.count if sink is not None or not common.json else rows, "verified": whole}
     show_json(answer)
