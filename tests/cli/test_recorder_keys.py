@@ -65,7 +65,7 @@ def _emit(user: User, stream: str = ORDERS, *words: str | Path) -> int:
 def test_nobody_records_for_himself_by_mistake(office: Office) -> None:
     stranger = office.user("stranger")
     refused = stranger.fails(1, "recorder", "emit", "--stream", ORDERS, *EVENT)
-    assert refused["code"] == "E.KEY"
+    assert refused["code"] == "E.CLIENT"
     assert "veen recorder share" in refused["detail"]
     assert "--to CARD" in refused["detail"]
     assert _emit(stranger, ORDERS, "--to", office.place / "admin") == 1
@@ -84,7 +84,7 @@ def test_a_renamed_stream_has_a_key_that_producers_need(office: Office) -> None:
     told = admin.run(*change)
     assert f"new_keys: {SALES}" in told.stdout
     assert "veen recorder share" in told.stderr
-    assert shop.fails(1, "recorder", "emit", "--stream", SALES, *EVENT)["code"] == "E.KEY"
+    assert shop.fails(1, "recorder", "emit", "--stream", SALES, *EVENT)["code"] == "E.CLIENT"
     office.share("shop", SALES)
     assert _emit(shop, SALES) == 1
     tail = admin.run("recorder", "tail", "--stream", SALES, "--all", "--for", "0")
@@ -151,7 +151,7 @@ def test_single_entries_for_others_are_counted(office: Office) -> None:
 
 def test_a_checkpoint_that_nobody_can_read(office: Office) -> None:
     admin, stranger = office.user("admin"), office.user("stranger")
-    assert stranger.fails(1, "recorder", "checkpoint")["code"] == "E.KEY"
+    assert stranger.fails(1, "recorder", "checkpoint")["code"] == "E.CLIENT"
     assert admin.ok("recorder", "checkpoint")["stream_seq"] == 1
     with Client.open(office.place / "stranger", office.hub) as client:
         send_manifest(client, make_manifest(client))  # as whoever writes a program can

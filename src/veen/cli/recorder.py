@@ -17,7 +17,6 @@ from veen.cli.settings import common
 from veen.cli.using import At, parse_json, read_card
 from veen.client.client import Client
 from veen.client.sending import Draft, Options
-from veen.core import labels
 from veen.core.errors import ProtocolError
 from veen.core.hashing import U64_MAX
 from veen.core.types import ReaderPublicKey
@@ -25,6 +24,7 @@ from veen.overlays.schema import RejectedError
 from veen.recorder.configuring import Configuration, read_configuration
 from veen.recorder.emitting import RECORDING, draft_of
 from veen.recorder.packing import PAYLOAD_BYTES
+from veen.recorder.recipients import GET_KEY, has_readers
 
 app = typer.Typer(help="Record what happens, and show that nothing was changed.", no_args_is_help=True)
 app.command("init")(recorder_admin.init)
@@ -39,7 +39,7 @@ app.command("status")(recorder_verify.status)
 app.command("verify")(recorder_verify.verify)
 
 ROLE: Final = "E.ROLE"
-NO_KEY: Final = "E.KEY"
+NO_KEY: Final = "E.CLIENT"
 
 
 @app.command()
@@ -90,10 +90,8 @@ def emit(
         known = _configuration(opened)
         if not lines:
             _check_type(known, event_type, stream)
-        if not to:
-            _require_key(opened, stream)
-        if stream not in known.streams and not known.unreadable:
-            note(f"{stream} is not declared; an admin does it with: veen recorder init --stream {stream}")
+        _require_reader(opened, options, stream)
+        _note_undeclared(known, stream)
         said = _lines(usual) if lines else iter([(0, usual)])
         drafts = _drafts(said, known, stream, max_payload)
         count, last = 0, None
@@ -135,16 +133,20 @@ def _configuration(opened: Client) -> Configuration:
     return found
 
 
-def _require_key(opened: Client, stream: str) -> None:
+def _require_reader(opened: Client, options: Options, stream: str) -> None:
     """Refuse to record what nobody but this client could read."""
-    if opened.session.secrets.stream_key(labels.stream_id(stream)) is None:
+    if not has_readers(opened.session.secrets, options, stream):
         raise CommandError(
-            f"this client has no key of {stream}, so that others could not read the event: have an admin "
-            "share it (veen recorder share) and take it (veen reader accept), or say who is to read it "
-            "(--to CARD)",
+            f"this client has no key of {stream}, so that others could not read the event: {GET_KEY}; or say "
+            "who is to read it: --to CARD",
             USAGE,
             NO_KEY,
         )
+
+
+def _note_undeclared(known: Configuration, stream: str) -> None:
+    if stream not in known.streams and not known.unreadable:
+        note(f"{stream} is not declared; an admin does it with: veen recorder init --stream {stream}")
 
 
 def _check_type(known: Configuration, event_type: str, stream: str, where: str = "") -> None:

@@ -29,6 +29,7 @@ from veen.overlays.recorder_schemas import (
     STREAMS,
 )
 from veen.overlays.schema import RejectedError
+from veen.recorder import naming
 from veen.recorder.configuring import (
     Declared,
     class_stream,
@@ -60,9 +61,10 @@ Into = Annotated[str, typer.Option("--into", help="The stream that events go to 
 
 def record_stream(name: str) -> str:
     """Take the name of a stream of the recorder; anything else is refused."""
-    if not name.startswith(STREAMS) or name == STREAMS:
-        raise CommandError(f"streams of the recorder begin with {STREAMS}, not {name!r}", USAGE)
-    return name
+    try:
+        return naming.record_stream(name)
+    except ValueError as error:
+        raise CommandError(str(error), USAGE) from None
 
 
 def _declaration(text: str) -> tuple[str, tuple[str, ...]]:

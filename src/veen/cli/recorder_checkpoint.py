@@ -19,13 +19,13 @@ from veen.client.client import Client
 from veen.client.errors import NetworkError, RefusedError
 from veen.client.retrying import is_passing
 from veen.client.sending import Sent
-from veen.core import labels
 from veen.core.errors import Code, ProtocolError
 from veen.core.tooling import AnchorRequest, AnchorResponse
 from veen.overlays.recorder_schemas import CHECKPOINTS_STREAM, LONG_TERM_SEC
 from veen.overlays.schema import RejectedError
 from veen.recorder.configuring import keep_labels
 from veen.recorder.counting import Watch
+from veen.recorder.emitting import RECORDING
 from veen.recorder.manifest import (
     Manifest,
     ManifestError,
@@ -36,6 +36,7 @@ from veen.recorder.manifest import (
     send_manifest,
 )
 from veen.recorder.pacing import Cadence, Pace
+from veen.recorder.recipients import GET_KEY, has_readers
 
 _LOOK_SEC: Final = 1.0
 _EMPTY: Final = "the recorder has no entries yet; see: veen recorder init"
@@ -306,12 +307,12 @@ class Work:
 
     def _require_key(self) -> None:
         """Refuse to record a checkpoint that nobody but this client could read."""
-        if self._opened.session.secrets.stream_key(labels.stream_id(CHECKPOINTS_STREAM)) is None:
+        if not has_readers(self._opened.session.secrets, RECORDING, CHECKPOINTS_STREAM):
             raise CommandError(
                 f"this client has no key of {CHECKPOINTS_STREAM}, so that others could not read the "
-                "checkpoint: have an admin share it (veen recorder share) and take it (veen reader accept)",
+                f"checkpoint: {GET_KEY}",
                 USAGE,
-                "E.KEY",
+                "E.CLIENT",
             )
 
     def _keep(self, made: Manifest, sent: Sent) -> None:
