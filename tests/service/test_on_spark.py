@@ -11,6 +11,7 @@ import pytest
 from tests.client.people import make_home
 from tests.hub.process import HubProcess, veen
 from tests.query import reference
+from tests.service.test_outages import free_port
 from tests.service.world import Service, recorded, until
 from veen.client.client import Client
 from veen.client.interpreting import typed
@@ -76,7 +77,8 @@ class World:
         self.token = (place / "token").read_text()
         emit(place, hub.url, LOGINS, range(40))
 
-    def serving(self) -> Service:
+    def serving(self, log: str = "") -> Service:
+        """Return a service of the hub; ``log`` is the hub's directory, unless it is given."""
         words = {
             "--lake": "lake",
             "--state": "state",
@@ -96,7 +98,7 @@ class World:
         ]
         for name, value in words.items():
             command += [name, str(self.place / value)]
-        command += ["--hub", self.hub.url, "--log", str(self.hub.place), "--map", f"{THEIRS}={OTHER}"]
+        command += ["--hub", self.hub.url, "--log", log or str(self.hub.place), "--map", f"{THEIRS}={OTHER}"]
         for stream in ("record/query/requests", "record/query/results"):
             command += ["--stream", stream]
         return Service(self.place, self.hub.url, tuple(command))
@@ -161,3 +163,15 @@ def test_answers_are_those_of_the_log_and_can_be_verified_from_it(world: World) 
     items = json.loads(differs.stdout)["items"]
     assert [name for name, item in items.items() if not item["equal"]] == ["left_out"]
     assert items["descriptor"]["equal"] is True, "it is compared with the one that is recorded"
+
+
+def test_a_service_starts_while_its_log_can_not_be_reached(tmp_path: Path) -> None:
+    listen = f"127.0.0.1:{free_port()}"
+    with HubProcess(tmp_path / "hub", "--listen", listen) as hub:
+        world = World(tmp_path, hub)
+    with world.serving(log=hub.url) as service:
+        assert "log-not-taken-in" in service.log.read_text()
+        with HubProcess(tmp_path / "hub", "--listen", listen):
+            asked = service.submit(world.token, scope=[LOGINS], aggregate={"metrics": ["count"]})
+            assert answer(service, world.token, asked)["rows"] == [{"count": 40}]
+            assert service.terminate() == 0

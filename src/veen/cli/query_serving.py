@@ -21,6 +21,7 @@ from veen.cli.pipelining import Engine, installed
 from veen.cli.printing import show
 from veen.cli.settings import common
 from veen.cli.using import At
+from veen.client.errors import NetworkError
 from veen.core.identity import HubIdentity
 from veen.hub.logs import Log, LogWriter, to_stderr
 from veen.hub.server import StartError
@@ -104,7 +105,7 @@ def _serve(wish: Wish) -> int:
         service = QueryService(
             wish.state,
             policy,
-            stack.enter_context(_runs(spark, wish, policy)),
+            stack.enter_context(_runs(spark, wish, policy, log)),
             sender,
             log,
             store=store,
@@ -116,8 +117,8 @@ def _serve(wish: Wish) -> int:
 
 
 @contextmanager
-def _runs(spark: "SparkSession", wish: Wish, policy: PolicyFile) -> Iterator["SparkRuns"]:
-    """Have what runs queries; a log that is given is taken in first."""
+def _runs(spark: "SparkSession", wish: Wish, policy: PolicyFile, log: Log) -> Iterator["SparkRuns"]:
+    """Have what runs queries; a log that is given is taken in first, if it can be reached."""
     with installed():
         from veen.pipeline.lake.holding import load  # noqa: PLC0415 - an extra, and slow to import
         from veen.pipeline.query.engine import Engine as Queries  # noqa: PLC0415
@@ -132,7 +133,10 @@ def _runs(spark: "SparkSession", wish: Wish, policy: PolicyFile) -> Iterator["Sp
     try:
         named = {scope for item in policy.now().principals for scope in item.scopes if "*" not in scope}
         intake.add(named | set(wish.streams))
-        intake.run()
+        try:
+            intake.run()
+        except NetworkError as error:  # each query takes it in anyway
+            log.event("warn", "log-not-taken-in", error=str(error))
         yield SparkRuns(replace(queries, keys=intake.keys), intake)
     finally:
         intake.close()

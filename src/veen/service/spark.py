@@ -2,9 +2,11 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from veen.client.errors import NetworkError
 from veen.core import labels
@@ -14,13 +16,14 @@ from veen.pipeline.keyring import Keyring, sharing
 from veen.pipeline.lake.holding import holding
 from veen.pipeline.lake.ingesting import Ingest
 from veen.pipeline.logs import Log, open_log
-from veen.pipeline.progress import in_group
+from veen.pipeline.progress import following, in_group
 from veen.pipeline.query.engine import Engine
 from veen.pipeline.query.rows import Rows
 from veen.pipeline.query.scope import local_names
 from veen.pipeline.signers import HubKeys
 from veen.query.descriptor import Descriptor
 from veen.query.digest import ResultDigest
+from veen.service.kept import Kept
 from veen.service.running import Advance, CancelledError, NotNowError
 
 if TYPE_CHECKING:
@@ -28,8 +31,10 @@ if TYPE_CHECKING:
 
 #: The files of an answer do not change: what was found out about them is kept, for so many answers.
 _MOST_OPEN: Final = 64
-#: How often who waits for the lake looks whether somebody has cancelled it.
+#: How often somebody looks whether a query was cancelled: who waits for the lake, and who ends its jobs.
 _LOOK_SEC: Final = 0.5
+#: How long the end waits for an intake; the next start cleans up after one that goes on.
+_CLOSE_SEC: Final = 5.0
 
 
 class Intake:
@@ -70,11 +75,18 @@ class Intake:
         #: How far the log went when it was last taken in.
         self._taken: dict[Label, int] = {}
 
-    def close(self) -> None:
-        """Let go of log and lake."""
-        with self._lock:
+    def close(self, patience_sec: float = _CLOSE_SEC) -> None:
+        """Let go of log and lake.
+
+        An intake that does not end in so many seconds keeps them until the process ends, as for a kill.
+        """
+        if not self._lock.acquire(timeout=patience_sec):
+            return
+        try:
             self._close_log()
             self._stack.close()
+        finally:
+            self._lock.release()
 
     def _close_log(self) -> None:
         if self._log is not None:
@@ -112,22 +124,28 @@ class Intake:
             return self._opened().keys
 
     def run(self, is_cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Take in what the log has and the lake has not; CancelledError if that is not wanted any more."""
+        """Take in what the log has and the lake has not; CancelledError if that is not wanted any more.
+
+        NetworkError if the log can not be reached, by us or by tasks.
+        """
         while not self._lock.acquire(timeout=_LOOK_SEC):
             if is_cancelled():
                 raise CancelledError
         try:
             if self._streams():
-                self._take_in(self._opened())
+                with _unreached():
+                    self._take_in(self._opened(), is_cancelled)
         except BaseException:
             self._close_log()  # the next one begins anew
             raise
         finally:
             self._lock.release()
 
-    def _take_in(self, log: Log) -> None:
+    def _take_in(self, log: Log, is_cancelled: Callable[[], bool]) -> None:
         log.refresh()
         found = self._meant(log)
+        if is_cancelled():
+            raise CancelledError
         if found != self._taken and self._ingest is not None:
             self._lake.recover()  # after a run that was cancelled, or has lost its log
             self._ingest.run()
@@ -176,7 +194,7 @@ class SparkRuns:
         self._intake = intake
         self._cancelled: set[str] = set()
         #: Of answers whose rows are known to be those of their digests.
-        self._rows: dict[Path, Rows] = {}
+        self._rows: Kept[Path, Rows] = Kept(_MOST_OPEN)
 
     def knows(self, stream: str) -> bool:
         """Tell whether lake or log have a stream."""
@@ -189,30 +207,56 @@ class SparkRuns:
         self, descriptor: Descriptor, *, result_id: str, out: Path, executed_at: int, progress: Advance
     ) -> ResultDigest:
         """Take in what is new, and execute."""
+        before = (0, 0)
 
         def advance(done: int, total: int) -> None:
+            nonlocal before
+            before = done, total
             progress(done, total)
-            if result_id in self._cancelled:
-                self._cancel_jobs(result_id)  # those too that were begun after somebody has said so
 
         try:
-            self._take_in(descriptor, result_id)
-            answer = self._engine.run(
-                descriptor, result_id=result_id, out=out, executed_at=executed_at, progress=advance
-            )
+            with self._ending(result_id):
+                self._take_in(descriptor, result_id, advance)
+                taken, tasks = before  # what the intake has done stays done
+                answer = self._engine.run(
+                    descriptor,
+                    result_id=result_id,
+                    out=out,
+                    executed_at=executed_at,
+                    progress=lambda done, total: progress(taken + done, tasks + total),
+                )
         finally:
             self._cancelled.discard(result_id)
-        self._keep(out, answer.rows)
+        self._rows.put(out, answer.rows)
         return answer.digest
 
-    def _take_in(self, descriptor: Descriptor, result_id: str) -> None:
+    @contextmanager
+    def _ending(self, result_id: str) -> Iterator[None]:
+        """End the jobs of a query that is cancelled, those too that are begun after somebody has said so."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(_LOOK_SEC):
+                if result_id in self._cancelled:
+                    with suppress(Py4JError, OSError):  # if Spark is gone, whoever runs it hears of that
+                        self._cancel_jobs(result_id)
+
+        thread = threading.Thread(target=watch, name=f"veen-ending-{result_id}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _take_in(self, descriptor: Descriptor, result_id: str, progress: Advance) -> None:
         """Take in what is new of the streams in scope: who has accepted the query may be another process."""
         if self._intake is None:
             return
-        names = self._engine.names
+        names, context = self._engine.names, self._spark.sparkContext
         self._intake.add(local for stream in descriptor.scope for local in local_names(stream, names))
-        group = in_group(self._spark.sparkContext, result_id, f"taking in, for {descriptor.query_id}")
-        with group, _unreached():
+        group = in_group(context, result_id, f"taking in, for {descriptor.query_id}")
+        with group, following(context, progress):
             self._intake.run(lambda: result_id in self._cancelled)
         if result_id in self._cancelled:
             raise CancelledError
@@ -229,16 +273,13 @@ class SparkRuns:
         self, out: Path, digest: ResultDigest, offset: int, limit: int, most_bytes: int
     ) -> Sequence[bytes]:
         """Return rows of an answer, read from their files without Spark; all are hashed again once."""
-        rows = self._rows.get(out)
-        if rows is None:
-            rows = Rows(out)
-            rows.require(digest)
-            self._keep(out, rows)
-        return rows.page(offset, limit, most_bytes)
 
-    def _keep(self, out: Path, rows: Rows) -> None:
-        kept = {**self._rows, out: rows}
-        self._rows = dict(list(kept.items())[-_MOST_OPEN:])
+        def find() -> Rows:
+            found = Rows(out)
+            found.require(digest)
+            return found
+
+        return self._rows.get(out, find).page(offset, limit, most_bytes)
 
     def is_gone(self, patience_sec: float) -> bool:
         """Tell whether Spark's JVM is gone."""
