@@ -117,6 +117,19 @@ def test_a_frame_that_is_being_written_is_not_taken_for_damage(tmp_path: Path) -
     spool.abandon()
 
 
+def test_a_frame_that_was_written_since_somebody_looked(tmp_path: Path) -> None:
+    """It was not there when the next one was wanted; when damage is looked for, it is."""
+    spool = _spool(tmp_path / "root")
+    spool.append([_packed(1)])
+    reader = SpoolReader(spool.place)
+    assert [event.number for event in reader.peek(0, 100)] == [1]
+    assert not reader._read_frames(1000)
+    spool.append([_packed(2), _packed(3)])
+    assert reader._pass_damage()
+    assert [event.number for event in reader.peek(0, 100)] == [1, 2, 3]
+    spool.abandon()
+
+
 def test_a_length_that_has_changed_costs_no_memory(tmp_path: Path) -> None:
     spool = _spool(tmp_path / "root")
     spool.append([_packed(n) for n in range(1, 4)])

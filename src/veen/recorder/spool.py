@@ -85,10 +85,10 @@ def whole_frames(data: bytes, number: int, mark: bytes = FIRST_FIELD) -> Iterato
         for content, end in frames(data, number, position):
             yield Whole(number, content, end)
             position, number = end, number + 1
-        place = find_whole(data, position, number, mark)
+        place = _find_whole(data, position, number, mark)
 
 
-def find_whole(data: bytes, position: int, number: int, mark: bytes = FIRST_FIELD) -> tuple[int, int] | None:
+def _find_whole(data: bytes, position: int, number: int, mark: bytes = FIRST_FIELD) -> tuple[int, int] | None:
     """Return where the next whole frame is behind one that is not, and its number; None if there is none."""
     if position + _FRAME.size <= len(data):  # the length may be right, and what follows is no guess then
         after = position + _FRAME.size + _FRAME.unpack_from(data, position)[0]
@@ -416,10 +416,10 @@ class SpoolReader:
         return end > 0
 
     def _pass_damage(self) -> bool:
-        """Go on behind what is damaged; what has nothing whole behind it may still be written.
+        """Go on at the next frame that is whole; what has nothing whole behind it may still be written.
 
-        It is looked at twice: while somebody writes, a frame may be read as it was before, and the one behind
-        it as it is now.
+        That is the next one of all, if it was written meanwhile. It is looked at twice: a frame may be read
+        as it was before it was written, and the one behind it as it is now.
         """
         found = self._find_whole()
         if found is None or found != self._find_whole():
@@ -428,8 +428,9 @@ class SpoolReader:
         return True
 
     def _find_whole(self) -> tuple[int, int] | None:
-        data = self._read()
-        return find_whole(data, 0, self._number) if data else None
+        for number, content, end in whole_frames(self._read(), self._number):
+            return end - len(content) - _FRAME.size, number
+        return None
 
     def _read(self, most: int | None = None) -> bytes:
         """Return what there is of the segment, at most so many bytes of it."""
