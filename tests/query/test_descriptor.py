@@ -356,6 +356,20 @@ ANYTHING = st.recursive(
 )
 
 
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"x":', b"}")])
+def test_a_descriptor_leaves_room_for_what_it_is_shown_in(opening: bytes, closing: bytes) -> None:
+    def nested(depth: int) -> bytes:
+        return b'{"scope":["a"],"meta":{"x":' + opening * (depth - 2) + b"0" + closing * (depth - 2) + b"}}"
+
+    found = parse_descriptor(nested(descriptors.MAX_DEPTH), new_id)
+    shown: canonical_json.Json = {"ok": True, "answer": [{"descriptor": found.to_json()}]}
+    assert canonical_json.parse(canonical_json.encode(shown)) == shown
+    for depth in (descriptors.MAX_DEPTH + 1, canonical_json.MAX_DEPTH):
+        with pytest.raises(QueryError, match="60 deep") as caught:
+            parse_descriptor(nested(depth), new_id)
+        assert caught.value.error_code == "invalid_query_descriptor"
+
+
 def attempt(data: bytes) -> Descriptor | QueryError:
     try:
         return parse_descriptor(data, new_id)

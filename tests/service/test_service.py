@@ -397,6 +397,22 @@ def test_health_and_the_document(world: World) -> None:
     assert set(found["components"]["schemas"]["Error"]["properties"]["error_code"]["enum"]) == set(STATUS)
 
 
+def test_the_document_has_every_path_and_every_answer(world: World) -> None:
+    paths = document()["paths"]
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            assert {"400", "401", "405", "500", "503"} < set(operation["responses"]), path
+            # Whatever is asked with the wrong method, parameters or token is told so, as it stands there.
+            at = path.lstrip("/").format(result_id="r-1", query_id="q-1")
+            wrong = "GET" if method == "post" else "POST"
+            body = b"" if method == "post" else None
+            assert world.ask("", at, body).status == 401
+            assert world.ask("alice", at, b"", method=wrong).status == 405
+            assert world.ask("alice", f"{at}?color=red", body).status == 400
+    assert set(paths["/submit"]["post"]["responses"]) >= {"202", "403", "409"}
+    assert set(paths["/result/{result_id}"]["get"]["responses"]) >= {"200", "404", "409"}
+
+
 def test_no_token_is_in_files_or_logs(world: World) -> None:
     text = b"".join(path.read_bytes() for path in world.service.place.rglob("*") if path.is_file())
     assert not any(token.encode() in text for token in world.tokens.values())

@@ -32,6 +32,8 @@ from veen.query.times import format_time, parse_time
 VERSION: Final = 1
 #: Of a descriptor, as it comes and in its normal form.
 MAX_DESCRIPTOR_BYTES: Final = 65_536
+#: Objects and lists inside one another: answers and files have a descriptor inside objects of their own.
+MAX_DEPTH: Final = canonical_json.MAX_DEPTH - 4
 MAX_SCOPE: Final = 256
 MAX_EVENT_TYPES: Final = 1_024
 MAX_PROJECTION: Final = 64
@@ -367,4 +369,14 @@ def _aggregate(value: Json) -> Aggregate | None:
 def _meta(value: Json) -> Mapping[str, Json] | None:
     if value is not None and not isinstance(value, dict):
         raise _invalid("meta is an object")
+    if 1 + _depth(value) > MAX_DEPTH:
+        raise _invalid(f"a descriptor is nested at most {MAX_DEPTH} deep")
     return value
+
+
+def _depth(value: Json) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(_depth, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(_depth, value), default=0)
+    return 0

@@ -126,13 +126,23 @@ def _content(schema: str, about: str) -> dict[str, Any]:
     return {"description": about, "content": {"application/json": {"schema": _ref(schema)}}}
 
 
+#: What every operation may answer.
+_ANYWHERE: Final = {
+    "400": "invalid_query_descriptor: this is no request, or a parameter is wrong",
+    "401": "unauthorized",
+    "405": "invalid_query_descriptor: another method is meant; see Allow",
+    "500": "execution_failed, internal_error",
+    "503": "internal_error: the service can not take more at the moment; see Retry-After",
+}
+
+
 def _operation(
     about: str,
     answers: dict[str, dict[str, Any]],
     errors: dict[str, str],
     **more: Any,  # noqa: ANN401 - JSON
 ) -> dict[str, Any]:
-    failures = {"401": "unauthorized", "500": "execution_failed, internal_error", **errors}
+    failures = {**_ANYWHERE, **errors}
     return {
         "summary": about,
         "responses": {
@@ -168,7 +178,7 @@ def _paths() -> dict[str, Any]:
                     "403": "forbidden_scope: a stream is unknown, or not for you",
                     "409": "duplicate_query_id",
                     "500": "internal_error: the hub does not answer; the message says that the query is kept",
-                    "503": "internal_error: too many queries wait; see Retry-After",
+                    "503": "internal_error: too many wait, or the log can not be asked; see Retry-After",
                 },
                 requestBody={
                     "required": True,
@@ -193,7 +203,6 @@ def _paths() -> dict[str, Any]:
                 },
                 {
                     **unknown,
-                    "400": "invalid_query_descriptor: a parameter is wrong",
                     "409": "result_not_ready",
                     "500": "execution_failed, cancelled",
                 },
@@ -214,6 +223,18 @@ def _paths() -> dict[str, Any]:
                 {"200": _content("Status", "Its state.")},
                 unknown,
                 parameters=one,
+            )
+        },
+        "/openapi.json": {
+            "get": _operation(
+                "This document.",
+                {
+                    "200": {
+                        "description": "OpenAPI.",
+                        "content": {"application/json": {"schema": {"type": "object"}}},
+                    }
+                },
+                {},
             )
         },
     }
