@@ -17,7 +17,7 @@ import struct
 import zlib
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate, count, pairwise
 from pathlib import Path
@@ -92,24 +92,29 @@ def _find_whole(data: bytes, position: int, number: int, mark: bytes = FIRST_FIE
     """Return where the next whole frame is behind one that is not, and its number; None if there is none."""
     if position + _FRAME.size <= len(data):  # the length may be right, and what follows is no guess then
         after = position + _FRAME.size + _FRAME.unpack_from(data, position)[0]
-        if after + _FRAME.size <= len(data) and _is_whole(data, after, number + 1):
+        if _number_of(data, after, range(number + 1, number + 2)) is not None:
             return after, number + 1
     head = _FRAME.size + 1
     at = data.find(mark, position + 1 + head)
     while at >= 0:
         start = at - head
         missing = 1 + (start - position) // (head + len(mark))
-        for found in range(number + 1, number + 1 + missing):
-            if _is_whole(data, start, found):
-                return start, found
+        found = _number_of(data, start, range(number + 1, number + 1 + missing))
+        if found is not None:
+            return start, found
         at = data.find(mark, at + 1)
     return None
 
 
-def _is_whole(data: bytes, position: int, number: int) -> bool:
+def _number_of(data: bytes, position: int, numbers: Iterable[int]) -> int | None:
+    """Return which of some numbers a frame has; None if none of them, or if it is not whole."""
+    if position + _FRAME.size > len(data):
+        return None
     length, checksum = _FRAME.unpack_from(data, position)
     content = memoryview(data)[position + _FRAME.size : position + _FRAME.size + length]
-    return len(content) == length and _checksum(number, content) == int(checksum)
+    if len(content) != length:
+        return None
+    return next((number for number in numbers if _checksum(number, content) == checksum), None)
 
 
 def segment_path(place: Path, first: int) -> Path:
