@@ -153,8 +153,32 @@ def _operation(
     }
 
 
+_OPENAPI: Final = {
+    "description": "OpenAPI.",
+    "content": {"application/json": {"schema": {"type": "object"}}},
+}
+
+
 def _parameter(name: str, schema: dict[str, Any], place: str = "path") -> dict[str, Any]:
     return {"name": name, "in": place, "required": place == "path", "schema": schema}
+
+
+def _submit() -> dict[str, Any]:
+    return _operation(
+        "Take a query; its request is recorded before this answers.",
+        {"202": _content("Accepted", "It is recorded, and waits for its turn.")},
+        {
+            "400": "invalid_json, invalid_query_descriptor, unsupported_version",
+            "403": "forbidden_scope: a stream is unknown, or not for you",
+            "409": "duplicate_query_id",
+            "500": "internal_error: the hub does not answer; the message says that the query is kept",
+            "503": "internal_error: too many wait, or the log can not be asked; see Retry-After",
+        },
+        requestBody={
+            "required": True,
+            "content": {"application/json": {"schema": _ref("QueryDescriptor")}},
+        },
+    )
 
 
 def _paths() -> dict[str, Any]:
@@ -169,23 +193,7 @@ def _paths() -> dict[str, Any]:
         ),
     ]
     return {
-        "/submit": {
-            "post": _operation(
-                "Take a query; its request is recorded before this answers.",
-                {"202": _content("Accepted", "It is recorded, and waits for its turn.")},
-                {
-                    "400": "invalid_json, invalid_query_descriptor, unsupported_version",
-                    "403": "forbidden_scope: a stream is unknown, or not for you",
-                    "409": "duplicate_query_id",
-                    "500": "internal_error: the hub does not answer; the message says that the query is kept",
-                    "503": "internal_error: too many wait, or the log can not be asked; see Retry-After",
-                },
-                requestBody={
-                    "required": True,
-                    "content": {"application/json": {"schema": _ref("QueryDescriptor")}},
-                },
-            )
-        },
+        "/submit": {"post": _submit()},
         "/status/{result_id}": {
             "get": _operation(
                 "Where a query is.", {"200": _content("Status", "Its state.")}, unknown, parameters=one
@@ -225,18 +233,7 @@ def _paths() -> dict[str, Any]:
                 parameters=one,
             )
         },
-        "/openapi.json": {
-            "get": _operation(
-                "This document.",
-                {
-                    "200": {
-                        "description": "OpenAPI.",
-                        "content": {"application/json": {"schema": {"type": "object"}}},
-                    }
-                },
-                {},
-            )
-        },
+        "/openapi.json": {"get": _operation("This document.", {"200": _OPENAPI}, {})},
     }
 
 

@@ -76,10 +76,14 @@ class _Paced(asyncio.Transport):
         self._closing = True
         self._send()
 
-    def abort(self) -> None:
-        """Close now."""
+    def forget(self) -> None:
+        """Send nothing any more."""
         self._left.clear()
         self._size = 0
+
+    def abort(self) -> None:
+        """Close now."""
+        self.forget()
         self._inner.abort()
 
     def is_closing(self) -> bool:
@@ -111,6 +115,11 @@ class PacedConnection(Connection):
         inner = cast("asyncio.Transport", transport)  # uvloop's have no common base
         self._paced = _Paced(inner, super().pause_writing, super().resume_writing)
         super().connection_made(self._paced)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End; what was not sent is nobody's."""
+        self._paced.forget()
+        super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         """Something is on its way that did not go out at once."""
