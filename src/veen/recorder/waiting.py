@@ -6,7 +6,7 @@ from typing import Any
 
 from veen.recorder.journal import read_progress
 from veen.recorder.shipping import JOURNAL, PLACE
-from veen.recorder.spool import find_spools, frames, segment_path, segments
+from veen.recorder.spool import find_spools, segment_path, segments, whole_frames
 
 
 def spool_depth(home: Path) -> dict[str, Any] | None:
@@ -23,7 +23,9 @@ def spool_depth(home: Path) -> dict[str, Any] | None:
             try:
                 path = segment_path(place, first)
                 size += path.stat().st_size
-                end = after or first + sum(1 for _ in frames(path.read_bytes(), first))
+                end = after or max(
+                    (item.number + 1 for item in whole_frames(path.read_bytes(), first)), default=first
+                )
             except FileNotFoundError:  # the hub has it by now
                 continue
             events += max(end - max(first, last + 1), 0)
