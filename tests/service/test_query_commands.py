@@ -17,11 +17,12 @@ from tests.service.plain import ROWS
 from tests.service.world import APP, Service, make_place
 from tests.service.world import ROWS as COUNT
 from veen.cli.printing import plain_json
+from veen.cli.settings import DEFAULT_TIMEOUT_MS
 from veen.core import canonical_json, labels
 from veen.core.ed25519 import SigningKey
 from veen.core.identity import HubIdentity, HubKey
 from veen.service.grants import load_policy
-from veen.service.server import STORE
+from veen.service.server import STORE, Listening
 
 
 def run(*words: str, **env: str) -> Result:
@@ -172,6 +173,11 @@ BUSY = (503, {"error_code": "internal_error", "message": "not now"})
 def submit(url: str, tmp_path: Path, *words: str) -> Result:
     (tmp_path / "asked.json").write_text("{}")
     return run(*words, "query", "submit", str(tmp_path / "asked.json"), "--wait", "--url", url, "--json")
+
+
+def test_who_submits_waits_longer_than_the_service_waits_for_its_hub() -> None:
+    """Else nobody would hear that the query is kept, and as what."""
+    assert 2 * Listening().record_wait_sec <= DEFAULT_TIMEOUT_MS / 1000
 
 
 def test_who_waits_outlives_a_service_that_is_away_for_a_while(tmp_path: Path) -> None:
