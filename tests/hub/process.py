@@ -29,7 +29,7 @@ from veen.hub.files import SECRETS, HubSecrets
 
 VEEN: Final = (sys.executable, "-m", "veen.cli.main")
 #: Nothing here takes so long; a hub that hangs fails the test and not the whole run.
-TIMEOUT: Final = 30.0
+TIMEOUT: Final = 60.0
 CBOR: Final = "application/cbor"
 CBOR_SEQ: Final = "application/cbor-seq"
 #: The hub can not open it, so one will do for all messages.

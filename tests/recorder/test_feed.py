@@ -96,7 +96,7 @@ def test_a_hub_that_is_not_there_yet(tmp_path: Path, place: Path) -> None:
         for number in range(10):
             feed.record("test.early", {"n": number})
         assert not feed.flush(0.3)
-        assert feed.stats().trouble
+        eventually(lambda: feed.stats().trouble)
         assert not feed.close(timeout=30), "a hub that is not there is not waited for"
     with HubProcess(data):
         with Feed.open(place, str(data), stream=STREAM) as feed:

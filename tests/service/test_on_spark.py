@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.client.people import make_home
-from tests.hub.process import HubProcess, veen
+from tests.hub.process import HubProcess
+from tests.pipeline.commands import veen
 from tests.query import reference
 from tests.service.test_outages import free_port
 from tests.service.world import Service, recorded, until
@@ -170,7 +171,7 @@ def test_a_service_starts_while_its_log_can_not_be_reached(tmp_path: Path) -> No
     with HubProcess(tmp_path / "hub", "--listen", listen) as hub:
         world = World(tmp_path, hub)
     with world.serving(log=hub.url) as service:
-        assert "log-not-taken-in" in service.log.read_text()
+        until(lambda: "log-not-taken-in" in service.log.read_text(), "the line of the log")
         with HubProcess(tmp_path / "hub", "--listen", listen):
             asked = service.submit(world.token, scope=[LOGINS], aggregate={"metrics": ["count"]})
             assert answer(service, world.token, asked)["rows"] == [{"count": 40}]

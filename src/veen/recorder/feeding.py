@@ -304,9 +304,9 @@ class Feed:
 
     def _complain(self, error: Exception) -> None:
         """Say what is wrong, once until it is not: it is tried again and again."""
-        if not self._trouble:
+        before, self._trouble = self._trouble, str(error) or type(error).__name__
+        if not before:
             _log.error("the spool in %s can not be written: %s", self._root, error, exc_info=error)
-        self._trouble = str(error) or type(error).__name__
 
     # --- what is lost ---------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ _FIELDS: Final = (
 _VERSION: Final = 2
 
 _SCHEMA: Final = """
-CREATE TABLE queries (
+CREATE TABLE IF NOT EXISTS queries (
     result_id TEXT PRIMARY KEY,
     query_id TEXT NOT NULL UNIQUE,
     principal TEXT NOT NULL,
@@ -41,18 +41,18 @@ CREATE TABLE queries (
     CHECK ((state = 'FAILED') = (error_code IS NOT NULL)),
     CHECK ((state IN ('COMMITTING', 'COMPLETED')) = (digest IS NOT NULL))
 ) STRICT;
-CREATE INDEX queries_by_state ON queries (state);
-CREATE TRIGGER no_way_back BEFORE UPDATE ON queries
+CREATE INDEX IF NOT EXISTS queries_by_state ON queries (state);
+CREATE TRIGGER IF NOT EXISTS no_way_back BEFORE UPDATE ON queries
 WHEN OLD.state IN ('COMPLETED', 'FAILED')
 BEGIN SELECT RAISE(ABORT, 'a final state does not change'); END;
-CREATE TRIGGER known_steps BEFORE UPDATE OF state ON queries
+CREATE TRIGGER IF NOT EXISTS known_steps BEFORE UPDATE OF state ON queries
 WHEN OLD.state || '>' || NEW.state NOT IN
     ('RECEIVED>PENDING', 'RECEIVED>FAILED', 'PENDING>RUNNING', 'PENDING>FAILED', 'RUNNING>PENDING',
      'RUNNING>COMMITTING', 'RUNNING>FAILED', 'COMMITTING>COMPLETED', 'COMMITTING>FAILED')
 BEGIN SELECT RAISE(ABORT, 'no such step'); END;
-CREATE TRIGGER no_deletion BEFORE DELETE ON queries
+CREATE TRIGGER IF NOT EXISTS no_deletion BEFORE DELETE ON queries
 BEGIN SELECT RAISE(ABORT, 'queries are kept'); END;
-CREATE TABLE records (
+CREATE TABLE IF NOT EXISTS records (
     id INTEGER PRIMARY KEY,
     result_id TEXT NOT NULL REFERENCES queries,
     kind TEXT NOT NULL CHECK (kind IN ('request', 'result', 'audit', 'read')),
@@ -67,7 +67,7 @@ CREATE TABLE records (
     UNIQUE (result_id, kind, reader),
     CHECK ((kind = 'read') = (reader <> ''))
 ) STRICT;
-CREATE INDEX records_to_make ON records (id) WHERE receipt IS NULL;
+CREATE INDEX IF NOT EXISTS records_to_make ON records (id) WHERE receipt IS NULL;
 """
 
 
@@ -179,8 +179,8 @@ class Store:
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.execute("PRAGMA foreign_keys=ON")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                self._db.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={_VERSION};COMMIT")
+            if version == 0:  # maybe no longer: another process may just be making it
+                self._db.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version={_VERSION};COMMIT")
         except sqlite3.Error as error:
             raise StoreError(f"{path} can not be used: {error}") from None
         if version not in (0, _VERSION):
