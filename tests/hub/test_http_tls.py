@@ -7,8 +7,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.hub.certificates import make_certificate
-from tests.hub.serving import Raw, Sender, Service, serving
+from tests.hub.serving import Raw, Sender, Service, eventually, serving
 from veen.core.api import StreamRequest, StreamResponse
+
+
+#: More than the buffers of two sockets take.
+PAGES = 30
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +84,26 @@ def test_a_slow_client_is_cut_off(hub: Service) -> None:
     with hub.connect() as raw:
         raw.send("GET /healthz HTT")
         assert "took too long" in raw.answer().error().message
+
+
+def test_answers_that_a_client_does_not_take_are_counted(hub: Service) -> None:
+    """uvloop takes whatever it is given over TLS, and says that nothing is left to send."""
+
+    def held() -> float:
+        lines = hub.get("/metrics").body.decode().splitlines()
+        return float(next(line for line in lines if line.startswith("veen_held_bytes ")).split()[1])
+
+    sender = Sender(hub, "greedy", "greedy")
+    for _ in range(3):
+        hub.accept(sender.next(b"x" * 900_000))
+    body = StreamRequest(label=sender.label, from_seq=1).encode()
+    with hub.connect() as raw:
+        for _ in range(PAGES):
+            raw.ask("POST", "/v1/stream", body)
+        eventually(lambda: held() > 1 << 20)
+        for _ in range(PAGES):
+            assert raw.answer().decode(StreamResponse).items, "and all of it comes"
+    eventually(lambda: held() == 0)
 
 
 def test_a_client_that_never_shakes_hands_is_cut_off(hub: Service) -> None:

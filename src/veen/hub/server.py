@@ -24,6 +24,7 @@ from veen.hub.descriptors import connections_within
 from veen.hub.endpoints import Endpoints
 from veen.hub.home import Home, create_home, has_home, open_home, write_settings
 from veen.hub.http.connection import Bounds, Connection
+from veen.hub.http.pacing import PacedConnection
 from veen.hub.hub import Hub
 from veen.hub.logs import Log
 from veen.hub.timed import TimedFilesystem
@@ -246,7 +247,8 @@ class Server:
 
         def connect(*, local: bool = False) -> Connection:
             full = len(self._connections) >= most and not local
-            return Connection(
+            make = Connection if tls is None or local else PacedConnection
+            return make(
                 endpoints.app, bounds, loop.time, self._connections, hub.memory, local=local, full=full
             )
 

@@ -131,8 +131,10 @@ class Api:
         except Exception as error:  # noqa: BLE001 - this is the one place
             self._log.event("error", "fault", path=request.path, error=f"{type(error).__name__}: {error}")
             response = failure(500, "internal_error", "the request met a fault of the service; see its log")
-        request.respond(response)
-        self._memory.give(sum(held))  # what the client does not take at once, the connection counts now
+        try:
+            request.respond(response)
+        finally:
+            self._memory.give(sum(held))  # what the client does not take at once, the connection counts now
 
     async def _do(self, function: Callable[..., T], *args: Any) -> T:  # noqa: ANN401 - of any
         return await self._loop.run_in_executor(self._threads.looks, partial(function, *args))

@@ -18,11 +18,11 @@ from veen.client.files import lock, unlock
 from veen.hub.descriptors import connections_within
 from veen.hub.http.connection import Bounds, Connection
 from veen.hub.http.memory import Memory
+from veen.hub.http.pacing import PacedConnection
 from veen.hub.logs import Log
 from veen.hub.server import bind, url_of
 from veen.hub.tls import server_context
 from veen.service.api import Api, Threads
-from veen.service.pacing import PacedConnection
 from veen.service.querying import QueryService
 
 DEFAULT_LISTEN: Final = "127.0.0.1:37413"

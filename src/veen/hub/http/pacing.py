@@ -24,7 +24,6 @@ class _Paced(asyncio.Transport):
         self, inner: asyncio.Transport, on_left: Callable[[], None], on_sent: Callable[[], None]
     ) -> None:
         super().__init__()
-        inner.set_write_buffer_limits(high=1)  # to hear of the first byte that does not go out
         self._inner = inner
         self._on_left = on_left
         self._on_sent = on_sent
@@ -34,6 +33,10 @@ class _Paced(asyncio.Transport):
         self._full = False
         self._told = False
         self._closing = False
+
+    def begin(self) -> None:
+        """Hear of the first byte that does not go out; of what TLS has sent by itself, maybe at once."""
+        self._inner.set_write_buffer_limits(high=1)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send, as far as that can be done now."""
@@ -114,6 +117,7 @@ class PacedConnection(Connection):
         """Begin."""
         inner = cast("asyncio.Transport", transport)  # uvloop's have no common base
         self._paced = _Paced(inner, super().pause_writing, super().resume_writing)
+        self._paced.begin()
         super().connection_made(self._paced)
 
     def connection_lost(self, exc: Exception | None) -> None:
