@@ -10,7 +10,6 @@ from tests.hub.certificates import make_certificate
 from tests.hub.serving import Raw, Sender, Service, eventually, serving
 from veen.core.api import StreamRequest, StreamResponse
 
-
 #: More than the buffers of two sockets take.
 PAGES = 30
 
