@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
-from typing import Final
+from typing import Any, Final
 
 import uvloop
 
@@ -260,7 +261,7 @@ class Server:
             )
             for sock in sockets
         ]
-        servers.append(await loop.create_unix_server(lambda: connect(local=True), sock=admin.sock))
+        servers.append(await admin.serve(loop, lambda: connect(local=True)))
         return servers
 
     def _warn(self, home: Home, hub: Hub) -> None:
@@ -372,19 +373,29 @@ class _AdminSocket:
         self._path = data_dir / layout.ADMIN_SOCKET
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()  # of a hub that was killed: the lock says that it is gone
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         # Through a descriptor: names of sockets are short, paths of directories need not be.
         fd = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         before = os.umask(0o177)
         try:
-            self.sock.bind(f"/proc/self/fd/{fd}/{self._path.name}")
+            self._sock.bind(f"/proc/self/fd/{fd}/{self._path.name}")
         finally:
             os.umask(before)
             os.close(fd)
-        self.sock.listen(16)
+        self._sock.listen(16)
+
+    async def serve(
+        self, loop: asyncio.AbstractEventLoop, connect: Callable[[], asyncio.BaseProtocol]
+    ) -> asyncio.AbstractServer:
+        """Take connections."""
+        # Since Python 3.13 loops look for the socket's name, to remove it in the end. That is for us to do;
+        # and what they see was bound through a descriptor, which may be another's by now.
+        known = inspect.signature(loop.create_unix_server).parameters
+        options: dict[str, Any] = {"cleanup_socket": False} if "cleanup_socket" in known else {}
+        return await loop.create_unix_server(connect, sock=self._sock, **options)
 
     def close(self) -> None:
-        self.sock.close()
+        self._sock.close()
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
 
