@@ -6,10 +6,11 @@ Every command takes the flags of ``COMMON`` as well, behind its name or before i
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cache
+from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from veen.cli.settings import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, common
@@ -90,27 +91,31 @@ COMMANDS: Final[Mapping[str, Entry]] = {
 _OF_THE_ROOT: Final = ("install_completion", "show_completion")
 
 
-def _common_options() -> list[TyperOption]:
-    return [
-        TyperOption(param_decls=["_json", "--json"], is_flag=True, help="One JSON document, for scripts."),
-        TyperOption(param_decls=["_quiet", "--quiet"], is_flag=True, help="Print errors only."),
-        TyperOption(param_decls=["_verbose", "--verbose"], is_flag=True, help="Say more, on standard error."),
-        TyperOption(
-            param_decls=["_timeout_ms", "--timeout-ms"],
-            type=int,
-            default=None,
-            help=f"Time for one answer of the hub.  [default: {DEFAULT_TIMEOUT_MS}]",
+def _flags(
+    _json: Annotated[bool, typer.Option("--json", help="One JSON document, for scripts.")] = False,
+    _quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
+    _verbose: Annotated[bool, typer.Option("--verbose", help="Say more, on standard error.")] = False,
+    _timeout_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--timeout-ms", help=f"Time for one answer of the hub.  [default: {DEFAULT_TIMEOUT_MS}]"
         ),
-        TyperOption(
-            param_decls=["_env", "--env"],
-            default="",
-            hidden=True,
-            help="Descriptor of an environment: take the hub from there.",
-        ),
-        TyperOption(
-            param_decls=["_hub_name", "--hub-name"], default="", hidden=True, help="Which of its hubs."
-        ),
-    ]
+    ] = None,
+    _env: Annotated[
+        str,
+        typer.Option("--env", hidden=True, help="Descriptor of an environment: take the hub from there."),
+    ] = "",
+    _hub_name: Annotated[str, typer.Option("--hub-name", hidden=True, help="Which of its hubs.")] = "",
+) -> None:
+    """Stand for the flags of every command: this is declared, and never run."""
+
+
+@cache
+def _common_options() -> tuple[Any, ...]:
+    """Return the flags of every command, as typer makes them: what its classes take changes with it."""
+    app = typer.Typer(add_completion=False)
+    app.command()(_flags)
+    return tuple(get_command(app).params)
 
 
 def note_common(given: dict[str, Any]) -> None:
