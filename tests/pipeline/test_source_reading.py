@@ -99,8 +99,11 @@ def test_only_the_columns_asked_for_are_made(log: Path) -> None:
     assert list(rows[0]) == ["stream_seq", "label"]
 
 
-def test_nothing_to_read_is_no_partition_and_the_one_that_spark_makes_up_is_empty(log: Path) -> None:
-    reader = reader_of(log)
+@pytest.mark.parametrize("verify", ["frames", "full"])
+def test_nothing_to_read_is_no_partition_and_the_one_that_spark_makes_up_is_empty(
+    log: Path, verify: str
+) -> None:
+    reader = reader_of(log, verify=verify)
     list(reader.pushFilters([EqualTo(("label",), bytes(32))]))
     assert reader.partitions() == []
     assert list(reader.read(InputPartition(None))) == []

@@ -93,7 +93,7 @@ def _stated(log: Log, heads: Mapping[Label, LabelHead], parts: Sequence[Part]) -
     of the entry before, or the root that the log states for what was pruned.
     """
     pieces = []
-    for part, behind in zip(parts, [*parts[1:], None], strict=True):
+    for part, behind in zip(parts, [*parts, None][1:], strict=True):
         follows = behind is not None and (behind.label, behind.first_seq) == (part.label, part.last_seq + 1)
         pieces.append(Piece(part, None, None, behind.peaks if behind is not None and follows else None))
     firsts = {part.label: part for part in reversed(parts)}
