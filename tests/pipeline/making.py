@@ -50,6 +50,8 @@ class Hub:
     name: str = "hub"
     segment_bytes: int = 1 << 20
     clock: int = START
+    #: Whether it takes note of which stream a label is of.
+    binds: bool = True
     receipts: list[Receipt] = field(default_factory=list)
     _acks: dict[tuple[Label, str], int] = field(default_factory=dict)
 
@@ -132,7 +134,7 @@ class Hub:
             record = Record.of_msg(msg)
             key = self.home.ring.active(self.clock)
             made.append(batch.append(record, signing(key, record, self.clock)))
-            if batch.binding(label) is None:
+            if self.binds and batch.binding(label) is None:
                 batch.bind(Binding(stream_id, epoch, label))
             self._acks[label, item.client] = made[-1].stream_seq
         self.writer.commit(batch)

@@ -1,15 +1,16 @@
 """Reading through the source without Spark, by the calls that Spark makes; and by the plain reader."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
-from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader, Filter
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
+from tests.hub.process import HubProcess, veen
 from veen.core.entry import entry_hash
 from veen.core.layout import Domain
 from veen.pipeline.source.datasource import VeenSource
@@ -29,10 +30,9 @@ def reader_of(place: str | Path, **options: object) -> DataSourceReader:
     return made.reader(made.schema())
 
 
-def read(place: str | Path, filters: Sequence[Filter] = (), **options: object) -> list[Row]:
-    """Return the rows of a batch, by label and number; filters only as far as they are pushed down."""
+def read(place: str | Path, **options: object) -> list[Row]:
+    """Return the rows of a batch, by label and number."""
     reader = reader_of(place, **options)
-    list(reader.pushFilters(list(filters)))
     return in_order(row for part in reader.partitions() for row in rows_of(reader.read(part)))
 
 
@@ -73,6 +73,16 @@ def _plain(reader: Reader) -> Iterator[Row]:
 
 
 MSG_FIELDS = ("profile_id", "client_id", "client_seq", "prev_ack", "auth_ref", "ct_hash", "ciphertext", "sig")
+
+
+@contextmanager
+def everywhere(root: Path) -> Iterator[dict[str, str]]:
+    """Have the log of a directory in every place that a log can be in: exported beside it, and at a hub."""
+    exported = root.with_name(f"{root.name}-set")
+    done = veen("export", "--hub", root, "--all", "--out", exported)
+    assert done.returncode == 0, done.stderr
+    with HubProcess(root) as running:
+        yield {"directory": str(root), "set": str(exported), "hub": running.url}
 
 
 def keys_of(rows: Sequence[Row]) -> list[tuple[bytes, int]]:

@@ -1,6 +1,7 @@
 """The same log wherever it is: a data directory, an exported set, a hub's address."""
 
 import shutil
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -111,13 +112,28 @@ def test_stated_peaks_lead_to_the_roots_of_receipts(elsewhere: Log) -> None:
         assert [bytes(root) for root in roots] == [root.tobytes() for root in entries.mmr_root]
 
 
-def test_a_time_is_found_without_leaving_entries_out(elsewhere: Log, directory: Log) -> None:
+def test_a_time_is_found_wherever_the_log_is(elsewhere: Log, directory: Log) -> None:
     label = max(directory.heads(), key=lambda item: directory.heads()[item].last_seq)
     times = [int(ts) for part in directory.plan({label: (1, 1 << 40)}) for ts in part.entries().hub_ts]
-    for ts in (0, times[0], times[len(times) // 2], times[-1], times[-1] + 1):
+    for ts in (0, times[0], times[0] + 1, times[len(times) // 2], times[-1], times[-1] + 1):
         exact = next((seq for seq, one in enumerate(times, 1) if one >= ts), len(times) + 1)
-        assert directory.seq_at(label, ts) == exact
-        assert elsewhere.seq_at(label, ts) <= exact
+        assert directory.seq_at(label, ts) == elsewhere.seq_at(label, ts) == exact
+
+
+def test_any_time_is_found_in_a_long_set(tmp_path: Path) -> None:
+    """With several marks, and many entries of one second."""
+    with Hub(tmp_path / "hub") as hub:
+        for number in range(70):
+            hub.write("alpha", *[b"x"] * (10 if number % 7 else 1))
+            hub.tick(number % 3)
+    done = veen("export", "--hub", hub.root, "--all", "--out", tmp_path / "set")
+    assert done.returncode == 0, done.stderr
+    log, label = open_log(str(tmp_path / "set")), hub.label("alpha")
+    times = [receipt.hub_ts for receipt in hub.receipts]
+    assert len(times) > 600
+    for ts in range(times[0] - 1, times[-1] + 2):
+        assert log.seq_at(label, ts) == bisect_left(times, ts) + 1
+    log.close()
 
 
 def test_checkpoints_are_those_of_the_hub(elsewhere: Log, directory: Log) -> None:
@@ -126,6 +142,15 @@ def test_checkpoints_are_those_of_the_hub(elsewhere: Log, directory: Log) -> Non
         for item in elsewhere.checkpoints(label):
             if item.upto_seq in known:
                 assert item.mmr_root == known[item.upto_seq].mmr_root
+
+
+def test_a_hub_is_asked_for_no_other_epochs_than_those_that_are_wanted(hub: Hub, directory: Log) -> None:
+    epoch = min(head.epoch for head in directory.heads().values())
+    with HubProcess(hub.root) as running:
+        log = open_log(running.url, streams=STREAMS, epochs=range(epoch, epoch + 1))
+        expected = {label: head for label, head in directory.heads().items() if head.epoch == epoch}
+        assert log.heads() == expected
+        log.close()
 
 
 # --- what is no log, or another one -------------------------------------------------------------------------

@@ -289,7 +289,6 @@ def test_settings_hold_and_those_of_the_user_win(spark: SparkSession) -> None:
         "spark.sql.ansi.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
-        "spark.sql.python.filterPushdown.enabled": "true",
     }
     assert {name: spark.conf.get(name) for name in expected} == expected
     fixed = {

@@ -1,8 +1,11 @@
-"""The format ``veen`` in Spark itself: batches, filters, SQL, and streams over logs that grow meanwhile."""
+"""The format ``veen`` in Spark itself: batches, options, SQL, and streams over logs that grow meanwhile."""
 
 import json
 import os
+import random
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +18,11 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from tests.hub.process import Client, HubProcess
 from tests.pipeline.making import START, Hub, varied
-from tests.pipeline.sources import Row, keys_of, plain
+from tests.pipeline.sources import Row, everywhere, keys_of, plain
 from veen.core import labels
 from veen.core.types import HubId
-from veen.pipeline import register
+from veen.pipeline import register, session
+from veen.pipeline.environment import ONESHOT
 
 ENTRIES = 150
 
@@ -63,49 +67,6 @@ def test_all_entries_are_checked_in_full(spark: SparkSession, log: Path) -> None
     assert row.asDict() == {"checked": "full", "fault": None, "n": ENTRIES}
 
 
-@pytest.fixture(scope="module")
-def everything(spark: SparkSession, log: Path) -> DataFrame:
-    """All rows, where no filter can reach the source."""
-    frame = spark.read.format("veen").load(str(log))
-    return spark.createDataFrame(frame.collect(), frame.schema)
-
-
-CONDITIONS = [
-    "label = X'{label}'",
-    "label IN (X'{label}', X'{other}') AND stream_seq BETWEEN 5 AND 9",
-    "stream_seq > 60 OR stream_seq < 3",
-    "stream_seq IN (3, 7, 1000)",
-    f"hub_ts >= {START + 21} AND hub_ts < {START + 43}",
-    "hub_time > timestamp'2023-11-14 22:13:40.5Z' AND hub_time <= timestamp'2023-11-14 22:14:00Z'",
-    "stream_id = X'{stream}' AND epoch = 0",
-    "stream_id <=> NULL",
-    "NOT (label = X'{label}') AND hub_ts > 0 AND client_seq % 2 = 0",
-]
-
-
-@pytest.mark.parametrize("condition", CONDITIONS)
-def test_filters_leave_the_same_rows_whether_pushed_down_or_not(
-    spark: SparkSession, log: Path, expected: list[Row], everything: DataFrame, condition: str
-) -> None:
-    one, two = sorted({row["label"] for row in expected})[:2]
-    text = condition.format(label=one.hex(), other=two.hex(), stream=labels.stream_id("beta").hex())
-    frame = spark.read.format("veen").option("minPartitions", 2).load(str(log))
-    assert rows_of(frame.where(text)) == rows_of(everything.where(text))
-
-
-def test_a_filter_on_labels_and_numbers_reads_only_those(
-    spark: SparkSession, log: Path, expected: list[Row]
-) -> None:
-    """Nothing is left for Spark to do: there is no Filter in the plan, and the scan gives two rows."""
-    label = expected[0]["label"]
-    frame = spark.read.format("veen").option("columns", "label,stream_seq").load(str(log))
-    chosen = frame.where(
-        (fn.col("label") == fn.lit(label)) & (fn.col("stream_seq") > 3) & (fn.col("stream_seq") < 6)
-    )
-    assert not re.search(r"\bFilter\b", chosen._jdf.queryExecution().executedPlan().toString())
-    assert [row.stream_seq for row in chosen.collect()] == [4, 5]
-
-
 def test_a_schema_takes_some_columns(spark: SparkSession, log: Path) -> None:
     frame = spark.read.format("veen").schema("hub_time timestamp, stream_seq bigint").load(str(log))
     assert frame.columns == ["hub_time", "stream_seq"]
@@ -133,9 +94,67 @@ def test_a_relative_place_is_meant_from_where_spark_was_started(
         spark.read.format("veen").load("nothing-here").count()
 
 
-def test_a_wrong_option_is_refused_when_the_log_is_named(spark: SparkSession, log: Path) -> None:
-    with pytest.raises(AnalysisException, match="did you mean failOnDataLoss"):
-        spark.read.format("veen").option("failOnDataLos", "false").load(str(log))
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"failOnDataLos": "false"}, "the source has no option failondatalos: did you mean failOnDataLoss?"),
+        ({"epoch": "5-3"}, "epoch: '5-3' ends before it begins"),
+        (
+            {"startingTimestamp": "5", "startingOffsets": "earliest"},
+            "startingTimestamp and startingOffsets say the same in two ways: give one of them",
+        ),
+    ],
+)
+def test_a_wrong_option_is_refused_in_one_line_when_the_log_is_named(
+    spark: SparkSession, log: Path, options: dict[str, str], said: str
+) -> None:
+    """Spark puts a traceback in front of it; its last line tells, and commands show no more than that."""
+    with pytest.raises(AnalysisException) as caught:
+        spark.read.format("veen").options(**options).load(str(log))
+    told = [line for line in str(caught.value).splitlines() if line.strip() and "SQLSTATE" not in line]
+    assert told[-1].endswith(f"OptionError: {said}")
+    assert session.reason_of(caught.value) == said
+
+
+#: A session of somebody else, who has heard of no setting.
+PLAIN = """
+import json, sys
+from pyspark.sql import SparkSession
+from veen.pipeline import register
+
+spark = SparkSession.builder.master("local[2]").getOrCreate()
+register(spark)
+log = spark.read.format("veen").options(verify="full", endingTimestamp=sys.argv[2]).load(sys.argv[1])
+setting = spark.conf.get("spark.sql.python.filterPushdown.enabled")
+print(json.dumps([log.where("stream_seq <= 3").count(), log.count(), setting]))
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+def test_a_plain_session_needs_no_setting(log: Path, expected: list[Row], tmp_path: Path) -> None:
+    programs = Path(sys.executable).parent
+    until = START + 21
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN, str(log), str(until * 1000)],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "JAVA_HOME": session.environment_of("local", {})["JAVA_HOME"],
+            "PATH": f"{programs}:{os.environ['PATH']}",  # as in an environment that is activated
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "JDK_JAVA_OPTIONS": " ".join(ONESHOT),  # begins sooner; of Spark it sets nothing
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    early = [row for row in expected if row["hub_ts"] < until]
+    few = sum(row["stream_seq"] <= 3 for row in early)
+    assert json.loads(done.stdout) == [few, len(early), "false"]
 
 
 def test_a_fault_stops_a_query_with_its_place(spark: SparkSession, tmp_path: Path) -> None:
@@ -154,6 +173,46 @@ def test_a_fault_stops_a_query_with_its_place(spark: SparkSession, tmp_path: Pat
     assert place in str(caught.value)
     kept = spark.read.format("veen").option("mode", "PERMISSIVE").load(str(hub.root))
     assert [row.stream_seq for row in kept.where("fault IS NOT NULL").collect()] == [5]
+
+
+# --- times and epochs ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A log with epochs, wherever a log can be."""
+    root = tmp_path_factory.mktemp("epochs") / "hub"
+    varied(root, ENTRIES, epoch_sec=60).close()
+    with everywhere(root) as found:
+        yield found
+
+
+@pytest.mark.parametrize("kind", ["directory", "set", "hub"])
+def test_times_and_epochs_are_options_of_a_batch(
+    spark: SparkSession, places: dict[str, str], kind: str
+) -> None:
+    rows = [row for row in plain(Path(places["directory"])) if row["stream_id"] == labels.stream_id("beta")]
+    times = sorted({row["hub_ts"] for row in rows})
+    epochs = sorted({row["epoch"] for row in rows})
+    chance = random.Random(kind)
+    cases = [
+        (times[3] * 1000, times[5] * 1000, epochs),
+        (times[3] * 1000 + 1, times[5] * 1000 + 1, epochs[1:]),
+    ]
+    for _ in range(3):
+        low, high = sorted(chance.randrange((times[0] - 2) * 1000, (times[-1] + 2) * 1000) for _ in range(2))
+        cases.append((low, high, chance.choice([epochs, epochs[:2]])))
+    frames = [
+        spark.read.format("veen")
+        .options(stream="beta", verify="full", startingTimestamp=since, endingTimestamp=until)
+        .option("epoch", f"{some[0]}-{some[-1]}")
+        .load(places[kind])
+        for since, until, some in cases
+    ]
+    for frame, (since, until, some) in zip(frames, cases, strict=True):
+        assert keys_of(rows_of(frame)) == keys_of(
+            [row for row in rows if since <= row["hub_ts"] * 1000 < until and row["epoch"] in some]
+        )
 
 
 # --- streams ------------------------------------------------------------------------------------------------
@@ -206,6 +265,26 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, hub: Hub, tmp
         drained(frame, sink, tmp_path / "checkpoint")
         assert sink.keys() == sorted((receipt.label, receipt.stream_seq) for receipt in hub.receipts)
     assert max(len(rows) for rows in sink.batches.values()) == 8
+
+
+def test_a_stream_of_times_goes_on_from_its_checkpoint(spark: SparkSession, hub: Hub, tmp_path: Path) -> None:
+    """It begins before its first entry, ends for good, and has each entry between once."""
+    sink = Sink()
+    since, until = (START + 2) * 1000 + 1, (START + 9) * 1000
+    reader = spark.readStream.format("veen").option("maxOffsetsPerTrigger", 3).option("verify", "full")
+    frame = reader.options(startingTimestamp=since, endingTimestamp=until).load(str(hub.root))
+    for number in range(3):
+        for _ in range(4):
+            hub.write("alpha", b"x", b"y")
+            hub.write(f"new {number}", b"x")
+            hub.tick()
+        drained(frame, sink, tmp_path / "checkpoint")
+        assert sink.keys() == sorted(
+            (receipt.label, receipt.stream_seq)
+            for receipt in hub.receipts
+            if since <= receipt.hub_ts * 1000 < until
+        )
+    assert hub.receipts[-1].hub_ts == START + 11
 
 
 def test_a_first_batch_that_failed_begins_where_it_began(
@@ -272,3 +351,4 @@ def test_a_stream_follows_a_hub_that_runs(spark: SparkSession, tmp_path: Path, b
             query.stop()
         batch = spark.read.format("veen").option("stream", "orders").load(str(place))
         assert batch.where("stream_seq > 50").count() == 10
+        assert batch.count() == 60

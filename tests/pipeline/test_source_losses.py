@@ -51,6 +51,13 @@ def test_what_was_read_against_what_is_there(
         (3, 5, Has(8, 9, ((1, 7),)), [(Verdict.PRUNED, 3, 5)]),
         (3, None, Has(8, 9), [(Verdict.LOST, 3, 7)]),
         (3, None, Has(8, 9, ((1, 4), (6, 7))), [(Verdict.LOST, 3, 7)]),
+        (1, None, Has(8, 9, ((1, 4), (5, 7)), ((1, 4),)), [(Verdict.PRUNED, 5, 7)]),
+        (3, None, Has(8, 9, ((1, 4), (5, 7)), ((1, 4),)), [(Verdict.PRUNED, 5, 7)]),
+        (1, None, Has(8, 9, ((1, 4), (5, 7)), ((5, 7),)), [(Verdict.PRUNED, 1, 4)]),
+        (1, 6, Has(8, 9, ((1, 4), (5, 7)), ((5, 7),)), [(Verdict.PRUNED, 1, 4)]),
+        (2, None, Has(8, 9, ((1, 4), (5, 7)), ((1, 4), (5, 7))), []),
+        (1, None, Has(12, 15, ((1, 4), (5, 7), (8, 11)), ((1, 4), (8, 11))), [(Verdict.PRUNED, 5, 7)]),
+        (1, None, Has(8, 9, ((1, 4),), ((1, 4),)), [(Verdict.LOST, 5, 7)]),
     ],
 )
 def test_a_gap_is_pruned_only_if_the_log_says_so(

@@ -15,6 +15,7 @@ from veen.pipeline.source.options import (
     Bounds,
     Mode,
     OptionError,
+    Times,
     Verify,
     for_batch,
     for_stream,
@@ -22,6 +23,7 @@ from veen.pipeline.source.options import (
 )
 
 A, B = builders.some_label("a"), builders.some_label("b")
+TOP = (1 << 63) - 1
 
 
 def test_a_place_is_enough() -> None:
@@ -40,7 +42,8 @@ def test_all_options_are_understood_in_any_case() -> None:
             "stream": "orders,payments",
             "label": f"{A.hex()},{B.hex()}",
             "startingoffsets": f'{{"{A.hex()}": 7, "{B.hex()}": -2}}',
-            "ENDINGOFFSETS": "latest",
+            "endingtimestamp": "1001",
+            "Epoch": " 3 - 5 ",
             "maxOffsetsPerTrigger": "100",
             "minPartitions": "8",
             "failOnDataLoss": "False",
@@ -53,10 +56,25 @@ def test_all_options_are_understood_in_any_case() -> None:
     assert options.streams == ("orders", "payments")
     assert options.labels == frozenset({A, B})
     assert options.starting == Bounds(EARLIEST, {A: 7, B: EARLIEST})
-    assert options.ending == Bounds(LATEST, {})
+    assert options.times == Times(None, 2)
+    assert options.epochs == range(3, 6)
     assert (options.max_offsets, options.min_partitions) == (100, 8)
     assert not options.fail_on_data_loss
     assert (options.verify, options.mode) == (Verify.ROOTS, Mode.PERMISSIVE)
+
+
+def test_an_end_is_given_by_offsets_or_by_a_time() -> None:
+    assert parse({"path": "x", "ENDINGOFFSETS": "latest"}).ending == Bounds(LATEST, {})
+    times = {"path": "x", "startingTimestamp": "0", "endingTimestamp": str(TOP)}
+    assert parse(times).times == Times(0, TOP // 1000 + 1)
+    assert parse({"path": "x", "epoch": "7"}).epochs == range(7, 8)
+
+
+@pytest.mark.parametrize(("millis", "second"), [(0, 0), (1, 1), (999, 1), (1000, 1), (1001, 2)])
+def test_a_second_is_of_the_time_from_its_first_millisecond_on(millis: int, second: int) -> None:
+    """A receipt with hub_ts 1 is of 1000 ms: it is from 1000 on and not before 1000."""
+    found = parse({"path": "x", "startingTimestamp": str(millis), "endingTimestamp": str(millis)}).times
+    assert found == Times(second, second)
 
 
 def test_names_with_commas_are_given_as_json() -> None:
@@ -88,6 +106,22 @@ def test_names_with_commas_are_given_as_json() -> None:
         ("startingOffsets", f'{{"{"ab" * 32}": 0}}', "they begin at 1"),
         ("startingOffsets", f'{{"{"ab" * 32}": true}}', "True is not a number"),
         ("endingOffsets", f'{{"{"ab" * 32}": "5"}}', "'5' is not a number"),
+        ("startingOffsets", "[\n1\n]", "earliest, latest or"),
+        ("stream", "[\n1\n]", "a list of names"),
+        ("minPartitions", "9" * 5000, "a number from 1"),
+        ("startingTimestamp", "-1", "milliseconds since 1970"),
+        ("startingTimestamp", "1.5", "milliseconds since 1970"),
+        ("startingTimestamp", "", "milliseconds since 1970"),
+        ("startingTimestamp", "2026-01-01", "milliseconds since 1970"),
+        ("endingTimestamp", "²", "milliseconds since 1970"),
+        ("endingTimestamp", str(TOP + 1), "milliseconds since 1970"),
+        ("epoch", "5-3", "ends before it begins"),
+        ("epoch", "-3", "the first and the last like 3-5"),
+        ("epoch", "3-", "the first and the last like 3-5"),
+        ("epoch", "1,2", "the first and the last like 3-5"),
+        ("epoch", "one", "the first and the last like 3-5"),
+        ("epoch", "", "the first and the last like 3-5"),
+        ("epoch", f"0-{TOP + 1}", "the first and the last like 3-5"),
     ],
 )
 def test_what_is_not_meant_is_refused_by_name(name: str, value: str, said: str) -> None:
@@ -95,6 +129,30 @@ def test_what_is_not_meant_is_refused_by_name(name: str, value: str, said: str) 
         parse({"path": "/data", name: value})
     assert said in str(caught.value)
     assert name in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"startingTimestamp": "5", "startingOffsets": "earliest"},
+            "startingTimestamp and startingOffsets say the same in two ways: give one of them",
+        ),
+        (
+            {"endingTimestamp": "5", "endingOffsets": "latest"},
+            "endingTimestamp and endingOffsets say the same in two ways: give one of them",
+        ),
+        (
+            {"startingTimestamp": "5", "endingTimestamp": "4"},
+            "endingTimestamp 4 is before startingTimestamp 5",
+        ),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(options: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse({"path": "/data", **options})
+    assert str(caught.value) == said
 
 
 def test_a_log_must_be_named() -> None:

@@ -7,19 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-)
+from pyspark.sql.datasource import InputPartition
 
 from tests.hub.process import veen
-from tests.pipeline.making import START, Hub, varied
-from tests.pipeline.sources import Row, in_order, keys_of, plain, read, reader_of, rows_of
+from tests.pipeline.making import Hub, varied
+from tests.pipeline.sources import Row, keys_of, plain, read, reader_of, rows_of
 from veen.client.errors import PinError
 from veen.core import labels, layout
 from veen.core.types import HubId
@@ -103,8 +95,7 @@ def test_only_the_columns_asked_for_are_made(log: Path) -> None:
 def test_nothing_to_read_is_no_partition_and_the_one_that_spark_makes_up_is_empty(
     log: Path, verify: str
 ) -> None:
-    reader = reader_of(log, verify=verify)
-    list(reader.pushFilters([EqualTo(("label",), bytes(32))]))
+    reader = reader_of(log, label=bytes(32).hex(), verify=verify)
     assert reader.partitions() == []
     assert list(reader.read(InputPartition(None))) == []
 
@@ -112,56 +103,21 @@ def test_nothing_to_read_is_no_partition_and_the_one_that_spark_makes_up_is_empt
 # --- which entries ------------------------------------------------------------------------------------------
 
 
-def by_spark(rows: list[Row], *conditions: Callable[[Row], bool]) -> list[tuple[bytes, int]]:
-    return keys_of([row for row in rows if all(condition(row) for condition in conditions)])
+def those(rows: list[Row], condition: Callable[[Row], bool]) -> list[tuple[bytes, int]]:
+    return keys_of([row for row in rows if condition(row)])
 
 
-@pytest.mark.parametrize("kind", ["log", "portable"])
-def test_times_leave_what_they_must_and_little_more(
-    kind: str, request: pytest.FixtureRequest, expected: list[Row]
-) -> None:
-    place = request.getfixturevalue(kind)
-    for low, high in [
-        (0, 10),
-        (START + 7, START + 21),
-        (START + 50, START + 50),
-        (START + 80, START + 10**6),
-    ]:
-        filters: list[Filter] = [GreaterThanOrEqual(("hub_ts",), low), LessThan(("hub_ts",), high + 1)]
-        got = set(keys_of(read(place, filters)))
-        wanted = set(keys_of([row for row in expected if low <= row["hub_ts"] <= high]))
-        assert got >= wanted
-        if kind == "log":
-            assert got == wanted
-
-
-def test_labels_streams_and_numbers_are_exact(log: Path, expected: list[Row]) -> None:
-    label, other = sorted({row["label"] for row in expected})[:2]
-    stream = labels.stream_id("beta")
-    cases: list[tuple[list[Filter], Callable[[Row], bool]]] = [
-        ([EqualTo(("label",), label)], lambda row: row["label"] == label),
-        ([In(("label",), (label, other))], lambda row: row["label"] in (label, other)),
-        ([EqualTo(("stream_id",), stream)], lambda row: row["stream_id"] == stream),
-        ([EqualTo(("epoch",), 0), GreaterThan(("stream_seq",), 30)], lambda row: row["stream_seq"] > 30),
-        ([EqualTo(("epoch",), 1)], lambda _: False),
-        (
-            [GreaterThan(("stream_seq",), 10), LessThan(("stream_seq",), 13), EqualTo(("label",), other)],
-            lambda row: row["label"] == other and 10 < row["stream_seq"] < 13,
-        ),
-    ]
-    for filters, condition in cases:
-        reader = reader_of(log, minPartitions=3)
-        assert list(reader.pushFilters(filters)) == []
-        got = in_order(row for part in reader.partitions() for row in rows_of(reader.read(part)))
-        assert keys_of(got) == by_spark(expected, condition)
+def from_entry(seq: int, rows: list[Row]) -> str:
+    """Return offsets that begin with an entry in every label."""
+    return json.dumps({row["label"].hex(): seq for row in rows})
 
 
 def test_options_choose_streams_and_labels(log: Path, expected: list[Row]) -> None:
     names = {name: labels.stream_id(name) for name in ("alpha", "gamma")}
     rows = read(log, stream="alpha, gamma")
-    assert keys_of(rows) == by_spark(expected, lambda row: row["stream_id"] in names.values())
+    assert keys_of(rows) == those(expected, lambda row: row["stream_id"] in names.values())
     label = rows[0]["label"]
-    assert keys_of(read(log, label=label.hex())) == by_spark(expected, lambda row: row["label"] == label)
+    assert keys_of(read(log, label=label.hex())) == those(expected, lambda row: row["label"] == label)
     assert read(log, stream="unheard of") == []
 
 
@@ -177,10 +133,12 @@ def test_offsets_begin_with_the_entry_and_end_before_it(log: Path, expected: lis
 
 
 @pytest.mark.parametrize("verify", ["roots", "full"])
-def test_roots_are_checked_from_the_middle_of_a_label_too(log: Path, portable: Path, verify: str) -> None:
+def test_roots_are_checked_from_the_middle_of_a_label_too(
+    log: Path, portable: Path, expected: list[Row], verify: str
+) -> None:
     for place in (log, portable):
-        rows = read(place, [GreaterThan(("stream_seq",), 21)], verify=verify, minPartitions=5)
-        assert rows
+        rows = read(place, startingOffsets=from_entry(22, expected), verify=verify, minPartitions=5)
+        assert keys_of(rows) == those(expected, lambda row: row["stream_seq"] > 21)
         assert {row["fault"] for row in rows} == {None}
 
 
@@ -200,7 +158,7 @@ def damaged(tmp_path: Path) -> tuple[Path, Row]:
     with varied(root, 60) as hub:
         hub.writer.flush()
     row = next(row for row in plain(root) if row["stream_seq"] == 9)
-    path = root / read(root, [EqualTo(("label",), row["label"])])[8]["file"]
+    path = root / read(root, label=row["label"].hex())[8]["file"]
     data = bytearray(path.read_bytes())
     at = data.index(row["ciphertext"]) + 60
     data[at] ^= 1
@@ -238,7 +196,7 @@ def test_without_checks_it_is_read_as_it_is(damaged: tuple[Path, Row]) -> None:
 @pytest.mark.parametrize("verify", ["none", "full"])
 def test_a_frame_that_can_not_be_read_always_fails(damaged: tuple[Path, Row], mode: str, verify: str) -> None:
     root, row = damaged
-    path = root / read(root, [EqualTo(("label",), row["label"])], verify="none")[8]["file"]
+    path = root / read(root, label=row["label"].hex(), verify="none")[8]["file"]
     data = bytearray(path.read_bytes())
     data[row["offset"] + 1] = 1  # a flag
     path.write_bytes(data)
@@ -263,12 +221,11 @@ def test_peaks_that_the_directory_states_wrongly_are_found(tmp_path: Path, parti
         data[at] ^= 1
     nodes.chmod(0o600)
     nodes.write_bytes(data)
-    rows = read(
-        root, [GreaterThan(("stream_seq",), 30)], verify="roots", mode="PERMISSIVE", minPartitions=partitions
-    )
+    asked = {"startingOffsets": json.dumps({label.hex(): 31}), "verify": "roots", "minPartitions": partitions}
+    rows = read(root, **asked, mode="PERMISSIVE")
     assert any("PROOF" in (row["fault"] or "") for row in rows)
     with pytest.raises(BadEntryError, match="PROOF"):
-        read(root, [GreaterThan(("stream_seq",), 30)], verify="roots", minPartitions=partitions)
+        read(root, **asked)
 
 
 # --- entries that are not there -----------------------------------------------------------------------------
@@ -297,7 +254,7 @@ def test_a_pruned_log_is_read_from_its_first_entry(pruned: tuple[Path, bytes, in
 
 def losses_of(place: Path, **options: object) -> list[tuple[Verdict, int, int]]:
     with pytest.raises(DataLossError) as caught:
-        read(place, (), **options)
+        read(place, **options)
     return [(loss.verdict, loss.first_seq, loss.last_seq) for loss in caught.value.losses]
 
 

@@ -146,7 +146,8 @@ class DirectoryLog:
             if made is None:
                 raise DamagedError(path, None, "the tombstone, which says what was pruned, is missing")
             clients = {item.client_id: (item.client_seq, item.prev_ack) for item in made.clients}
-            found.append(Pruned(made.start_seq, made.end_seq, made.mmr_root_end, made.last_ts, clients))
+            span = made.start_seq, made.end_seq
+            found.append(Pruned(*span, made.mmr_root_end, made.last_ts, clients, made.first_ts))
         return found
 
     def check_others(self) -> list[Located]:

@@ -1,6 +1,6 @@
 """A log at a hub's address: as much of it as belongs to streams that are named, since hubs list no labels."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Final
 
 from veen.client.errors import RefusedError
@@ -33,12 +33,13 @@ _FIRST_GUESS: Final = 1024
 class HubLog:
     """Streams of a hub."""
 
-    def __init__(self, url: str, streams: Sequence[StreamId]) -> None:
+    def __init__(self, url: str, streams: Sequence[StreamId], epochs: Container[int] | None = None) -> None:
         if not streams:
             raise PlaceError(f"{url} is a hub, which lists no labels: name the streams to read")
         self.name = url
         self._hub = HttpHub(url)
         self._streams = streams
+        self._wanted = epochs
         self._known: dict[Label, tuple[StreamId, int]] = {}
         facts = read_facts(self._hub.answer(STATUS))
         self.profiles = facts.profiles
@@ -65,7 +66,11 @@ class HubLog:
         """Ask for the epochs in which a stream has entries."""
         routing = self.keys.identity.routing_key
         epochs = self._epochs(stream_id) if self.profiles[0].epoch_sec else iter((0,))
-        found = {epoch: labels.label(routing, stream_id, epoch) for epoch in epochs}
+        found = {
+            epoch: labels.label(routing, stream_id, epoch)
+            for epoch in epochs
+            if self._wanted is None or epoch in self._wanted
+        }
         self._known.update({label: (stream_id, epoch) for epoch, label in found.items()})
         return found
 

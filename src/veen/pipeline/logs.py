@@ -4,7 +4,7 @@ Nothing of what a place says about itself is believed: heads, peaks and times te
 reads checks what comes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -48,6 +48,8 @@ class Pruned(NamedTuple):
     last_ts: int
     #: How far clients had come: client_seq and prev_ack.
     clients: Mapping[VerifyKey, tuple[int, int]]
+    #: The time of the first of them; None if nobody tells of which times they were.
+    first_ts: int | None = None
 
 
 class Log(Protocol):
@@ -98,20 +100,28 @@ class Log(Protocol):
         """Let go of files and connections."""
 
 
-def open_log(place: str, hub_id: HubId | None = None, streams: Sequence[str] = ()) -> Log:
-    """Open a log; with ``hub_id``, only if it is that hub's. A hub's address needs the streams to read."""
-    found = _open(place, streams)
+def open_log(
+    place: str,
+    hub_id: HubId | None = None,
+    streams: Sequence[str] = (),
+    epochs: Container[int] | None = None,
+) -> Log:
+    """Open a log; with ``hub_id``, only if it is that hub's.
+
+    A hub's address needs the streams to read, and is asked for no other ``epochs``, if some are given.
+    """
+    found = _open(place, streams, epochs)
     if hub_id is not None and found.hub_id != hub_id:
         found.close()
         raise PinError(f"{place} is the log of hub {found.hub_id.hex()}, and not of {hub_id.hex()}")
     return found
 
 
-def _open(place: str, streams: Sequence[str]) -> Log:
+def _open(place: str, streams: Sequence[str], epochs: Container[int] | None) -> Log:
     if place.startswith(("http://", "https://")):
         from veen.pipeline.hub_log import HubLog  # noqa: PLC0415 - each kind needs its own libraries
 
-        return HubLog(place.rstrip("/"), [naming.stream_id(name) for name in streams])
+        return HubLog(place.rstrip("/"), [naming.stream_id(name) for name in streams], epochs)
     path = Path(place).expanduser()
     if not path.is_dir():
         raise PlaceError(f"there is no directory {path}; a log is a data directory, an exported set or a URL")

@@ -37,7 +37,10 @@ class _Marks:
     #: Where runs end: behind this entry, at these places.
     ends: list[tuple[int, int, int]] = field(default_factory=list)
     last_seq: int = 0
+    last_ts: int = 0
     root: NodeHash | None = None
+    #: The first entry whose time is before that of another one before it. 0: none.
+    back_at: int = 0
 
 
 class SetLog:
@@ -76,6 +79,9 @@ class SetLog:
             elif marks.last_seq % _MARK_ITEMS == 0:
                 _mark(marks, receipt, at, where)
             marks.last_seq += 1
+            if receipt.hub_ts < marks.last_ts and not marks.back_at:
+                marks.back_at = marks.last_seq
+            marks.last_ts = receipt.hub_ts
             marks.root = receipt.mmr_root
             at, where = end, behind
         marks.ends.append((marks.last_seq, at, where))
@@ -110,10 +116,22 @@ class SetLog:
         return dict(sorted(found.items()))
 
     def seq_at(self, label: Label, hub_ts: int) -> int:
-        """Return a place before which no entry is of that time or later: the last mark before it."""
+        """Return the first entry at or after a time: marks lead near to it, and receipts are walked over."""
         marks = self._labels[label]
+        if marks.back_at:
+            text = f"hub_ts goes back at entry {marks.back_at} of {label.hex()}"
+            raise DamagedLogError(f"{self.name} is damaged: {text}, so times tell nothing of its entries")
         nth = bisect_left(marks.times, hub_ts)
-        return marks.seqs[max(nth - 1, 0)]
+        behind = marks.seqs[nth] if nth < len(marks.seqs) else marks.last_seq + 1
+        if nth == 0:
+            return behind
+        seq, at = marks.seqs[nth - 1], marks.receipts[nth - 1]
+        while seq < behind:
+            end = cbor.item_end(self._receipts, at)
+            if Receipt.decode(self._receipts[at:end]).hub_ts >= hub_ts:
+                break
+            seq, at = seq + 1, end
+        return seq
 
     def plan(
         self,

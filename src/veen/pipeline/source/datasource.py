@@ -1,7 +1,7 @@
 """The format ``veen`` of Spark, and what its readers are made of."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import ClassVar
 
 import pyarrow as pa
@@ -10,14 +10,11 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
 
-from veen.pipeline.logs import open_log
-from veen.pipeline.source.filters import Wanted, push
-from veen.pipeline.source.looking import selected
+from veen.pipeline.source.looking import opened, selected
 from veen.pipeline.source.options import Options, for_batch, for_stream, parse
 from veen.pipeline.source.planning import Group, plan_groups
 from veen.pipeline.source.ranges import batch_ranges
@@ -55,27 +52,25 @@ class VeenSource(DataSource):
 
 
 class VeenReader(DataSourceReader):
-    """Reads what a batch query asks for."""
+    """Reads what the options of a batch ask for.
+
+    It takes no filters (``pushFilters``): Spark plans a relation once, and would use the plan for one filter
+    in queries with another (docs/explanation/spark-pushdown.md).
+    """
 
     def __init__(self, options: Options, schema: pa.Schema, parallelism: int) -> None:
         self._options = options
         self._schema = schema
         self._parallelism = parallelism
-        self._wanted = Wanted()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take note of filters; return those that Spark must evaluate itself."""
-        self._wanted, rest = push(filters)
-        return rest
 
     def partitions(self) -> list[InputPartition]:
         """Return what tasks are to read."""
         options = self._options
-        log = open_log(options.place, options.hub_id, options.streams)
+        log = opened(options)
         try:
             known = log.heads()
             heads = selected(log, known, options)
-            ranges = batch_ranges(log, known, heads, options, self._wanted)
+            ranges = batch_ranges(log, known, heads, options)
             return [*plan_groups(log, heads, ranges, options, self._parallelism)]
         finally:
             log.close()

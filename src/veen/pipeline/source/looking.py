@@ -1,25 +1,38 @@
-"""Looking into a log while planning: which labels are meant, what is at single entries, where times begin."""
+"""Looking into a log while planning: which labels are meant, what is missing, what is at single entries."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from veen.core import labels as naming
 from veen.core.types import Label
-from veen.pipeline.frames import Entries, parse
-from veen.pipeline.logs import LabelHead, Log
-from veen.pipeline.source.filters import Span, Wanted
+from veen.pipeline.frames import Entries
+from veen.pipeline.logs import LabelHead, Log, Pruned, open_log
 from veen.pipeline.source.losses import Has
-from veen.pipeline.source.options import Options
+from veen.pipeline.source.options import OptionError, Options, Times
 from veen.storage.errors import DamagedError
+
+
+def opened(options: Options) -> Log:
+    """Open the log that is asked for."""
+    return open_log(options.place, options.hub_id, options.streams, options.epochs)
 
 
 def selected(log: Log, heads: Mapping[Label, LabelHead], options: Options) -> dict[Label, LabelHead]:
     """Return the labels that the options leave; those of named streams are known to be of them."""
     if options.labels is not None:
         heads = {label: head for label, head in heads.items() if label in options.labels}
-    if not options.streams:
+    if options.streams:
+        heads = _of_streams(log, heads, options.streams)
+    if options.epochs is None:
         return dict(heads)
+    _refuse_unknown_epochs(log, heads)
+    return {label: head for label, head in heads.items() if head.epoch in options.epochs}
+
+
+def _of_streams(
+    log: Log, heads: Mapping[Label, LabelHead], streams: tuple[str, ...]
+) -> dict[Label, LabelHead]:
     found: dict[Label, LabelHead] = {}
-    for name in options.streams:
+    for name in streams:
         stream = naming.stream_id(name)
         for epoch, label in log.labels_of(stream).items():
             if label in heads:
@@ -27,36 +40,53 @@ def selected(log: Log, heads: Mapping[Label, LabelHead], options: Options) -> di
     return {label: found[label] for label in sorted(found)}
 
 
-def left_by(heads: Mapping[Label, LabelHead], wanted: Wanted) -> dict[Label, LabelHead]:
-    """Return the labels that filters leave."""
-    return {label: head for label, head in heads.items() if _is_wanted(head, wanted)}
+def _refuse_unknown_epochs(log: Log, heads: Mapping[Label, LabelHead]) -> None:
+    """Refuse to choose among labels if one may be of any epoch: its entries would be left out by chance.
+
+    What a log says of a label is not believed: stream and epoch make the label.
+    """
+    unknown = [
+        label
+        for label, head in heads.items()
+        if head.stream_id is None
+        or naming.label(log.keys.identity_of(label).routing_key, head.stream_id, head.epoch) != label
+    ]
+    if unknown:
+        more = f" and of {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        raise OptionError(
+            f"epoch: the log does not tell the epoch of {unknown[0].hex()}{more}; "
+            "name the streams by the option stream, or leave epoch out"
+        )
 
 
-def _is_wanted(head: LabelHead, wanted: Wanted) -> bool:
-    if wanted.labels is not None and head.label not in wanted.labels:
-        return False
-    if wanted.stream_ids is not None and head.stream_id not in wanted.stream_ids:
-        return False
-    return wanted.epochs is None or (head.stream_id is not None and head.epoch in wanted.epochs)
-
-
-def has(log: Log, head: LabelHead | None, first: int) -> Has:
+def has(log: Log, head: LabelHead | None, first: int, times: Times | None = None) -> Has:
     """Return what a log has of a label, for a verdict on entries from ``first`` on."""
     if head is None:
         return Has()
     if first >= head.first_seq:
         return Has(head.first_seq, head.last_seq)  # what was pruned before does not matter
     try:
-        pruned = tuple((item.first_seq, item.last_seq) for item in log.pruned(head.label))
+        pruned = log.pruned(head.label)
     except DamagedError:  # what would say so is missing itself
-        pruned = ()
-    return Has(head.first_seq, head.last_seq, pruned)
+        pruned = []
+    unasked = [item for item in pruned if times is not None and not _may_be_of(times, item)]
+    return Has(head.first_seq, head.last_seq, _spans(pruned), _spans(unasked))
+
+
+def _may_be_of(times: Times, item: Pruned) -> bool:
+    return item.first_ts is None or times.meet(item.first_ts, item.last_ts)
+
+
+def _spans(items: list[Pruned]) -> tuple[tuple[int, int], ...]:
+    return tuple((item.first_seq, item.last_seq) for item in items)
 
 
 def look_at(log: Log, places: Mapping[Label, int]) -> dict[Label, Entries]:
     """Return single entries, one of each label; those that there are."""
+    if not places:
+        return {}
     parts = log.plan({label: (seq, seq) for label, seq in places.items()})
-    return {part.label: parse(part.read()) for part in parts}
+    return {part.label: part.entries() for part in parts}
 
 
 def roots_at(log: Log, heads: Mapping[Label, LabelHead], places: Mapping[Label, int]) -> dict[Label, bytes]:
@@ -69,49 +99,4 @@ def roots_at(log: Log, heads: Mapping[Label, LabelHead], places: Mapping[Label, 
             found[label] = head.mmr_root
         elif head is not None and head.first_seq <= seq < head.last_seq:
             others[label] = seq
-    if others:
-        found |= {label: one.mmr_root[0].tobytes() for label, one in look_at(log, others).items()}
-    return found
-
-
-def within(log: Log, heads: Mapping[Label, LabelHead], times: Span) -> dict[Label, tuple[int, int]]:
-    """Return the entries of a time, by what the log tells; hub_ts never goes back in a label."""
-    if times.low > times.high:
-        return {}
-    first = {label: log.seq_at(label, times.low) if times.low > 0 else 1 for label in heads}
-    behind = _first_at(log, heads, times.high + 1)
-    return {label: (first[label], behind[label] - 1) for label in heads}
-
-
-def _first_at(log: Log, heads: Mapping[Label, LabelHead], hub_ts: int) -> dict[Label, int]:
-    """Return the first entry at or after a time in each label; one behind the last if there is none.
-
-    What the log says may be too early, as its marks are not at every entry; so the search goes on from there.
-    """
-    low = {label: max(log.seq_at(label, hub_ts), head.first_seq) for label, head in heads.items()}
-    high = {label: head.last_seq + 1 for label, head in heads.items()}
-    asked = dict(low)
-    while True:
-        open_ = {label: seq for label, seq in asked.items() if low[label] < high[label]}
-        if not open_:
-            return high
-        for label, one in look_at(log, open_).items():
-            if int(one.hub_ts[0]) < hub_ts:
-                low[label] = open_[label] + 1
-            else:
-                high[label] = open_[label]
-        asked = {label: (low[label] + high[label]) // 2 for label in open_}
-
-
-def met(
-    ranges: Mapping[Label, tuple[int, int]], others: Iterable[Mapping[Label, tuple[int, int]]]
-) -> dict[Label, tuple[int, int]]:
-    """Return the entries that are in all of these ranges."""
-    found = dict(ranges)
-    for more in others:
-        found = {
-            label: (max(first, more[label][0]), min(last, more[label][1]))
-            for label, (first, last) in found.items()
-            if label in more
-        }
-    return {label: span for label, span in found.items() if span[0] <= span[1]}
+    return found | {label: one.mmr_root[0].tobytes() for label, one in look_at(log, others).items()}

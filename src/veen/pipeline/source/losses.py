@@ -39,6 +39,8 @@ class Has(NamedTuple):
     last_seq: int = 0
     #: What was removed, as the log says.
     pruned: tuple[tuple[int, int], ...] = ()
+    #: That of it which is of other times than those asked for.
+    unasked: tuple[tuple[int, int], ...] = ()
 
 
 class Loss(NamedTuple):
@@ -79,6 +81,7 @@ def judge_held(label: Label, held: Held, has: Has, root_now: bytes | None) -> li
 def judge_next(label: Label, first: int, has: Has, last: int | None = None) -> list[Loss]:
     """Judge entries from ``first`` on that stand before the first one that there is."""
     last = has.first_seq - 1 if last is None else min(last, has.first_seq - 1)
+    first, last = _without(first, last, has.unasked)
     if first > last:
         return []
     if _covered(first, last, has.pruned):
@@ -95,6 +98,18 @@ def judge_asked(label: Label, first: int, last: int, has: Has) -> list[Loss]:
         text = f"the log ends with entry {has.last_seq}"
         found.append(Loss(Verdict.NEVER_WRITTEN, label, has.last_seq + 1, upto, text))
     return found
+
+
+def _without(first: int, last: int, ranges: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Return what is left of entries without those at their ends that are in ranges."""
+    inwards = sorted(ranges)
+    for low, high in inwards:
+        if low <= first:
+            first = max(first, high + 1)
+    for low, high in reversed(inwards):
+        if high >= last:
+            last = min(last, low - 1)
+    return first, last
 
 
 def _covered(first: int, last: int, ranges: Iterable[tuple[int, int]]) -> bool:

@@ -1,12 +1,13 @@
 """The options of the source, as strings from Spark to values; named and meant as Kafka's where both exist."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from veen.core.errors import VeenError
 from veen.core.hashing import HASH_BYTES
@@ -20,6 +21,10 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 _WORDS: Final[Mapping[str, int]] = {"earliest": EARLIEST, "latest": LATEST}
 _FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
+#: Spark's long integers end here, and so do the columns of the source.
+_MOST: Final = (1 << 63) - 1
+_EPOCHS: Final = re.compile(r"([0-9]+)(?:\s*-\s*([0-9]+))?")
+_MILLIS: Final = 1000
 
 NAMES: Final = (
     "path",
@@ -27,8 +32,11 @@ NAMES: Final = (
     "columns",
     "stream",
     "label",
+    "epoch",
     "startingOffsets",
     "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
     "maxOffsetsPerTrigger",
     "minPartitions",
     "failOnDataLoss",
@@ -81,6 +89,18 @@ class Bounds:
         return self.of.get(label, self.default)
 
 
+class Times(NamedTuple):
+    """Times by the hub's clock, in its seconds; None: not bounded."""
+
+    #: The first second that is asked for, and the first that is not any more.
+    since: int | None = None
+    until: int | None = None
+
+    def meet(self, first_ts: int, last_ts: int) -> bool:
+        """Tell whether one of the times from the first to the last, which is included, is asked for."""
+        return (self.since is None or self.since <= last_ts) and (self.until is None or first_ts < self.until)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What a query asks of the source."""
@@ -90,9 +110,11 @@ class Options:
     columns: tuple[str, ...] | None = None
     streams: tuple[str, ...] = ()
     labels: frozenset[Label] | None = None
+    epochs: range | None = None
     #: None: not said, which is "earliest" for a batch and "latest" for a stream.
     starting: Bounds | None = None
     ending: Bounds | None = None
+    times: Times = Times()  # noqa: RUF009 - does not change
     max_offsets: int | None = None
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
@@ -116,8 +138,10 @@ def parse(given: Mapping[str, str]) -> Options:
         columns=_words("columns", said["columns"]) if "columns" in said else None,
         streams=_words("stream", said["stream"]) if "stream" in said else (),
         labels=frozenset(map(Label, _hashes(said, "label"))) if "label" in said else None,
+        epochs=_epochs(said["epoch"]) if "epoch" in said else None,
         starting=_bounds("startingOffsets", said.get("startingOffsets"), rest=EARLIEST),
         ending=_bounds("endingOffsets", said.get("endingOffsets"), rest=LATEST),
+        times=_times(said),
         max_offsets=_count("maxOffsetsPerTrigger", said.get("maxOffsetsPerTrigger")),
         min_partitions=_count("minPartitions", said.get("minPartitions")),
         fail_on_data_loss=_flag("failOnDataLoss", said.get("failOnDataLoss", "true")),
@@ -141,7 +165,7 @@ def for_batch(options: Options) -> Options:
 def for_stream(options: Options) -> Options:
     """Refuse what only batches can have."""
     if options.ending is not None:
-        raise OptionError("endingOffsets is for batches; a stream has no end")
+        raise OptionError("endingOffsets is for batches; a stream has no end, or one by endingTimestamp")
     return options
 
 
@@ -166,7 +190,7 @@ def _words(name: str, text: str) -> tuple[str, ...]:
     if text.lstrip().startswith("["):
         found = _json(name, text)
         if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-            raise OptionError(f"{name}: a list of names was expected, not {text}")
+            raise OptionError(f"{name}: a list of names was expected, not {text!r}")
     else:
         found = [word.strip() for word in text.split(",")]
     if not found or not all(found):
@@ -203,7 +227,7 @@ def _bounds(name: str, text: str | None, *, rest: int) -> Bounds | None:
         return Bounds(_WORDS[text.strip().lower()], {})
     found = _json(name, text)
     if not isinstance(found, dict):
-        raise OptionError(f'{name}: earliest, latest or {{"label": number}} was expected, not {text}')
+        raise OptionError(f'{name}: earliest, latest or {{"label": number}} was expected, not {text!r}')
     of: dict[Label, int] = {}
     for key, value in found.items():
         if not isinstance(value, int) or isinstance(value, bool) or not (value >= 1 or value in (-2, -1)):
@@ -218,9 +242,52 @@ def _bounds(name: str, text: str | None, *, rest: int) -> Bounds | None:
 def _count(name: str, text: str | None) -> int | None:
     if text is None:
         return None
-    if not text.strip().isdecimal() or int(text) < 1:
+    found = _number(text)
+    if not found:
         raise OptionError(f"{name}: a number from 1 was expected, not {text!r}")
-    return int(text)
+    return found
+
+
+def _number(text: str) -> int | None:
+    """Return a number as it is written with digits; None if it is none, or larger than Spark has them."""
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > len(str(_MOST)) or int(digits) > _MOST:
+        return None
+    return int(digits)
+
+
+def _epochs(text: str) -> range:
+    found = _EPOCHS.fullmatch(text.strip())
+    first = None if found is None else _number(found[1])
+    last = first if found is None or found[2] is None else _number(found[2])
+    if first is None or last is None:
+        raise OptionError(f"epoch: a number, or the first and the last like 3-5, was expected, not {text!r}")
+    if last < first:
+        raise OptionError(f"epoch: {text!r} ends before it begins")
+    return range(first, last + 1)
+
+
+def _times(said: Mapping[str, str]) -> Times:
+    """Return the times that are asked for; Kafka's source prefers them to offsets, and tells nobody."""
+    for time, offsets in (("startingTimestamp", "startingOffsets"), ("endingTimestamp", "endingOffsets")):
+        if time in said and offsets in said:
+            raise OptionError(f"{time} and {offsets} say the same in two ways: give one of them")
+    since, until = _millis(said, "startingTimestamp"), _millis(said, "endingTimestamp")
+    if since is not None and until is not None and until < since:
+        raise OptionError(f"endingTimestamp {until} is before startingTimestamp {since}")
+    return Times(_seconds(since), _seconds(until))
+
+
+def _millis(said: Mapping[str, str], name: str) -> int | None:
+    found = _number(said.get(name, ""))
+    if found is None and name in said:
+        raise OptionError(f"{name}: milliseconds since 1970 were expected, not {said[name]!r}")
+    return found
+
+
+def _seconds(millis: int | None) -> int | None:
+    """Return the first second that does not begin before: receipts have no fractions."""
+    return None if millis is None else -(-millis // _MILLIS)
 
 
 def _flag(name: str, text: str) -> bool:

@@ -1,16 +1,17 @@
-"""Which entries a batch query reads: what its offsets and filters ask for, against what the log has."""
+"""Which entries a batch query reads: what its offsets and times ask for, against what the log has."""
 
 import logging
 from collections.abc import Iterable, Mapping
 
 from veen.core.types import Label
 from veen.pipeline.logs import LabelHead, Log
-from veen.pipeline.source.filters import Wanted
-from veen.pipeline.source.looking import has, left_by, met, within
-from veen.pipeline.source.losses import DataLossError, Has, Loss, judge_asked
+from veen.pipeline.source.looking import has
+from veen.pipeline.source.losses import DataLossError, Has, Loss, judge_asked, judge_next
 from veen.pipeline.source.options import EARLIEST, LATEST, Bounds, Options
+from veen.pipeline.source.times import Within
 
 Heads = Mapping[Label, LabelHead]
+Ranges = dict[Label, tuple[int, int]]
 _log = logging.getLogger(__name__)
 
 _FROM_EARLIEST = Bounds(EARLIEST, {})
@@ -26,25 +27,22 @@ def settle(losses: Iterable[Loss], options: Options) -> None:
         _log.warning("%s", loss)
 
 
-def batch_ranges(
-    log: Log, known: Heads, heads: Heads, options: Options, wanted: Wanted
-) -> dict[Label, tuple[int, int]]:
+def batch_ranges(log: Log, known: Heads, heads: Heads, options: Options) -> Ranges:
     """Return the first and last entry to read of each label; ``heads`` are those that options leave."""
-    asked = _asked(log, known, heads, options)
-    left = left_by(heads, wanted)
-    others = [dict.fromkeys(left, (wanted.seqs.low, wanted.seqs.high))]
-    if wanted.times is not None:
-        others.append(within(log, left, wanted.times))
-    return met(asked, others)
+    asked, losses = _asked(log, known, heads, options)
+    of_time = Within(options).of(log, heads)
+    losses += pruned_since(log, heads, of_time, options)
+    settle(losses, options)
+    return met(asked, of_time)
 
 
-def _asked(log: Log, known: Heads, heads: Heads, options: Options) -> dict[Label, tuple[int, int]]:
-    """Return what the offsets ask for; a verdict on what the log has not does not depend on filters.
+def _asked(log: Log, known: Heads, heads: Heads, options: Options) -> tuple[Ranges, list[Loss]]:
+    """Return what the offsets ask for, and a verdict on what the log has not of it.
 
     Labels that offsets name and options leave out are not asked for.
     """
     starting, ending = options.starting or _FROM_EARLIEST, options.ending or _TO_LATEST
-    found: dict[Label, tuple[int, int]] = {}
+    found: Ranges = {}
     losses: list[Loss] = []
     for label, head in heads.items():
         first, behind = starting.at(label), ending.at(label)
@@ -55,5 +53,27 @@ def _asked(log: Log, known: Heads, heads: Heads, options: Options) -> dict[Label
     for label in sorted({*starting.of, *ending.of} - set(known)):
         first, last = starting.of.get(label, 1), ending.of.get(label, 1) - 1
         losses += judge_asked(label, max(first, 1), last, Has())
-    settle(losses, options)
+    return found, losses
+
+
+def pruned_since(
+    log: Log, heads: Heads, of_time: Mapping[Label, tuple[int, int]], options: Options
+) -> list[Loss]:
+    """Judge what was pruned of the time from which on entries are asked for."""
+    if options.times.since is None:
+        return []
+    found: list[Loss] = []
+    for label, head in heads.items():
+        if of_time[label][0] == head.first_seq:  # else what was pruned before it is older still
+            found += judge_next(label, 1, has(log, head, 1, options.times))
     return found
+
+
+def met(ranges: Mapping[Label, tuple[int, int]], others: Mapping[Label, tuple[int, int]]) -> Ranges:
+    """Return the entries that are in both."""
+    found = {
+        label: (max(first, others[label][0]), min(last, others[label][1]))
+        for label, (first, last) in ranges.items()
+        if label in others
+    }
+    return {label: span for label, span in found.items() if span[0] <= span[1]}

@@ -7,17 +7,18 @@ from dataclasses import replace
 from functools import cache
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from veen.client.errors import RefusedError
 from veen.core.errors import Detail, ProtocolError
 from veen.core.mmr import Peaks
 from veen.pipeline.frames import BadEntryError, Entries, parse
-from veen.pipeline.kernel import Fault, Level, check
-from veen.pipeline.logs import open_log
+from veen.pipeline.kernel import Fault, check
 from veen.pipeline.source.columns import Rows, batch
+from veen.pipeline.source.looking import opened
 from veen.pipeline.source.losses import DataLossError, Loss, Verdict
-from veen.pipeline.source.options import Mode, Options
+from veen.pipeline.source.options import Mode, Options, Times
 from veen.pipeline.source.planning import Group, Piece
 
 _log = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ def _is_pruned(error: ProtocolError | RefusedError) -> bool:
 
 def _read_what_is_left(piece: Piece, options: Options) -> Iterator[tuple[Piece, Entries]]:
     part = piece.part
-    log = open_log(options.place, options.hub_id, options.streams)
+    log = opened(options)
     try:
         parts = log.plan({part.label: (part.first_seq, part.last_seq)})
     finally:
@@ -98,14 +99,22 @@ def _check(
     piece: Piece, entries: Entries, group: Group, options: Options, carried: Peaks | None
 ) -> tuple[dict[int, str], Peaks | None]:
     """Return what is wrong, by entry, and the peaks after the part; or stop at the first that is wrong."""
-    level = options.verify.level
-    if level == Level.NONE:
-        return {}, None
-    found = check(entries, level, keys=group.keys, peaks=carried or piece.part.peaks)
-    faults = {fault.seq: fault for fault in [*_link_faults(piece, found.peaks, carried), *found.faults]}
+    found = check(entries, options.verify.level, keys=group.keys, peaks=carried or piece.part.peaks)
+    outside = _time_faults(entries, options.times)
+    links = _link_faults(piece, found.peaks, carried)
+    faults = {fault.seq: fault for fault in [*outside, *links, *found.faults]}
     if faults and options.mode is Mode.FAILFAST:
         raise _refusal(entries, faults[min(faults)])
     return {seq: f"{fault.detail}: {fault.text}" for seq, fault in faults.items()}, found.peaks
+
+
+def _time_faults(entries: Entries, times: Times) -> Iterator[Fault]:
+    """Return entries of other times than those asked for, which stand between entries of these."""
+    early = entries.hub_ts < (times.since or 0)
+    late = np.full_like(early, fill_value=False) if times.until is None else entries.hub_ts >= times.until
+    for nth in np.flatnonzero(early | late).tolist():
+        text = f"hub_ts {entries.hub_ts[nth]} is not of the time asked for, as it is in entries around it"
+        yield Fault(int(entries.stream_seq[nth]), Detail.VALUE.value, text)
 
 
 def _link_faults(piece: Piece, after: Peaks | None, carried: Peaks | None) -> Iterator[Fault]:

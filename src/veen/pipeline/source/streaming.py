@@ -13,14 +13,15 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from veen.core.types import Label
-from veen.pipeline.logs import LabelHead, Log, open_log
-from veen.pipeline.source.looking import has, roots_at, selected
+from veen.pipeline.logs import LabelHead, Log
+from veen.pipeline.source.looking import has, opened, roots_at, selected
 from veen.pipeline.source.losses import Held, Loss, judge_asked, judge_held, judge_next
 from veen.pipeline.source.offsets import BEGAN, beginning, decode, encode, share
 from veen.pipeline.source.options import EARLIEST, LATEST, Bounds, Options
 from veen.pipeline.source.planning import Group, plan_groups
-from veen.pipeline.source.ranges import settle
+from veen.pipeline.source.ranges import met, pruned_since, settle
 from veen.pipeline.source.reading import read_group
+from veen.pipeline.source.times import Within
 
 Positions = dict[Label, Held]
 Heads = Mapping[Label, LabelHead]
@@ -29,32 +30,48 @@ _NOTHING = Held(0)
 
 
 class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a log. All that it remembers is in Spark's offsets; the open log is only kept for speed."""
+    """Follows a log. All that it remembers is in Spark's offsets.
+
+    The open log is only kept for speed, and so is where the time asked for begins and ends in it.
+    """
 
     def __init__(self, options: Options, schema: pa.Schema, parallelism: int) -> None:
         self._options = options
         self._schema = schema
         self._parallelism = parallelism
         self._log: Log | None = None
+        self._within = Within(options)
         #: The entries after which a query with Trigger.AvailableNow ends.
         self._target: dict[Label, int] | None = None
         #: Where this query began, if it has no checkpoint.
         self._began: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel without the open log."""
-        return {**self.__dict__, "_log": None}
+        """Travel without what is kept for speed."""
+        return {**self.__dict__, "_log": None, "_within": Within(self._options)}
 
     def _opened(self) -> Log:
         if self._log is None:
-            options = self._options
-            self._log = open_log(options.place, options.hub_id, options.streams)
+            self._log = opened(self._options)
         return self._log
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a query without a checkpoint begins."""
         log = self._opened()
         heads = selected(log, log.heads(), self._options)
+        timed = self._options.times.since is not None
+        found, losses = self._at_time(log, heads) if timed else self._at_offsets(log, heads)
+        settle(losses, self._options)
+        self._began = encode(found)
+        return self._began
+
+    def _at_time(self, log: Log, heads: Heads) -> tuple[Positions, list[Loss]]:
+        """Return positions before the first entries of the time, or behind the last if there are none yet."""
+        of_time = self._within.of(log, heads)
+        found = {label: Held(first - 1) for label, (first, _) in of_time.items()}
+        return found, pruned_since(log, heads, of_time, self._options)
+
+    def _at_offsets(self, log: Log, heads: Heads) -> tuple[Positions, list[Loss]]:
         starting = self._options.starting or _LATEST
         found: Positions = {}
         losses: list[Loss] = []
@@ -67,9 +84,7 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             now = has(log, head, first)
             losses += judge_asked(label, first, 0, now)
             found[label] = Held(min(max(first, now.first_seq) - 1, now.last_seq))
-        settle(losses, self._options)
-        self._began = encode(found)
-        return self._began
+        return found, losses
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return how much a batch may have."""
@@ -90,7 +105,7 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         heads = selected(log, known, self._options)
         before = decode(start)
         found = self._settled(log, before, known, heads)
-        found |= self._advanced(found, heads, limit)
+        found |= self._advanced(found, self._within.of(log, heads), limit)
         if found == before:
             return start  # the same text: Spark would take another one for news
         moved = {label: held.seq for label, held in found.items() if held != before.get(label)}
@@ -104,7 +119,7 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found, losses = dict(before), list[Loss]()
         for label in sorted({*before, *heads}):
             held = before.get(label, _NOTHING)
-            now = has(log, known.get(label), held.seq + 1)
+            now = has(log, known.get(label), held.seq + 1, self._options.times)
             wrong = judge_held(label, held, now, roots.get(label))
             gap = judge_next(label, held.seq + 1, now)
             if wrong or gap:
@@ -113,27 +128,26 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         settle(losses, self._options)
         return found
 
-    def _advanced(self, positions: Positions, heads: Heads, limit: ReadLimit) -> Positions:
+    def _advanced(
+        self, positions: Positions, of_time: Mapping[Label, tuple[int, int]], limit: ReadLimit
+    ) -> Positions:
         """Return new positions of labels that a batch takes something of."""
         target = self._target
-        behind = {}
-        for label, head in heads.items():
-            last = head.last_seq if target is None else min(head.last_seq, target.get(label, 0))
-            behind[label] = last - positions.get(label, _NOTHING).seq
+        before, behind = {}, {}
+        for label, (first, last) in of_time.items():
+            upto = last if target is None else min(last, target.get(label, 0))
+            before[label] = max(positions.get(label, _NOTHING).seq, first - 1)
+            behind[label] = upto - before[label]
         if isinstance(limit, ReadMaxRows):
             turn = sum(held.seq for held in positions.values())
             behind = share(behind, limit.max_rows, turn)
-        return {
-            label: Held(positions.get(label, _NOTHING).seq + count)
-            for label, count in behind.items()
-            if count > 0
-        }
+        return {label: Held(before[label] + count) for label, count in behind.items() if count > 0}
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return the end of the log, for the progress of the query."""
+        """Return the end of what there is to read, for the progress of the query."""
         log = self._opened()
-        heads = selected(log, log.heads(), self._options)
-        return encode({label: Held(head.last_seq) for label, head in heads.items()})
+        of_time = self._within.of(log, selected(log, log.heads(), self._options))
+        return encode({label: Held(last) for label, (_, last) in of_time.items()})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return what tasks are to read for a batch; after a restart the same as before it."""
@@ -150,7 +164,8 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             known = log.heads()
         self._judge_batch(log, known, last, ranges)
         heads = {**known, **selected(log, known, self._options)}
-        return [*plan_groups(log, heads, ranges, self._options, self._parallelism)]
+        of_time = self._within.of(log, {label: heads[label] for label in ranges if label in heads})
+        return [*plan_groups(log, heads, met(ranges, of_time), self._options, self._parallelism)]
 
     def _judge_batch(
         self, log: Log, known: Heads, end: Positions, ranges: Mapping[Label, tuple[int, int]]
@@ -159,7 +174,7 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         roots = roots_at(log, known, {label: upto for label, (_, upto) in ranges.items()})
         losses: list[Loss] = []
         for label, (first, upto) in sorted(ranges.items()):
-            now = has(log, known.get(label), first)
+            now = has(log, known.get(label), first, self._options.times)
             losses += judge_held(label, end[label], now, roots.get(label))
             losses += judge_next(label, first, now, upto)
         settle(losses, self._options)
