@@ -7,6 +7,7 @@ from typing import Any
 
 from bench.measure import Result, best_us, ratio, time_all
 from veen.core.shapes import Raw
+from veen.core.types import StreamId
 from veen.overlays import wallet_schemas as wal
 from veen.overlays.crdt import COUNTER, LWW, GCounter, LwwMap
 from veen.overlays.events import Event, Record
@@ -24,6 +25,7 @@ _WRITER = sha256(b"writer").digest()
 _ACCOUNTS = [sha256(b"account %d" % nth).digest() for nth in range(_KEYS)]
 _WALLETS = [wallet_id(_REALM, account, "EUR") for account in _ACCOUNTS]
 _T0 = 1_700_000_000
+_STREAM = StreamId(sha256(b"stream").digest())
 
 Made = Iterator[tuple[Schema, Raw]]
 
@@ -76,14 +78,14 @@ def _decoded(made: Made) -> list[Event]:
     for seq, (schema, body) in zip(range(1, _EVENTS + 1), made, strict=False):
         msg_id = sha256(seq.to_bytes(8, "big")).digest()
         record = Record(seq, msg_id, _WRITER, seq, _T0 + seq, schema.schema_id, b"")
-        events.append(Event(record, schema, body, msg_id))
+        events.append(Event(record, schema, body, msg_id, _STREAM))
     return events
 
 
 def _folding(overlay: Overlay, events: list[Event]) -> Callable[[], object]:
     def work() -> object:
         head = memory_of(overlay)
-        enter = Annotator(overlay, head).enter
+        enter = Annotator(overlay, head, _STREAM).enter
         for event in events:
             enter(event)
         return head

@@ -14,6 +14,7 @@ from bench.storage import scratch
 from veen.client.keystore import Secrets
 from veen.client.summaries import SummaryFile
 from veen.client.vault import Vault
+from veen.core.types import StreamId
 from veen.overlays.crdt import LWW, LwwMap
 from veen.overlays.events import Record
 from veen.overlays.tree.reading import TreeReader
@@ -24,6 +25,7 @@ _PORTION = 1_000
 _BATCH = 20_000
 _KEYS = 1_000
 _WRITER = sha256(b"writer").digest()
+_STREAM = StreamId(sha256(b"stream").digest())
 
 
 def measure_overlays(events: int, rounds: int) -> Iterator[Result]:
@@ -60,7 +62,7 @@ class _Log:
 
     def _fill(self, events: int) -> None:
         with self._file.writing() as writing:
-            writer = TreeWriter(writing.rows, LwwMap())
+            writer = TreeWriter(writing.rows, LwwMap(), _STREAM)
             while self.count < events:
                 self._append(writer, min(_BATCH, events - self.count))
                 writing.commit()
@@ -77,7 +79,7 @@ class _Log:
     def add(self) -> None:
         """Fold the next events, as one who comes back later, and keep their summaries."""
         with self._file.writing() as writing:
-            self._append(TreeWriter(writing.rows, LwwMap()), _PORTION)
+            self._append(TreeWriter(writing.rows, LwwMap(), _STREAM), _PORTION)
 
     def _key(self) -> bytes:
         return b"key %d" % self._rng.randrange(_KEYS)

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
 from bench.measure import Result, Work, best_us, ratio, time_all
 from bench.storage import scratch
+from veen.core.types import StreamId
 from veen.overlays import wallet_schemas as wal
 from veen.overlays.crdt import LWW, GCounter, LwwMap
 from veen.overlays.overlay import Overlay
@@ -28,6 +29,7 @@ _WALLETS = 10_000
 #: One wallet in so many has nothing and spends all the same.
 _POOR = 50
 _T0 = 1_700_000_000
+_STREAM = StreamId(sha256(b"stream").digest())
 _DAY = 86_400
 _FILES = 4
 _DECODED = 100_000
@@ -180,7 +182,7 @@ def _bare_counts(events: DataFrame) -> object:
 
 def _folding(overlay: Overlay, rows: DataFrame) -> Work:
     def work() -> object:
-        found = FORMS[type(overlay)].fold(rows, overlay)
+        found = FORMS[type(overlay)].fold(rows, overlay, _STREAM)
         assert found is not None
         return found
 

@@ -6,6 +6,7 @@ from random import Random
 from fuzz.runner import Refused, Run, Target
 from tests import builders as make
 from tests.overlays.histories import BRIDGE, HISTORIES, PARAMETERS
+from tests.overlays.histories_wallet import OWN_STREAM
 from tests.overlays.logs import WRITERS
 from veen.overlays import registry
 from veen.overlays.certificate import StateCertificate
@@ -53,7 +54,7 @@ def _fold_target(overlay: Overlay, before: list[Record], schema: Schema) -> Run:
 
     def run(data: bytes) -> None:
         head = memory_of(overlay)
-        annotator = Annotator(overlay, head, frozenset({BRIDGE}))
+        annotator = Annotator(overlay, head, OWN_STREAM, frozenset({BRIDGE}))
         last = Record(_BEFORE + 1, b"\x07" * 32, WRITERS[0], 999, 2**32, schema.schema_id, data)
         for record in (*before, last):
             annotator.annotate(record)

@@ -12,6 +12,7 @@ from tests.cli.running import User
 from tests.hub.process import HubProcess
 from veen.core import labels
 from veen.core.hashing import h, ht, u64be
+from veen.overlays.canonical import state_hash
 from veen.overlays.wallet_ids import DAY, wallet_id, wallet_stream
 
 T = 1_700_000_000
@@ -140,22 +141,74 @@ def test_what_would_not_count_is_not_sent_unless_forced(user: User, stream: str)
     _refused(user, "WAL.DUPLICATE", *same, "--stream", stream)
 
 
+def _own_stream(user: User, *who: str | Path) -> tuple[str, tuple[str | Path, ...]]:
+    """Open somebody's wallet in its own stream; returns it, and the options that lead there."""
+    identity = bytes.fromhex(user.ok("id", "show", *who)["id_sign_public"])
+    wallet = wallet_id(labels.realm_id(), identity, "EUR")
+    at = ("--stream", wallet_stream(wallet).hex(), *who)
+    assert user.ok("wallet", "open", "--currency", "EUR", *at)["wallet_id"] == wallet.hex()
+    return wallet.hex(), at
+
+
+def test_nobody_makes_money_in_the_own_stream_of_a_wallet(user: User) -> None:
+    mine, at = _own_stream(user)
+    user.ok("wallet", "deposit", "--amount", "50", *at)
+    made_up = ("transfer", "--from", "ab" * 32, "--to", mine, "--amount", "1000000", *at)
+    assert "without a debit in sight" in _refused(user, "WAL.UNBACKED_CREDIT", *made_up)["detail"]
+    forced = user.ok("wallet", *made_up, "--force")
+    assert (forced["applied"], forced["verdict"]) == (False, "WAL.UNBACKED_CREDIT")
+    waiting = {
+        "transfer_id": forced["transfer_id"],
+        "from": "ab" * 32,
+        "amount": 1_000_000,
+        "currency": "EUR",
+        "epoch": 0,
+        "stream_seq": 3,
+        "msg_id": forced["msg_id"],
+    }
+    shown = user.ok("wallet", "show", *at)
+    assert (shown["balance"], len(shown["pending"])) == (50, 1)
+    assert {name: shown["pending"][0][name] for name in waiting} == waiting
+    for more in (("--currency", "EUR"), ("--wallet", mine)):
+        assert user.ok("wallet", "show", *at, *more) == shown, "whatever is said of the wallet"
+    (told,) = user.ok("wallet", "show", *at, "--violations")["violations"]
+    assert (told["stream_seq"], told["code"]) == (3, "WAL.UNBACKED_CREDIT")
+    lines = user.run("wallet", "show", *at).stdout
+    assert "balance: 50" in lines
+    assert (
+        f"pending: transfer_id={forced['transfer_id']} from={'ab' * 32} amount=1000000 currency=EUR" in lines
+    )
+    found = user.ok("interpret", "wallet", *at)["state"][mine]
+    assert (found["balance"], found["pending"]) == (50, shown["pending"])
+    assert user.ok("interpret", "wallet.literal", *at)["state"][mine]["balance"] == 50
+    _refused(user, "WAL.WRONG_STREAM", "open", "--currency", "EUR", "--ctx-id", "ab" * 32, *at)
+    user.fails(1, "interpret", "wallet", *at, "--param", f"wallets={mine}")
+
+
+def test_a_snapshot_of_a_wallet_with_its_own_stream_is_of_what_it_holds(user: User) -> None:
+    mine, at = _own_stream(user)
+    user.ok("wallet", "deposit", "--amount", "50", *at)
+    user.ok("wallet", "transfer", "--from", "ab" * 32, "--to", mine, "--amount", "7", *at, "--force")
+    shown = user.ok("wallet", "show", *at)
+    state = [True, False, 50, False, None, 0, shown["last_limit_reset_ts"]]
+    what = ("--state-class", "wallet.account", "--state-id", mine)
+    taken = user.ok("op", "snapshot", *what, *at)
+    assert taken["state_hash"] == state_hash("wallet.account", state).hex()
+
+
 def test_a_wallet_has_a_stream_of_its_own(user: User, tmp_path: Path) -> None:
     user.ok("keygen", "--out", tmp_path / "bob")
-    alice = wallet_id(labels.realm_id(), _identity(user), "EUR")
-    bob_id = bytes.fromhex(user.ok("id", "show", "--client", tmp_path / "bob")["id_sign_public"])
-    bob = wallet_id(labels.realm_id(), bob_id, "EUR")
-    for wallet, who in ((alice, ()), (bob, ("--client", tmp_path / "bob"))):
-        user.ok("wallet", "open", "--currency", "EUR", "--stream", wallet_stream(wallet).hex(), *who)
-    mine = ("--stream", wallet_stream(alice).hex(), "--currency", "EUR")
+    alice, mine = _own_stream(user)
+    bob, his = _own_stream(user, "--client", tmp_path / "bob")
     user.ok("wallet", "deposit", "--amount", "50", *mine)
-    sent = user.ok("wallet", "transfer", "--to", bob.hex(), "--amount", "20", *mine)
+    sent = user.ok("wallet", "transfer", "--to", bob, "--amount", "20", *mine)
     assert sent["verdict"] == "applied", "the credit stands elsewhere"
     assert user.ok("wallet", "show", *mine)["balance"] == 30
-    his = ("--stream", wallet_stream(bob).hex(), "--currency", "EUR", "--client", tmp_path / "bob")
-    copy = ("--to", bob.hex(), "--from", alice.hex(), "--amount", "20", "--transfer-id", sent["transfer_id"])
-    user.ok("wallet", "transfer", *copy, *his)
-    assert user.ok("wallet", "show", *his)["balance"] == 20
+    assert user.ok("wallet", "show", *mine)["pending"] == []
+    copy = ("--to", bob, "--from", alice, "--amount", "20", "--transfer-id", sent["transfer_id"])
+    user.ok("wallet", "transfer", *copy, *his, "--force")
+    shown = user.ok("wallet", "show", *his)
+    assert (shown["balance"], shown["pending"][0]["amount"]) == (0, 20)
 
 
 def test_streams_are_compared(user: User, stream: str) -> None:
@@ -171,6 +224,7 @@ def test_streams_are_compared(user: User, stream: str) -> None:
         "adjusted": 0,
         "undelivered": 0,
         "unbacked": 0,
+        "pending": 0,
     }
     assert found["currencies"] == {"EUR": {**money, "holds": True}}
     third = wallet_id(labels.realm_id(), b"3" * 32, "EUR")
@@ -182,9 +236,20 @@ def test_streams_are_compared(user: User, stream: str) -> None:
     assert late["problems"][0]["debit"]["amount"] == 7
     assert late["currencies"]["EUR"]["holds"] is True
     copy = ("--from", mine, "--to", third.hex(), "--amount", "7", "--transfer-id", sent["transfer_id"])
-    user.ok("wallet", "transfer", *copy, "--stream", alone)
-    assert user.ok("wallet", *both)["currencies"]["EUR"]["balances"] == 100
-    assert user.ok("wallet", "show", "--wallet", third.hex(), "--stream", alone)["balance"] == 7
+    user.ok("wallet", "transfer", *copy, "--stream", alone, "--force")
+    found = user.ok("wallet", *both)
+    assert (found["ok"], found["problems"]) == (True, []), "the money is under way, and nobody has made any"
+    (moved,) = found["pending"]
+    assert (moved["transfer_id"], moved["debit"]["amount"], moved["credit"]["stream_seq"]) == (
+        sent["transfer_id"],
+        7,
+        2,
+    )
+    money = found["currencies"]["EUR"]
+    assert (money["balances"], money["pending"], money["holds"]) == (93, 7, True)
+    assert user.ok("wallet", "show", "--wallet", third.hex(), "--stream", alone)["balance"] == 0
+    lonely = _refused(user, "WAL.UNBACKED_CREDIT", "reconcile", "--stream", alone)
+    assert (lonely["problems"][0]["debit"], lonely["pending"]) == (None, []), "its debit is not in sight"
 
 
 def test_several_people_approve(user: User, tmp_path: Path, stream: str) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from tests.overlays.histories import BRIDGE, HISTORIES
+from tests.overlays.histories_wallet import OWN_STREAM
 from veen.conformance.adapter import answer
-from veen.core.hashing import ht
+from veen.core.hashing import ZERO_32, ht
+from veen.core.types import StreamId
 from veen.overlays import registry
 from veen.overlays.events import Record
 from veen.overlays.folding import Fold
@@ -52,12 +54,15 @@ def test_every_overlay_folds_as_the_library_does(name: str) -> None:
     records = [record for record in HISTORIES[name](Random(5), 60) if record.schema is not None]
     records = [record._replace(stream_seq=nth) for nth, record in enumerate(records, 1)]
     overlay = registry.overlay_class(name)()
-    expected = fold_records(overlay, records, frozenset({BRIDGE}))
-    found = ask(op="fold", overlay=name, events=list(map(event_of, records)), bridges=[BRIDGE.hex()])
-    assert found["ok"], found
-    assert found["state_hash"] == Fold(overlay).state_hash(expected).hex()
-    assert found["state"] == json.loads(json.dumps(Fold(overlay).view(expected)))
-    assert len(found["rejected"]) == len(expected.reports)
+    asked: dict[str, Any] = {"events": list(map(event_of, records)), "bridges": [BRIDGE.hex()]}
+    for stream in (ZERO_32, OWN_STREAM):
+        expected = fold_records(overlay, records, StreamId(stream), frozenset({BRIDGE}))
+        named = {} if stream == ZERO_32 else {"stream_id": stream.hex()}
+        found = ask(op="fold", overlay=name, **asked, **named)
+        assert found["ok"], found
+        assert found["state_hash"] == Fold(overlay).state_hash(expected).hex()
+        assert found["state"] == json.loads(json.dumps(Fold(overlay).view(expected)))
+        assert len(found["rejected"]) == len(expected.reports)
 
 
 def event_of(record: Record) -> dict[str, Any]:
@@ -94,6 +99,7 @@ def test_bodies() -> None:
         {"op": "fold", "overlay": "crdt.lww", "events": [1]},
         {"op": "fold", "overlay": "crdt.lww", "events": [{}]},
         {"op": "fold", "overlay": "crdt.lww", "events": [lww(1, 1, "A"), lww(1, 2, "B")]},
+        {"op": "fold", "overlay": "wallet", "events": [], "stream_id": "00"},
         {"op": "overlay_ids"},
         {"op": "overlay_ids", "msg_id": "00"},
     ],

@@ -10,13 +10,30 @@ from typing import Any
 
 from tests.overlays.histories_operations import OPERATION_HISTORIES, OPERATION_PARAMETERS
 from tests.overlays.histories_recorder import RECORDER_HISTORIES
-from tests.overlays.histories_wallet import WALLET_HISTORIES
-from tests.overlays.logs import BRIDGE, T0, WRITERS, History, Log, ident, spoil
+from tests.overlays.histories_wallet import OWN_STREAM, WALLET_HISTORIES
+from tests.overlays.logs import BRIDGE, STREAM, T0, WRITERS, History, Log, ident, spoil
+from veen.core.types import StreamId
 from veen.overlays.crdt import COUNTER, LWW, ORSET
 from veen.overlays.events import Record
 from veen.overlays.rpc import REPLY, REQUEST, failure, success
 
-__all__ = ["BRIDGE", "HISTORIES", "PARAMETERS", "T0", "WRITERS", "Log", "ident", "spoil"]
+__all__ = [
+    "BRIDGE",
+    "HISTORIES",
+    "PARAMETERS",
+    "STREAM",
+    "T0",
+    "WRITERS",
+    "Log",
+    "ident",
+    "spoil",
+    "stream_of",
+]
+
+
+def stream_of(seed: int) -> StreamId:
+    """Return the stream that a history stands in: a shared one, and for odd seeds the own one of a wallet."""
+    return OWN_STREAM if seed % 2 else STREAM
 
 
 def lww(rng: Random, count: int) -> list[Record]:

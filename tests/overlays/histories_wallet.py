@@ -8,7 +8,7 @@ from veen.core.hashing import U64_MAX
 from veen.overlays import wallet_schemas as wal
 from veen.overlays.events import Record
 from veen.overlays.ledger import PAID
-from veen.overlays.wallet_ids import DAY, wallet_id
+from veen.overlays.wallet_ids import DAY, wallet_id, wallet_stream
 
 REALM = ident("realm")
 CURRENCIES = ("EUR", "JPY")
@@ -18,6 +18,9 @@ WALLETS = [
     for nth in range(5)
 ]
 IDS = [wallet for _, _, wallet in WALLETS]
+#: The own stream of the first of them, which is named more often than the others.
+OWN_STREAM = wallet_stream(IDS[0])
+_OFTEN = (3, 1, 1, 1, 1)
 #: Zero, the first day, days before and after each other, the end of the numbers.
 TIMES = (0, 1, DAY - 1, DAY, T0, T0 + 60, T0 + DAY, T0 + 2 * DAY, T0 - DAY, U64_MAX)
 AMOUNTS = (0, 1, 5, 10, 20, 50, 99, U64_MAX - 5, U64_MAX)
@@ -25,6 +28,10 @@ AMOUNTS = (0, 1, 5, 10, 20, 50, 99, U64_MAX - 5, U64_MAX)
 
 def _time(rng: Random) -> int:
     return rng.choice(TIMES) if rng.random() < 0.3 else T0 + rng.randrange(3 * DAY)
+
+
+def _some(rng: Random) -> bytes:
+    return rng.choices(IDS, _OFTEN)[0]
 
 
 class _Log(Log):
@@ -42,7 +49,7 @@ class _Log(Log):
 
 def _open(log: _Log) -> None:
     rng = log.rng
-    ctx, currency, wallet = rng.choice(WALLETS)
+    ctx, currency, wallet = rng.choices(WALLETS, _OFTEN)[0]
     if rng.random() < 0.1:
         wallet = ident("another")  # not the id of these fields: must be refused
     body: dict[str, Any] = {
@@ -72,7 +79,7 @@ def _moves(log: _Log, wallet: bytes) -> None:
 
 def _transfer(log: _Log, wallet: bytes) -> None:
     rng = log.rng
-    other = rng.choice(IDS) if rng.random() < 0.9 else ident("nobody's")
+    other = _some(rng) if rng.random() < 0.9 else ident("nobody's")
     once = ident(rng.randrange(30)) if rng.random() < 0.3 else ident("transfer", rng.getrandbits(64))
     metadata = {"memo": "x", "n": [1, {"deep": 2}]} if rng.random() < 0.1 else None
     log.event(
@@ -98,6 +105,12 @@ def _controls(log: _Log, wallet: bytes) -> None:
     else:
         limit = rng.choice((None, 0, 30, 30, 80, 200, U64_MAX))
         log.event(wal.LIMIT, wallet_id=wallet, daily_limit=limit, ts=_time(rng))
+
+
+def _again(log: _Log) -> None:
+    """Append a message that says what another has said: it is no copy, and events have names of their own."""
+    source = log.rng.choice(log.records)
+    log.add(source.schema, source.body)
 
 
 def _foreign_copy(log: _Log) -> None:
@@ -128,9 +141,11 @@ def _wallet(log: _Log, count: int) -> list[Record]:
         elif chance < 0.28:
             _open(log)
         elif chance < 0.43:
-            _controls(log, rng.choice(IDS))
+            _controls(log, _some(rng))
+        elif chance < 0.46 and log.records:
+            _again(log)
         else:
-            _moves(log, rng.choice(IDS))
+            _moves(log, _some(rng))
     return log.records
 
 

@@ -5,6 +5,7 @@ from hashlib import sha256
 from random import Random
 
 from veen.core import cbor
+from veen.core.types import StreamId
 from veen.overlays.events import Record
 from veen.overlays.schema import Schema
 
@@ -13,6 +14,8 @@ WRITERS = [sha256(b"writer %d" % nth).digest() for nth in range(4)]
 #: A key whose messages with a parent are copies.
 BRIDGE = sha256(b"bridge").digest()
 T0 = 1_700_000_000
+#: A stream that several share.
+STREAM = StreamId(sha256(b"stream").digest())
 
 History = Callable[[Random, int], list[Record]]
 

@@ -3,7 +3,7 @@
 from random import Random
 from typing import Any
 
-from tests.overlays.logs import Log
+from tests.overlays.logs import STREAM, Log
 from veen.overlays.events import Record, operation_id
 from veen.overlays.folding import Fold, Memory, Summary, fold
 from veen.overlays.overlay import Overlay
@@ -24,7 +24,7 @@ class Operations(Log):
 
     def fold(self, overlay: Overlay) -> tuple[Memory, Summary]:
         """Fold all of it."""
-        found = fold(overlay, self.records)
+        found = fold(overlay, self.records, STREAM)
         return Fold(overlay).tables_of(found), found
 
     def codes(self, overlay: Overlay) -> list[tuple[int, str]]:

@@ -98,11 +98,12 @@ class Wallet:
 
 
 class Wallets:
-    """All wallets of a shared stream, by the rules; ``literal`` is without them."""
+    """All wallets of a stream, by the rules; ``literal`` is without them."""
 
     def __init__(
         self,
         records: Iterable[Record],
+        stream_id: bytes,
         *,
         literal: bool = False,
         forward_only: bool = False,
@@ -117,16 +118,30 @@ class Wallets:
         self.verdicts: list[tuple[int, str]] = []
         self.ignored: dict[bytes, int] = {}
         self._seen: set[tuple[object, ...]] = set()
-        self._at = 0
+        self._stream_id = stream_id
+        #: The wallet that the stream is of alone, once it is opened.
+        self._owner: bytes | None = None
+        #: By wallet, transfer and body: what its owner is shown.
+        self.pending: dict[tuple[bytes, bytes, bytes], dict[str, Any]] = {}
         for name, body, record in _events(records, "wallet.", by_parent=True):
-            self._at = record.stream_seq
+            self._record = record
             getattr(self, name.split(".")[1])(body)
+
+    def _has_this_stream(self, wallet: bytes) -> bool:
+        return sha256(b"wallet/stream\x00" + wallet).digest() == self._stream_id
+
+    def _is_strange(self, wallet: bytes) -> bool:
+        """Tell, and say, that a wallet has no place in another one's stream."""
+        if self.literal or self._owner in (None, wallet):
+            return False
+        self._say("WRONG_STREAM")
+        return True
 
     def _wallet(self, wallet: bytes) -> Wallet:
         return self.wallets.setdefault(wallet, Wallet())
 
     def _say(self, code: str) -> None:
-        self.verdicts.append((self._at, f"WAL.{code}"))
+        self.verdicts.append((self._record.stream_seq, f"WAL.{code}"))
 
     def _counts(self, wallet: bytes) -> None:
         self.known[wallet] = self._wallet(wallet)
@@ -135,6 +150,8 @@ class Wallets:
         data = body["realm_id"] + body["ctx_id"] + body["currency"].encode("ascii", "replace")
         if sha256(b"wallet/id\x00" + data).digest() != body["wallet_id"]:
             self._say("ID_MISMATCH")
+            return
+        if self._is_strange(body["wallet_id"]):
             return
         wallet = self._wallet(body["wallet_id"])
         if self.literal:
@@ -152,6 +169,8 @@ class Wallets:
             "created_at": body["created_at"],
         }
         self._counts(body["wallet_id"])
+        if self._has_this_stream(body["wallet_id"]):
+            self._owner = body["wallet_id"]
 
     def close(self, body: dict[str, Any]) -> None:
         wallet = self._existing(body["wallet_id"])
@@ -159,6 +178,8 @@ class Wallets:
             wallet.closed = True
 
     def _existing(self, key: bytes) -> Wallet | None:
+        if self._is_strange(key):
+            return None
         wallet = self._wallet(key)
         if wallet.exists or self.literal:
             self._counts(key)
@@ -179,6 +200,8 @@ class Wallets:
             wallet.frozen = False
 
     def limit(self, body: dict[str, Any]) -> None:
+        if self._is_strange(body["wallet_id"]):
+            return
         wallet = self._wallet(body["wallet_id"])
         self._counts(body["wallet_id"])
         wallet.limit = body["daily_limit"]
@@ -186,10 +209,12 @@ class Wallets:
             wallet.last_reset = body["ts"]
 
     def deposit(self, body: dict[str, Any]) -> None:
-        self._credit(body["wallet_id"], body["amount"])
+        if not self._is_strange(body["wallet_id"]):
+            self._credit(body["wallet_id"], body["amount"])
 
     def adjust(self, body: dict[str, Any]) -> None:
-        self._credit(body["wallet_id"], body["delta"])
+        if not self._is_strange(body["wallet_id"]):
+            self._credit(body["wallet_id"], body["delta"])
 
     def _credit(self, key: bytes, amount: int) -> str:
         wallet = self._wallet(key)
@@ -212,6 +237,8 @@ class Wallets:
         return why
 
     def withdraw(self, body: dict[str, Any]) -> None:
+        if self._is_strange(body["wallet_id"]):
+            return
         ref = body.get("ref")
         if ref is not None and self.unique_refs:
             if ("ref", body["wallet_id"], ref) in self._seen:
@@ -257,9 +284,37 @@ class Wallets:
             wallet.broken = wallet.broken or wallet.pending > wallet.limit
         return ""
 
+    def _waits(self, body: dict[str, Any]) -> None:
+        """Put down a credit whose debit nobody can see here."""
+        self._say("UNBACKED_CREDIT")
+        record, target = self._record, body["to_wallet_id"]
+        shown = {
+            "transfer_id": body["transfer_id"].hex(),
+            "from": body["wallet_id"].hex(),
+            "amount": body["amount"],
+            "ts": body["ts"],
+            "epoch": record.epoch,
+            "stream_seq": record.stream_seq,
+            "msg_id": record.msg_id.hex(),
+        }
+        self.pending.setdefault((target, body["transfer_id"], record.body), shown)
+
     def transfer(self, body: dict[str, Any]) -> None:
         source, target, once = body["wallet_id"], body["to_wallet_id"], body["transfer_id"]
+        if source != target and self._has_this_stream(target):
+            self._waits(body)
+            return
+        if self._is_strange(source):
+            return
         out, into = ("out", source, once), ("in", target, once)
+        elsewhere = not self.literal and self._owner is not None and source != target
+        if elsewhere:  # the credit is in another stream, and nothing of it is known here
+            if out in self._seen:
+                self._say("DUPLICATE")
+            else:
+                self._seen.add(out)
+                self._debit(source, body["amount"], body["ts"])
+            return
         if out in self._seen or (into in self._seen and not self.literal):
             # Whose money comes or has come under this name: it does not move again, not even out.
             self._say("DUPLICATE")
@@ -288,20 +343,27 @@ class Wallets:
 
 def shown_wallets(made: Wallets) -> Any:
     """Return all wallets as the overlay shows them."""
-    return {
-        key.hex(): {**made.known[key].shown(), **made.known[key].opened}
-        for key in sorted(made.known, key=cbor2.dumps)
-    }
+    found: dict[str, Any] = {}
+    waiting = {key for key, _, _ in made.pending}
+    for key in sorted({*made.known, *waiting}):
+        wallet = made.known.get(key, Wallet())
+        pending = [
+            {**item, "currency": wallet.opened.get("currency")}
+            for (whose, _, _), item in made.pending.items()
+            if whose == key
+        ]
+        found[key.hex()] = {**wallet.shown(), **wallet.opened, "pending": pending}
+    return found
 
 
-def wallet(records: Iterable[Record]) -> Any:
+def wallet(records: Iterable[Record], stream_id: bytes) -> Any:
     """Return the wallets of a log."""
-    return shown_wallets(Wallets(records))
+    return shown_wallets(Wallets(records, stream_id))
 
 
-def literal(records: Iterable[Record]) -> Any:
+def literal(records: Iterable[Record], stream_id: bytes) -> Any:
     """Return all wallets read literally, and whether a rule was broken."""
-    made = Wallets(records, literal=True)
+    made = Wallets(records, stream_id, literal=True)
     return {
         key.hex(): {
             **made.known[key].shown(),
@@ -357,8 +419,9 @@ def paid(records: Iterable[Record]) -> Any:
     return shown(Ledger(records))
 
 
-WALLET_REFERENCES: dict[str, Callable[[Iterable[Record]], Any]] = {
+WALLET_REFERENCES: dict[str, Callable[[Iterable[Record]], Any]] = {"paid.ledger": paid}
+#: Those to which it matters which stream it is.
+STREAM_REFERENCES: dict[str, Callable[[Iterable[Record], bytes], Any]] = {
     "wallet": wallet,
     "wallet.literal": literal,
-    "paid.ledger": paid,
 }

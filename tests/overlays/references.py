@@ -12,7 +12,7 @@ import cbor2
 from tests.overlays.decoding import Reference, bodies, name_id
 from tests.overlays.histories_recorder import RECORDER_REFERENCES
 from tests.overlays.reference_operations import OPERATION_REFERENCES
-from tests.overlays.reference_wallet import WALLET_REFERENCES
+from tests.overlays.reference_wallet import STREAM_REFERENCES, WALLET_REFERENCES
 from veen.overlays.events import Record
 
 
@@ -95,3 +95,10 @@ REFERENCES: dict[str, Reference] = {
     **WALLET_REFERENCES,
     **RECORDER_REFERENCES,
 }
+
+
+def refer(name: str, records: Iterable[Record], stream_id: bytes) -> Any:
+    """Return the state of a stream, by the reference of an overlay."""
+    if name in STREAM_REFERENCES:
+        return STREAM_REFERENCES[name](records, stream_id)
+    return REFERENCES[name](records)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.overlays.logs import T0, WRITERS, ident
+from tests.overlays.logs import STREAM, T0, WRITERS, ident
 from tests.overlays.operating import Operations
 from veen.overlays.agreement import Agreements
 from veen.overlays.folding import Fold, fold
@@ -128,7 +128,7 @@ def test_what_was_active_at_a_place_can_be_told(log: Contracts) -> None:
     log.say(ANNE, "withdraw")
     found = []
     for upto in range(1, 4):
-        tables = Fold(Agreements()).tables_of(fold(Agreements(), log.records[:upto]))
+        tables = Fold(Agreements()).tables_of(fold(Agreements(), log.records[:upto], STREAM))
         found.append(Agreements().is_active(tables, ONE, 1, None))
     assert found == [False, True, False]
 

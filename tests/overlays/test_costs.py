@@ -13,8 +13,8 @@ import pytest
 from tests.overlays.histories import PARAMETERS
 from tests.overlays.histories_operations import AGENT, DELEGATED, LOST, PRINCIPAL, STREAMS
 from tests.overlays.histories_recorder import NAMES, event_body
-from tests.overlays.histories_wallet import ACCOUNTS, REALM, WALLETS
-from tests.overlays.logs import T0, WRITERS, Log, ident
+from tests.overlays.histories_wallet import ACCOUNTS, IDS, OWN_STREAM, REALM, WALLETS
+from tests.overlays.logs import STREAM, T0, WRITERS, Log, ident
 from veen.overlays import monoids, registry
 from veen.overlays import operation_schemas as op
 from veen.overlays import wallet_schemas as wal
@@ -232,6 +232,14 @@ def _wallets(log: Log) -> Hot:
         yield
 
 
+def _credits(log: Log) -> Hot:
+    """A wallet with a stream to itself, and ever more credits that nobody can see to be paid."""
+    for nth in count():
+        body: dict[str, Any] = {"to_wallet_id": IDS[0], "amount": 1, "ts": T0, "transfer_id": ident(nth % 50)}
+        log.event(wal.TRANSFER, wallet_id=ident("payer", nth), **body)
+        yield
+
+
 def _paid(log: Log) -> Hot:
     for nth in count():
         log.event(
@@ -276,7 +284,7 @@ HOT: dict[str, tuple[Callable[[Log], Hot], ...]] = {
     "recovery": (_recoveries, _executions),
     "query.audit": (_queries,),
     "federation.mirror": (_mirror_gaps, _mirror_conflicts),
-    "wallet": (_wallets,),
+    "wallet": (_wallets, _credits),
     "wallet.literal": (_wallets,),
     "paid.ledger": (_paid,),
     "recorder": (_recorded,),
@@ -311,7 +319,7 @@ def _costs(name: str, hot: Callable[[Log], Hot]) -> list[tuple[int, int]]:
         next(events)
     overlay = registry.overlay_class(name)(**PARAMETERS.get(name, {}))
     tables = _Counting({**table_kinds(overlay), **index_kinds(overlay)})
-    annotator = Annotator(overlay, tables)
+    annotator = Annotator(overlay, tables, OWN_STREAM if hot is _credits else STREAM)
     found = []
     for record in log.records:
         tables.looked_up = tables.joined = 0

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.overlays.logs import BRIDGE, T0, ident
+from tests.overlays.logs import BRIDGE, STREAM, T0, ident
 from tests.overlays.operating import Operations, op_id
 from veen.core.captoken import CapToken
 from veen.core.control import RevocationRecord
@@ -19,7 +19,7 @@ from veen.overlays.delegation import Delegated
 from veen.overlays.folding import Fold, fold
 from veen.overlays.operation_schemas import CONFIRMATION, DEFINITION, DELEGATED
 from veen.overlays.wallet import Wallets
-from veen.overlays.wallet_ids import wallet_id
+from veen.overlays.wallet_ids import wallet_id, wallet_stream
 
 ROOT, ANNE, BERT, CARL = (SigningKey.from_seed(ident("key", name)) for name in "rabc")
 A, B, C = (bytes(key.public_key) for key in (ANNE, BERT, CARL))
@@ -183,8 +183,13 @@ WALLET_BODY: dict[str, Any] = {"realm_id": ident("realm"), "ctx_id": A, "currenc
 WALLET = wallet_id(ident("realm"), A, "EUR")
 
 
-def _balance(log: Delegations, overlay: Delegated, bridges: frozenset[bytes] = frozenset()) -> int:
-    summary = fold(overlay, log.records, bridges)
+def _balance(
+    log: Delegations,
+    overlay: Delegated,
+    bridges: frozenset[bytes] = frozenset(),
+    stream_id: StreamId = STREAM,
+) -> int:
+    summary = fold(overlay, log.records, stream_id, bridges)
     view: Any = overlay.view(Fold(overlay).tables_of(summary))
     found = view["operations"][WALLET.hex()]["balance"]
     assert isinstance(found, int)
@@ -198,6 +203,23 @@ def test_what_is_a_copy_inside_is_one_here_whoever_sends_it(log: Delegations) ->
     assert _balance(log, overlay) == 10
     log.add(wal.DEPOSIT, paid.body, client_id=B, parent_id=paid.msg_id)
     assert _balance(log, overlay) == 10, "a parent of a wallet's event is what it is a copy of"
+
+
+def test_a_credit_that_an_agent_writes_needs_its_debit_in_sight_too(log: Delegations) -> None:
+    overlay = _overlay(FIRST, _TO_C, inner=Wallets())
+    log.op(wal.OPEN, A, wallet_id=WALLET, **WALLET_BODY, created_at=T0)
+    body = wal.TRANSFER.make(
+        wallet_id=ident("a wallet elsewhere"), to_wallet_id=WALLET, amount=9, ts=T0, transfer_id=ident("xfer")
+    )
+    carried: dict[str, Any] = {
+        "operation_schema": bytes(wal.TRANSFER.schema_id),
+        "operation_body": wal.TRANSFER.encode(body),
+    }
+    log.execute(FIRST, _TO_C, **carried)
+    own = wallet_stream(WALLET)
+    assert _balance(log, overlay, stream_id=own) == 0
+    reports = fold(overlay, log.records, own).reports
+    assert [report.code for report in reports] == ["WAL.UNBACKED_CREDIT"]
 
 
 def test_the_parent_of_an_execution_is_what_it_answers_unless_a_bridge_sends_it(log: Delegations) -> None:

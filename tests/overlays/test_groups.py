@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.overlays.histories import HISTORIES, PARAMETERS
+from tests.overlays.histories import HISTORIES, PARAMETERS, STREAM
 from veen.core.errors import CborError
 from veen.overlays import registry
 from veen.overlays.agreement import Agreements
@@ -48,8 +48,10 @@ class _NoPast:
 def _event(overlay: Overlay, record: Record) -> Event | None:
     decoder = Decoder(overlay.schemas)
     schema = decoder.schema_of(record)
+    if schema is None:
+        return None
     try:
-        return None if schema is None else decoder.decode(record, schema, record.msg_id)
+        return Event(record, schema, decoder.decode(record, schema), record.msg_id, STREAM)
     except RejectedError:
         return None
 
@@ -73,7 +75,7 @@ def test_which_overlays_need_no_past_and_which_have_groups() -> None:
 def test_who_needs_no_past_does_not_look_at_it(name: str, seed: int) -> None:
     overlay = made(name)
     head = memory_of(overlay)
-    annotator = Annotator(overlay, head)
+    annotator = Annotator(overlay, head, STREAM)
     done = 0
     for record in HISTORIES[overlay.name](Random(seed), 80):
         event = _event(overlay, record)
@@ -89,7 +91,7 @@ def _grouped(overlay: Overlay, records: list[Record], parts: int, rng: Random) -
     """Fold the groups in several heaps, each by itself, and put the heaps together."""
     heap_of: dict[Key, int] = defaultdict(lambda: rng.randrange(parts))
     heads = [memory_of(overlay) for _ in range(parts)]
-    annotators = [Annotator(overlay, head) for head in heads]
+    annotators = [Annotator(overlay, head, STREAM) for head in heads]
     whole = Fold(overlay).empty()
     items = []
     for record in records:
@@ -123,7 +125,7 @@ def test_groups_folded_apart_make_up_the_whole(name: str, seed: int) -> None:
     overlay = made(name)
     records = HISTORIES[overlay.name](Random(seed), 120)
     for each in _other_parameters(overlay):
-        whole = fold(each, records)
+        whole = fold(each, records, STREAM)
         whole.runs = []
         for parts in (1, 2, 5):
             found = _grouped(each, records, parts, Random(seed))
@@ -165,7 +167,7 @@ class TestDelegated:
                 item._replace(stream_seq=2 * nth + place, hub_ts=one.hub_ts)
                 for place, item in enumerate(records[-2:], 1)
             ]
-        whole = fold(overlay, records)
+        whole = fold(overlay, records, STREAM)
         whole.runs = []
         assert len(whole.tables["executions"]) > 20
         assert whole.tables["inner.definitions"]
@@ -194,7 +196,7 @@ def test_an_overlay_travels_as_its_parameters(overlay: Overlay) -> None:
 
 def test_what_was_worked_out_does_not_travel() -> None:
     overlay = made("delegated")
-    Fold(overlay).view(fold(overlay, HISTORIES["delegated"](Random(1), 60)))
+    Fold(overlay).view(fold(overlay, HISTORIES["delegated"](Random(1), 60), STREAM))
     assert "_tokens" in vars(overlay)
     assert "_tokens" not in vars(pickle.loads(pickle.dumps(overlay)))  # noqa: S301 - our own
     assert LwwMap() == pickle.loads(pickle.dumps(LwwMap()))  # noqa: S301 - our own

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.overlays.histories import BRIDGE, PARAMETERS
-from tests.overlays.logs import Log
+from tests.overlays.logs import STREAM, Log
 from veen.core import cbor
 from veen.core.errors import ProtocolError
 from veen.core.kinds import Kind, ListOf
@@ -67,9 +67,9 @@ def test_no_body_stops_a_fold(name: str) -> None:
             parent = rng.choice([None, None, *(record.msg_id for record in log.records[-3:])])
             log.add(schema, data, parent_id=parent, client_id=rng.choice([None, None, bytes(32), BRIDGE]))
     folding = Fold(overlay)
-    whole = fold(overlay, log.records, frozenset({BRIDGE}))
+    whole = fold(overlay, log.records, STREAM, frozenset({BRIDGE}))
     assert whole.counts[Outcome.EVENT] > 20
-    items = list(annotate(overlay, log.records, frozenset({BRIDGE})))
+    items = list(annotate(overlay, log.records, STREAM, frozenset({BRIDGE})))
     left, right = folding.empty(), folding.empty()
     for item in items[:150]:
         folding.step(left, item)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.overlays.histories import BRIDGE, HISTORIES, PARAMETERS, ident
-from tests.overlays.references import REFERENCES
+from tests.overlays.histories import BRIDGE, HISTORIES, PARAMETERS, ident, stream_of
+from tests.overlays.reference_wallet import STREAM_REFERENCES
+from tests.overlays.references import REFERENCES, refer
 from veen.overlays import registry
 from veen.overlays.events import Outcome, Record
 from veen.overlays.folding import Annotated, Fold, OrderError, Summary, annotate, fold
@@ -29,7 +30,7 @@ def overlay(request: pytest.FixtureRequest) -> Overlay:
 
 
 def _annotated(overlay: Overlay, seed: int, count: int = COUNT) -> list[Annotated]:
-    return list(annotate(overlay, HISTORIES[overlay.name](Random(seed), count), BRIDGES))
+    return list(annotate(overlay, HISTORIES[overlay.name](Random(seed), count), stream_of(seed), BRIDGES))
 
 
 def _joined(folding: Fold, items: list[Annotated]) -> Summary:
@@ -50,7 +51,7 @@ def _tree(folding: Fold, items: list[Annotated], rng: Random) -> Summary:
 
 
 def test_every_overlay_has_a_history_and_a_reference() -> None:
-    assert set(HISTORIES) == set(REFERENCES) == set(registry.names())
+    assert set(HISTORIES) == {*REFERENCES, *STREAM_REFERENCES} == set(registry.names())
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -113,21 +114,22 @@ class TestLaws:
 
     def test_the_fold_is_what_the_reference_says_at_every_position(self, overlay: Overlay, seed: int) -> None:
         records = HISTORIES[overlay.name](Random(seed), COUNT)
+        stream = stream_of(seed)
         for upto in range(0, COUNT + 1, 7):
-            found = Fold(overlay).view(fold(overlay, records[:upto], BRIDGES))
-            assert found == REFERENCES[overlay.name](records[:upto])
+            found = Fold(overlay).view(fold(overlay, records[:upto], stream, BRIDGES))
+            assert found == refer(overlay.name, records[:upto], stream)
 
     def test_a_copy_of_every_event_changes_nothing(self, overlay: Overlay, seed: int) -> None:
         records = HISTORIES[overlay.name](Random(seed), COUNT)
-        folding = Fold(overlay)
-        once = fold(overlay, records, BRIDGES)
-        twice = fold(overlay, [*records, *_copies(records)], BRIDGES)
+        folding, stream = Fold(overlay), stream_of(seed)
+        once = fold(overlay, records, stream, BRIDGES)
+        twice = fold(overlay, [*records, *_copies(records)], stream, BRIDGES)
         assert folding.view(twice) == folding.view(once)
         assert folding.state_hash(twice) == folding.state_hash(once)
         assert twice.counts[Outcome.EVENT] == once.counts[Outcome.EVENT]
 
     def test_counts_are_of_all_records(self, overlay: Overlay, seed: int) -> None:
-        summary = fold(overlay, HISTORIES[overlay.name](Random(seed), COUNT), BRIDGES)
+        summary = fold(overlay, HISTORIES[overlay.name](Random(seed), COUNT), stream_of(seed), BRIDGES)
         assert sum(summary.counts.values()) == COUNT
         assert sum(summary.counts[kind] > 0 for kind in Outcome) >= 3, "a history has more than events"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.overlays.logs import BRIDGE, T0, Log, ident
+from tests.overlays.logs import BRIDGE, STREAM, T0, Log, ident
 from veen.core.hashing import U64_MAX
 from veen.overlays.canonical import state_hash
 from veen.overlays.events import Event, operation_id
@@ -61,7 +61,7 @@ class Ledger(Log):
     def folded(self, **parameters: Any) -> tuple[PaidLedger, Memory, list[str]]:
         """Return the overlay, its tables and what is wrong."""
         overlay = PaidLedger(**parameters)
-        summary = fold(overlay, self.records, frozenset({BRIDGE}))
+        summary = fold(overlay, self.records, STREAM, frozenset({BRIDGE}))
         return overlay, Fold(overlay).tables_of(summary), [report.code for report in summary.reports]
 
     def balances(self, **parameters: Any) -> dict[str, dict[bytes, int]]:
@@ -85,7 +85,7 @@ def test_the_published_id_of_an_operation() -> None:
     expected = "0b291b5d828323fb4427604f8875c0e97f8a14f2f05d08edba7fdfdae37a95dc"
     assert operation_id(leaf).hex() == expected
     record = Log(Random(1)).add(PAID, PUBLISHED, msg_id=ident("a copy"))
-    event = Event(record, PAID, PAID.decode(PUBLISHED), leaf)
+    event = Event(record, PAID, PAID.decode(PUBLISHED), leaf, STREAM)
     assert event.operation_id.hex() == expected, "a copy has the id of what it is a copy of"
 
 

@@ -8,7 +8,7 @@ import cbor2
 import pytest
 
 from tests.overlays.histories_operations import OPERATION_HISTORIES, OPERATION_PARAMETERS
-from tests.overlays.logs import ident
+from tests.overlays.logs import STREAM, ident
 from tests.overlays.reference_operations import FIELDS, schema_id
 from veen.overlays import registry
 from veen.overlays.codes import CODES
@@ -101,7 +101,7 @@ def test_absent_fields_may_be_left_out_and_say_the_same(schema: Schema) -> None:
     short = schema.decode(schema.encode({name: full[name] for name in full if full[name] is not None}))
     assert len(short) < len(full)
     assert normal(schema, short) == normal(schema, full)
-    events = [Event(_record(schema, body), schema, body, X) for body in (short, full)]
+    events = [Event(_record(schema, body), schema, body, X, STREAM) for body in (short, full)]
     assert {said(event) for event in events} == {normal(schema, full)}
     assert schema.to_json(short) == schema.to_json(full)
 
@@ -183,7 +183,7 @@ def test_the_random_histories_reach_every_verdict() -> None:
     for name, history in OPERATION_HISTORIES.items():
         overlay = registry.overlay_class(name)(**OPERATION_PARAMETERS.get(name, {}))
         for seed in range(12):
-            found |= {report.code for report in fold(overlay, history(Random(seed), 200)).reports}
+            found |= {report.code for report in fold(overlay, history(Random(seed), 200), STREAM).reports}
     in_one_body = {"OP.GRANT_STREAMS", "OP.GRANT_BURST", "OP.DELEGATION_EMPTY", "OP.DELEGATION_NESTED"}
     in_one_body |= {"OP.AGREEMENT_PARTIES", "OP.MIRROR_SEQ", "OP.CONTENT_EMPTY", "OP.CONTENT_NAMES"}
     of_payments = {"OP.CURRENCY_MISSING", "OP.NEGATIVE_BALANCE", "OP.OVERFLOW", "OP.STALE"}

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from tests.overlays.histories import BRIDGE, HISTORIES, Log, ident
+from tests.overlays.histories import BRIDGE, HISTORIES, STREAM, Log, ident
 from veen.overlays.crdt import ORSET, OrSet
 from veen.overlays.events import Record
 from veen.overlays.folding import Fold, annotate, fold
@@ -45,7 +45,7 @@ def _history(seed: int) -> list[Record]:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_range_has_what_it_adds_and_does_not_remove(seed: int) -> None:
     overlay, records = OrSet(), _history(seed)
-    folding, items = Fold(overlay), list(annotate(overlay, records))
+    folding, items = Fold(overlay), list(annotate(overlay, records, STREAM))
     emptied = 0
     for first, last in combinations_with_replacement(range(1, COUNT + 1), 2):
         summary = folding.empty()
@@ -67,20 +67,20 @@ def test_what_a_removal_names_goes_and_nothing_else() -> None:
     one, two, late = ident(1), ident(2), ident(3)
     log.event(ORSET, id=one, elem=b"e")
     log.event(ORSET, id=two, elem=b"e")
-    ids = overlay.ids(Fold(overlay).tables_of(fold(overlay, log.records)), b"e")
+    ids = overlay.ids(Fold(overlay).tables_of(fold(overlay, log.records, STREAM)), b"e")
     assert ids == tuple(sorted((one, two)))
     log.event(ORSET, id=late, elem=b"e")
     log.event(ORSET, tomb=ids)
-    found = fold(overlay, log.records)
+    found = fold(overlay, log.records, STREAM)
     assert overlay.ids(Fold(overlay).tables_of(found), b"e") == (late,)
     assert Fold(overlay).view(found) == ["e"]
     log.event(ORSET, tomb=(late,))
     log.event(ORSET, id=late, elem=b"e")  # an id that was used
-    assert Fold(overlay).view(fold(overlay, log.records)) == []
+    assert Fold(overlay).view(fold(overlay, log.records, STREAM)) == []
 
 
 def test_nothing_is_known_of_what_was_never_added() -> None:
     tables = Fold(OrSet()).tables_of(
-        fold(OrSet(), HISTORIES["crdt.orset"](Random(1), 30), frozenset({BRIDGE}))
+        fold(OrSet(), HISTORIES["crdt.orset"](Random(1), 30), STREAM, frozenset({BRIDGE}))
     )
     assert OrSet().ids(tables, b"another") == ()

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from tests.overlays.histories import BRIDGE, HISTORIES, PARAMETERS
-from tests.overlays.references import REFERENCES
+from tests.overlays.histories import BRIDGE, HISTORIES, PARAMETERS, stream_of
+from tests.overlays.references import refer
 from veen.overlays import registry
 from veen.overlays.events import Record
 from veen.overlays.folding import Fold, OrderError, annotate, fold
@@ -32,10 +32,10 @@ def test_folds_agree_with_their_references(name: str) -> None:
     rounds = max(1, EVENTS // len(registry.names()) // LOG)
     for seed in range(rounds):
         rng = Random(f"{name}/{seed}")
-        records = HISTORIES[name](rng, LOG)
+        records, stream = HISTORIES[name](rng, LOG), stream_of(seed)
         for upto in (rng.randrange(LOG), LOG):
-            found = Fold(overlay).view(fold(overlay, records[:upto], BRIDGES))
-            assert found == REFERENCES[name](records[:upto]), (seed, upto)
+            found = Fold(overlay).view(fold(overlay, records[:upto], stream, BRIDGES))
+            assert found == refer(name, records[:upto], stream), (seed, upto)
 
 
 def _in_epochs(records: list[Record], cuts: list[int]) -> list[Record]:
@@ -55,8 +55,8 @@ def overlay(request: pytest.FixtureRequest) -> Overlay:
 def test_a_stream_is_the_product_of_its_labels(overlay: Overlay) -> None:
     folding = Fold(overlay)
     records = _in_epochs(HISTORIES[overlay.name](Random(3), 90), [30, 31, 70])
-    items = list(annotate(overlay, records, BRIDGES))
-    whole = fold(overlay, records, BRIDGES)
+    items = list(annotate(overlay, records, stream_of(3), BRIDGES))
+    whole = fold(overlay, records, stream_of(3), BRIDGES)
     parts = []
     for epoch in (10, 11, 12, 13):
         part = folding.empty()
@@ -74,7 +74,7 @@ def test_a_stream_is_the_product_of_its_labels(overlay: Overlay) -> None:
 def test_a_later_label_begins_at_its_first_entry(overlay: Overlay) -> None:
     folding = Fold(overlay)
     records = _in_epochs(HISTORIES[overlay.name](Random(3), 20), [10])
-    items = list(annotate(overlay, records, BRIDGES))
+    items = list(annotate(overlay, records, stream_of(3), BRIDGES))
     left, right = folding.empty(), folding.empty()
     for item in items[:10]:
         folding.step(left, item)

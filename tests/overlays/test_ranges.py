@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.overlays.histories import BRIDGE, HISTORIES, PARAMETERS, T0
+from tests.overlays.histories_wallet import OWN_STREAM
 from veen.overlays import registry
 from veen.overlays.events import Record
 from veen.overlays.folding import Annotated, Fold, Summary, hash_state
@@ -40,7 +41,7 @@ def _records(name: str, count: int) -> list[Record]:
 
 def grown(overlay: Overlay, count: int) -> tuple[TreeReader, list[Annotated]]:
     rows = MemoryRows()
-    writer = TreeWriter(rows, overlay, BRIDGES)
+    writer = TreeWriter(rows, overlay, OWN_STREAM, BRIDGES)
     items = [writer.append(record) for record in _records(overlay.name, count)]
     writer.flush()
     return TreeReader(rows, overlay), items

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 import pytest
 
-from tests.overlays.histories import BRIDGE, HISTORIES, WRITERS, ident
+from tests.overlays.histories import BRIDGE, HISTORIES, STREAM, WRITERS, ident
 from veen.overlays import registry
 from veen.overlays.crdt import LWW, GCounter, LwwMap
 from veen.overlays.events import Event, Outcome, Record, Report
@@ -47,7 +47,7 @@ def root_of(record: Record) -> bytes:
 
 
 def grow(rows: MemoryRows, overlay: Overlay, records: list[Record]) -> list[Annotated]:
-    writer = TreeWriter(rows, overlay, BRIDGES)
+    writer = TreeWriter(rows, overlay, STREAM, BRIDGES)
     items = [writer.append(record, ident("label", record.epoch), root_of(record)) for record in records]
     writer.flush()
     return items
@@ -85,7 +85,7 @@ def test_it_is_what_a_fresh_fold_is_at_every_position_and_for_every_key(
     records, rows = grown.records, grown.rows
     tree = TreeReader(rows, overlay)
     fresh = memory_of(overlay)
-    annotator = Annotator(overlay, fresh, BRIDGES)
+    annotator = Annotator(overlay, fresh, STREAM, BRIDGES)
     counts, reports = dict.fromkeys(Outcome, 0), list[Report]()
     positions = sampled(records, Random(2))
     for nth, record in enumerate(records):
@@ -124,7 +124,7 @@ def test_every_position_of_one_overlay() -> None:
     records, rows = history(overlay), MemoryRows()
     grow(rows, overlay, records)
     tree, fresh = TreeReader(rows, overlay), memory_of(overlay)
-    annotator = Annotator(overlay, fresh, BRIDGES)
+    annotator = Annotator(overlay, fresh, STREAM, BRIDGES)
     for record in records:
         annotator.annotate(record)
         tables = tree.tables((record.epoch, record.stream_seq))
@@ -308,7 +308,7 @@ def test_adding_costs_the_same_however_long_the_log_is() -> None:
 
 def test_a_record_costs_at_most_a_row_for_each_level() -> None:
     rows, overlay = Counting(), LwwMap()
-    writer = TreeWriter(rows, overlay)
+    writer = TreeWriter(rows, overlay, STREAM)
     worst = 0
     for record in registers(20_000, 1):
         rows.asked = 0
@@ -336,7 +336,7 @@ def test_places_that_are_not_there(overlay: Overlay, grown: Grown) -> None:
 
 
 def test_records_out_of_order_are_refused() -> None:
-    writer = TreeWriter(MemoryRows(), LwwMap())
+    writer = TreeWriter(MemoryRows(), LwwMap(), STREAM)
     records = list(registers(5, 1))
     with pytest.raises(OrderError):
         writer.append(records[1])
@@ -355,7 +355,7 @@ def test_rows_that_are_missing_or_damaged_are_told() -> None:
         TreeReader(rows, overlay).tally((0, 600))
     del rows.values[layout.chunk_key(0, 7)]
     with pytest.raises(DamagedTreeError):
-        TreeWriter(rows, overlay)
+        TreeWriter(rows, overlay, STREAM)
 
 
 def test_a_tree_of_another_format_is_no_tree() -> None:

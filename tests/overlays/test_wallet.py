@@ -1,4 +1,4 @@
-"""Wallets: each rule on its own, transfers between streams, copies, and what they are called."""
+"""Wallets: each rule on its own, copies, and what they are called."""
 
 from random import Random
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.overlays.histories_wallet import IDS, REALM, WALLETS
-from tests.overlays.logs import BRIDGE, T0, Log, ident
+from tests.overlays.logs import BRIDGE, STREAM, T0, Log, ident
+from tests.overlays.wallet_book import Book
 from veen.core import cbor, labels
 from veen.core.ed25519 import SigningKey
 from veen.core.hashing import U64_MAX, ht
@@ -14,9 +15,8 @@ from veen.core.types import Signature
 from veen.overlays import wallet_schemas as wal
 from veen.overlays.canonical import state_hash
 from veen.overlays.events import Record
-from veen.overlays.folding import Fold, Memory, Summary, fold
-from veen.overlays.reconciling import reconcile
-from veen.overlays.schema import RejectedError, Schema
+from veen.overlays.folding import Fold, Summary, fold
+from veen.overlays.schema import RejectedError
 from veen.overlays.wallet import Wallets
 from veen.overlays.wallet_effects import State
 from veen.overlays.wallet_ids import (
@@ -30,46 +30,6 @@ from veen.overlays.wallet_ids import (
 )
 
 A, B, C = IDS[:3]
-
-
-class Book(Log):
-    """A stream of wallets, written event by event."""
-
-    def __init__(self, *opened: bytes) -> None:
-        super().__init__(Random(b"".join(opened)))
-        for wallet in opened:
-            self.open(wallet)
-
-    def open(self, wallet: bytes, created_at: int = T0) -> None:
-        """Open a wallet."""
-        ctx, currency, _ = next(item for item in WALLETS if item[2] == wallet)
-        fields: dict[str, Any] = {"realm_id": REALM, "ctx_id": ctx, "currency": currency}
-        self.event(wal.OPEN, wallet_id=wallet, **fields, created_at=created_at)
-
-    def put(self, schema: Schema, wallet: bytes, ts: int = T0, **values: object) -> Record:
-        """Append an event of a wallet."""
-        body = schema.make(wallet_id=wallet, ts=ts, **values)
-        return self.add(schema, schema.encode(body))
-
-    def pay(self, source: bytes, target: bytes, amount: int, name: object, ts: int = T0) -> Record:
-        """Append a transfer."""
-        return self.put(
-            wal.TRANSFER, source, ts, to_wallet_id=target, amount=amount, transfer_id=ident("xfer", name)
-        )
-
-    def folded(self, **parameters: Any) -> tuple[Memory, list[str]]:
-        """Return the tables and the verdicts."""
-        overlay = Wallets(**parameters)
-        summary = fold(overlay, self.records)
-        return Fold(overlay).tables_of(summary), [report.code for report in summary.reports]
-
-    def state(self, wallet: bytes, **parameters: Any) -> State:
-        """Return the state of a wallet."""
-        return Wallets().state(self.folded(**parameters)[0], wallet)
-
-    def verdicts(self, **parameters: Any) -> list[str]:
-        """Return what is wrong."""
-        return self.folded(**parameters)[1]
 
 
 def _rich(amount: int = 100) -> Book:
@@ -228,21 +188,18 @@ def test_a_transfer_that_moves_nothing_takes_its_name_from_nobody() -> None:
     assert book.verdicts() == ["WAL.NOT_FOUND", "WAL.UNBACKED"]
 
 
-@pytest.mark.parametrize("wallets", [frozenset(), frozenset({A, B, C})])
-def test_a_name_under_which_money_has_come_moves_none_out_of_another_wallet(
-    wallets: frozenset[bytes],
-) -> None:
+def test_a_name_under_which_money_has_come_moves_none_out_of_another_wallet() -> None:
     book = _rich()
     book.open(C)
     book.put(wal.DEPOSIT, C, amount=1)
     book.pay(C, B, 1, "the next of A")
     book.pay(A, B, 30, "the next of A")
-    found = [book.state(wallet, wallets=wallets).balance for wallet in (A, B, C)]
+    found = [book.state(wallet).balance for wallet in (A, B, C)]
     assert found == [100, 1, 0], "nothing is lost"
-    assert book.verdicts(wallets=wallets) == ["WAL.DUPLICATE"]
+    assert book.verdicts() == ["WAL.DUPLICATE"]
     book.pay(A, C, 30, "the next of A")
-    assert book.state(A, wallets=wallets).balance == 100, "it was seen, and is not tried again"
-    assert book.verdicts(wallets=wallets) == ["WAL.DUPLICATE", "WAL.DUPLICATE", "WAL.UNBACKED"]
+    assert book.state(A).balance == 100, "it was seen, and is not tried again"
+    assert book.verdicts() == ["WAL.DUPLICATE", "WAL.DUPLICATE", "WAL.UNBACKED"]
 
 
 def test_a_transfer_to_oneself_does_nothing() -> None:
@@ -282,84 +239,6 @@ def test_metadata_does_not_matter() -> None:
     assert book.state(B).balance == 1
 
 
-# --- streams ------------------------------------------------------------------------------------------------
-
-
-def test_a_stream_of_one_wallet_has_no_other() -> None:
-    book = _rich()
-    assert book.verdicts(wallets=frozenset({A})) == ["WAL.WRONG_STREAM"], "the other was opened here"
-    book.pay(B, C, 1, "of others")
-    assert book.verdicts(wallets=frozenset({A}))[-1] == "WAL.WRONG_STREAM"
-
-
-def _two_streams() -> tuple[Book, Book]:
-    """Each wallet in its own stream; a transfer is in both (WAL-058)."""
-    source, target = Book(A), Book(C)  # both in EUR
-    source.put(wal.DEPOSIT, A, amount=100)
-    sent = source.pay(A, C, 30, 1)
-    target.add(wal.TRANSFER, sent.body, parent_id=sent.msg_id)
-    return source, target
-
-
-def _tables(source: Book, target: Book) -> list[Memory]:
-    return [
-        source.folded(wallets=frozenset({A}))[0],
-        target.folded(wallets=frozenset({C}))[0],
-    ]
-
-
-def test_where_only_the_copy_is_seen_the_credit_counts() -> None:
-    source, target = _two_streams()
-    assert source.state(A, wallets=frozenset({A})).balance == 70
-    assert target.state(C, wallets=frozenset({C})).balance == 30
-    assert target.verdicts() == ["WAL.NOT_FOUND", "WAL.UNBACKED"], "in a shared stream it does not"
-    found = reconcile(_tables(source, target))
-    assert found.problems == []
-    money = found.currencies["EUR"]
-    assert (money.balances, money.deposited, money.holds) == (100, 100, True)
-
-
-def test_credits_that_never_came_and_that_nobody_paid() -> None:
-    source, target = _two_streams()
-    source.pay(A, C, 5, "never copied")
-    rejected = source.pay(A, C, 500, "too much")
-    target.add(wal.TRANSFER, rejected.body, parent_id=rejected.msg_id)
-    target.pay(A, C, 9, "made up")
-    found = reconcile(_tables(source, target))
-    undelivered = [item.debit.amount for item in found.problems if item.debit is not None]
-    unbacked = [item.credit.amount for item in found.problems if item.credit is not None]
-    assert (undelivered, sorted(unbacked)) == ([5], [9, 500])
-    assert {item.code for item in found.problems} == {"WAL.UNDELIVERED_CREDIT", "WAL.UNBACKED_CREDIT"}
-    money = found.currencies["EUR"]
-    assert (money.undelivered, money.unbacked, money.holds) == (5, 509, True)
-    money.balances += 1
-    assert not money.holds
-
-
-def test_sides_that_say_something_else() -> None:
-    source, target = _two_streams()
-    sent = source.pay(A, C, 10, "changed")
-    body = wal.TRANSFER.decode(sent.body)
-    body["amount"] = 11
-    target.add(wal.TRANSFER, wal.TRANSFER.encode(body))
-    found = reconcile(_tables(source, target))
-    assert [item.code for item in found.problems] == ["WAL.TRANSFER_MISMATCH"]
-    assert found.currencies["EUR"].holds
-
-
-def test_another_currency_is_another_amount() -> None:
-    book = _rich()
-    book.pay(A, B, 10, "EUR to JPY")
-    found = reconcile([book.folded()[0]])
-    assert [item.code for item in found.problems] == ["WAL.TRANSFER_MISMATCH"]
-    assert all(money.holds for money in found.currencies.values())
-
-
-def test_a_wallet_has_one_origin() -> None:
-    with pytest.raises(RejectedError, match="two streams"):
-        reconcile([Book(A).folded()[0], Book(A).folded()[0]])
-
-
 # --- copies -------------------------------------------------------------------------------------------------
 
 
@@ -374,7 +253,7 @@ def _bridged(records: list[Record], times: int = 1) -> list[Record]:
 
 def _hash(records: list[Record], **parameters: Any) -> bytes:
     overlay = Wallets(**parameters)
-    summary: Summary = fold(overlay, records, frozenset({BRIDGE}))
+    summary: Summary = fold(overlay, records, STREAM, frozenset({BRIDGE}))
     return Fold(overlay).state_hash(summary)
 
 

@@ -12,16 +12,17 @@ from typing import Any
 import pytest
 
 from tests.overlays import reference_wallet as reference
-from tests.overlays.histories_wallet import ACCOUNTS, CURRENCIES, IDS, WALLET_HISTORIES, WALLETS
-from tests.overlays.logs import BRIDGE, T0, WRITERS
+from tests.overlays.histories_wallet import ACCOUNTS, CURRENCIES, IDS, OWN_STREAM, WALLET_HISTORIES, WALLETS
+from tests.overlays.logs import BRIDGE, STREAM, T0, WRITERS
 from veen.overlays import wallet_schemas as wal
-from veen.overlays.events import Decoder, Outcome, Record
+from veen.overlays.events import Decoder, Event, Outcome, Record
 from veen.overlays.folding import Fold, Summary, annotate, fold
 from veen.overlays.ledger import PaidLedger
 from veen.overlays.overlay import Overlay
 from veen.overlays.reconciling import reconcile
-from veen.overlays.wallet import TOLD, Wallets, wallet_of
+from veen.overlays.wallet import IN, TOLD, Wallets, pending_of, wallet_of
 from veen.overlays.wallet_effects import State
+from veen.overlays.wallet_ids import wallet_stream
 from veen.overlays.wallet_literal import IDENTITY, LITERAL, Table, applied, enforced, literal_cells
 
 #: Events for all configurations together.
@@ -68,16 +69,17 @@ def logs(name: str, count: int) -> Iterator[list[Record]]:
 
 #: Overlay, reference with the same parameters, history, and share of the events.
 CASES: dict[str, tuple[Overlay, Callable[[list[Record]], Any], str, float]] = {
-    "wallet": (Wallets(), reference.Wallets, "wallet", 0.4),
+    "wallet": (Wallets(), lambda records: reference.Wallets(records, STREAM), "wallet", 0.3),
+    "wallet, alone": (Wallets(), lambda records: reference.Wallets(records, OWN_STREAM), "wallet", 0.1),
     "wallet, days go forward only": (
         Wallets(needs_reset="gt"),
-        lambda records: reference.Wallets(records, forward_only=True),
+        lambda records: reference.Wallets(records, STREAM, forward_only=True),
         "wallet",
         0.15,
     ),
     "wallet, references may repeat": (
         Wallets(unique_withdraw_refs=False),
-        lambda records: reference.Wallets(records, unique_refs=False),
+        lambda records: reference.Wallets(records, STREAM, unique_refs=False),
         "wallet",
         0.1,
     ),
@@ -106,8 +108,9 @@ def test_states_and_verdicts_are_those_of_the_reference(case: str) -> None:
     overlay, refer, history, share = CASES[case]
     folding = Fold(overlay)
     seen: set[str] = set()
+    stream = OWN_STREAM if case == "wallet, alone" else STREAM
     for log in logs(history, int(EVENTS * share)):
-        summary = fold(overlay, log, BRIDGES)
+        summary = fold(overlay, log, stream, BRIDGES)
         made = refer(log)
         assert folding.view(summary) == _shown(made)
         verdicts = [
@@ -118,6 +121,8 @@ def test_states_and_verdicts_are_those_of_the_reference(case: str) -> None:
         assert verdicts == made.verdicts
         seen |= {code for _, code in verdicts}
     wanted = _WALLET_CODES if history == "wallet" else _LEDGER_CODES[case]
+    if stream == OWN_STREAM:
+        wanted = wanted | {"WAL.UNBACKED_CREDIT", "WAL.WRONG_STREAM"}
     assert seen == wanted, "the logs reach every verdict"
 
 
@@ -152,6 +157,27 @@ _LEDGER_CODES = {
 _NOBODY_TAKES_IT = {"WAL.NOT_FOUND", "WAL.CLOSED", "WAL.OVERFLOW"}
 
 
+def test_in_its_own_stream_a_wallet_has_no_more_than_was_put_into_it() -> None:
+    overlay, own = Wallets(), IDS[0]
+    refused = 0
+    for log in logs("wallet", EVENTS // 20):
+        summary = fold(overlay, log, OWN_STREAM, BRIDGES)
+        tables = Fold(overlay).tables_of(summary)
+        effect = summary.tables["wallets"].get(own)
+        if effect is None:
+            continue
+        assert effect.balance <= effect.deposited + effect.adjusted - effect.withdrawn
+        moved = [key for key in summary.tables["transfers"] if key[:2] == (own, IN)]
+        waiting = pending_of(tables, own)
+        assert moved == []
+        refused += len(waiting)
+        assert {item.place[1] for item in waiting} <= {
+            report.stream_seq for report in summary.reports if report.code == "WAL.UNBACKED_CREDIT"
+        }
+        assert all(money.holds for money in reconcile([tables]).currencies.values())
+    assert refused > EVENTS // 1000, "the logs have credits from nowhere"
+
+
 def test_money_is_neither_made_nor_lost_but_where_nobody_takes_it() -> None:
     overlay, currency_of = Wallets(), {wallet: currency for _, currency, wallet in WALLETS}
     decoder = Decoder(overlay.schemas)
@@ -159,12 +185,12 @@ def test_money_is_neither_made_nor_lost_but_where_nobody_takes_it() -> None:
     for log in logs("wallet", EVENTS // 10):
         summary = Fold(overlay).empty()
         expected = dict.fromkeys(CURRENCIES, 0)
-        for record, item in zip(log, annotate(overlay, log, BRIDGES), strict=True):
+        for record, item in zip(log, annotate(overlay, log, STREAM, BRIDGES), strict=True):
             Fold(overlay).step(summary, item)
             schema = decoder.schema_of(record)
             if item.outcome is not Outcome.EVENT or schema is None:
                 continue
-            body = decoder.decode(record, schema, record.msg_id).body
+            body = decoder.decode(record, schema)
             codes = {report.code for report in item.reports} - TOLD
             if schema is wal.TRANSFER and not codes & {"WAL.UNBACKED", "WAL.DUPLICATE"}:
                 assert codes <= _NOBODY_TAKES_IT
@@ -191,25 +217,25 @@ def test_money_is_neither_made_nor_lost_but_where_nobody_takes_it() -> None:
 def _tables(log: list[Record], wallet: bytes) -> tuple[list[tuple[int, Table]], Summary]:
     """Return the literal summaries of a wallet's events, with their places; and the fold with the rules.
 
-    As in a stream of its own: the other side of a transfer is elsewhere.
+    In its own stream: the other side of a transfer is elsewhere.
     """
-    overlay = Wallets(wallets=frozenset({wallet}))
+    overlay, stream = Wallets(), wallet_stream(wallet)
     decoder = Decoder(overlay.schemas)
     summary = Fold(overlay).empty()
     found: list[tuple[int, Table]] = []
-    for record, item in zip(log, annotate(overlay, log, BRIDGES), strict=True):
+    for record, item in zip(log, annotate(overlay, log, stream, BRIDGES), strict=True):
         Fold(overlay).step(summary, item)
         dropped = {report.code for report in item.reports} & _DROPPED
         schema = decoder.schema_of(record)
         if item.outcome is not Outcome.EVENT or dropped or schema is None:
             continue
-        event = decoder.decode(record, schema, record.msg_id)
+        event = Event(record, schema, decoder.decode(record, schema), record.msg_id, stream)
         found += [(record.stream_seq, table) for whose, _, table in literal_cells(event) if whose == wallet]
     return found, summary
 
 
 #: Known without a state, so that they are never entered.
-_DROPPED = {"WAL.DUPLICATE", "WAL.SELF_TRANSFER", "WAL.WRONG_STREAM"}
+_DROPPED = {"WAL.DUPLICATE", "WAL.SELF_TRANSFER", "WAL.UNBACKED_CREDIT", "WAL.WRONG_STREAM"}
 #: Known by a state only.
 _RULES = {
     "WAL.DAILY_LIMIT_EXCEEDED",
@@ -247,7 +273,11 @@ def test_a_tree_of_literal_summaries_finds_what_breaks_a_rule() -> None:
             events, summary = _tables(log, wallet)
             state, found = enforced([table for _, table in events])
             assert state == Wallets().state(Fold(Wallets()).tables_of(summary), wallet)
-            told = {report.stream_seq: report.code for report in summary.reports if report.code in _RULES}
+            told = {
+                report.stream_seq: report.code
+                for report in summary.reports
+                if report.code in _RULES and wallet.hex() in report.detail
+            }
             assert {events[nth][0] for nth in found} == set(told)
             seen |= set(told.values())
     assert seen == _RULES

@@ -8,6 +8,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.overlays.histories import BRIDGE, HISTORIES, PARAMETERS
+from tests.overlays.histories_wallet import OWN_STREAM
+from veen.core.types import StreamId
 from veen.overlays import registry
 from veen.overlays.events import Record
 from veen.overlays.folding import Fold, Summary, annotate
@@ -58,11 +60,12 @@ def expected(
     *,
     since: Place | None = None,
     upto: Place | None = None,
+    stream_id: StreamId = OWN_STREAM,
 ) -> Summary:
     """Return what one process makes of records."""
     folding = Fold(overlay)
     summary, runs = folding.empty(), folding.empty()
-    for item in annotate(overlay, records, bridges):
+    for item in annotate(overlay, records, stream_id, bridges):
         place = (item.epoch, item.stream_seq)
         if upto is not None and place > upto:
             break

@@ -10,6 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.overlays.histories import HISTORIES, WRITERS, Log, ident
+from tests.overlays.histories_wallet import OWN_STREAM
+from tests.overlays.logs import STREAM
 from tests.pipeline.fold_histories import BRIDGES, NONE, expected, frame, history, made, same
 from tests.pipeline.test_fold_kernels import users_overlay
 from veen.core.mmr import Peaks
@@ -33,7 +35,9 @@ PLAIN = How(forms=False, partitions=3)
 @pytest.mark.parametrize("name", registry.names())
 def test_every_overlay_with_copies_and_epochs(spark: SparkSession, name: str) -> None:
     overlay, records = made(name), history(name)
-    found = fold_stream(spark, frame(spark, records, PARTS[name]), overlay, bridges=BRIDGES, how=PLAIN)
+    found = fold_stream(
+        spark, frame(spark, records, PARTS[name]), overlay, OWN_STREAM, bridges=BRIDGES, how=PLAIN
+    )
     wanted = expected(overlay, records, BRIDGES)
     same(overlay, found, wanted)
     assert wanted.counts[Outcome.DUPLICATE]
@@ -51,7 +55,7 @@ def test_any_number_of_parts(spark: SparkSession, name: str, parts: int) -> None
     overlay, records = made(name), history(name, copies=False)
     how = How(partitions=parts, small=0 if parts == 7 else 1000, forms=False)
     given = frame(spark, records, 3 if overlay.grouped else parts, seed=parts)
-    found = fold_stream(spark, given, overlay, bridges=BRIDGES, how=how)
+    found = fold_stream(spark, given, overlay, OWN_STREAM, bridges=BRIDGES, how=how)
     same(overlay, found, expected(overlay, records, BRIDGES))
 
 
@@ -66,14 +70,16 @@ def test_any_number_of_parts(spark: SparkSession, name: str, parts: int) -> None
 )
 def test_any_range(spark: SparkSession, name: str, since: Place | None, upto: Place | None) -> None:
     overlay, records = made(name), history(name, copies=False)
-    found = fold_stream(spark, frame(spark, records), overlay, since=since, upto=upto, how=PLAIN)
+    found = fold_stream(spark, frame(spark, records), overlay, OWN_STREAM, since=since, upto=upto, how=PLAIN)
     same(overlay, found, expected(overlay, records, since=since, upto=upto))
 
 
 def test_a_range_with_copies_of_what_was_before_it(spark: SparkSession) -> None:
     overlay, records = made("wallet"), history("wallet")
-    found = fold_stream(spark, frame(spark, records), overlay, bridges=BRIDGES, since=(14, 2), how=PLAIN)
-    same(overlay, found, expected(overlay, records, BRIDGES, since=(14, 2)))
+    found = fold_stream(
+        spark, frame(spark, records), overlay, STREAM, bridges=BRIDGES, since=(14, 2), how=PLAIN
+    )
+    same(overlay, found, expected(overlay, records, BRIDGES, since=(14, 2), stream_id=STREAM))
 
 
 class TestGoingOn:
@@ -87,37 +93,39 @@ class TestGoingOn:
         bridges = BRIDGES if name == "wallet" else NONE
         state = FoldState.initial(overlay, bridges)
         for upto in ((10, 25), (14, 40), None):
-            found = fold_stream(spark, whole, overlay, bridges=bridges, upto=upto, resume=state, how=how)
+            found = fold_stream(
+                spark, whole, overlay, OWN_STREAM, bridges=bridges, upto=upto, resume=state, how=how
+            )
             same(overlay, found, expected(overlay, records, bridges, upto=upto))
             assert found.state is not None
             state = FoldState.decode(overlay, found.state.encode(), bridges)
-        at_once = fold_stream(spark, whole, overlay, bridges=bridges, how=how)
+        at_once = fold_stream(spark, whole, overlay, OWN_STREAM, bridges=bridges, how=how)
         assert at_once.state is not None
         assert state.encode() == at_once.state.encode()
 
     def test_a_range_behind_a_state(self, spark: SparkSession) -> None:
         overlay, records = made("agreement"), history("agreement", copies=False)
         whole = frame(spark, records)
-        state = fold_stream(spark, whole, overlay, upto=(14, 9), how=How(keeps=True)).state
-        found = fold_stream(spark, whole, overlay, resume=state, since=(14, 20))
+        state = fold_stream(spark, whole, overlay, OWN_STREAM, upto=(14, 9), how=How(keeps=True)).state
+        found = fold_stream(spark, whole, overlay, OWN_STREAM, resume=state, since=(14, 20))
         wanted = expected(overlay, records, since=(14, 20))
         assert (found.tables, found.counts, found.reports) == (wanted.tables, wanted.counts, wanted.reports)
         with pytest.raises(ValueError, match="begins behind"):
-            fold_stream(spark, whole, overlay, resume=state, since=(14, 9))
+            fold_stream(spark, whole, overlay, OWN_STREAM, resume=state, since=(14, 9))
         with pytest.raises(ValueError, match="no state"):
-            fold_stream(spark, whole, overlay, since=(14, 9), how=How(keeps=True))
+            fold_stream(spark, whole, overlay, OWN_STREAM, since=(14, 9), how=How(keeps=True))
 
     def test_what_was_folded_already_is_not_folded_again(self, spark: SparkSession) -> None:
         overlay, records = GCounter(), history("crdt.gcnt", copies=False)
-        state = fold_stream(spark, frame(spark, records), overlay, how=How(keeps=True)).state
-        found = fold_stream(spark, frame(spark, records), overlay, resume=state)
+        state = fold_stream(spark, frame(spark, records), overlay, OWN_STREAM, how=How(keeps=True)).state
+        found = fold_stream(spark, frame(spark, records), overlay, OWN_STREAM, resume=state)
         same(overlay, found, expected(overlay, records))
 
     def test_what_is_missing_in_between_is_found_out(self, spark: SparkSession) -> None:
         overlay, records = GCounter(), history("crdt.gcnt", copies=False)
-        state = fold_stream(spark, frame(spark, records[:30]), overlay, how=How(keeps=True)).state
+        state = fold_stream(spark, frame(spark, records[:30]), overlay, OWN_STREAM, how=How(keeps=True)).state
         with pytest.raises(IncompleteError, match="begins with entry 33, and not with 31"):
-            fold_stream(spark, frame(spark, records[32:40]), overlay, resume=state)
+            fold_stream(spark, frame(spark, records[32:40]), overlay, OWN_STREAM, resume=state)
 
 
 class TestIncomplete:
@@ -126,21 +134,21 @@ class TestIncomplete:
     def test_entries_in_the_middle(self, spark: SparkSession) -> None:
         records = history("crdt.lww")
         with pytest.raises(IncompleteError, match="1 entries of epoch 10 are missing between 1 and 40"):
-            fold_stream(spark, frame(spark, records[:20] + records[21:]), LwwMap())
+            fold_stream(spark, frame(spark, records[:20] + records[21:]), LwwMap(), OWN_STREAM)
 
     def test_entries_at_the_beginning(self, spark: SparkSession) -> None:
         with pytest.raises(OrderError, match="epoch 10 begins with entry 6, and not with 1"):
-            fold_stream(spark, frame(spark, history("crdt.lww")[5:]), LwwMap())
+            fold_stream(spark, frame(spark, history("crdt.lww")[5:]), LwwMap(), OWN_STREAM)
 
     def test_entries_that_are_there_twice_in_place_of_others(self, spark: SparkSession) -> None:
         records = history("crdt.lww")
         with pytest.raises(IncompleteError, match="entries of epoch 10 are there more than once"):
-            fold_stream(spark, frame(spark, [*records[:20], records[3], *records[21:]]), LwwMap())
+            fold_stream(spark, frame(spark, [*records[:20], records[3], *records[21:]]), LwwMap(), OWN_STREAM)
 
 
 def test_a_stream_without_entries(spark: SparkSession) -> None:
     for overlay in (LwwMap(), Wallets()):
-        found = fold_stream(spark, frame(spark, []), overlay, how=How(keeps=True))
+        found = fold_stream(spark, frame(spark, []), overlay, OWN_STREAM, how=How(keeps=True))
         same(overlay, found, expected(overlay, []))
         assert found.runs == []
 
@@ -150,7 +158,7 @@ def test_a_stream_of_which_nothing_can_be_read(spark: SparkSession) -> None:
     for _ in range(5):
         log.add(None, b"")
     log.add(ident("another schema"), b"\xa0")
-    found = fold_stream(spark, frame(spark, log.records), LwwMap(), since=(0, 3))
+    found = fold_stream(spark, frame(spark, log.records), LwwMap(), OWN_STREAM, since=(0, 3))
     same(LwwMap(), found, expected(LwwMap(), log.records, since=(0, 3)))
     assert (found.counts[Outcome.UNREADABLE], found.counts[Outcome.UNKNOWN]) == (3, 1)
 
@@ -161,7 +169,7 @@ def test_a_message_that_a_log_has_twice_counts_once_where_copies_are_looked_for(
         history("crdt.gcnt", 30, copies=False)[25]._replace(stream_seq=20),
     ]
     for bridges in (NONE, BRIDGES):
-        found = fold_stream(spark, frame(spark, records), GCounter(), bridges=bridges, how=PLAIN)
+        found = fold_stream(spark, frame(spark, records), GCounter(), OWN_STREAM, bridges=bridges, how=PLAIN)
         same(GCounter(), found, expected(GCounter(), records, bridges))
 
 
@@ -171,7 +179,7 @@ def test_numbers_and_texts_from_the_edges(spark: SparkSession) -> None:
         log.event(LWW, WRITERS[0], key=b"k", ts=ts, value=value)
         log.event(LWW, WRITERS[0], key=value, ts=ts, value=b"v")
         log.records[-1] = log.records[-1]._replace(expires_at=ts, hub_ts=2**62)
-    found = fold_stream(spark, frame(spark, log.records), LwwMap(), how=PLAIN)
+    found = fold_stream(spark, frame(spark, log.records), LwwMap(), OWN_STREAM, how=PLAIN)
     same(LwwMap(), found, expected(LwwMap(), log.records))
 
 
@@ -180,7 +188,7 @@ def test_an_overlay_of_a_users_file(spark: SparkSession, tmp_path: Path) -> None
     schema, log = overlay.schemas[0], Log(Random(1))
     for word in (b"a", b"b", b"a"):
         log.event(schema, word=word)
-    found = fold_stream(spark, frame(spark, log.records), overlay)
+    found = fold_stream(spark, frame(spark, log.records), overlay, OWN_STREAM)
     same(overlay, found, expected(overlay, log.records))
     assert overlay.view(found.memory(overlay)) == {"a": 4, "b": 2}
 
@@ -204,15 +212,15 @@ def test_a_form_is_used_where_it_knows_enough(spark: SparkSession) -> None:
 
     register_form(_Formed)(form)
     plain, copied = history("crdt.lww", copies=False), history("crdt.lww")
-    found = fold_stream(spark, frame(spark, plain), _Formed(), bridges=BRIDGES, upto=(11, 1))
+    found = fold_stream(spark, frame(spark, plain), _Formed(), OWN_STREAM, bridges=BRIDGES, upto=(11, 1))
     assert found.tables == {"registers": {}}
     assert sum(found.counts.values()) == 41
-    other = fold_stream(spark, frame(spark, copied), _Formed(), bridges=BRIDGES)
+    other = fold_stream(spark, frame(spark, copied), _Formed(), OWN_STREAM, bridges=BRIDGES)
     same(_Formed(), other, expected(_Formed(), copied, BRIDGES))
     assert [item.has_copies for item in asked] == [False, True]
     assert asked[0].upto == (11, 1)
     for how in (How(forms=False), How(keeps=True)):
-        again = fold_stream(spark, frame(spark, plain), _Formed(), bridges=BRIDGES, how=how)
+        again = fold_stream(spark, frame(spark, plain), _Formed(), OWN_STREAM, bridges=BRIDGES, how=how)
         same(_Formed(), again, expected(_Formed(), plain, BRIDGES))
     assert len(asked) == 2
 

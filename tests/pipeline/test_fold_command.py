@@ -14,7 +14,9 @@ from tests.cli.running import User
 from tests.cli.test_interpret import MODULE
 from tests.hub.process import HubProcess
 from veen.client.records import Reached
+from veen.core import labels
 from veen.core.types import Label, NodeHash
+from veen.overlays.wallet_ids import wallet_id, wallet_stream
 from veen.pipeline.fold_places import Opened, OtherRootError
 from veen.pipeline.logs import LabelHead
 
@@ -133,6 +135,34 @@ class TestFold:
         user.ok(*words, "--upto", "8", "--out", other)
         assert mine.read_bytes() == other.read_bytes()
         user.ok("state", "verify", mine)
+
+    def test_whatever_shows_a_wallet_with_a_stream_to_itself_shows_the_same(self, tmp_path: Path) -> None:
+        with HubProcess(tmp_path / "data") as hub:
+            user = User(tmp_path, VEEN_HUB=hub.url)
+            user.ok("keygen")
+            identity = bytes.fromhex(user.ok("id", "show")["id_sign_public"])
+            mine = wallet_id(labels.realm_id(), identity, "EUR")
+            at = ("--stream", wallet_stream(mine).hex())
+            user.ok("wallet", "open", "--currency", "EUR", *at)
+            user.ok("wallet", "deposit", "--amount", "5", *at)
+            user.ok(
+                "wallet", "transfer", "--from", "ab" * 32, "--to", mine.hex(), "--amount", "9", "--force", *at
+            )
+            (keystore,) = user.home.rglob("keystore.enc")
+            keys, lake = ("--keyring", keystore.parent), tmp_path / "lake"
+            wanted = user.ok("interpret", "wallet", *at, "--now", "5", "--reports")
+            (shown,) = wanted["state"].values()
+            assert (shown["balance"], shown["pending"][0]["amount"]) == (5, 9)
+            words = ("pipeline", "fold", "wallet", *at, "--now", "5", "--reports")
+            assert user.ok(*words, hub.place, *keys, "--level", "frames") == wanted
+            user.ok("pipeline", "ingest", hub.place, "--lake", lake, *keys, *at)
+            assert user.ok(*words, "--lake", lake) == wanted
+        asked = "select `table`, value from gold_wallet order by `table`"
+        told = user.run("pipeline", "sql", "--lake", lake, "--format", "jsonl", asked)
+        rows = [json.loads(line) for line in told.stdout.splitlines()]
+        gold = {row["table"]: json.loads(row["value"]) for row in rows}
+        assert list(gold) == ["opened", "own", "pending", "pending.count", "wallets"]
+        assert (gold["wallets"][6], gold["pending"][3]) == ("5", 9)
 
     def test_mistakes_are_told(self, user: User, hub: HubProcess, keyring: Path, tmp_path: Path) -> None:
         words = ("pipeline", "fold", "crdt.lww", "--stream", STREAM)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.overlays.histories import HISTORIES
+from tests.overlays.histories_wallet import OWN_STREAM
 from tests.overlays.test_groups import GROUPED, NEED_NO_PAST
 from tests.pipeline.fold_histories import BRIDGES, NONE, batch, expected, history, made
 from veen.cli.folding import load_module
@@ -72,7 +73,7 @@ def _shuffled(items: list[Any], seed: int) -> list[Any]:
 @pytest.mark.parametrize("name", NEED_NO_PAST)
 def test_what_needs_no_past_is_summarized_in_parts(name: str, parts: int) -> None:
     overlay, records = made(name), history(name, copies=False)
-    job = Job(Portable(overlay), NONE, is_sorted=False)
+    job = Job(Portable(overlay), OWN_STREAM, NONE, is_sorted=False)
     heaps = [_shuffled(_read(overlay, records), parts)[nth::parts] for nth in range(parts)]
     handed = [each for heap in heaps for each in _run(job, heap)]
     _same(overlay, _shuffled(handed, 3), expected(overlay, records))
@@ -92,7 +93,7 @@ def _sorted(handed: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 @pytest.mark.parametrize("name", GROUPED)
 def test_groups_are_folded_apart(name: str, parts: int) -> None:
     overlay, records = made(name), history(name, copies=False)
-    job = Job(Portable(overlay), NONE)
+    job = Job(Portable(overlay), OWN_STREAM, NONE)
     (rows,) = grouping_kernel(job)(iter([batch(_read(overlay, records))]))
     groups = [int.from_bytes(group, "big") % parts for group in rows.column(GROUP).to_pylist()]
     handed = []
@@ -108,7 +109,7 @@ def test_groups_are_folded_apart(name: str, parts: int) -> None:
 def test_anything_is_folded_in_order(name: str) -> None:
     overlay, records = made(name), history(name)
     for bridges in (NONE, BRIDGES):
-        handed = _run(Job(Portable(overlay), bridges), _read(overlay, records), involved=True)
+        handed = _run(Job(Portable(overlay), OWN_STREAM, bridges), _read(overlay, records), involved=True)
         _same(overlay, handed, expected(overlay, records, bridges))
 
 
@@ -116,14 +117,14 @@ def test_anything_is_folded_in_order(name: str) -> None:
 @pytest.mark.parametrize("since", [(9, 1), (10, 1), (10, 17), (11, 2), (14, 1), (14, 30), (99, 1)])
 def test_a_range_is_folded_with_its_past(name: str, since: tuple[int, int]) -> None:
     overlay, records = made(name), history(name)
-    handed = _run(Job(Portable(overlay), BRIDGES, since), _read(overlay, records), involved=True)
+    handed = _run(Job(Portable(overlay), OWN_STREAM, BRIDGES, since), _read(overlay, records), involved=True)
     _same(overlay, handed, expected(overlay, records, BRIDGES, since=since))
 
 
 def test_records_that_are_out_of_order_are_a_fault_of_the_program() -> None:
     overlay = made("rpc")
     with pytest.raises(OrderError):
-        _run(Job(Portable(overlay), NONE), _read(overlay, history("rpc"))[::-1])
+        _run(Job(Portable(overlay), OWN_STREAM, NONE), _read(overlay, history("rpc"))[::-1])
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class _Firsts(LwwMap):
 @pytest.mark.parametrize("parts", PARTS)
 def test_where_order_matters_runs_are_joined_in_it(parts: int) -> None:
     overlay, records = _Firsts(), history("crdt.lww", copies=False)
-    job = Job(Portable(overlay), NONE, run=5)
+    job = Job(Portable(overlay), OWN_STREAM, NONE, run=5)
     heaps: list[list[Record]] = [[] for _ in range(parts)]
     for record in _read(overlay, records):
         heaps[hash((record.epoch, (record.stream_seq - 1) // 5)) % parts].append(record)
@@ -156,7 +157,10 @@ class TestHeads:
         overlay, records = made(name), history(name)
         plain = memory_of(overlay)
         layered = Layered(plain.kinds)
-        whole, parts = Annotator(overlay, plain, BRIDGES), Annotator(overlay, layered, BRIDGES)
+        whole, parts = (
+            Annotator(overlay, plain, OWN_STREAM, BRIDGES),
+            Annotator(overlay, layered, OWN_STREAM, BRIDGES),
+        )
         for nth, record in enumerate(records):
             if nth % 25 == 24:
                 layered.settle()
@@ -168,7 +172,7 @@ class TestHeads:
     def test_a_past_in_bytes_is_as_it_was(self, name: str) -> None:
         overlay, records = made(name), history(name)
         plain = memory_of(overlay)
-        whole = Annotator(overlay, plain, BRIDGES)
+        whole = Annotator(overlay, plain, OWN_STREAM, BRIDGES)
         for record in records:
             whole.annotate(record)
         state = FoldState(overlay, Summary(tables=plain.tables))
@@ -182,7 +186,7 @@ class TestHeads:
 def _state(overlay: Overlay, records: list[Record]) -> FoldState:
     """Return the state after some records, with its indexes."""
     head = memory_of(overlay)
-    annotator, summary = Annotator(overlay, head, BRIDGES), whole_fold(overlay).empty()
+    annotator, summary = Annotator(overlay, head, OWN_STREAM, BRIDGES), whole_fold(overlay).empty()
     for record in records:
         item = annotator.annotate(record)
         whole_fold(overlay).step(summary, item._replace(cells=()))
@@ -265,7 +269,7 @@ def test_an_overlay_of_a_users_file_takes_its_code_along(tmp_path: Path) -> None
     schema = overlay.schemas[0]
     body = schema.encode(schema.make(word=b"hello"))
     records = [HISTORIES["crdt.lww"](Random(1), 3)[0]._replace(schema=schema.schema_id, body=body)]
-    _same(overlay, _run(Job(Portable(again), NONE), records), expected(overlay, records))
+    _same(overlay, _run(Job(Portable(again), OWN_STREAM, NONE), records), expected(overlay, records))
 
 
 def test_one_of_ours_travels_by_its_name() -> None:

@@ -153,7 +153,7 @@ def test_a_state_is_that_of_the_fold_in_one_process_here_and_on_spark(
     labels = tuple(state.labels[item[1]] for item in known["reached"])
     wanted = gold.Wanted("crdt.lww", known["stream_id"], labels)
     files = [fact for fact in state.of_table(layout.RECORDS) if fact.label == labels[0].label]
-    expected = fold(LwwMap(), gold.records_in(lake, files))
+    expected = fold(LwwMap(), gold.records_in(lake, files), wanted.stream)
     assert known["state_hash"] == Fold(LwwMap()).state_hash(expected).hex()
     here, there = (gold.fold(spark, lake, state, wanted, None, small=size) for size in (1_000, 0))
     assert here.state is not None

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 
 from tests.overlays.histories_wallet import wallet
-from tests.overlays.logs import T0, Log, ident
+from tests.overlays.logs import STREAM, T0, Log, ident
 from tests.pipeline.wallet_logs import many_wallets
 from veen.overlays import wallet_schemas as wal
 from veen.overlays.events import Decoder, Event, Record
 from veen.overlays.folding import Annotator, memory_of
 from veen.overlays.schema import RejectedError
-from veen.overlays.wallet import Wallets
 from veen.overlays.wallet_ids import DAY, wallet_id
+from veen.pipeline.sqlform_wallet import SomeWallets
 from veen.pipeline.sqlform_wallet_check import CHECKED, OPS, Op, check
 
 _SIMPLE = {
@@ -38,9 +38,10 @@ def events_of(records: Iterable[Record]) -> list[Event]:
         if schema is None:
             continue
         try:
-            found.append(decoder.decode(record, schema, record.msg_id))
+            body = decoder.decode(record, schema)
         except RejectedError:
             continue
+        found.append(Event(record, schema, body, record.msg_id, STREAM))
     return found
 
 
@@ -80,9 +81,9 @@ def checked(events: Iterable[Event], rng: Random) -> dict[bytes, dict[str, Any]]
 
 def _alone(events: list[Event], wallet: bytes, *, forward_only: bool) -> tuple[Any, list[tuple[str, str]]]:
     """Return what a wallet comes to if all others pay, and what is said of which events."""
-    overlay = Wallets(wallets=frozenset({wallet}), needs_reset="gt" if forward_only else "neq")
+    overlay = SomeWallets("gt" if forward_only else "neq", some=frozenset({wallet}))
     head = memory_of(overlay)
-    annotator = Annotator(overlay, head)
+    annotator = Annotator(overlay, head, STREAM)
     told = []
     for event in events:
         if wallet in (event.body["wallet_id"], event.body.get("to_wallet_id")):

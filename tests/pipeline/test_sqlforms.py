@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.overlays.histories import HISTORIES
-from tests.overlays.histories_wallet import ACCOUNTS, IDS
-from tests.overlays.logs import T0, WRITERS, Log, ident
+from tests.overlays.histories_wallet import ACCOUNTS, IDS, OWN_STREAM
+from tests.overlays.logs import STREAM, T0, WRITERS, Log, ident
+from tests.pipeline.fold_histories import frame, same
 from tests.pipeline.test_typed import records_batch
 from tests.pipeline.wallet_logs import many_wallets, transfer
 from veen.core.hashing import U64_MAX
@@ -24,10 +25,11 @@ from veen.overlays.wallet import Wallets
 from veen.overlays.wallet_ids import wallet_id
 from veen.pipeline import sqlform_wallet
 from veen.pipeline.fold_forms import Folded, Stretch, form_of
+from veen.pipeline.folding import fold_stream
 from veen.pipeline.records import RECORDS_SCHEMA
 from veen.pipeline.sqlforms import FORMS
 
-WHOLE = Stretch()
+WHOLE = Stretch(STREAM)
 #: Over how many partitions the rows of a history are spread: each costs a task for each step.
 SPREAD = {"crdt.lww": (1, 64), "wallet": (1, 7)}
 
@@ -48,7 +50,7 @@ def without_copies(records: Iterable[Record]) -> list[Record]:
 
 def in_process(overlay: Overlay, records: list[Record]) -> Summary:
     """Return the fold in one process, of what the overlay reads."""
-    summary = fold(overlay, records)
+    summary = fold(overlay, records, STREAM)
     summary.counts[Outcome.UNKNOWN] = summary.counts[Outcome.UNREADABLE] = 0
     return summary
 
@@ -122,8 +124,9 @@ def test_registers_and_counters_of_a_part_of_a_stream(spark: SparkSession) -> No
         made = Fold(overlay)
         form = FORMS[type(overlay)]
         since = (0, 80)
-        found = form(spark, rows_of(spark, records, 3, overlay), overlay, Stretch(since=since))
-        part = fold(overlay, [record for record in records if (record.epoch, record.stream_seq) >= since])
+        found = form(spark, rows_of(spark, records, 3, overlay), overlay, Stretch(STREAM, since=since))
+        behind = [record for record in records if (record.epoch, record.stream_seq) >= since]
+        part = fold(overlay, behind, STREAM)
         assert found is not None
         assert found.tables == made.tables_of(part).tables
         assert found.reports == part.reports
@@ -132,11 +135,9 @@ def test_registers_and_counters_of_a_part_of_a_stream(spark: SparkSession) -> No
 def test_what_a_form_can_not_do_it_leaves(spark: SparkSession) -> None:
     records = without_copies(HISTORIES["wallet"](Random(3), 20))
     rows = rows_of(spark, records, 1, Wallets())
-    wallets = Wallets(wallets=frozenset(IDS[:1]))
-    assert FORMS[Wallets](spark, rows, wallets, WHOLE) is None
     assert FORMS[Wallets](spark, rows, Wallets(replica=True), WHOLE) is None
-    assert FORMS[Wallets](spark, rows, Wallets(), Stretch(has_copies=True)) is None
-    assert FORMS[Wallets](spark, rows, Wallets(), Stretch(since=(0, 5))) is None
+    assert FORMS[Wallets](spark, rows, Wallets(), Stretch(STREAM, has_copies=True)) is None
+    assert FORMS[Wallets](spark, rows, Wallets(), Stretch(STREAM, since=(0, 5))) is None
 
 
 # --- the ledger ---------------------------------------------------------------------------------------------
@@ -175,7 +176,7 @@ def test_a_strict_ledger_as_long_as_nothing_is_refused(spark: SparkSession) -> N
     _paid(log, ACCOUNTS[0], ACCOUNTS[0], U64_MAX)  # with oneself: changes nothing, never refused
     check(spark, overlay, log.records, 2)
     _paid(log, ACCOUNTS[0], ACCOUNTS[1], U64_MAX)
-    assert fold(overlay, log.records).reports
+    assert fold(overlay, log.records, STREAM).reports
     assert folded(spark, overlay, log.records, 2) is None
 
 
@@ -203,6 +204,26 @@ def test_wallets_with_other_parameters(spark: SparkSession) -> None:
     check(spark, Wallets(unique_withdraw_refs=False), records, 2)
     summary = check(spark, Wallets(institution=frozenset(WRITERS[:1])), records, 2)
     assert "WAL.UNAUTHORIZED_OPERATION" in {report.code for report in summary.reports}
+
+
+def test_the_own_stream_of_a_wallet_is_folded_as_one_process_does(spark: SparkSession) -> None:
+    """Which is one wallet's: its form leaves it, and the way that is then taken finds the same."""
+    overlay = Wallets()
+    records = without_copies(HISTORIES["wallet"](Random(11), 300))
+    rows = rows_of(spark, records, 3, overlay)
+    assert FORMS[Wallets](spark, rows, overlay, Stretch(OWN_STREAM)) is None
+    wanted = fold(overlay, records, OWN_STREAM)
+    codes = {report.code for report in wanted.reports}
+    assert codes >= {"WAL.UNBACKED_CREDIT", "WAL.WRONG_STREAM"}
+    assert (
+        wanted.tables["wallets"][IDS[0]].balance
+        != in_process(overlay, records).tables["wallets"][IDS[0]].balance
+    )
+    same(overlay, fold_stream(spark, frame(spark, records, 3), overlay, OWN_STREAM), wanted)
+    log = Log(Random(1))
+    transfer(log, IDS[1], IDS[0], 50, T0)  # which is not even opened
+    rows = rows_of(spark, log.records, 1, overlay)
+    assert FORMS[Wallets](spark, rows, overlay, Stretch(OWN_STREAM)) is None
 
 
 def test_one_overdraft_takes_the_money_from_a_whole_chain(spark: SparkSession) -> None:

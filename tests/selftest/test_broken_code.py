@@ -44,6 +44,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "wallet-copies",
         "folding.Annotator._canonical = lambda self, record: (record.msg_id, None)",
     ),
+    "a credit that nobody has paid": ("wallet-flow", "wallet.is_unbacked = lambda _: False"),
     "every transfer has the same name": ("wallet-flow", "wallets.transfer_id = lambda *_: bytes(32)"),
     "any chain will do": ("op", "delegation.Delegated._verdict = lambda self, event: None"),
     "nothing is taken back": ("op-access", "access._Ended.after = lambda self, *_: False"),

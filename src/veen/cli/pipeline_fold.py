@@ -210,6 +210,7 @@ def _folded(
             spark,
             opened.records,
             chosen.overlay,
+            labels.stream_id(asked.stream),
             bridges=given_bridges(asked.bridge),
             upto=target,
             since=None if asked.since is None else (target[0], max(asked.since, 1)),

@@ -17,6 +17,7 @@ from veen.cli.walleting import AmountOption, RefOption, Whose, id_of, wallet_nam
 from veen.client.wallets import own_context
 from veen.core.hashing import U64_MAX, ZERO_32
 from veen.overlays import wallet_schemas as wal
+from veen.overlays.wallet import Wallets
 
 app = typer.Typer(help="Wallets: open them, move money, and see what they hold.", no_args_is_help=True)
 
@@ -115,7 +116,7 @@ def close(whose: Whose) -> None:
     with whose.open() as opened:
         state = whose.state(opened)
         found = whose.find(opened, state)
-        balance = whose.overlay(opened).state(state.tables, found).balance
+        balance = Wallets().state(state.tables, found).balance
         if balance and not whose.force:  # WAL-028
             raise CommandError(
                 f"the wallet still holds {balance}, and nothing comes out of a closed one: empty it first, "
@@ -140,10 +141,6 @@ class Paying(Whose):
     def target(self) -> bytes:
         """The wallet that gets it."""
         return wallet_named(self.to, "--to")
-
-    def named(self) -> list[bytes]:
-        """Return the wallets that are named: the stream may be that of one of them."""
-        return [*Whose.named(self), self.target]
 
 
 @app.command()

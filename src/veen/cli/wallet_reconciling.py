@@ -11,10 +11,9 @@ from veen.cli.printing import reporting, show
 from veen.cli.settings import common
 from veen.cli.using import At
 from veen.cli.walleting import reset_rule
-from veen.client.client import Client
-from veen.client.wallets import MAIN_STREAM, wallets_of
-from veen.overlays.overlay import Tables
-from veen.overlays.reconciling import Problem, Side, reconcile
+from veen.client.wallets import MAIN_STREAM
+from veen.overlays.reconciling import Problem, Side, UnderWay, reconcile
+from veen.overlays.wallet import Wallets
 
 
 @reporting
@@ -29,15 +28,18 @@ def reconcile_streams(
 ) -> None:
     """Compare the streams of wallets: credits that never came, that nobody paid, or that say something else.
 
-    It ends with code 4 if there are any.
+    It ends with code 4 if there are any. A credit that waits in a wallet's own stream, and whose debit is
+    among what is compared, is pending, and no problem.
     """
     names = list(dict.fromkeys(stream or [MAIN_STREAM]))
     with at.open() as opened:
-        found = reconcile([_tables(opened, name) for name in names])
+        overlay = Wallets(reset_rule())
+        found = reconcile([folded(opened, overlay, name).tables for name in names])
     result: dict[str, Any] = {
         "ok": not found.problems,
         "streams": names,
-        "problems": [_problem(item) for item in found.problems],
+        "problems": [{"code": item.code, **_transfer(item)} for item in found.problems],
+        "pending": [_transfer(item) for item in found.pending],
         "currencies": {
             currency: {**asdict(money), "holds": money.holds}
             for currency, money in sorted(found.currencies.items())
@@ -50,18 +52,8 @@ def reconcile_streams(
     show(result, common.json)
 
 
-def _tables(opened: Client, stream: str) -> Tables:
-    """Fold a stream; one that a wallet has to itself, as such."""
-    rule = reset_rule()
-    state = folded(opened, wallets_of(stream, needs_reset=rule), stream)
-    inside = [key for key, _ in state.tables.items("opened") if isinstance(key, bytes)]
-    alone = wallets_of(stream, inside, rule)
-    return folded(opened, alone, stream).tables if alone.wallets else state.tables
-
-
-def _problem(item: Problem) -> dict[str, Any]:
+def _transfer(item: Problem | UnderWay) -> dict[str, Any]:
     return {
-        "code": item.code,
         "transfer_id": item.transfer_id.hex(),
         "debit": _side(item.debit),
         "credit": _side(item.credit),

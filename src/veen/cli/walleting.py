@@ -22,10 +22,8 @@ from veen.client.wallets import (
     foresee,
     judged,
     named_by_place,
-    own_wallet,
     own_wallets,
     transfer_of,
-    wallets_of,
 )
 from veen.core import labels
 from veen.core.hashing import U64_MAX, ZERO_32, h
@@ -111,16 +109,7 @@ class Which:
 
     def state(self, opened: Client, upto: int | None = None) -> Interpretation:
         """Fold the stream."""
-        return folded(opened, self.overlay(opened), self.stream, upto)
-
-    def overlay(self, opened: Client) -> Wallets:
-        """Return the fold of the stream: of one wallet alone, if it is that wallet's own stream."""
-        own = [own_wallet(opened, self.currency, self.realm_id)] if self.currency else []
-        return wallets_of(self.stream, [*self.named(), *own], reset_rule())
-
-    def named(self) -> list[bytes]:
-        """Return the wallets that are named: the stream may be that of one of them."""
-        return [wallet_named(self.wallet, self.option)] if self.wallet else []
+        return folded(opened, Wallets(reset_rule()), self.stream, upto)
 
     @property
     def realm_id(self) -> RealmId:

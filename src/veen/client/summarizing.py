@@ -99,7 +99,7 @@ class Summarizing:
             self._grow(rows, _NO_LIMIT)
             return self._served(rows)
         head = memory_of(self._asked.overlay)
-        annotator = Annotator(self._asked.overlay, head, self._asked.bridges)
+        annotator = Annotator(self._asked.overlay, head, self._stream_id, self._asked.bridges)
         counts: dict[str, int] = {}
         reports: list[Report] = []
         reached: dict[int, Reached] = {}
@@ -199,7 +199,7 @@ class Summarizing:
 
     def _grow(self, rows: Rows, before_epoch: int, commit: Callable[[], None] | None = None) -> None:
         """Add the entries that are missing, of labels before an epoch."""
-        writer = TreeWriter(rows, self._asked.overlay, self._asked.bridges)
+        writer = TreeWriter(rows, self._asked.overlay, self._stream_id, self._asked.bridges)
         count = 0
         leaves = _Leaves(rows, writer.position)
         for count, (record, place) in enumerate(self._entries(writer.position, before_epoch), 1):

@@ -16,7 +16,7 @@ from veen.overlays.events import Event, Record
 from veen.overlays.overlay import Key, Tables
 from veen.overlays.schema import Schema
 from veen.overlays.wallet import TOLD, Wallets
-from veen.overlays.wallet_ids import transfer_id, wallet_id, wallet_stream
+from veen.overlays.wallet_ids import transfer_id, wallet_id
 
 #: The stream of wallets that share one.
 MAIN_STREAM = "wallet/main"
@@ -40,13 +40,6 @@ def own_wallets(client: Client, tables: Tables, realm: RealmId | None = None) ->
         for key, (_, of_realm, ctx, currency, _) in tables.items("opened")
         if (of_realm, ctx) == mine and isinstance(key, bytes)
     }
-
-
-def wallets_of(stream: str, wallets: Iterable[bytes] = (), needs_reset: str = "neq") -> Wallets:
-    """Return the fold of a stream: of one wallet, if it is the stream that this wallet has to itself."""
-    stream_id = labels.stream_id(stream)
-    alone = frozenset(wallet for wallet in wallets if wallet_stream(wallet) == stream_id)
-    return Wallets(needs_reset=needs_reset, wallets=alone)
 
 
 # --- messages -----------------------------------------------------------------------------------------------
@@ -133,7 +126,8 @@ def foresee(state: Interpretation, schema: Schema, body: Raw) -> list[Verdict]:
     """Return what would be said of an event that came next; the log is the judge, not this."""
     overlay = state.overlay
     record = Record(2**64 - 1, ZERO_32, ZERO_32, 0, 0, schema.schema_id, b"", epoch=2**64 - 1)
-    found = overlay.lower(Event(record, schema, body, ZERO_32), _Head(state.tables, overlay.tables))
+    event_ = Event(record, schema, body, ZERO_32, labels.stream_id(state.stream))
+    found = overlay.lower(event_, _Head(state.tables, overlay.tables))
     return [Verdict(code, detail) for code, detail in found.reports]
 
 

@@ -6,9 +6,9 @@ from typing import Final
 
 from veen.conformance.arguments import Arguments, UsageError
 from veen.core import labels
-from veen.core.hashing import ht, u64be
+from veen.core.hashing import ZERO_32, ht, u64be
 from veen.core.shapes import Raw
-from veen.core.types import JsonValue, RealmId
+from veen.core.types import JsonValue, RealmId, StreamId
 from veen.overlays import registry, wallet_ids
 from veen.overlays.events import Outcome, Record, operation_id
 from veen.overlays.folding import Annotator, hash_state, memory_of
@@ -105,14 +105,15 @@ def fold(args: Arguments) -> Answer:
     bridges = frozenset(args.keys("bridges")) if args.has("bridges") else frozenset()
     now = args.uint("now") if args.has("now") else None
     head = memory_of(overlay)
-    annotator = Annotator(overlay, head, bridges)
+    stream_id = StreamId(args.key("stream_id") if args.has("stream_id") else ZERO_32)
+    annotator = Annotator(overlay, head, stream_id, bridges)
     counts = dict.fromkeys((outcome.value for outcome in Outcome), 0)
     rejected: list[JsonValue] = []
     for record in _records(args):
         item = annotator.annotate(record)
         counts[item.outcome.value] += 1
         rejected += [
-            {"stream_seq": report.stream_seq, "code": report.code, "detail": report.detail}
+            {"stream_seq": report.stream_seq, "code": report.code, "message": report.detail}
             for report in item.reports
         ]
     return {

@@ -51,7 +51,7 @@ _WALLETS: Final = {
     "WAL.REOPENED": "opened a second time with other fields; the first opening counts (reported only)",
     "WAL.TS_REGRESSION": "a spend on an earlier day than the one before it (reported only)",
     "WAL.UNDELIVERED_CREDIT": "a debit that counts, and no credit of it anywhere",
-    "WAL.UNBACKED_CREDIT": "a credit that counts, and no debit of it that does",
+    "WAL.UNBACKED_CREDIT": "a credit without a debit in sight: not applied",
     "WAL.TRANSFER_MISMATCH": "debit and credit of a transfer differ in amount or wallets",
     "WAL.TWO_STREAMS": "a wallet that is opened in two streams",
 }

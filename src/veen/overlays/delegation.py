@@ -120,7 +120,7 @@ class Delegated(Overlay):
         record = event.record._replace(
             client_id=body["principal_identity"], schema=schema.schema_id, body=body["operation_body"]
         )
-        return Event(record, schema, schema.decode(record.body), event.canonical_id)
+        return event._replace(record=record, schema=schema, body=schema.decode(record.body))
 
     def _inside(self, event: Event, before: Tables) -> Lowered:
         assert self.inner is not None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from veen.core.hashing import ht
 from veen.core.shapes import Raw
-from veen.core.types import LeafHash
+from veen.core.types import LeafHash, StreamId
 from veen.overlays.monoids import Position
 from veen.overlays.schema import RejectedError, Schema
 
@@ -40,6 +40,8 @@ class Event(NamedTuple):
     body: Raw
     #: The message that this one is, or is a copy of (OVR-014).
     canonical_id: bytes
+    #: The stream that it stands in: its label follows from that, in every epoch (C-132).
+    stream_id: StreamId
 
     @property
     def name(self) -> str:
@@ -97,8 +99,8 @@ class Decoder:
         """Return the schema of a record, if it is one of these."""
         return None if record.schema is None else self._by_id.get(record.schema)
 
-    def decode(self, record: Record, schema: Schema, canonical_id: bytes) -> Event:
-        """Decode a record of a schema; what it is not is told by a RejectedError."""
+    def decode(self, record: Record, schema: Schema) -> Raw:
+        """Return the body of a record of a schema; what it is not is told by a RejectedError."""
         if record.cap_ref is not None and record.cap_ref != record.auth_ref:  # OPP-005
             raise RejectedError("BODY.CAP_REF", "cap_ref is not the auth_ref of the message")
-        return Event(record, schema, schema.decode(record.body), canonical_id)
+        return schema.decode(record.body)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from veen.core import cbor
 from veen.core.hashing import h
-from veen.core.types import JsonValue
+from veen.core.types import JsonValue, StreamId
 from veen.overlays import monoids
 from veen.overlays.canonical import state_hash
 from veen.overlays.events import Decoder, Event, Outcome, Record, Report
@@ -85,10 +85,13 @@ class Annotated(NamedTuple):
 class Annotator:
     """Decides in order what each record does. What it knows of the past is in ``head``."""
 
-    def __init__(self, overlay: Overlay, head: Head, bridges: frozenset[bytes] = frozenset()) -> None:
+    def __init__(
+        self, overlay: Overlay, head: Head, stream_id: StreamId, bridges: frozenset[bytes] = frozenset()
+    ) -> None:
         """``bridges`` are keys whose messages with a parent are copies of it (OVR-014 b)."""
         self.overlay = overlay
         self._head = head
+        self._stream_id = stream_id
         self._bridges = bridges
         self._decoder = Decoder(overlay.schemas)
         self._by_parent = frozenset(schema.schema_id for schema in overlay.copies_by_parent)
@@ -108,10 +111,10 @@ class Annotator:
             if refused is not None:
                 return refused
         try:
-            event = self._decoder.decode(record, schema, canonical_id)
+            body = self._decoder.decode(record, schema)
         except RejectedError as error:
             return _reported(record, Outcome.REJECTED, canonical_id, error.code, str(error))
-        return self.enter(event)
+        return self.enter(Event(record, schema, body, canonical_id, self._stream_id))
 
     def enter(self, event: Event) -> Annotated:
         """Return what an event does that is decoded and no copy, and remember it."""
@@ -274,10 +277,10 @@ def hash_state(overlay: Overlay, tables: Tables) -> bytes:
 
 
 def annotate(
-    overlay: Overlay, records: Iterable[Record], bridges: frozenset[bytes] = frozenset()
+    overlay: Overlay, records: Iterable[Record], stream_id: StreamId, bridges: frozenset[bytes] = frozenset()
 ) -> Iterator[Annotated]:
     """Yield what each record of a stream does, from its beginning."""
-    return map(Annotator(overlay, memory_of(overlay), bridges).annotate, records)
+    return map(Annotator(overlay, memory_of(overlay), stream_id, bridges).annotate, records)
 
 
 def memory_of(overlay: Overlay) -> Memory:
@@ -285,10 +288,12 @@ def memory_of(overlay: Overlay) -> Memory:
     return Memory({**table_kinds(overlay), **index_kinds(overlay)})
 
 
-def fold(overlay: Overlay, records: Iterable[Record], bridges: frozenset[bytes] = frozenset()) -> Summary:
+def fold(
+    overlay: Overlay, records: Iterable[Record], stream_id: StreamId, bridges: frozenset[bytes] = frozenset()
+) -> Summary:
     """Fold a stream from its beginning, in memory."""
     head = memory_of(overlay)
-    annotator = Annotator(overlay, head, bridges)
+    annotator = Annotator(overlay, head, stream_id, bridges)
     summary = Summary(tables={name: head.tables[name] for name in overlay.tables})
     for record in records:
         item = annotator.annotate(record)

@@ -1,29 +1,32 @@
 """Comparing wallet streams: every debit has its credit, and money is neither made nor lost (WAL-059).
 
-Where each wallet has its own stream, a fold sees one side of a transfer. Here the sides meet.
+Where each wallet has its own stream, a fold sees one side of a transfer. Here the sides meet: a credit that
+is pending, and a debit that agrees with it, are money under way (C-160).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
+from veen.overlays.monoids import Position
 from veen.overlays.overlay import Tables
 from veen.overlays.schema import RejectedError
-from veen.overlays.wallet import OUT, wallet_of
+from veen.overlays.sequences import sequence_keys
+from veen.overlays.wallet import OUT, pending_of, wallet_of
 
 if TYPE_CHECKING:
     from veen.overlays.wallet_effects import Effect
 
 
 class Side(NamedTuple):
-    """One side of a transfer that counts in a stream."""
+    """One side of a transfer in a stream: it counts, unless it is a credit that is pending."""
 
     wallet: bytes
     other: bytes
     amount: int
     #: Epoch, number and message in its stream.
-    place: tuple[int, int, bytes]
+    place: Position
 
 
 class Problem(NamedTuple):
@@ -35,6 +38,14 @@ class Problem(NamedTuple):
     credit: Side | None
 
 
+class UnderWay(NamedTuple):
+    """A transfer whose debit counts, and whose credit is pending where it should come in."""
+
+    transfer_id: bytes
+    debit: Side
+    credit: Side
+
+
 @dataclass(slots=True)
 class Conservation:
     """The money of a currency, in all streams together."""
@@ -43,15 +54,17 @@ class Conservation:
     deposited: int = 0
     withdrawn: int = 0
     adjusted: int = 0
-    #: Debits without a credit that agrees, and credits without such a debit.
+    #: Debits without a credit that agrees, and credits that count without such a debit.
     undelivered: int = 0
     unbacked: int = 0
+    #: Debits whose credit is pending.
+    pending: int = 0
 
     @property
     def holds(self) -> bool:
         """Whether what there is is what came in, went out, and is under way."""
         came = self.deposited - self.withdrawn + self.adjusted
-        return self.balances == came - self.undelivered + self.unbacked
+        return self.balances == came - self.undelivered + self.unbacked - self.pending
 
 
 @dataclass(slots=True)
@@ -59,32 +72,33 @@ class Reconciliation:
     """What comparing has found."""
 
     problems: list[Problem] = field(default_factory=list)
+    pending: list[UnderWay] = field(default_factory=list)
     currencies: dict[str, Conservation] = field(default_factory=dict)
 
 
-#: The sides of transfers that count, by transfer.
+#: Sides of transfers, by transfer.
 _Sides = dict[bytes, list[Side]]
+
+
+@dataclass(slots=True)
+class _Collected:
+    """What some streams say of transfers."""
+
+    currency_of: dict[bytes, str] = field(default_factory=dict)
+    debits: _Sides = field(default_factory=dict)
+    #: Credits that count, and those that are pending.
+    credits: _Sides = field(default_factory=dict)
+    pending: _Sides = field(default_factory=dict)
 
 
 def reconcile(streams: Iterable[Tables]) -> Reconciliation:
     """Compare the folded streams of a deployment; a wallet may be opened in one of them only (WAL-073)."""
-    found = Reconciliation()
-    currency_of: dict[bytes, str] = {}
-    debits: _Sides = {}
-    credited: _Sides = {}
+    found, known = Reconciliation(), _Collected()
     for tables in streams:
-        _count(tables, found, currency_of)
-        _collect(tables, debits, credited)
-    for transfer_id in sorted({*debits, *credited}):
-        problems = _compare(
-            transfer_id, debits.get(transfer_id, []), credited.get(transfer_id, []), currency_of
-        )
-        for problem in problems:
-            found.problems.append(problem)
-            if problem.debit is not None:
-                found.currencies[currency_of[problem.debit.wallet]].undelivered += problem.debit.amount
-            if problem.credit is not None:
-                found.currencies[currency_of[problem.credit.wallet]].unbacked += problem.credit.amount
+        _count(tables, found, known.currency_of)
+        _collect(tables, known)
+    for transfer_id in sorted({*known.debits, *known.credits, *known.pending}):
+        _compare(transfer_id, known, found)
     return found
 
 
@@ -103,37 +117,55 @@ def _count(tables: Tables, found: Reconciliation, currency_of: dict[bytes, str])
         money.adjusted += effect.adjusted
 
 
-def _collect(tables: Tables, debits: _Sides, credited: _Sides) -> None:
-    """Sort the sides of transfers that count in a stream."""
+def _collect(tables: Tables, known: _Collected) -> None:
+    """Sort the sides of transfers in a stream."""
     for key, (place, amount, other, why) in tables.items("transfers"):
         assert isinstance(key, tuple)
         wallet, side, transfer_id = key
         if not why:
-            sides = debits if side == OUT else credited
+            sides = known.debits if side == OUT else known.credits
             sides.setdefault(transfer_id, []).append(Side(wallet, other, amount, place))
+    for wallet in sequence_keys(tables, "pending"):
+        for item in pending_of(tables, wallet):
+            side = Side(wallet, item.source, item.amount, item.place)
+            known.pending.setdefault(item.transfer_id, []).append(side)
 
 
-def _compare(
-    transfer_id: bytes, debits: list[Side], credited: list[Side], currency_of: Mapping[bytes, str]
-) -> Iterator[Problem]:
-    """Yield what is wrong with one transfer. Sides that agree are put aside, others paired as they come."""
-
-    def agree(debit: Side, credit: Side) -> bool:
-        ends = (debit.wallet, debit.other, debit.amount) == (credit.other, credit.wallet, credit.amount)
-        return ends and currency_of[debit.wallet] == currency_of[credit.wallet]
-
-    left = list(credited)
+def _compare(transfer_id: bytes, known: _Collected, found: Reconciliation) -> None:
+    """Compare the sides of one transfer. Those that agree are put aside, others paired as they come."""
+    of = known.currency_of
+    left = list(known.credits.get(transfer_id, []))
+    waiting = list(known.pending.get(transfer_id, []))
     alone = []
-    for debit in debits:
-        match = next((credit for credit in left if agree(debit, credit)), None)
-        if match is None:
+    for debit in known.debits.get(transfer_id, []):
+        if _take(debit, left, of) is not None:
+            continue
+        credit = _take(debit, waiting, of)
+        if credit is None:
             alone.append(debit)
-        else:
-            left.remove(match)
-    for debit, credit in zip_longest(alone, left):
-        if debit is None:
-            yield Problem("WAL.UNBACKED_CREDIT", transfer_id, None, credit)
-        elif credit is None:
-            yield Problem("WAL.UNDELIVERED_CREDIT", transfer_id, debit, None)
-        else:
-            yield Problem("WAL.TRANSFER_MISMATCH", transfer_id, debit, credit)
+            continue
+        found.pending.append(UnderWay(transfer_id, debit, credit))
+        found.currencies[of[debit.wallet]].pending += debit.amount
+    for debit in alone:
+        found.currencies[of[debit.wallet]].undelivered += debit.amount
+    for credit in left:
+        found.currencies[of[credit.wallet]].unbacked += credit.amount
+    for pair in zip_longest(alone, [*left, *waiting]):
+        found.problems.append(Problem(_code(*pair), transfer_id, *pair))
+
+
+def _take(debit: Side, credits_: list[Side], currency_of: Mapping[bytes, str]) -> Side | None:
+    """Take the first credit that agrees with a debit; its wallet may not be open yet, if it is pending."""
+    currency = currency_of[debit.wallet]
+    for credit in credits_:
+        ends = (debit.wallet, debit.other, debit.amount) == (credit.other, credit.wallet, credit.amount)
+        if ends and currency_of.get(credit.wallet, currency) == currency:
+            credits_.remove(credit)
+            return credit
+    return None
+
+
+def _code(debit: Side | None, credit: Side | None) -> str:
+    if debit is None:
+        return "WAL.UNBACKED_CREDIT"
+    return "WAL.UNDELIVERED_CREDIT" if credit is None else "WAL.TRANSFER_MISMATCH"

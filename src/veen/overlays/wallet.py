@@ -3,31 +3,36 @@
 What counts is entered as its effect, so that ranges join without judging again. What does not count changes
 nothing at all and is reported. Fold order is that of the stream; ``ts`` only says which day it is (WAL-009).
 
-Which wallets a stream is of is configured, not guessed. By default a stream is shared: it is of all wallets,
-one that is not opened in it does not exist, and a credit counts only if its debit did. With ``wallets`` it is
-of these only: the other side of a transfer stands in another stream, so that a credit from there counts
-without its debit (WAL-058, WAL-059), and ``reconciling`` compares the two.
+A stream is shared unless its name says otherwise: it is of all wallets, one that is not opened in it does not
+exist, and a credit counts only if its debit did. Where the id of the stream is that which a wallet has to
+itself, and that wallet is opened in it, it is of this one alone (C-132): what it pays is a debit here and a
+credit elsewhere. A fold finds that out by itself, so that nobody can ask for another balance.
+
+In its own stream a wallet gets nothing by a transfer, since the debit is not in sight there: whoever may
+write could credit it with money that nobody has paid. Such a credit moves nothing, is reported, and is listed
+as pending, whatever state the wallet is in (C-160). ``reconciling`` looks for its debit.
 
 Anybody can work out the next id of somebody's transfer. So a credit without a debit that counts leaves no
 trace: for who is paid the transfer has not happened. And a transfer whose credit was there before is refused
 as a whole: a debit alone would destroy money.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from veen.core.cbor import Value
-from veen.core.hashing import HASH_BYTES, U64_MAX
+from veen.core.hashing import HASH_BYTES, U64_MAX, h
 from veen.core.kinds import hex_from_json
 from veen.core.types import JsonValue
 from veen.overlays.codes import CODES
 from veen.overlays.events import Event
-from veen.overlays.monoids import MIN, Monoid
+from veen.overlays.monoids import MIN, Monoid, Position
 from veen.overlays.overlay import NOTHING, Cell, Key, Lowered, Overlay, Tables
 from veen.overlays.schema import Schema
+from veen.overlays.sequences import appended, sequence, sequence_keys, sequence_tables
 from veen.overlays.wallet_effects import CLOSED, EFFECT, OPENED, Effect, State, state_of
-from veen.overlays.wallet_ids import DAY, needs_reset
+from veen.overlays.wallet_ids import DAY, is_own_stream, needs_reset
 from veen.overlays.wallet_schemas import (
     ADJUST,
     CLOSE,
@@ -46,6 +51,8 @@ TOLD: Final = frozenset({"WAL.TS_REGRESSION", "WAL.UNAUTHORIZED_OPERATION"})
 #: What counts is not refused by any reason.
 _APPLIED: Final = ""
 _NEW: Final = Effect()
+#: The key of the table that says whose own stream it is: there is one at most.
+_STREAM: Final = b""
 #: Of a transfer: which side.
 OUT: Final = "out"
 IN: Final = "in"
@@ -59,15 +66,13 @@ class Wallets(Overlay):
     needs_reset: str = "neq"
     #: A second withdrawal with the same reference does not count (WAL-060).
     unique_withdraw_refs: bool = True
-    #: The wallets that the stream is of; none: all, it is shared (WAL-023).
-    wallets: frozenset[bytes] = frozenset()
     #: The stream is a copy of one elsewhere: only copies count (WAL-068).
     replica: bool = False
     #: Keys of clients, and references of tokens, that may adjust; adjustments by others are told (WAL-063).
     institution: frozenset[bytes] = frozenset()
 
     name: ClassVar[str] = "wallet"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     about: ClassVar[str] = "Wallets: balances, limits, freezes, transfers; what breaks a rule does not count."
     schemas: ClassVar[tuple[Schema, ...]] = SCHEMAS
     tables: ClassVar[Mapping[str, Monoid]] = {
@@ -76,8 +81,17 @@ class Wallets(Overlay):
         "opened": MIN,
         #: (wallet, side, transfer) -> (place of the first, amount, other wallet, why it does not count).
         "transfers": MIN,
+        #: In a stream that a wallet has to itself: (place of its opening, this wallet). Else nothing.
+        "own": MIN,
+        #: Of each wallet its credits without a debit in sight: (place, transfer, other wallet, amount, time).
+        **sequence_tables("pending"),
     }
-    indexes: ClassVar[Mapping[str, Monoid]] = {"refs": MIN}
+    indexes: ClassVar[Mapping[str, Monoid]] = {
+        "refs": MIN,
+        #: (wallet, transfer, hash of the body) of what is pending. Another body under the same id is another
+        #: credit: whoever writes one hides nothing.
+        "waiting": MIN,
+    }
     copies_by_parent: ClassVar[tuple[Schema, ...]] = SCHEMAS
     state_class: ClassVar[str] = "wallet.account"
 
@@ -93,7 +107,7 @@ class Wallets(Overlay):
         if event.schema is TRANSFER:
             return self._transfer(event, before)
         wallet = event.body["wallet_id"]
-        if not self._is_here(wallet):
+        if not self.is_here(wallet, before):
             return _refused("WAL.WRONG_STREAM", wallet)
         known: Effect = before.get("wallets", wallet) or _NEW
         if event.schema is WITHDRAW:
@@ -104,8 +118,10 @@ class Wallets(Overlay):
             return self._adjust(event, known)
         return _RULES[event.schema.name](event, known)
 
-    def _is_here(self, wallet: bytes) -> bool:
-        return not self.wallets or wallet in self.wallets
+    def is_here(self, wallet: bytes, before: Tables) -> bool:
+        """Tell whether a wallet is of the stream: where one has a stream to itself no other is (WAL-023)."""
+        own = before.get("own", _STREAM)
+        return own is None or own[1] == wallet
 
     def _adjust(self, event: Event, known: Effect) -> Lowered:
         wallet, delta = event.body["wallet_id"], event.body["delta"]
@@ -155,13 +171,17 @@ class Wallets(Overlay):
     # --- transfers ------------------------------------------------------------------------------------------
 
     def _transfer(self, event: Event, before: Tables) -> Lowered:
+        if is_unbacked(event):
+            return _pending(event, before)
         body = event.body
         source, target = body["wallet_id"], body["to_wallet_id"]
-        out, into = self._is_here(source), self._is_here(target)
+        out, into = self.is_here(source, before), self.is_here(target, before)
         if not out and not into:
             return _refused("WAL.WRONG_STREAM", source)
         cells: list[Cell] = []
         reports: list[tuple[str, str]] = []
+        # Who pays is not here only where some wallets of a shared stream are folded, given that others pay;
+        # what comes from elsewhere is refused above.
         paid = True
         if out:
             credit = (target, IN, body["transfer_id"])
@@ -211,15 +231,19 @@ class Wallets(Overlay):
         return hex_from_json(text)
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
-        """Return the state of a wallet, and what it was opened with."""
-        found = tables.get("wallets", key)
-        return None if found is None else _shown(found, tables.get("opened", key))
+        """Return the state of a wallet, what it was opened with, and what it waits for."""
+        found, pending = tables.get("wallets", key), pending_of(tables, key)
+        if found is None and not pending:
+            return None
+        return _shown(found, tables.get("opened", key), pending)
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return the state of each wallet."""
+        known = {wallet_of(key): found for key, found in tables.items("wallets")}
+        known = dict.fromkeys(sequence_keys(tables, "pending")) | known
         return {
-            wallet_of(key).hex(): _shown(found, tables.get("opened", key))
-            for key, found in tables.items("wallets")
+            wallet.hex(): _shown(known[wallet], tables.get("opened", wallet), pending_of(tables, wallet))
+            for wallet in sorted(known)
         }
 
     def serialized(self, tables: Tables) -> Mapping[bytes, list[Value]]:
@@ -233,6 +257,41 @@ class Wallets(Overlay):
     def state(self, tables: Tables, wallet: bytes) -> State:
         """Return the state of a wallet; that of one that nobody knows is the initial one."""
         return state_of(tables.get("wallets", wallet))
+
+
+class Pending(NamedTuple):
+    """A credit that was not applied, since its debit is not in sight."""
+
+    place: Position
+    transfer_id: bytes
+    source: bytes
+    amount: int
+    ts: int
+
+
+def pending_of(tables: Tables, wallet: Key) -> list[Pending]:
+    """Return what a wallet waits for, in the order of the log."""
+    return [Pending(*entry) for entry in sequence(tables, "pending", wallet)]
+
+
+def is_unbacked(event: Event) -> bool:
+    """Tell whether an event is a transfer to the wallet whose own stream it is in, from another (C-160)."""
+    if event.schema is not TRANSFER or event.body["wallet_id"] == event.body["to_wallet_id"]:
+        return False
+    return is_own_stream(event.stream_id, event.body["to_wallet_id"])
+
+
+def _pending(event: Event, before: Tables) -> Lowered:
+    """Enter a credit without a debit in sight: it moves nothing, and takes the id from nobody."""
+    body = event.body
+    target, transfer_id = body["to_wallet_id"], body["transfer_id"]
+    refused = _refused("WAL.UNBACKED_CREDIT", target)
+    key = (target, transfer_id, h(event.record.body))
+    if before.get("waiting", key) is not None:  # said again: it is listed once
+        return refused
+    entry = (event.position, transfer_id, body["wallet_id"], body["amount"], body["ts"])
+    cells = (("waiting", key, (event.position,)), *appended(before, "pending", target, entry))
+    return refused._replace(cells=cells)
 
 
 def report(why: str, wallet: bytes) -> tuple[str, str]:
@@ -301,7 +360,10 @@ def _open(event: Event, known: Effect, before: Tables) -> Lowered:
         return NOTHING if first[4] == created_at else _refused("WAL.REOPENED", wallet)
     opened = (event.position, body["realm_id"], body["ctx_id"], body["currency"], created_at)
     effect = Effect(OPENED, limit=(None,), last_reset=created_at, resets=True)
-    return Lowered((("wallets", wallet, effect), ("opened", wallet, opened)))
+    cells: list[Cell] = [("wallets", wallet, effect), ("opened", wallet, opened)]
+    if is_own_stream(event.stream_id, wallet):
+        cells.append(("own", _STREAM, (event.position, wallet)))
+    return Lowered(cells)
 
 
 def _close(event: Event, known: Effect) -> Lowered:
@@ -350,7 +412,11 @@ def wallet_of(key: Key) -> bytes:
     return key
 
 
-def _shown(effect: Effect, opened: tuple[object, bytes, bytes, str, int] | None) -> dict[str, JsonValue]:
+def _shown(
+    effect: Effect | None,
+    opened: tuple[object, bytes, bytes, str, int] | None,
+    pending: Sequence[Pending],
+) -> dict[str, JsonValue]:
     fields: dict[str, JsonValue] = dict(state_of(effect)._asdict())
     if opened is not None:
         _, realm, ctx, currency, created_at = opened
@@ -360,4 +426,20 @@ def _shown(effect: Effect, opened: tuple[object, bytes, bytes, str, int] | None)
             "ctx_id": ctx.hex(),
             "created_at": created_at,
         }
+    fields["pending"] = [_shown_pending(item, None if opened is None else opened[3]) for item in pending]
     return fields
+
+
+def _shown_pending(item: Pending, currency: str | None) -> dict[str, JsonValue]:
+    """Return a credit that waits: in the currency of the wallet, since that is what it would add to."""
+    epoch, seq, msg_id = item.place
+    return {
+        "transfer_id": item.transfer_id.hex(),
+        "from": item.source.hex(),
+        "amount": item.amount,
+        "currency": currency,
+        "ts": item.ts,
+        "epoch": epoch,
+        "stream_seq": seq,
+        "msg_id": msg_id.hex(),
+    }

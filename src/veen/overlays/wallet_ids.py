@@ -26,6 +26,11 @@ def wallet_stream(wallet: bytes) -> StreamId:
     return StreamId(ht("wallet/stream", wallet))
 
 
+def is_own_stream(stream: StreamId, wallet: bytes) -> bool:
+    """Tell whether a stream is the one that a wallet has to itself; anybody who knows both can (C-132)."""
+    return stream == wallet_stream(wallet)
+
+
 def transfer_id(label: bytes, client_id: bytes, client_seq: int) -> bytes:
     """Return the id of a transfer: of the place of its message, known before it is sealed (WAL-054)."""
     return ht("wallet/xfer", label + client_id + u64be(client_seq))

@@ -18,7 +18,7 @@ from veen.overlays.events import Event
 from veen.overlays.monoids import MIN, Monoid
 from veen.overlays.overlay import Cell, Key, Lowered, Overlay, Tables
 from veen.overlays.schema import RejectedError, Schema
-from veen.overlays.wallet import IN, OUT, report, wallet_of
+from veen.overlays.wallet import IN, OUT, is_unbacked, report, wallet_of
 from veen.overlays.wallet_effects import INITIAL, State
 from veen.overlays.wallet_ids import DAY
 from veen.overlays.wallet_schemas import (
@@ -418,6 +418,7 @@ class LiteralWallets(Overlay):
     """Wallets without rules: what the events say, and whether a rule was broken on the way."""
 
     name: ClassVar[str] = "wallet.literal"
+    version: ClassVar[int] = 2
     about: ClassVar[str] = (
         "Wallets read literally, for diagnosis: every event counts, broken rules only show."
     )
@@ -429,7 +430,9 @@ class LiteralWallets(Overlay):
     state_class: ClassVar[str] = "wallet.literal"
 
     def lower(self, event: Event, before: Tables) -> Lowered:
-        """Enter what an event does, unless it was there before."""
+        """Enter what an event does, unless it was there before, or is a credit without a debit in sight."""
+        if is_unbacked(event):  # which is no rule that a wallet breaks: nobody says that it was paid (C-160)
+            return Lowered((), (report("WAL.UNBACKED_CREDIT", event.body["to_wallet_id"]),))
         cells: list[Cell] = []
         reports: list[tuple[str, str]] = []
         for wallet, side, table in literal_cells(event):

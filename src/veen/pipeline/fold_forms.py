@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
+from veen.core.types import StreamId
 from veen.overlays.events import Outcome, Report
 from veen.overlays.folding import Memory, Run, table_kinds
 from veen.overlays.overlay import Key, Overlay
@@ -50,6 +51,8 @@ class Stretch:
     reports are those of the records from there on, as they counted given all that was before them.
     """
 
+    #: The stream itself.
+    stream_id: StreamId
     since: Place | None = None
     upto: Place | None = None
     #: Keys whose messages with a parent are copies of it.

@@ -9,7 +9,8 @@ from pyspark import Broadcast
 
 from veen.core import cbor
 from veen.core.hashing import h
-from veen.overlays.events import Decoder, Outcome, Record, Report
+from veen.core.types import StreamId
+from veen.overlays.events import Decoder, Event, Outcome, Record, Report
 from veen.overlays.folding import Annotated, Annotator, Memory, OrderError, memory_of
 from veen.overlays.overlay import Overlay
 from veen.overlays.schema import RejectedError
@@ -45,6 +46,7 @@ class Job:
     """What a task is told; it travels with it."""
 
     portable: Portable
+    stream_id: StreamId
     bridges: frozenset[bytes]
     #: From where on records are to be summarized; those before are only known.
     since: Place | None = None
@@ -85,7 +87,8 @@ class _Annotating:
     """Annotates records; of those that have nothing to do with copies nothing is remembered for them."""
 
     def __init__(self, job: Job, head: Layered) -> None:
-        self._annotator = Annotator(job.overlay, head, job.bridges)
+        self._annotator = Annotator(job.overlay, head, job.stream_id, job.bridges)
+        self._stream_id = job.stream_id
         self._decoder = Decoder(job.overlay.schemas)
 
     def annotate(self, record: Record, *, involved: bool) -> Annotated:
@@ -94,12 +97,12 @@ class _Annotating:
         schema = self._decoder.schema_of(record)
         assert schema is not None, "records of other schemas are counted, not folded"
         try:
-            event = self._decoder.decode(record, schema, record.msg_id)
+            body = self._decoder.decode(record, schema)
         except RejectedError as error:
             where = (record.epoch, record.stream_seq)
             report = Report(*where, record.msg_id, error.code, str(error))
             return Annotated(*where, Outcome.REJECTED, (), (report,))
-        return self._annotator.enter(event)
+        return self._annotator.enter(Event(record, schema, body, record.msg_id, self._stream_id))
 
 
 def folding_kernel(job: Job) -> Kernel:
@@ -159,20 +162,20 @@ def grouping_kernel(job: Job) -> Kernel:
     """Return a kernel that adds to each record what it belongs to."""
 
     def kernel(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        overlay = job.overlay
-        decoder = Decoder(overlay.schemas)
+        decoder = Decoder(job.overlay.schemas)
         for batch in given:
-            found = [_group(overlay, decoder, record) for record in records_of(batch)]
+            found = [_group(job, decoder, record) for record in records_of(batch)]
             yield batch.append_column(GROUP, pa.array(found, pa.binary()))
 
     return kernel
 
 
-def _group(overlay: Overlay, decoder: Decoder, record: Record) -> bytes:
+def _group(job: Job, decoder: Decoder, record: Record) -> bytes:
     schema = decoder.schema_of(record)
     assert schema is not None
     try:
-        group = overlay.group(decoder.decode(record, schema, record.msg_id))
+        body = decoder.decode(record, schema)
+        group = job.overlay.group(Event(record, schema, body, record.msg_id, job.stream_id))
     except RejectedError:  # which concerns nobody
         return record.msg_id[:_GROUP_BYTES]
     return h(cbor.encode(group, most=None))[:_GROUP_BYTES]

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from veen.core.types import StreamId
 from veen.overlays.events import Record
 from veen.overlays.folding import Summary
 from veen.overlays.overlay import Overlay
@@ -118,6 +119,7 @@ def fold_stream(
     spark: SparkSession,
     records: DataFrame,
     overlay: Overlay,
+    stream_id: StreamId,
     *,
     bridges: frozenset[bytes] = frozenset(),
     upto: Place | None = None,
@@ -138,11 +140,11 @@ def fold_stream(
     taken = _taken(records, upto, resume)
     found = survey(taken, overlay, bridges=bridges, since=since)
     check_begins(found.runs, [] if resume is None else resume.summary.runs)
-    stretch = Stretch(since, upto, bridges, found.has_copies)
+    stretch = Stretch(stream_id, since, upto, bridges, found.has_copies)
     past = None
     if resume is not None and found.events and (overlay.needs_past or overlay.copies_by_parent or bridges):
         past = spark.sparkContext.broadcast(resume.packed())
-    job = Job(Portable(overlay), bridges, since, how.keeps, past=past)
+    job = Job(Portable(overlay), stream_id, bridges, since, how.keeps, past=past)
     work = _Work(spark, taken.where(is_read(overlay)), stretch, found, job, resume, how)
     try:
         summary = _summary(work)

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
+from veen.core.types import StreamId
 from veen.overlays.crdt import COUNTER, LWW, ORSET, OrSet
 from veen.overlays.events import Report
 from veen.overlays.folding import fold
@@ -30,7 +31,7 @@ COUNTER_EVENTS: Final = EventTable((COUNTER,), ("shard", "delta"))
 ORSET_EVENTS: Final = EventTable((ORSET,), ("id", "elem", "tomb"))
 
 
-def fold_registers(events: DataFrame, overlay: Overlay) -> Folded:  # noqa: ARG001 - it has no parameters
+def fold_registers(events: DataFrame, _overlay: Overlay, _stream_id: StreamId) -> Folded:
     """Fold registers: the greatest time and place of each key, with its value."""
     best = F.expr("max(struct(ts, epoch, stream_seq, msg_id, value)) as best")
     sums = events.filter(GOOD).groupBy("key").agg(best, F.expr("count(*) as count"))
@@ -41,7 +42,7 @@ def fold_registers(events: DataFrame, overlay: Overlay) -> Folded:  # noqa: ARG0
     return folded({"registers": registers}, _total(found), refusals(events), [])
 
 
-def fold_counters(events: DataFrame, overlay: Overlay) -> Folded:  # noqa: ARG001 - it has no parameters
+def fold_counters(events: DataFrame, _overlay: Overlay, _stream_id: StreamId) -> Folded:
     """Fold counters: the sum of each shard."""
     total = F.expr("sum(cast(delta as decimal(28,0))) as total")
     found = events.filter(GOOD).groupBy("shard").agg(total, F.expr("count(*) as count")).toArrow()
@@ -57,7 +58,7 @@ def _total(found: pa.Table) -> int:
 # --- sets ---------------------------------------------------------------------------------------------------
 
 
-def fold_sets(events: DataFrame, overlay: Overlay) -> Folded:
+def fold_sets(events: DataFrame, overlay: Overlay, stream_id: StreamId) -> Folded:
     """Fold a set: of each id its first addition and its first tomb; which was first decides."""
     taken = events.filter(GOOD)
     ids = _ids(taken).toArrow()
@@ -67,7 +68,7 @@ def fold_sets(events: DataFrame, overlay: Overlay) -> Folded:
     tables: dict[str, dict[Any, Any]] = {name: {} for name in overlay.tables}
     _enter(ids, tables)
     reused = [one for one, differs in zip(*lists(ids, "id", "differs"), strict=True) if differs]
-    told = _reused(taken, reused) if reused else []
+    told = _reused(taken, reused, stream_id) if reused else []
     return folded(tables, taken.count(), refusals(events), told)
 
 
@@ -113,14 +114,14 @@ def _enter(ids: pa.Table, tables: dict[str, dict[Any, Any]]) -> None:
     tables["members.count"] = {elem: (count, 0, count - 1) for elem, count in sizes.items()}
 
 
-def _reused(events: DataFrame, ids: list[bytes]) -> list[Report]:
+def _reused(events: DataFrame, ids: list[bytes], stream_id: StreamId) -> list[Report]:
     """Return what is said of additions whose id was taken by another element."""
     spark = events.sparkSession
     wanted = spark.createDataFrame(pa.table({"id": pa.array(ids, pa.binary())}))
     rows = events.join(F.broadcast(wanted), "id", "left_semi").select("id", "elem", *POSITION).toArrow()
     found = sorted(zip(positions(rows), *lists(rows, "id", "elem"), strict=True))
     first: dict[bytes, bytes] = {}
-    code, text = _said_of_reuse()
+    code, text = _said_of_reuse(stream_id)
     return [
         Report(place[0], place[1], place[2], code, text)
         for place, one, elem in found
@@ -128,12 +129,12 @@ def _reused(events: DataFrame, ids: list[bytes]) -> list[Report]:
     ]
 
 
-def _said_of_reuse() -> tuple[str, str]:
+def _said_of_reuse(stream_id: StreamId) -> tuple[str, str]:
     """Return the words of the overlay for an id that is taken."""
     bodies = [ORSET.encode(ORSET.make(id=bytes(32), elem=elem)) for elem in (b"a", b"b")]
     log = [
         record_at((0, seq, b""))._replace(schema=ORSET.schema_id, body=body)
         for seq, body in enumerate(bodies, 1)
     ]
-    (report,) = fold(OrSet(), log).reports
+    (report,) = fold(OrSet(), log, stream_id).reports
     return report.code, report.detail

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
+from veen.core.types import StreamId
 from veen.overlays.events import Event, Report
 from veen.overlays.ledger import PAID, PaidLedger
 from veen.pipeline.fold_forms import Folded
@@ -35,7 +36,7 @@ LEDGER_EVENTS: Final = EventTable(
 _NOBODY: Final = bytes(32)
 
 
-def fold_ledger(events: DataFrame, overlay: PaidLedger) -> Folded | None:
+def fold_ledger(events: DataFrame, overlay: PaidLedger, stream_id: StreamId) -> Folded | None:
     """Fold the ledger; None if an operation is refused for what its payer has."""
     taken = events.filter(GOOD).withColumn("currency", _currency(overlay))
     counted = _remapped(taken.filter("currency is not null"), overlay)
@@ -53,7 +54,7 @@ def fold_ledger(events: DataFrame, overlay: PaidLedger) -> Folded | None:
     for name, first in zip(currencies, positions(found), strict=True):
         firsts[name] = min(firsts.get(name, (first,)), (first,))
     tables: dict[str, dict[Any, Any]] = {"balances": balances, "currencies": firsts}
-    return folded(tables, taken.count(), refusals(events), _told(taken, overlay))
+    return folded(tables, taken.count(), refusals(events), _told(taken, overlay, stream_id))
 
 
 def _currency(overlay: PaidLedger) -> Column:
@@ -100,7 +101,7 @@ def _owes(legs: DataFrame, overlay: PaidLedger) -> bool:
     return bool(strict.select(running.alias("has")).filter("has < 0").head(1))
 
 
-def _told(events: DataFrame, overlay: PaidLedger) -> list[Report]:
+def _told(events: DataFrame, overlay: PaidLedger, stream_id: StreamId) -> list[Report]:
     """Return what is said of operations without a currency, and of those that were late."""
     rows = (
         events.filter("currency is null or hub_ts > expires_at")
@@ -114,6 +115,6 @@ def _told(events: DataFrame, overlay: PaidLedger) -> list[Report]:
     ) -> list[Report]:
         record = record_at(place)._replace(hub_ts=hub_ts, expires_at=expires_at)
         body = {"payer_account": _NOBODY, "payee_account": _NOBODY, "amount": 0, "currency_code": currency}
-        return said_of(overlay, Event(record, PAID, body, record.msg_id))
+        return said_of(overlay, Event(record, PAID, body, record.msg_id, stream_id))
 
     return [report for reports in starmap(said, zip(*columns, strict=True)) for report in reports]

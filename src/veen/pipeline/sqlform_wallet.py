@@ -9,7 +9,7 @@ withholds a credit from somebody: that wallet is looked at again without it. It 
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -18,13 +18,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from veen.core.types import StreamId
 from veen.overlays import wallet_schemas as wal
 from veen.overlays.events import Event, Report
 from veen.overlays.folding import Annotator, Memory, memory_of
 from veen.overlays.monoids import Position
+from veen.overlays.overlay import Tables
 from veen.overlays.tree.reading import Place
 from veen.overlays.wallet import IN, OUT, Wallets, report
 from veen.overlays.wallet_effects import CLOSED, OPENED, Effect
+from veen.overlays.wallet_ids import is_own_stream
 from veen.pipeline.fold_forms import Folded
 from veen.pipeline.records import RECORDS
 from veen.pipeline.sqlform_events import GOOD, POSITION, folded, lists, positions, record_at, refusals
@@ -79,11 +82,22 @@ _RESETS: Final = True
 MOST_JUDGED: Final = 2_000_000
 
 
-def fold_wallets(events: DataFrame, overlay: Wallets) -> Folded | None:
-    """Fold wallets; None if there is too much that breaks rules."""
-    if overlay.wallets or overlay.replica:
+def fold_wallets(events: DataFrame, overlay: Wallets, stream_id: StreamId) -> Folded | None:
+    """Fold wallets; None if there is too much that breaks rules, or the stream is a wallet's own."""
+    if overlay.replica:
         return None
-    return _Fold(events, overlay).run()
+    return _Fold(events, overlay, stream_id).run()
+
+
+@dataclass(frozen=True)
+class SomeWallets(Wallets):
+    """Some wallets of a shared stream, given that all others pay what they say."""
+
+    some: frozenset[bytes] = frozenset()
+
+    def is_here(self, wallet: bytes, before: Tables) -> bool:  # noqa: ARG002 - whatever was before
+        """Tell whether a wallet is one of these."""
+        return wallet in self.some
 
 
 class _Clean(NamedTuple):
@@ -110,8 +124,9 @@ class _Settled(NamedTuple):
 
 
 class _Fold:
-    def __init__(self, events: DataFrame, overlay: Wallets) -> None:
+    def __init__(self, events: DataFrame, overlay: Wallets, stream_id: StreamId) -> None:
         self.overlay = overlay
+        self.stream_id = stream_id
         self.events = events
         self.taken = events.filter(GOOD)
         self.ops = _ops(self.taken, overlay)
@@ -123,6 +138,8 @@ class _Fold:
             refusing = pool.submit(refusals, self.events)
             checked = _checked(self.ops)
             listed = listing.result()
+            if listed.has_own(self.stream_id):  # one wallet, one event after the other: nothing to divide
+                return None
             settled = self._settle(_effects(checked), set(_suspects(checked)) | listed.repeated(), listed)
             if settled is None:
                 return None
@@ -153,7 +170,8 @@ class _Fold:
         rows = _touching(self.taken, suspects).limit(MOST_JUDGED + 1).toArrow()
         if len(rows) > MOST_JUDGED:
             return None
-        return _judged(replace(self.overlay, wallets=frozenset(suspects)), rows)
+        overlay = SomeWallets(**vars(self.overlay), some=frozenset(suspects))
+        return _judged(overlay, rows, self.stream_id)
 
     def _without(self, judged: _Judged, clean: dict[bytes, _Clean]) -> tuple[dict[bytes, _Clean], set[bytes]]:
         """Return wallets without the credits that they do not get, and those that then break a rule."""
@@ -181,6 +199,7 @@ def _united(listed: "_Listed", settled: _Settled) -> tuple[dict[str, dict[Any, A
     made = judged.memory.tables
     wallets = {wallet: found.effect for wallet, found in clean.items() if wallet not in suspects}
     tables: dict[str, dict[Any, Any]] = {
+        **{name: {} for name in Wallets.tables},  # nothing is pending in a shared stream
         "wallets": wallets | made["wallets"],
         "opened": listed.opened(suspects) | made["opened"],
         "transfers": listed.transfers(suspects, judged.withheld) | made["transfers"],
@@ -306,6 +325,12 @@ class _Listed:
         self._transfers = self._all_transfers()
         self._by_place: dict[Place, Position] = {}
 
+    def has_own(self, stream_id: StreamId) -> bool:
+        """Tell whether the stream is the own one of a wallet that is opened in it, or is to get something."""
+        columns = self._opened.column("wallet_id"), self._moved.column("to_wallet_id")
+        wallets = {wallet for column in columns for wallet in pc.unique(column).to_pylist()}
+        return any(is_own_stream(stream_id, wallet) for wallet in wallets)
+
     def repeated(self) -> set[bytes]:
         """Return wallets with transfers whose id has come before, and all that these are from or to."""
         found: set[bytes] = set()
@@ -372,19 +397,19 @@ class _Listed:
 # --- judged by the overlay ----------------------------------------------------------------------------------
 
 
-def _judged(overlay: Wallets, rows: pa.Table) -> _Judged:
+def _judged(overlay: SomeWallets, rows: pa.Table, stream_id: StreamId) -> _Judged:
     """Judge the wallets of an overlay by all events that touch them."""
     memory = memory_of(overlay)
-    annotator = Annotator(overlay, memory)
+    annotator = Annotator(overlay, memory, stream_id)
     reports: list[Report] = []
     withheld: Withheld = {}
-    for event in sorted(_events(rows), key=_place):
+    for event in sorted(_events(rows, stream_id), key=_place):
         item = annotator.enter(event)
         reports += item.reports
         if event.schema is not wal.TRANSFER:
             continue
         source, target, once = (event.body[name] for name in ("wallet_id", "to_wallet_id", "transfer_id"))
-        if target not in overlay.wallets and memory.get("transfers", (source, OUT, once))[3]:
+        if target not in overlay.some and memory.get("transfers", (source, OUT, once))[3]:
             withheld.setdefault(target, {})[_place(event)] = event.body["amount"]
     return _Judged(memory, reports, withheld)
 
@@ -393,7 +418,7 @@ def _place(event: Event) -> tuple[int, int]:
     return event.record.epoch, event.record.stream_seq
 
 
-def _events(rows: pa.Table) -> Iterator[Event]:
+def _events(rows: pa.Table, stream_id: StreamId) -> Iterator[Event]:
     """Yield rows as events; what is absent is null, as the overlay takes it."""
     kinds, clients, refs, raws = lists(rows, "kind", "client_id", "auth_ref", "raw")
     bodies = zip(*lists(rows, *_FIELDS), strict=True)
@@ -403,4 +428,4 @@ def _events(rows: pa.Table) -> Iterator[Event]:
         record = record_at(place)._replace(client_id=client, auth_ref=ref)
         schema = wal.SCHEMAS[kind]
         body = dict(zip(_FIELDS, values, strict=True)) if raw is None else schema.decode(raw)
-        yield Event(record, schema, body, record.msg_id)
+        yield Event(record, schema, body, record.msg_id, stream_id)

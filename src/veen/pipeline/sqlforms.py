@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
+from veen.core.types import StreamId
 from veen.overlays.crdt import GCounter, LwwMap, OrSet
 from veen.overlays.ledger import PaidLedger
 from veen.overlays.overlay import Overlay
@@ -31,7 +32,7 @@ class TypedForm(NamedTuple):
     """A form: what it reads of events, and how these are folded (None: it can not be exact)."""
 
     table: EventTable
-    fold: Callable[[DataFrame, Any], Folded | None]
+    fold: Callable[[DataFrame, Any, StreamId], Folded | None]
     #: Whether a range can be folded without what was before it.
     ranges: bool = False
 
@@ -50,7 +51,7 @@ class TypedForm(NamedTuple):
         if stretch.has_copies or (stretch.since is not None and not self.ranges):
             return None
         with kept(self.events(from_place(records, stretch.since))) as events:
-            return self.fold(events, overlay)
+            return self.fold(events, overlay, stretch.stream_id)
 
 
 #: Overlays with a form.

@@ -74,7 +74,7 @@ def recorded(stream: str, message: Message) -> Recorded:
     if schema is None:
         return Recorded(stream, message, None, None, "not of the recorder")
     try:
-        body = _DECODER.decode(record, schema, record.msg_id).body
+        body = _DECODER.decode(record, schema)
     except RejectedError as error:
         return Recorded(stream, message, schema.name, None, f"{error.code}: {error}")
     shown = schema.to_json(body)

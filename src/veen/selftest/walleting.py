@@ -14,7 +14,7 @@ from veen.overlays.events import Record, operation_id
 from veen.overlays.folding import Annotated, Fold, Summary, annotate, fold
 from veen.overlays.ledger import PAID, PaidLedger
 from veen.overlays.schema import Schema
-from veen.overlays.wallet import Wallets
+from veen.overlays.wallet import Wallets, pending_of
 from veen.overlays.wallet_effects import State
 from veen.overlays.wallet_ids import DAY, approval_hash, needs_reset, transfer_id, wallet_id, wallet_stream
 from veen.overlays.wallet_literal import LiteralWallets
@@ -31,6 +31,7 @@ _REALM: Final = labels.realm_id("realm-x")
 _COUNTING: Final = bytes(range(32))
 _WALLETS: Final = [wallet_id(_REALM, bytes([nth]) * 32, "JPY") for nth in range(3)]
 _BRIDGE: Final = b"b" * 32
+_SHARED: Final = labels.stream_id("wallet/selftest")
 #: Worked out by hand, from the formulas.
 _PUBLISHED: Final = {
     "wallet": "e8699924c6a4a5d088b2fe8efd0b9f652190e83da85f84f8d42becc0400a64cd",
@@ -127,16 +128,22 @@ def _paid_log(random: Random) -> list[Record]:
 
 
 class _Sequential:
-    """The rules, applied one event after the other, without summaries."""
+    """The rules, applied one event after the other, without summaries; ``own`` is whose own stream it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: bytes | None = None) -> None:
         self.states = dict.fromkeys(_WALLETS, State())
+        self._own = own
         self._seen: set[tuple[str, bytes, bytes]] = set()
+
+    def _is_alone(self) -> bool:
+        return self._own is not None and self.states[self._own].exists
 
     def add(self, name: str, body: dict[str, Any]) -> None:
         """Apply an event, if it counts."""
         wallet = body["wallet_id"]
         state = self.states[wallet]
+        if self._is_alone() and wallet != self._own:
+            return
         match name.split(".")[1]:
             case "open" if not state.exists:
                 state = State(exists=True, last_limit_reset_ts=body["created_at"])
@@ -161,14 +168,18 @@ class _Sequential:
 
     def _transfer(self, body: dict[str, Any]) -> None:
         source, target, name = body["wallet_id"], body["to_wallet_id"], body["transfer_id"]
+        if target == self._own != source:
+            return
         out, into = ("out", source, name), ("in", target, name)
-        is_fresh = not self._seen & {out, into}
+        is_fresh = not self._seen & ({out} if self._is_alone() else {out, into})
         self._seen.add(out)
         paid = self._taken(self.states[source], body["amount"], body["ts"])
         if paid is None or not is_fresh or source == target:
             return
-        self._seen.add(into)
         self.states[source] = paid
+        if self._is_alone():
+            return
+        self._seen.add(into)
         given = self._given(self.states[target], body["amount"])
         if given is not None:
             self.states[target] = given
@@ -195,13 +206,14 @@ class _Sequential:
 def wallet_fold(ctx: Context) -> str:
     """Wallets are what their events say one after the other; what breaks a rule does not count."""
     refused = 0
-    for _ in range(_LOGS):
+    for nth in range(_LOGS):
         records, said = _log(ctx.random)
-        by_hand = _Sequential()
+        own = _WALLETS[0] if nth % 2 else None
+        by_hand = _Sequential(own)
         for name, body in said:
             by_hand.add(name, body)
         overlay = Wallets()
-        summary = fold(overlay, records)
+        summary = fold(overlay, records, _SHARED if own is None else wallet_stream(own))
         tables = Fold(overlay).tables_of(summary)
         for wallet, state in by_hand.states.items():
             equal(overlay.state(tables, wallet), state, "state of a wallet")
@@ -228,7 +240,7 @@ def paid_ledger(ctx: Context) -> str:
                 by_hand[code, payer] = by_hand.get((code, payer), 0) - body["amount"]
                 by_hand[code, payee] = by_hand.get((code, payee), 0) + body["amount"]
             overlay = PaidLedger(forbid_negative=strict, issuers=frozenset(_WALLETS[:1]))
-            balances = overlay.balances(Fold(overlay).tables_of(fold(overlay, records)))
+            balances = overlay.balances(Fold(overlay).tables_of(fold(overlay, records, _SHARED)))
             found = {(code, key): value for code, all_ in balances.items() for key, value in all_.items()}
             equal(found, by_hand, "balances")
             equal([sum(each.values()) for each in balances.values()], [0] * len(balances), "all together")
@@ -244,7 +256,8 @@ def wallet_merge(ctx: Context) -> str:
     for overlay in overlays:
         for _ in range(_LOGS // 4):
             paid = isinstance(overlay, PaidLedger)
-            items = list(annotate(overlay, _paid_log(ctx.random) if paid else _log(ctx.random)[0]))
+            log = _paid_log(ctx.random) if paid else _log(ctx.random)[0]
+            items = list(annotate(overlay, log, ctx.random.choice((_SHARED, wallet_stream(_WALLETS[0])))))
             folding = Fold(overlay)
             whole = folding.encode(_tree(folding, items, None))
             for _ in range(4):
@@ -274,7 +287,7 @@ def wallet_copies(ctx: Context) -> str:
     folding = Fold(overlay)
     for _ in range(_LOGS // 4):
         records, _ = _log(ctx.random)
-        expected = folding.state_hash(fold(overlay, records))
+        expected = folding.state_hash(fold(overlay, records, _SHARED))
         away = list(_copies(records, ctx.random))
         back = list(_copies(away, ctx.random))
         for name, log in (
@@ -284,7 +297,7 @@ def wallet_copies(ctx: Context) -> str:
             ("here, with copies of copies behind", records + away + back),
         ):
             numbered = [record._replace(stream_seq=seq) for seq, record in enumerate(log, 1)]
-            found = folding.state_hash(fold(overlay, numbered, frozenset({_BRIDGE})))
+            found = folding.state_hash(fold(overlay, numbered, _SHARED, frozenset({_BRIDGE})))
             equal(found, expected, f"state {name}")
     return f"{_LOGS // 4} logs, copied four ways"
 
@@ -325,7 +338,23 @@ def wallet_flow(ctx: Context) -> str:
     equal(overlay.state(state.tables, mine)[2:6], (60, False, 60, 40), "the wallet that has paid")
     equal(overlay.state(state.tables, other).balance, 40, "balance of the other")
     equal(state.state_hash(), fresh.state_hash(), "the state from what is kept, and from the beginning")
-    return "one payment, one over the limit, one repeated"
+    _credit_from_nowhere(ctx, client, other)
+    return "one payment, one over the limit, one repeated, one that nobody has paid"
+
+
+def _credit_from_nowhere(ctx: Context, client: Client, other: bytes) -> None:
+    """Check that a transfer into a wallet's own stream, where its debit is not in sight, moves nothing."""
+    realm, now = labels.realm_id(ctx.name("realm")), ctx.clock()
+    mine = own_wallet(client, "EUR", realm)
+    stream = wallet_stream(mine).hex()
+    _sent(client, stream, opening(realm, own_context(client), "EUR", now))
+    _sent(client, stream, event(wal.DEPOSIT, mine, now, amount=5))
+    made_up = _sent(client, stream, transfer(other, mine, 1000, now))
+    found = [verdict.code for verdict in judged(client, Wallets(), stream, made_up)]
+    equal(found, ["WAL.UNBACKED_CREDIT"], "verdicts on a credit without a debit in sight")
+    tables = interpret(client, Wallets(), stream).tables
+    equal(Wallets().state(tables, mine).balance, 5, "balance of a wallet with a stream to itself")
+    equal([item.amount for item in pending_of(tables, mine)], [1000], "credits that are pending")
 
 
 def _sent(client: Client, stream: str, draft: Draft) -> Sent:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from veen.core import cbor
+from veen.core.types import StreamId
 from veen.overlays import monoids
 from veen.overlays.events import Record
 from veen.overlays.folding import Annotated, Annotator, OrderError, index_kinds, table_kinds
@@ -96,12 +97,14 @@ class _Entry:
 class TreeWriter:
     """A tree that grows; it is the head that verdicts look at (``folding.Head``)."""
 
-    def __init__(self, rows: Rows, overlay: Overlay, bridges: frozenset[bytes] = frozenset()) -> None:
+    def __init__(
+        self, rows: Rows, overlay: Overlay, stream_id: StreamId, bridges: frozenset[bytes] = frozenset()
+    ) -> None:
         self._rows = rows
         self._kinds: dict[str, Monoid] = {**table_kinds(overlay), **index_kinds(overlay)}
         self._indexes = frozenset(index_kinds(overlay))
         self._numbers = table_numbers(overlay)
-        self._annotator = Annotator(overlay, self, bridges)
+        self._annotator = Annotator(overlay, self, stream_id, bridges)
         self._held: dict[tuple[str, Key], _Entry] = {}
         self._changed: list[_Entry] = []
         self._meta = Meta.load(rows) or Meta()

@@ -102,7 +102,7 @@ def _fold(spark: "SparkSession", root: Path, state: State, wanted: gold.Wanted) 
     if all(now[fact.label] == fact.upto_seq for fact in wanted.labels):
         return gold.fold(spark, root, state, wanted, None)
     records = _records_upto(root, state, wanted)
-    return gold.fold_here(gold.overlay_of(wanted.overlay), records, None)
+    return gold.fold_here(gold.overlay_of(wanted.overlay), records, wanted.stream, None)
 
 
 def _records_upto(root: Path, state: State, wanted: gold.Wanted) -> Iterator[Record]:

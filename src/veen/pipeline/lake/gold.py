@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 from veen.core import cbor
-from veen.core.types import JsonValue
+from veen.core.types import JsonValue, StreamId
 from veen.overlays import monoids, registry
 from veen.overlays.events import Record
 from veen.overlays.folding import Annotator, Fold, hash_state, memory_of, table_kinds
@@ -79,6 +79,11 @@ class Wanted:
     labels: tuple[LabelFact, ...]
     #: The state as it is kept; None to fold from the beginning.
     known: dict[str, Any] | None = None
+
+    @property
+    def stream(self) -> StreamId:
+        """The stream."""
+        return StreamId(bytes.fromhex(self.stream_id))
 
     @property
     def reached(self) -> list[Reached]:
@@ -241,10 +246,10 @@ def fold(
 
     overlay, files = overlay_of(wanted.overlay), _files_behind(state, wanted, resume)
     if sum(fact.rows for fact in files) <= small:
-        return fold_here(overlay, records_in(root, files), resume)
+        return fold_here(overlay, records_in(root, files), wanted.stream, resume)
     paths = spark_paths(root, (fact.path for fact in files))
     records = spark.read.schema(RECORDS_SCHEMA).parquet(*paths)
-    return fold_stream(spark, records, overlay, resume=resume, how=How(keeps=True))
+    return fold_stream(spark, records, overlay, wanted.stream, resume=resume, how=How(keeps=True))
 
 
 def _files_behind(state: State, wanted: Wanted, resume: FoldState | None) -> list[FileFact]:
@@ -267,7 +272,9 @@ def records_in(root: Path, files: Iterable[FileFact]) -> Iterator[Record]:
                 yield from records_of(batch)
 
 
-def fold_here(overlay: Overlay, records: Iterable[Record], resume: FoldState | None) -> "Folded":
+def fold_here(
+    overlay: Overlay, records: Iterable[Record], stream_id: StreamId, resume: FoldState | None
+) -> "Folded":
     """Fold records in this process, one after the other: what Spark gives, byte by byte."""
     from veen.pipeline.fold_forms import Folded  # noqa: PLC0415
 
@@ -275,7 +282,7 @@ def fold_here(overlay: Overlay, records: Iterable[Record], resume: FoldState | N
     place = (0, 0) if resume is None else resume.place
     head = memory_of(overlay)
     head.tables = summary.tables
-    annotator, counting = Annotator(overlay, head), Fold(overlay)
+    annotator, counting = Annotator(overlay, head, stream_id), Fold(overlay)
     for record in records:
         if (record.epoch, record.stream_seq) > place:
             # What it does to the tables is done; it is to be counted and told.
@@ -297,12 +304,12 @@ def _write_rows(root: Path, wanted: Wanted, overlay: Overlay, folded: "Folded") 
 
 def row_batches(wanted: Wanted, overlay: Overlay, folded: "Folded") -> Iterator[pa.RecordBatch]:
     """Yield the rows of a state, in their order."""
-    stream, kinds = bytes.fromhex(wanted.stream_id), table_kinds(overlay)
+    kinds = table_kinds(overlay)
     for name, table in sorted(folded.tables.items()):
         rows = [(_text(key), _text(_decoded(kinds[name], value))) for key, value in sorted_items(table)]
         columns = [
             pa.array([wanted.overlay] * len(rows), pa.string()),
-            pa.array([stream] * len(rows), pa.binary()),
+            pa.array([wanted.stream] * len(rows), pa.binary()),
             pa.array([name] * len(rows), pa.string()),
             pa.array([key for key, _ in rows], pa.string()),
             pa.array([value for _, value in rows], pa.string()),
