@@ -50,6 +50,7 @@ def kept(root: Path, *facts: LabelFact) -> dict[str, Any]:
     return {
         "overlay": OVERLAY,
         "stream_id": STREAM.hex(),
+        "fold": gold.overlay_of(OVERLAY).identity.hex(),
         "reached": [list(item) for item in wanted.reached],
         "files": {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()},
     }
@@ -98,6 +99,18 @@ def test_a_state_with_a_lost_file_is_made_again(tmp_path: Path, nth: int) -> Non
     (tmp_path / list(known["files"])[nth]).unlink()
     (wanted,) = gold.find_wanted(state, root=tmp_path)
     assert wanted.known is None
+
+
+@pytest.mark.parametrize("fold", ["00" * 32, None])
+def test_a_state_of_another_version_is_made_anew_from_the_first_record(
+    tmp_path: Path, fold: str | None
+) -> None:
+    known = {**kept(tmp_path, label_fact(2)), "fold": fold}
+    if fold is None:  # as of a lake from before they were written down
+        del known["fold"]
+    (wanted,) = gold.find_wanted(state_of(label_fact(2), known=known), root=tmp_path)
+    assert wanted.known is None, "also if nothing has come since"
+    assert gold.resumed(tmp_path, wanted, gold.overlay_of(OVERLAY)) is None
 
 
 def test_files_of_a_state_that_is_dropped_are_removed(tmp_path: Path) -> None:

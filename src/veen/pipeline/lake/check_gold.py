@@ -58,6 +58,8 @@ def check_state(
     spark: "SparkSession", root: Path, state: State, wanted: gold.Wanted, known: Mapping[str, Any]
 ) -> None:
     """Require that a state is what folding the records again gives, in all that is said of it."""
+    if known.get("fold") != wanted.fold:
+        raise _wrong(known, "was folded by another version of the overlay; the next ingest makes it anew")
     files = {path: _read(root, path, digest) for path, digest in known["files"].items()}
     if set(files) != {wanted.rows_path, wanted.state_path}:
         raise _wrong(known, "does not have the files that it should")

@@ -7,7 +7,8 @@ folds only what is new. Both follow from the log alone, in whatever portions it 
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -86,6 +87,11 @@ class Wanted:
         return StreamId(bytes.fromhex(self.stream_id))
 
     @property
+    def fold(self) -> str:
+        """Which fold it is of: another version of an overlay may come to something else."""
+        return _fold_id(self.overlay)
+
+    @property
     def reached(self) -> list[Reached]:
         """What the state will hold for."""
         return [Reached(fact.epoch, fact.label, fact.upto_seq, fact.mmr_root) for fact in self.labels]
@@ -107,8 +113,9 @@ class Wanted:
     @property
     def _end(self) -> str:
         last = self.labels[-1]
-        # Entries can come to an earlier epoch: a file that is part of the lake must never be replaced.
-        held = hashlib.sha256(canonical([list(item) for item in self.reached])).hexdigest()
+        # Entries can come to an earlier epoch, and overlays have versions: a file that is part of the lake
+        # must never be replaced.
+        held = hashlib.sha256(canonical([self.fold, *map(list, self.reached)])).hexdigest()
         return layout.state_name(last.epoch, last.upto_seq, held)
 
 
@@ -121,7 +128,8 @@ def find_wanted(
 ) -> list[Wanted]:
     """Return the states that are behind the lake: of overlays whose events there are, or of those named.
 
-    Also those of ``again``, and those whose files are gone from ``root``: a state can always be made again.
+    Also those of ``again``, those of another version of their overlay, and those whose files are gone from
+    ``root``: a state can always be made again.
     """
     named = list(overlays)
     present = {(fact.table, fact.label) for fact in state.files.values()}
@@ -133,16 +141,16 @@ def find_wanted(
         also = {overlay for overlay, of in kept if of == stream}
         for overlay in sorted({*(named or _fitting(present, labels)), *also}):
             known = state.gold.get((overlay, stream))
-            if known is not None and root is not None and not _is_there(root, known):
-                known = None
             wanted = Wanted(overlay, stream, tuple(labels), known)
+            if known is not None and (known.get("fold") != wanted.fold or not _is_there(root, known)):
+                known, wanted = None, replace(wanted, known=None)
             if known is None or [Reached(*item) for item in known["reached"]] != wanted.reached:
                 found.append(wanted)
     return found
 
 
-def _is_there(root: Path, known: Mapping[str, Any]) -> bool:
-    return all((root / path).is_file() for path in known["files"])
+def _is_there(root: Path | None, known: Mapping[str, Any]) -> bool:
+    return root is None or all((root / path).is_file() for path in known["files"])
 
 
 def of_streams(state: State, streams: Iterable[str | None]) -> list[Key]:
@@ -181,6 +189,11 @@ def overlay_of(name: str) -> Overlay:
     return configured(registry.overlay_class(name), {})
 
 
+@cache
+def _fold_id(name: str) -> str:
+    return overlay_of(name).identity.hex()
+
+
 def _state(spark: "SparkSession", lake: "Lake", wanted: Wanted) -> dict[str, Any]:
     overlay = overlay_of(wanted.overlay)
     resume = resumed(lake.root, wanted, overlay)
@@ -192,6 +205,7 @@ def _state(spark: "SparkSession", lake: "Lake", wanted: Wanted) -> dict[str, Any
     return {
         "overlay": wanted.overlay,
         "stream_id": wanted.stream_id,
+        "fold": wanted.fold,
         "reached": [list(item) for item in wanted.reached],
         "state_hash": hash_of(overlay, folded),
         "counts": {outcome.value: count for outcome, count in folded.counts.items()},
