@@ -6,12 +6,15 @@ from typing import Any
 import cbor2
 
 from tests.reference.basics import Fields, Json, h, ht, need, sized, u64, unhexed
+from tests.reference.wallets import SCHEMAS as WALLET_SCHEMAS
+from tests.reference.wallets import Wallets
 
 _TAGS = {
     "crdt.lww": "lww.map",
     "crdt.orset": "orset",
     "crdt.gcnt": "counter.map",
     "paid.ledger": "wallet.ledger",
+    "wallet": "wallet.account",
 }
 _SCHEMAS = {
     "crdt.lww": "crdt.lww.v1",
@@ -47,7 +50,7 @@ def overlay_ids(r: Fields) -> Fields:
     return found
 
 
-def _events(r: Fields, schema: bytes) -> Iterator[tuple[str, Fields, Any]]:
+def _events(r: Fields, schemas: set[bytes]) -> Iterator[tuple[str, Fields, Any]]:
     """Yield what becomes of each event: its kind, the event, and its body if it counts."""
     bridges = set(r.get("bridges", []))
     seen = set()
@@ -56,7 +59,7 @@ def _events(r: Fields, schema: bytes) -> Iterator[tuple[str, Fields, Any]]:
         event = ordered[place]
         if "upto" in r and place > (max(ordered)[0], r["upto"]):
             continue
-        if unhexed(event["schema"]) != schema:
+        if unhexed(event["schema"]) not in schemas:
             yield "unknown", event, None
             continue
         number = event["client_seq"].to_bytes(8, "big")
@@ -106,19 +109,27 @@ _FOLDS = {"crdt.lww": _lww, "crdt.orset": _orset, "crdt.gcnt": _gcnt, "paid.ledg
 
 
 def fold(r: Fields) -> Fields:
-    """Fold events; none of them may be one that is refused."""
+    """Fold events; none of them may be one that is refused, but for wallets."""
     name = r["overlay"]
     counts = dict.fromkeys(("events", "duplicates", "rejected", "unknown", "unreadable"), 0)
     rows = []
-    for kind, event, body in _events(r, h(_SCHEMAS[name].encode())):
+    schemas = set(WALLET_SCHEMAS) if name == "wallet" else {h(_SCHEMAS[name].encode())}
+    for kind, event, body in _events(r, schemas):
         counts[kind] += 1
         if kind == "events":
             rows.append((event, body))
-    state, serialized = _FOLDS[name](rows)
+    rejected: list[Fields] = []
+    if name == "wallet":
+        wallets = Wallets(r.get("stream_id", bytes(32)))
+        for event, body in rows:
+            wallets.add(event, body)
+        state, serialized, rejected = wallets.shown(), wallets.serialized(), wallets.rejected
+    else:
+        state, serialized = _FOLDS[name](rows)
     encoded = cbor2.dumps(serialized, canonical=True)
     return {
         "state": state,
         "state_hash": ht(f"veen/state-{_TAGS[name]}", encoded),
-        "rejected": [],
+        "rejected": rejected,
         "counts": counts,
     }

@@ -4,9 +4,12 @@ from collections.abc import Iterator
 
 from vectors.generators.fixed import ht
 from vectors.generators.scenario import Fields, Json, Scenario
+from veen.core import labels
+from veen.overlays import wallet_schemas as wal
 from veen.overlays.crdt import COUNTER, LWW, ORSET
 from veen.overlays.ledger import PAID
 from veen.overlays.schema import Schema
+from veen.overlays.wallet_ids import wallet_id, wallet_stream
 
 _ALICE, _BOB = ht("vector", b"alice"), ht("vector", b"bob")
 _T0 = 1_700_000_000
@@ -131,6 +134,69 @@ def ledgers() -> Scenario:
     return s
 
 
+_REALM = ht("vector", b"realm")
+_WALLETS = {ctx: wallet_id(_REALM, ctx, "EUR") for ctx in (_ALICE, _BOB)}
+_MINE, _HIS = _WALLETS.values()
+
+
+def _opened(seq: int, ctx: bytes) -> Fields:
+    named: Fields = {"wallet_id": _WALLETS[ctx], "realm_id": _REALM, "ctx_id": ctx, "currency": "EUR"}
+    return _event(seq, wal.OPEN, **named, created_at=_T0)
+
+
+def _paid(seq: int, source: bytes, amount: int, name: bytes) -> Fields:
+    return _event(
+        seq,
+        wal.TRANSFER,
+        wallet_id=source,
+        to_wallet_id=_HIS,
+        amount=amount,
+        ts=_T0,
+        transfer_id=ht("vector", name),
+    )
+
+
+def wallets() -> Scenario:
+    """Return folds of wallets, in a stream that they share and in the own streams of both."""
+    s = Scenario(
+        "overlay/wallets",
+        "In a wallet's own stream, Ht(wallet/stream, wallet_id), there is no other, and no incoming transfer "
+        "is applied: it is pending (C-132, C-160).",
+    )
+    events = [
+        _opened(1, _ALICE),
+        _opened(2, _BOB),
+        _event(3, wal.DEPOSIT, wallet_id=_MINE, amount=100, ts=_T0),
+        _paid(4, _MINE, 30, b"transfer"),
+        _event(5, wal.DEPOSIT, wallet_id=_HIS, amount=5, ts=_T0),
+        _event(6, wal.WITHDRAW, wallet_id=_HIS, amount=4, ts=_T0),
+    ]
+    shared, mine, his = labels.stream_id("wallet/main"), wallet_stream(_MINE), wallet_stream(_HIS)
+
+    def fold(name: str, stream: bytes | None, listed: list[Fields], **more: Json) -> None:
+        named: Fields = {} if stream is None else {"stream_id": stream}
+        s.ok(name, "fold", overlay="wallet", events=listed, **named, **more)
+
+    fold("a stream that both share", shared, events)
+    fold("a stream that is not named is nobody's own", None, events)
+    fold("the own stream of who is paid", his, events)
+    fold("the own stream of who pays", mine, events)
+    made_up = [_opened(1, _BOB), _paid(2, ht("vector", b"nobody"), 2**64 - 1, b"out of nothing")]
+    fold("a credit out of nothing", his, made_up)
+    early = [_paid(1, _MINE, 30, b"transfer"), _opened(2, _BOB), _paid(3, _MINE, 30, b"transfer")]
+    fold("a credit before the wallet is opened", his, early, upto=1)
+    fold("opened after that, and the credit said again", his, early)
+    copy = {**_paid(3, _MINE, 30, b"transfer"), "client_id": _BOB, "parent_id": _id(early[0])}
+    again = [early[0], _opened(2, _BOB), copy, _paid(4, _MINE, 31, b"transfer")]
+    fold("a copy of it, and another body under its id", his, again, bridges=[_BOB])
+    later = [
+        {**_opened(1, _BOB), "epoch": 3},
+        {**_paid(2, _MINE, 30, b"transfer"), "epoch": 4, "stream_seq": 1},
+    ]
+    fold("in a later epoch it is the same stream", his, later)
+    return s
+
+
 def scenarios() -> Iterator[Scenario]:
     """Yield all scenarios of this module."""
-    yield from (ids(), registers(), sets(), counters(), ledgers())
+    yield from (ids(), registers(), sets(), counters(), ledgers(), wallets())

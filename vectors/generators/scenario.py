@@ -70,6 +70,8 @@ def ask(op: str, /, **fields: Json) -> Fields:
     request = {"op": op, **plain(fields)}
     given: Fields = answer(json.dumps(request).encode())
     assert given["ok"], f"{request} -> {given}"
+    for item in given.get("rejected", ()):
+        del item["message"]  # for people, and free to change
     return {name: value for name, value in given.items() if name not in ("id", "ok")}
 
 
