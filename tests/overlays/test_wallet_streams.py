@@ -38,6 +38,7 @@ def test_in_its_own_stream_a_wallet_gets_no_credit_that_anybody_writes_there() -
     said = {"transfer_id": ident("xfer", "from a wallet that nobody can see").hex(), "from": C.hex()}
     assert shown["pending"][0] == {**said, "amount": 1_000_000, "currency": "EUR", "ts": T0, **place}
     assert Wallets().view(tables) == {A.hex(): shown}
+    assert Wallets().view_key(tables, b"no wallet's id") is None
     assert Wallets().serialized(tables) == {A: [True, False, 100, False, None, 0, T0]}, "no part of the state"
 
 
