@@ -8,7 +8,7 @@ from veen.core.captoken import CapToken
 from veen.core.errors import ProtocolError
 from veen.core.labels import authorize_label
 from veen.core.tooling import AuthorizeRequest, AuthorizeResponse, CapStatusRequest, CapStatusResponse
-from veen.hub.http.bodies import JSON_FACTOR, decode, encode
+from veen.hub.http.bodies import JSON_FACTOR, decode, encode, require_cbor
 from veen.hub.http.message import JSON, Request
 from veen.hub.hub import Hub
 from veen.hub.job import Job
@@ -41,6 +41,7 @@ class Authorizing:
 
     def authorize_bare(self, request: Request) -> None:
         """Take a token by itself, as older releases do."""
+        require_cbor(request)
         self._take(request, CapToken.decode(request.body, self._hub.limits))
 
     def _take(self, request: Request, token: CapToken) -> None:

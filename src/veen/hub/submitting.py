@@ -11,7 +11,7 @@ from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import SUBMIT_ENVELOPE_BYTES
 from veen.core.msg import msg_end
 from veen.hub.admission.prefilter import check_size, check_work, prefilter
-from veen.hub.http.bodies import JSON_FACTOR, parse_json, wants_json
+from veen.hub.http.bodies import JSON_FACTOR, parse_json, require_cbor, wants_json
 from veen.hub.http.message import CBOR, CBOR_SEQ, JSON, Request, Response, encode_json, error_response
 from veen.hub.hub import Hub
 from veen.hub.refusing import unavailable
@@ -56,6 +56,7 @@ class Submitting:
 
     def submit_bare(self, request: Request) -> Response | None:
         """Take a message and answer with a receipt, as older releases do (C-70)."""
+        require_cbor(request)
         return self._take_one(request, Form.MSG, request.body, _answer_bare)
 
     def _take_one(

@@ -39,6 +39,14 @@ def decode(request: Request, cls: type[W], limits: Limits) -> W:
     )
 
 
+def require_cbor(request: Request) -> None:
+    """Refuse a body that is said to be something else, where there is no other form."""
+    if request.content_type != CBOR:
+        raise ProtocolError(
+            Detail.CBOR_INVALID, f"send {CBOR}, not {request.content_type[:80]!r}", field="content-type"
+        )
+
+
 def parse_json(body: bytes) -> JsonValue:
     """Parse JSON as strictly as CBOR: no name twice, no numbers but integers."""
     try:
