@@ -166,8 +166,8 @@ def errors_page() -> str:
     return f"""# Errors
 {NOTE}
 Every failure has a code (what a program branches on), a stage and a detail (which check failed). The HTTP
-status depends on the code alone. On the wire, stage and detail are `detail.stage` and `detail.detail_enum` of
-the [error envelope](wire.md#error).
+status depends on the code alone, but for [405, 415 and 421](http.md#names-and-web-pages). On the wire,
+stage and detail are `detail.stage` and `detail.detail_enum` of the [error envelope](wire.md#error).
 
 ## Admission, in order
 

@@ -133,7 +133,7 @@ def post(path: str, body: bytes, content_type: str = "application/cbor") -> byte
     """Return a request as it goes over the wire."""
     lines = [
         f"POST {path} HTTP/1.1",
-        "host: hub",
+        "host: localhost",
         f"content-type: {content_type}",
         f"content-length: {len(body)}",
     ]

@@ -89,6 +89,17 @@ def test_status(hub: HubProcess, place: str) -> None:
     assert shown["require_cap"] == "no"
 
 
+@pytest.mark.parametrize("command", ASKING, ids=" ".join)
+def test_a_hub_under_a_name_that_it_does_not_have(hub: HubProcess, command: tuple[str, ...]) -> None:
+    """127.1 leads to 127.0.0.1 on every machine, but is not how an address is written: it is a name."""
+    done = run(*command, "--hub", hub.url.replace("127.0.0.1", "127.1"))
+    assert (done.exit_code, done.stdout) == (4, "")
+    assert done.stderr == (
+        "veen: E.FORBIDDEN: 127.1 is not one of the names that are served here: add the name to hosts in the"
+        " hub's configuration\n"
+    )
+
+
 def test_status_of_a_label(hub: HubProcess) -> None:
     assert (
         answer("hub", "status", "--hub", hub.url, "--label", some_label("none").hex())["last_stream_seq"] == 0

@@ -63,6 +63,29 @@ def test_taken_and_then_busy_is_kept(opens: Opens, between: Proxy, stream: str) 
     assert [message.body for message in alice.read(stream)] == ["once", "later"]
 
 
+def test_taken_and_then_sent_to_a_name_that_the_hub_does_not_have_is_kept(
+    opens: Opens, between: Proxy, stream: str
+) -> None:
+    """A hub that was started without the name answers nothing under it (C-196): that decides nothing."""
+    alice = opens("alice", between.url)
+    lost = False
+
+    def after(passing: Passing, answer: Answer) -> Answer:
+        nonlocal lost
+        if passing.path == "/v1/submit" and not lost:
+            lost = True
+            raise LostError
+        return _refusal(Code.FORBIDDEN) if lost else answer
+
+    between.after = after
+    for body in ("once", "not yet"):
+        with pytest.raises(NetworkError, match=r"E\.FORBIDDEN"):
+            alice.send(stream, body)
+    between.after = lambda _, answer: answer
+    alice.send(stream, "later")
+    assert [message.body for message in alice.read(stream)] == ["once", "later"]
+
+
 def test_what_was_taken_of_many_before_the_rest_is_refused_as_a_whole(
     opens: Opens, between: Proxy, stream: str
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from veen.cli.main import app
-from veen.hub.config import PREFIX, Settings
+from veen.hub.config import PREFIX, Settings, load
 
 ROOT = Path(__file__).resolve().parents[2]
 ANALYZE = shutil.which("systemd-analyze")
@@ -44,6 +44,18 @@ def test_the_image_runs_without_root_on_a_read_only_file_system() -> None:
     compose = (ROOT / "compose.yaml").read_text(encoding="utf-8")
     for line in ("read_only: true", "restart: unless-stopped", "- hub-data:/var/lib/veen"):
         assert line in compose
+
+
+def test_a_container_is_served_under_the_name_that_others_have_for_it() -> None:
+    """Services of one compose file call each other by name; the check of its health needs none (C-196)."""
+    compose = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+    services = re.findall(r"^  ([a-z]+):$", compose.partition("volumes:\n  hub-data")[0], re.MULTILINE)
+    (given,) = re.findall(r"VEEN_HOSTS: \$\{VEEN_HOSTS:-([^}]+)\}", compose)
+    assert load({}, {"VEEN_HOSTS": given}).hosts == services == ["hub"]
+    image = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert re.search(
+        r'^HEALTHCHECK .* CMD \["veen", "hub", "health", "--hub", "/var/lib/veen"\]$', image, re.MULTILINE
+    )
 
 
 def test_what_the_image_copies_is_there_and_not_ignored() -> None:

@@ -71,11 +71,15 @@ class Answer:
         else:
             assert self.content_type == CBOR
             found = ErrorEnvelope.decode(self.body)
-        assert self.status in {HTTP_STATUS[Code(found.code)], 405}
+        assert self.status in {HTTP_STATUS[Code(found.code)], 405} or self.is_misdirected(found)
         assert ("allow" in self.headers) == (self.status == 405)
         retry = None if found.retry_after is None else str(found.retry_after)
         assert self.headers.get("retry-after") == retry
         return found
+
+    def is_misdirected(self, found: ErrorEnvelope) -> bool:
+        """Tell whether it says that the request is for somebody else: a status of its own (C-196)."""
+        return (self.status, found.code, (found.detail or {})["field"]) == (421, "E.FORBIDDEN", "host")
 
     def refusal(self) -> tuple[str, str]:
         """Return code and detail of an error: what programs branch on."""
@@ -303,7 +307,8 @@ def eventually(done: Callable[[], bool]) -> None:
 @contextmanager
 def serving(data_dir: Path, **settings: Any) -> Iterator[Service]:
     """Run a hub in a thread until the block ends; it must end clean, and have met no fault of its own."""
-    chosen = Settings(**{"listen": ["127.0.0.1:0"], "verify_workers": 0, **settings})
+    usual = {"listen": ["127.0.0.1:0"], "hosts": ["hub"], "verify_workers": 0}
+    chosen = Settings(**{**usual, **settings})
     lines = _Lines()
     writer = LogWriter(lines)
     ready: Future[Running] = Future()

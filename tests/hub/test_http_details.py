@@ -60,8 +60,8 @@ def test_pipelined_requests_are_answered_in_order(hub: Service, raw: Raw) -> Non
     sender = Sender(hub, "pipelined", "pipelined")
     bodies = [SubmitRequest(msg=sender.next()).encode() for _ in range(5)]
     requests = b"".join(
-        b"POST /v1/submit HTTP/1.1\r\ncontent-length: %d\r\n\r\n%sGET /nowhere HTTP/1.1\r\n\r\n"
-        % (len(body), body)
+        b"POST /v1/submit HTTP/1.1\r\nhost: hub\r\ncontent-length: %d\r\n\r\n%s"
+        b"GET /nowhere HTTP/1.1\r\nhost: hub\r\n\r\n" % (len(body), body)
         for body in bodies
     )
     raw.send(requests)
@@ -75,9 +75,9 @@ def test_thousands_of_pipelined_requests_wait_for_the_one_in_front(hub: Service,
     first = SubmitRequest(msg=sender.next()).encode()
     count = 3_000
     raw.send(
-        b"POST /v1/submit HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(first)
+        b"POST /v1/submit HTTP/1.1\r\nhost: hub\r\ncontent-length: %d\r\n\r\n" % len(first)
         + first
-        + count * b"GET /nowhere HTTP/1.1\r\n\r\n"
+        + count * b"GET /nowhere HTTP/1.1\r\nhost: hub\r\n\r\n"
     )
     assert raw.answer().status == 200
     for _ in range(count):
@@ -105,7 +105,7 @@ def test_a_client_that_takes_no_answers_is_cut_off(hub: Service) -> None:
     for _ in range(4):
         hub.accept(sender.next(b"x" * 500_000))
     body = StreamRequest(label=sender.label, from_seq=1).encode()
-    page = b"POST /v1/stream HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    page = b"POST /v1/stream HTTP/1.1\r\nhost: hub\r\ncontent-length: %d\r\n\r\n" % len(body) + body
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.settimeout(30)
@@ -136,7 +136,7 @@ def _unsent_bytes(hub: Service) -> int:
 
 def test_a_body_may_come_in_chunks(hub: Service, raw: Raw) -> None:
     body = SubmitRequest(msg=Sender(hub, "chunks", "chunks").next()).encode()
-    raw.send("POST /v1/submit HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n")
+    raw.send("POST /v1/submit HTTP/1.1\r\nhost: hub\r\ntransfer-encoding: chunked\r\n\r\n")
     for at in range(0, len(body), 100):
         piece = body[at : at + 100]
         raw.send(b"%x;some=extension\r\n%s\r\n" % (len(piece), piece))
@@ -147,7 +147,7 @@ def test_a_body_may_come_in_chunks(hub: Service, raw: Raw) -> None:
 
 
 def test_chunks_are_counted_as_they_come(raw: Raw) -> None:
-    raw.send("POST /v1/receipt HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n")
+    raw.send("POST /v1/receipt HTTP/1.1\r\nhost: hub\r\ntransfer-encoding: chunked\r\n\r\n")
     piece = b"4000\r\n" + bytes(0x4000) + b"\r\n"
     raw.send(5 * piece)
     assert raw.answer().refusal() == ("E.LIMIT", "FIELD_SIZE")
@@ -156,7 +156,8 @@ def test_chunks_are_counted_as_they_come(raw: Raw) -> None:
 
 def test_a_client_may_ask_before_it_sends_a_body(hub: Service, raw: Raw) -> None:
     body = SubmitRequest(msg=Sender(hub, "polite", "polite").next()).encode()
-    raw.send(f"POST /v1/submit HTTP/1.1\r\ncontent-length: {len(body)}\r\nexpect: 100-continue\r\n\r\n")
+    head = f"POST /v1/submit HTTP/1.1\r\nhost: hub\r\ncontent-length: {len(body)}"
+    raw.send(head + "\r\nexpect: 100-continue\r\n\r\n")
     assert raw.line() == b"HTTP/1.1 100 Continue\r\n"
     assert raw.line() == b"\r\n"
     raw.send(body)
@@ -164,7 +165,8 @@ def test_a_client_may_ask_before_it_sends_a_body(hub: Service, raw: Raw) -> None
 
 
 def test_a_client_that_asks_learns_that_its_body_is_too_large(raw: Raw) -> None:
-    raw.send("POST /v1/receipt HTTP/1.1\r\ncontent-length: 99999999\r\nexpect: 100-continue\r\n\r\n")
+    head = "POST /v1/receipt HTTP/1.1\r\nhost: hub\r\ncontent-length: 99999999"
+    raw.send(head + "\r\nexpect: 100-continue\r\n\r\n")
     assert raw.answer().refusal() == ("E.LIMIT", "FIELD_SIZE")
     assert raw.ended()
 
@@ -205,14 +207,33 @@ def test_a_wish_to_upgrade_is_ignored(hub: Service, raw: Raw, wish: str) -> None
     assert raw.ended()
 
 
+def test_an_upgrade_does_not_change_the_version_of_a_request(hub: Service) -> None:
+    """In HTTP/1.0 a connection has one request, unless that says otherwise, and needs no Host."""
+    with hub.connect() as raw:
+        raw.send("GET /healthz HTTP/1.0\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n")
+        assert raw.answer("GET").status == 200
+        assert raw.ended()
+
+
+def test_the_refusal_of_a_head_has_no_body(hub: Service) -> None:
+    """It would be taken for the beginning of another answer."""
+    for refused in ("host: evil.example\r\n", "host: hub\r\ncontent-length: 99999999\r\n"):
+        with hub.connect() as raw:
+            raw.send(f"HEAD /healthz HTTP/1.1\r\n{refused}\r\n")
+            answer = raw.answer("HEAD")
+            assert answer.status in {413, 421}
+            assert int(answer.headers["content-length"]) > 0
+            assert raw.ended()
+
+
 def test_an_upgrade_with_a_body_in_pieces_is_read_to_its_end(hub: Service, raw: Raw) -> None:
     body = SubmitRequest(msg=Sender(hub, "pieces", "pieces").next()).encode()
-    head = f"POST /v1/submit HTTP/1.1\r\nconnection: upgrade\r\nupgrade: h2c\r\ncontent-length: {len(body)}"
-    raw.send(head + "\r\nexpect: 100-continue\r\n\r\n")
+    head = "POST /v1/submit HTTP/1.1\r\nhost: hub\r\nconnection: upgrade\r\nupgrade: h2c"
+    raw.send(f"{head}\r\ncontent-length: {len(body)}\r\nexpect: 100-continue\r\n\r\n")
     assert raw.line() == b"HTTP/1.1 100 Continue\r\n"
     assert raw.line() == b"\r\n"
     raw.send(body[:100])
-    raw.send(body[100:] + b"GET /healthz HTTP/1.1\r\n\r\n")
+    raw.send(body[100:] + b"GET /healthz HTTP/1.1\r\nhost: hub\r\n\r\n")
     assert raw.answer().status == 200
     assert raw.answer("GET").status == 200
 
@@ -220,20 +241,20 @@ def test_an_upgrade_with_a_body_in_pieces_is_read_to_its_end(hub: Service, raw: 
 @pytest.mark.parametrize(
     "sent",
     [
-        "CONNECT hub:443 HTTP/1.1\r\n\r\n",
+        "CONNECT hub:443 HTTP/1.1\r\nhost: hub\r\n\r\n",
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         "GET /healthz HTTP/9.9\r\n\r\n",
-        "GET  HTTP/1.1\r\n\r\n",
+        "GET  HTTP/1.1\r\nhost: hub\r\n\r\n",
         "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        "NONSENSE /healthz HTTP/1.1\r\n\r\n",
-        "GET /healthz HTTP/1.1\r\nno colon\r\n\r\n",
-        "GET /healthz HTTP/1.1\r\nname : value\r\n\r\n",
-        "POST /v1/submit HTTP/1.1\r\ncontent-length: x\r\n\r\n",
-        "POST /v1/submit HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
-        "POST /v1/submit HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
-        "POST /v1/submit HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-        "POST /v1/submit HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nnot a length\r\n",
-        f"POST /v1/submit HTTP/1.1\r\ncontent-length: {'9' * 3000}\r\n\r\n",
+        "NONSENSE /healthz HTTP/1.1\r\nhost: hub\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nhost: hub\r\nno colon\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nhost: hub\r\nname : value\r\n\r\n",
+        "POST /v1/submit HTTP/1.1\r\nhost: hub\r\ncontent-length: x\r\n\r\n",
+        "POST /v1/submit HTTP/1.1\r\nhost: hub\r\ncontent-length: -1\r\n\r\n",
+        "POST /v1/submit HTTP/1.1\r\nhost: hub\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+        "POST / HTTP/1.1\r\nhost: hub\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST /v1/submit HTTP/1.1\r\nhost: hub\r\ntransfer-encoding: chunked\r\n\r\nnot a length\r\n",
+        f"POST /v1/submit HTTP/1.1\r\nhost: hub\r\ncontent-length: {'9' * 3000}\r\n\r\n",
     ],
 )
 def test_what_is_not_http_is_refused_once(raw: Raw, sent: str) -> None:
@@ -243,12 +264,14 @@ def test_what_is_not_http_is_refused_once(raw: Raw, sent: str) -> None:
 
 
 def test_too_many_headers_are_refused(raw: Raw) -> None:
-    raw.send("GET /healthz HTTP/1.1\r\n" + 101 * "a: b\r\n" + "\r\n")
+    raw.send("GET /healthz HTTP/1.1\r\nhost: hub\r\n" + 101 * "a: b\r\n" + "\r\n")
     assert raw.answer().error().code == "E.BAD_REQUEST"
     assert raw.ended()
 
 
-@pytest.mark.parametrize("sent", ["GET /{} HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\na: {}\r\n\r\n"])
+@pytest.mark.parametrize(
+    "sent", ["GET /{} HTTP/1.1\r\nhost: hub\r\n\r\n", "GET / HTTP/1.1\r\nhost: hub\r\na: {}\r\n\r\n"]
+)
 def test_headers_have_a_bound_in_bytes(hub: Service, sent: str) -> None:
     with hub.connect() as fits:
         fits.send(sent.format("x" * (HEADER_BYTES - 100)))
@@ -261,7 +284,10 @@ def test_headers_have_a_bound_in_bytes(hub: Service, sent: str) -> None:
 
 @pytest.mark.parametrize(
     "begun",
-    ["GET / HTTP/1.1\r\na: ", "GET /healthz HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\na: "],
+    [
+        "GET / HTTP/1.1\r\nhost: hub\r\na: ",
+        "GET /healthz HTTP/1.1\r\nhost: hub\r\n\r\nGET / HTTP/1.1\r\nhost: hub\r\na: ",
+    ],
 )
 def test_a_header_without_end_is_cut_off_before_it_fills_the_memory(hub: Service, begun: str) -> None:
     with hub.connect() as raw:
@@ -276,7 +302,7 @@ def test_a_header_without_end_is_cut_off_before_it_fills_the_memory(hub: Service
 
 def test_a_trailer_without_end_is_cut_off_as_well(hub: Service) -> None:
     with hub.connect() as raw:
-        raw.send("POST /v1/receipt HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\na: ")
+        raw.send("POST /v1/receipt HTTP/1.1\r\nhost: hub\r\ntransfer-encoding: chunked\r\n\r\n0\r\na: ")
         raw.send(1_000_000 * "x")
         assert raw.answer().error().code == "E.BAD_REQUEST"
         assert raw.ended()
@@ -292,14 +318,14 @@ def test_a_slow_header_is_cut_off(raw: Raw) -> None:
 
 @pytest.mark.slow
 def test_a_slow_body_is_cut_off(raw: Raw) -> None:
-    raw.send("POST /v1/submit HTTP/1.1\r\ncontent-length: 100\r\n\r\nx")
+    raw.send("POST /v1/submit HTTP/1.1\r\nhost: hub\r\ncontent-length: 100\r\n\r\nx")
     assert "took too long" in raw.answer().error().message
     assert raw.ended()
 
 
 @pytest.mark.slow
 def test_half_a_request_behind_a_whole_one_is_cut_off(raw: Raw) -> None:
-    raw.send("GET /healthz HTTP/1.1\r\n\r\nGET /hea")
+    raw.send("GET /healthz HTTP/1.1\r\nhost: hub\r\n\r\nGET /hea")
     assert raw.answer("GET").status == 200
     assert "took too long" in raw.answer().error().message
     assert raw.ended()

@@ -304,7 +304,7 @@ def test_damaged_http_is_answered_or_cut_off(hub: Service, data: st.DataObject) 
     body = REQUESTS["/v1/stream"]
     assert isinstance(body, Wire)
     whole = b"POST /v1/stream HTTP/1.1\r\nhost: hub\r\ncontent-length: %d\r\n\r\n" % len(body.encode())
-    sent = data.draw(damaged(whole + body.encode() + b"GET /healthz HTTP/1.1\r\n\r\n"))
+    sent = data.draw(damaged(whole + body.encode() + b"GET /healthz HTTP/1.1\r\nhost: hub\r\n\r\n"))
     with hub.connect() as raw:
         raw.send(sent)
         raw.sock.shutdown(1)

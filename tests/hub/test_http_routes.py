@@ -142,7 +142,7 @@ def test_other_methods_are_refused_with_those_that_are_allowed(hub: Service, pat
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(hub: Service, path: str) -> None:
     method = max(hub.routes[path])
     with hub.connect() as raw:
-        raw.send(f"{method} {place(path)} HTTP/1.1\r\ncontent-length: {1 << 40}\r\n\r\n")
+        raw.send(f"{method} {place(path)} HTTP/1.1\r\nhost: hub\r\ncontent-length: {1 << 40}\r\n\r\n")
         answer = raw.answer()
         OVERSIZE.check(path, answer)
         assert answer.status == 413
@@ -154,9 +154,11 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(hub: Service, pat
 def test_a_client_may_leave_in_the_middle_of_its_body(hub: Service, path: str) -> None:
     method = max(hub.routes[path])
     with hub.connect() as raw:
-        raw.send(f"{method} {place(path)} HTTP/1.1\r\ncontent-length: 100\r\n\r\nhalf")
+        raw.send(f"{method} {place(path)} HTTP/1.1\r\nhost: hub\r\ncontent-length: 100\r\n\r\nhalf")
     with hub.connect() as raw:
-        raw.send(f"{method} {place(path)} HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n64\r\nhalf")
+        raw.send(
+            f"{method} {place(path)} HTTP/1.1\r\nhost: hub\r\ntransfer-encoding: chunked\r\n\r\n64\r\nhalf"
+        )
     hub.check_healthy()
 
 
@@ -344,7 +346,7 @@ def test_orders_are_taken_in_the_data_directory_only(hub: Service) -> None:
         for method in METHODS:
             assert hub.call(method, path).error().code == "E.NOT_FOUND"
         with hub.connect() as raw:
-            raw.send(f"POST {path} HTTP/1.1\r\ncontent-length: {1 << 40}\r\n\r\n")
+            raw.send(f"POST {path} HTTP/1.1\r\nhost: hub\r\ncontent-length: {1 << 40}\r\n\r\n")
             assert raw.answer().status == 413
 
 

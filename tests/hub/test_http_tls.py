@@ -39,6 +39,14 @@ def test_it_is_the_same_hub(hub: Service) -> None:
             assert raw.answer("GET").status == 200
 
 
+def test_its_own_pages_are_those_of_https(hub: Service) -> None:
+    own = f"{hub.address[0]}:{hub.address[1]}"
+    for origin, status in ((f"https://{own}", 200), (f"http://{own}", 403), ("https://127.0.0.1", 403)):
+        with hub.connect() as raw:
+            raw.send(f"GET /healthz HTTP/1.1\r\nhost: {own}\r\norigin: {origin}\r\n\r\n")
+            assert raw.answer("GET").status == status
+
+
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_ciphers_are_authenticated_and_nothing_is_compressed(hub: Service, version: ssl.TLSVersion) -> None:
     assert hub.settings.tls_cert is not None
@@ -73,11 +81,13 @@ def test_plain_http_is_not_spoken(hub: Service) -> None:
 
 def test_a_refusal_comes_also_to_a_client_that_goes_on_sending(hub: Service) -> None:
     with hub.connect() as raw:
-        raw.send(f"POST /v1/receipt HTTP/1.1\r\ncontent-length: {1 << 40}\r\n\r\n")
+        raw.send(f"POST /v1/receipt HTTP/1.1\r\nhost: hub\r\ncontent-length: {1 << 40}\r\n\r\n")
         answer = raw.answer()
         assert answer.refusal() == ("E.LIMIT", "FIELD_SIZE")
     with hub.connect() as raw:
-        raw.send(b"POST /v1/receipt HTTP/1.1\r\ncontent-length: 10000000\r\n\r\n" + bytes(200_000))
+        raw.send(
+            b"POST /v1/receipt HTTP/1.1\r\nhost: hub\r\ncontent-length: 10000000\r\n\r\n" + bytes(200_000)
+        )
         assert raw.answer().refusal() == ("E.LIMIT", "FIELD_SIZE")
 
 

@@ -157,7 +157,7 @@ def test_what_clients_make_the_hub_hold_is_bounded(tmp_path: Path) -> None:
         lines = hub.get("/metrics").body.decode().splitlines()
         return float(next(line for line in lines if line.startswith("veen_held_bytes ")).split()[1])
 
-    half = b"POST /v1/submit HTTP/1.1\r\ncontent-length: 60000\r\n\r\n" + bytes(50_000)
+    half = b"POST /v1/submit HTTP/1.1\r\nhost: hub\r\ncontent-length: 60000\r\n\r\n" + bytes(50_000)
     with serving(tmp_path / "data", max_held_bytes=150_000) as hub:
         with hub.connect() as first, hub.connect() as second, hub.connect() as third, hub.connect() as late:
             for client in (first, second, third):

@@ -49,6 +49,14 @@ def test_lists_may_be_written_with_commas() -> None:
     assert found.pad_blocks == [0, 256]
 
 
+def test_names_and_origins_have_one_form() -> None:
+    found = load({}, {"VEEN_HOSTS": "Hub.Example., my_hub", "VEEN_ORIGINS": "HTTPS://App.example:443"})
+    assert found.hosts == ["hub.example", "my_hub"]
+    assert found.origins == ["https://app.example"]
+    assert load({"hosts": []}, {}).hosts == [], "not even those of the machine"
+    assert load({}, {}).hosts is None
+
+
 def test_all_layers_reach_the_process(tmp_path: Path) -> None:
     config = 'pow_difficulty = 3\nrole = "replica"\nlog_level = "error"\nmax_client_id_lifetime_sec = 9\n'
     env = {"VEEN_POW_DIFFICULTY": "2", "VEEN_ROLE": "primary"}
@@ -99,6 +107,11 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
         ("max_queue = 0\n", "max_queue"),
         ("listen = []\n", "listen"),
         ('listen = ["127.0.0.1:65536"]\n', "is not an address"),
+        ('hosts = ["hub.example:37411"]\n', "write it without a port"),
+        ('hosts = ["https://hub.example"]\n', "is not a name"),
+        ('origins = ["app.example"]\n', "is not an origin"),
+        ('origins = ["null"]\n', "is not an origin"),
+        ('origins = ["https://app.example/"]\n', "is not an origin"),
         ("not toml", "is not TOML"),
     ],
 )

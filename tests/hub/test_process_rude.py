@@ -31,9 +31,8 @@ _IMPATIENT: Final = "header_timeout_sec = 1\nbody_timeout_sec = 1\nidle_timeout_
 
 
 def head(path: str, size: int, content_type: str = "application/cbor") -> bytes:
-    return (
-        f"POST {path} HTTP/1.1\r\nhost: hub\r\ncontent-type: {content_type}\r\ncontent-length: {size}\r\n\r\n"
-    ).encode()
+    sent = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {content_type}\r\n"
+    return f"{sent}content-length: {size}\r\n\r\n".encode()
 
 
 def submit(msg: Msg) -> bytes:
@@ -226,7 +225,7 @@ def test_half_open_connections_are_closed(tmp_path: Path) -> None:
     pieces = (
         b"",
         b"P",
-        b"POST /v1/submit HTTP/1.1\r\nhost: h",
+        b"POST /v1/submit HTTP/1.1\r\nhost: localhost",
         head("/v1/submit", 100),
         head("/v1/submit", 9) + b"x",
     )
@@ -246,7 +245,7 @@ def test_more_connections_than_allowed_are_sent_away(tmp_path: Path) -> None:
     with HubProcess(tmp_path / "data", config=config) as hub, contextlib.ExitStack() as stack:
         for _ in range(20):
             sock = stack.enter_context(hub.connect())
-            sock.sendall(b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n")
+            sock.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert sock.recv(100).startswith(b"HTTP/1.1 200 ")
         with hub.connect() as more:
             said = read_all(more)
@@ -259,7 +258,7 @@ def test_more_connections_than_allowed_are_sent_away(tmp_path: Path) -> None:
 
 def is_served(hub: HubProcess) -> bool:
     with contextlib.suppress(ConnectionError), hub.connect() as sock:
-        sock.sendall(b"GET /healthz HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")
+        sock.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
         return read_all(sock).startswith(b"HTTP/1.1 200 ")
     return False
 
@@ -268,7 +267,7 @@ def is_served(hub: HubProcess) -> bool:
 @pytest.mark.parametrize("path", ["/tooling/status", "/metrics"])
 def test_clients_that_never_read_are_cut_off(tmp_path: Path, path: str) -> None:
     """They ask and ask; the answers do not pile up, and after a while they are gone."""
-    asked = f"GET {path} HTTP/1.1\r\nhost: h\r\n\r\n".encode() * 200
+    asked = f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode() * 200
     with HubProcess(tmp_path / "data", config=_IMPATIENT) as hub, contextlib.ExitStack() as stack:
         with a_good_client(hub, "good 4"):
             left = {stack.enter_context(hub.connect_deaf()) for _ in range(3)}

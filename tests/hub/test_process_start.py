@@ -214,10 +214,10 @@ def test_a_signal_lets_requests_be_answered_first(tmp_path: Path) -> None:
         label = some_label().hex()
         body = json.dumps({"ver": 1, "label": label, "from_seq": 1}).encode()
         waits.sendall(
-            b"POST /v1/stream?wait=30 HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            b"POST /v1/stream?wait=30 HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
             b"content-length: %d\r\n\r\n%s" % (len(body), body)
         )
-        half.sendall(b"POST /v1/submit HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nhalf")
+        half.sendall(b"POST /v1/submit HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\nhalf")
         hub.get("/healthz")  # both are there by now
         assert hub.terminate() == 0
         assert waits.recv(100).startswith(b"HTTP/1.1 404 "), "woken, and told that there is no such label"
@@ -231,7 +231,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         # Answers that nobody takes keep the hub from ending by itself, until its patience is over.
         with contextlib.suppress(BlockingIOError):
             for _ in range(4000):
-                greedy.send(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n" * 10)
+                greedy.send(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n" * 10)
         hub.get("/healthz")
         os.kill(hub.pid, signal.SIGTERM)
         wait_for_refusal(hub)

@@ -5,12 +5,9 @@ import http.client
 import json
 import os
 import shutil
-import signal
 import socket
-import subprocess
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,8 +15,9 @@ from typing import Any
 import pytest
 
 from tests.cli.running import User
-from tests.hub.process import VEEN, HubProcess, environment
+from tests.hub.process import HubProcess
 from tests.recorder.feeds import recorded
+from tests.recorder.receiving import listening
 from tests.recorder.records import Company, aside_line
 from veen.recorder.importing import LINE_BYTES, BadLine, Import, Imports
 from veen.recorder.jsonlines import BadLineError, Fields, read_event
@@ -391,21 +389,6 @@ def test_records_that_are_none() -> None:
 # --- over HTTP ----------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _listening(*options: str | Path) -> Iterator[str]:
-    command = [*VEEN, "recorder", "import", "--listen", "127.0.0.1:0", "--json", *map(str, options)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment())
-    assert process.stdout is not None
-    try:
-        yield json.loads(process.stdout.readline())["listen"][0].partition("://")[2]
-        os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(20) == 0
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
 def _post(address: str, path: str, body: bytes, **headers: str) -> tuple[int, Any]:
     host, _, port = address.partition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=20)
@@ -421,7 +404,7 @@ def test_requests(tmp_path: Path, hub: HubProcess, place: Path, stream: str) -> 
     token = tmp_path / "token"
     token.write_text("secret\n")
     good = json.dumps(_request(_RECORD)).encode()
-    with _listening(
+    with listening(
         "--stream", stream, "--hub", hub.url, "--client", place, "--to", place, "--token-file", token
     ) as address:
         shown = {"authorization": "Bearer secret"}
@@ -449,6 +432,8 @@ def test_requests(tmp_path: Path, hub: HubProcess, place: Path, stream: str) -> 
         }
         assert {status: answer[0] for status, answer in refused.items()} == {400: 400, 404: 404, 415: 415}
         assert all(set(answer[1]) == {"code", "message"} for answer in refused.values())
+        for kind in ("text/plain", "text/plain;charset=UTF-8", "multipart/form-data", ""):
+            assert _post(address, "/jsonl", lines, content_type=kind, **shown)[0] == 415
         assert _post(address, "/v1/logs", packed[:-9], content_encoding="gzip", **shown)[0] == 400
         assert _post(address, "/v1/logs", good, content_encoding="br", **shown)[0] == 415
         bomb = gzip.compress(b" " * (64 << 20))

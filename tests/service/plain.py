@@ -26,6 +26,7 @@ from veen.query.digest import NONE_HASH, Position, ResultDigest
 from veen.query.errors import QueryError
 from veen.query.fields import Event
 from veen.service.grants import PolicyFile
+from veen.service.naming import served_names
 from veen.service.querying import Bounds, QueryService
 from veen.service.recording import Sender
 from veen.service.running import Advance, CancelledError
@@ -160,7 +161,7 @@ def main(place: Path, options: dict[str, Any]) -> int:
         name: options[name] for name in ("record_wait_sec", "most_bytes") if name in options
     }
     chosen |= {name: Path(options[name]) for name in ("tls_cert", "tls_key", "client_ca") if name in options}
-    listening = Listening(addresses=("127.0.0.1:0",), **chosen)
+    listening = Listening(addresses=("127.0.0.1:0",), names=served_names(("queries",)), **chosen)
     state = StateDirectory(place / "state")
     sockets, context = bind_all(listening)
     bounds = Bounds(**options.get("bounds", {}))

@@ -414,7 +414,8 @@ def test_the_document_has_every_path_and_every_answer(world: World) -> None:
     paths = document()["paths"]
     for path, methods in paths.items():
         for method, operation in methods.items():
-            assert {"400", "401", "405", "500", "503"} < set(operation["responses"]), path
+            everywhere = {"400", "401", "403", "405", "415", "421", "500", "503"}
+            assert everywhere < set(operation["responses"]), path
             # Whatever is asked with the wrong method, parameters or token is told so, as it stands there.
             at = path.lstrip("/").format(result_id="r-1", query_id="q-1")
             wrong = "GET" if method == "post" else "POST"

@@ -31,6 +31,13 @@ def serve_command(
         list[str] | None,
         typer.Option(help="Address to serve, HOST:PORT; may be repeated. By default 127.0.0.1:37413."),
     ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name under which requests may come; may be repeated. By default the machine's host name "
+            "and its full name. Addresses and localhost always may."
+        ),
+    ] = None,
     log: Annotated[
         str, typer.Option(help="Take this log into the lake: a data directory, a set of files or a URL.")
     ] = "",
@@ -70,6 +77,7 @@ def serve_command(
             names=zones.names(),
             origins=zones.origins(),
             listen=tuple(listen or ()),
+            hosts=tuple(host or ()),
             log=log,
             keyring=keyring,
             streams=tuple(stream or ()),

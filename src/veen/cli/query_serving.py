@@ -27,6 +27,7 @@ from veen.hub.logs import Log, LogWriter, to_stderr
 from veen.hub.server import StartError
 from veen.hub.tls import TlsError
 from veen.service.grants import PolicyError, PolicyFile
+from veen.service.naming import served_names
 from veen.service.querying import Bounds, QueryService
 from veen.service.recording import Sender
 from veen.service.server import (
@@ -58,6 +59,7 @@ class Wish:
     names: Mapping[str, str]
     origins: Mapping[bytes, HubIdentity]
     listen: tuple[str, ...]
+    hosts: tuple[str, ...]
     log: str
     keyring: Path | None
     streams: tuple[str, ...]
@@ -83,6 +85,7 @@ def serve(wish: Wish) -> None:
 def _serve(wish: Wish) -> int:
     listening = Listening(
         addresses=wish.listen or (DEFAULT_LISTEN,),
+        names=served_names(wish.hosts),
         tls_cert=wish.tls_cert,
         tls_key=wish.tls_key,
         client_ca=wish.client_ca,

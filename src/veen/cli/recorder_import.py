@@ -88,6 +88,13 @@ def import_(
     token_file: Annotated[
         Path | None, typer.Option(help="File with the bearer token that every request must show.")
     ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --listen, a name under which requests may come; may be repeated. By default the "
+            "machine's host name and its full name. Addresses and localhost always may."
+        ),
+    ] = None,
     to: Annotated[
         str, typer.Option(help="Seal to this identity card, in place of the stream's readers.")
     ] = "",
@@ -113,6 +120,8 @@ def import_(
         raise CommandError(str(error), USAGE) from None
     if form not in _FORMATS:
         raise CommandError(f"--format is one of {', '.join(_FORMATS)}, not {form!r}", USAGE)
+    if host and not listen:
+        raise CommandError("--host is a name for requests: give --listen too", USAGE)
     if bool(file) == bool(listen):
         raise CommandError("give a file, or - for standard input; or an address with --listen", USAGE)
     mapped.fields()
@@ -123,7 +132,7 @@ def import_(
     with at.open() as opened:
         _check_readers(opened.session, options, stream)
         if listen:
-            _listen(opened.session, stream, mapped, feeding, listen, token_file)
+            _listen(opened.session, stream, mapped, feeding, _Place(listen, tuple(host or ()), token_file))
             return
         wish = _Wish(stream, file, _reader(form, mapped, stream), _FORMATS[form], strict, again)
         _import(opened.session, wish, feeding)
@@ -288,20 +297,36 @@ class _Waiting:
             sleep(_LOOK_SEC)
 
 
-def _listen(
-    session: Session, stream: str, mapped: Mapped, feeding: Feeding, address: str, token_file: Path | None
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where requests are taken, under which names, and what they must show."""
+
+    address: str
+    hosts: tuple[str, ...]
+    token_file: Path | None
+
+    def token(self) -> str:
+        """Return what requests must show; nothing only if nobody else reaches the place."""
+        file = self.token_file
+        token = "" if file is None else read_bytes(file).decode("ascii", "replace").strip()
+        if file is not None and not token:
+            raise CommandError(f"{file} holds no token", USAGE)
+        if not token and not _is_loopback(self.address.rpartition(":")[0].strip("[]")):
+            raise CommandError(
+                f"whoever reaches {self.address} could record anything: give --token-file", USAGE
+            )
+        return token
+
+
+def _listen(session: Session, stream: str, mapped: Mapped, feeding: Feeding, place: _Place) -> None:
     from veen.hub.server import StartError, bind  # noqa: PLC0415 - for those who listen
+    from veen.service.naming import served_names  # noqa: PLC0415 - as above
     from veen.service.otlp import Receiver, receive  # noqa: PLC0415 - as above
 
-    token = "" if token_file is None else read_bytes(token_file).decode("ascii", "replace").strip()
-    if token_file is not None and not token:
-        raise CommandError(f"{token_file} holds no token", USAGE)
-    host = address.rpartition(":")[0].strip("[]")
-    if not token and not _is_loopback(host):
-        raise CommandError(f"whoever reaches {address} could record anything: give --token-file", USAGE)
+    token = place.token()
     try:
-        sockets = bind([address])
+        names = served_names(place.hosts)
+        sockets = bind([place.address])
     except StartError as error:
         raise CommandError(str(error), USAGE) from None
     with Feed.of_session(session, stream=stream, **feeding) as feed:
@@ -313,7 +338,7 @@ def _listen(
             show({"ok": True, "listen": list(urls), "stream": stream}, common.json)
             sys.stdout.flush()
 
-        asyncio.run(receive(make, sockets, ready))
+        asyncio.run(receive(make, sockets, names, ready))
 
 
 def _is_loopback(host: str) -> bool:

@@ -41,7 +41,7 @@ class Code(StrEnum):
     OPEN = "E.OPEN"
 
 
-#: HTTP status is a function of the code alone (decision C-61).
+#: HTTP status is a function of the code alone (decision C-61), but for 405, 415 and 421 (C-70, C-196).
 HTTP_STATUS: Final[Mapping[Code, int]] = MappingProxyType(
     {
         Code.FORMAT: 400,

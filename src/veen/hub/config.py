@@ -28,6 +28,7 @@ from veen.core.labels import stream_id
 from veen.core.limits import Limits, default_limits
 from veen.core.pow import MAX_DIFFICULTY
 from veen.core.types import RoutingKey, StreamId, VerifyKey
+from veen.hub.http.addressing import parse_host, parse_origin
 
 PREFIX: Final = "VEEN_"
 #: Names of variables that are not fields.
@@ -78,8 +79,27 @@ def _url(value: str) -> str:
     return value
 
 
+def _host(value: str) -> str:
+    found = parse_host(value)
+    if found is None:
+        raise ValueError(f"{value!r} is not a name; write it without a port, for example hub.example")
+    return found
+
+
+def _origin(value: str) -> str:
+    found = parse_origin(value)
+    if found is None:
+        raise ValueError(
+            f"{value!r} is not an origin; write SCHEME://HOST or SCHEME://HOST:PORT, for example "
+            "https://app.example"
+        )
+    return found
+
+
 Address = Annotated[str, AfterValidator(_address)]
 Url = Annotated[str, AfterValidator(_url)]
+Host = Annotated[str, AfterValidator(_host)]
+Origin = Annotated[str, AfterValidator(_origin)]
 Hex32 = Annotated[str, AfterValidator(_key)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -93,6 +113,14 @@ class Settings(BaseModel):
         [DEFAULT_LISTEN],
         min_length=1,
         description="addresses to serve, HOST:PORT; port 0 lets the system choose",
+    )
+    hosts: Annotated[list[Host] | None, BeforeValidator(_split)] = Field(
+        None,
+        description="names under which clients may address the hub, beside localhost and addresses; default: "
+        "the host name of the machine and its full name",
+    )
+    origins: Annotated[list[Origin], BeforeValidator(_split)] = Field(
+        [], description="origins whose web pages may send requests, SCHEME://HOST[:PORT]; no others may"
     )
     tls_cert: Path | None = Field(
         None, description="certificate chain (PEM); with tls_key, serves HTTPS only"

@@ -63,7 +63,7 @@ class Endpoints:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self.app = App(self._routes(), hub.bug)
+        self.app = App(self._routes(), hub.bug, hub.turned_away)
 
     def _routes(self) -> Routes:
         hub, reads = self._hub, self._hub.reads

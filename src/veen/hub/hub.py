@@ -387,6 +387,11 @@ class Hub:
         """Report a fault that was ours, without stopping."""
         self.log.event("error", "fault", error=f"{type(error).__name__}: {error}", where=_where(error))
 
+    def turned_away(self, error: ErrorEnvelope) -> None:
+        """Count a request that is not for us, or that a page has sent; it was not looked at any further."""
+        self.metrics.turned_away[str((error.detail or {}).get("field"))] += 1
+        self.log.event("info", "turned-away", why=error.message)
+
     def _worker_lost(self) -> None:
         self.metrics.lost_workers += 1
         self.log.event("warn", "verifier-lost")

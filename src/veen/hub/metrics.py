@@ -80,6 +80,7 @@ class Metrics:
         self.ok = 0
         self.rate_limited = 0
         self.overloaded = 0
+        self.turned_away: Counter[str] = Counter()
         self.anchor_ok = 0
         self.anchor_fail = 0
         self.lost_workers = 0
@@ -124,6 +125,12 @@ class Metrics:
             "veen_rate_limited", "messages over the rate of their token", self.rate_limited
         )
         yield CounterMetricFamily("veen_overloaded", "requests answered 503 unread", self.overloaded)
+        away = CounterMetricFamily(
+            "veen_turned_away", "requests under other names, or of web pages, by header", labels=["header"]
+        )
+        for header, count in sorted(self.turned_away.items()):
+            away.add_metric([header], count)
+        yield away
         yield CounterMetricFamily("veen_anchor_ok", "anchors that were made", self.anchor_ok)
         yield CounterMetricFamily("veen_anchor_fail", "anchors that could not be made", self.anchor_fail)
         yield CounterMetricFamily("veen_verifier_lost", "verifier processes that ended", self.lost_workers)

@@ -24,10 +24,13 @@ from veen.hub.config import ConfigError, Settings
 from veen.hub.descriptors import connections_within
 from veen.hub.endpoints import Endpoints
 from veen.hub.home import Home, create_home, has_home, open_home, write_settings
-from veen.hub.http.connection import Bounds, Connection
+from veen.hub.http.addressing import Names
+from veen.hub.http.application import Bounds
+from veen.hub.http.connection import Connection
 from veen.hub.http.pacing import PacedConnection
 from veen.hub.hub import Hub
 from veen.hub.logs import Log
+from veen.hub.machine import machine_names
 from veen.hub.timed import TimedFilesystem
 from veen.hub.tls import server_context
 from veen.storage import StorageError, open_store
@@ -36,6 +39,7 @@ from veen.storage.directory import take_lock
 _BACKLOG: Final = 1024
 _SWEEP_SEC: Final = 1.0
 _DRAIN_STEP_SEC: Final = 0.02
+_ADD_HOST: Final = "add the name to hosts in the hub's configuration"
 
 
 class StartError(Exception):
@@ -170,7 +174,7 @@ class Server:
             tls = server_context(self._settings.tls_cert, self._settings.tls_key)
         sockets = bind(self._settings.listen)
         try:
-            return uvloop.run(self._serve(sockets, tls, signals=signals))
+            return uvloop.run(self._serve(sockets, tls, self._names(), signals=signals))
         finally:
             for sock in sockets:
                 sock.close()
@@ -181,7 +185,17 @@ class Server:
         assert self._stop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
 
-    async def _serve(self, sockets: list[socket.socket], tls: ssl.SSLContext | None, *, signals: bool) -> int:
+    def _names(self) -> Names:
+        hosts = self._settings.hosts
+        return Names(
+            hosts=machine_names() if hosts is None else frozenset(hosts),
+            origins=frozenset(self._settings.origins),
+            advice=_ADD_HOST,
+        )
+
+    async def _serve(
+        self, sockets: list[socket.socket], tls: ssl.SSLContext | None, names: Names, *, signals: bool
+    ) -> int:
         self._loop = loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         fs = TimedFilesystem(self._data_dir)
@@ -195,7 +209,7 @@ class Server:
             raise StartError(f"{self._data_dir} can not be written: {error.strerror or error}") from error
         hub.on_fatal = self._fatal
         self.endpoints = Endpoints(hub)
-        servers = await self._listen(hub, self.endpoints, sockets, admin, tls)
+        servers = await self._listen(hub, self.endpoints, sockets, admin, tls, names=names)
         hub.urls = urls
         for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
             loop.add_signal_handler(number, self._signalled)
@@ -203,7 +217,9 @@ class Server:
         sweeper = loop.create_task(self._sweep(hub))
         self._warn(hub.home, hub)
         hub_id = hub.home.identity.hub_id.hex()
-        self._log.event("info", "started", urls=urls, hub_id=hub_id, pid=os.getpid())
+        self._log.event(
+            "info", "started", urls=urls, hosts=sorted(names.hosts), hub_id=hub_id, pid=os.getpid()
+        )
         self._on_ready(Running(os.getpid(), urls, hub.home, first))
         try:
             await self._stop.wait()
@@ -234,6 +250,8 @@ class Server:
         sockets: list[socket.socket],
         admin: "_AdminSocket",
         tls: ssl.SSLContext | None,
+        *,
+        names: Names,
     ) -> list[asyncio.AbstractServer]:
         """Take connections, from everybody and from the operator."""
         loop = asyncio.get_running_loop()
@@ -250,7 +268,14 @@ class Server:
             full = len(self._connections) >= most and not local
             make = Connection if tls is None or local else PacedConnection
             return make(
-                endpoints.app, bounds, loop.time, self._connections, hub.memory, local=local, full=full
+                endpoints.app,
+                bounds,
+                loop.time,
+                self._connections,
+                hub.memory,
+                names=names,
+                local=local,
+                full=full,
             )
 
         # Before it has shaken hands a client is no connection yet, and the sweep does not see it.

@@ -13,6 +13,7 @@ STATUS: Final[Mapping[str, int]] = MappingProxyType(
         "invalid_query_descriptor": 400,
         "unsupported_version": 400,
         "unauthorized": 401,
+        "forbidden": 403,
         "forbidden_scope": 403,
         "query_not_found": 404,
         "duplicate_query_id": 409,

@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl
 
 from veen.core import canonical_json
 from veen.core.error_envelope import ErrorEnvelope
-from veen.core.errors import HTTP_STATUS, Code
+from veen.core.errors import Code
 from veen.hub.http.memory import Memory
-from veen.hub.http.message import JSON, Request, Response
+from veen.hub.http.message import JSON, Request, Response, status_of
 from veen.hub.logs import Log
 from veen.query.descriptor import MAX_DESCRIPTOR_BYTES
 from veen.query.errors import QueryError
@@ -35,6 +35,8 @@ _BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/=-]{1,512})", re.IGNORECAS
 #: Of an offset; there are not that many rows.
 _MOST_DIGITS: Final = 15
 _RETRY_SEC: Final = 5
+#: What a connection refuses, in the words of this interface; what is not here is a bad request.
+_CODES: Final = {Code.FORBIDDEN.value: "forbidden", Code.UNAVAILABLE.value: "internal_error"}
 _HEALTHZ, _READYZ = "/healthz", "/readyz"
 #: Answers are for who has asked.
 _PRIVATE: Final = {"cache-control": "no-store"}
@@ -106,12 +108,13 @@ class Api:
         error = _invalid(f"a descriptor has at most {most} bytes, not {size}")
         return failure(error.status, error.error_code, error.message)
 
-    def refuse(self, error: ErrorEnvelope) -> Response:
-        """Return the answer to what is no request, or one too many."""
-        status = HTTP_STATUS[Code(error.code)]
-        code = "internal_error" if status >= 500 else "invalid_query_descriptor"
+    def refuse(self, error: ErrorEnvelope, request: Request | None = None) -> Response:
+        """Return the answer to what is no request, one too many, or none that we may take."""
+        if request is not None:
+            self._log.event("info", "turned-away", why=error.message)
+        code = _CODES.get(error.code, "invalid_query_descriptor")
         headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
-        return failure(status, code, error.message, **headers)
+        return failure(status_of(error), code, error.message, **headers)
 
     def handle(self, request: Request) -> None:
         """Answer a request, later."""

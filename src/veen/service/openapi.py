@@ -130,7 +130,10 @@ def _content(schema: str, about: str) -> dict[str, Any]:
 _ANYWHERE: Final = {
     "400": "invalid_query_descriptor: this is no request, or a parameter is wrong",
     "401": "unauthorized",
+    "403": "forbidden: a web page has sent it",
     "405": "invalid_query_descriptor: another method is meant; see Allow",
+    "415": "invalid_query_descriptor: a web page does not say of which type its body is",
+    "421": "forbidden: the service is not called what the request calls it",
     "500": "execution_failed, internal_error",
     "503": "internal_error: the service can not take more at the moment; see Retry-After",
 }
@@ -169,7 +172,7 @@ def _submit() -> dict[str, Any]:
         {"202": _content("Accepted", "It is recorded, and waits for its turn.")},
         {
             "400": "invalid_json, invalid_query_descriptor, unsupported_version",
-            "403": "forbidden_scope: a stream is unknown, or not for you",
+            "403": "forbidden_scope: a stream is unknown, or not for you; forbidden: a web page has sent it",
             "409": "duplicate_query_id",
             "500": "internal_error: the hub does not answer; the message says that the query is kept",
             "503": "internal_error: too many wait, or the log can not be asked; see Retry-After",

@@ -16,10 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from veen.core.error_envelope import ErrorEnvelope
-from veen.core.errors import HTTP_STATUS, Code
-from veen.hub.http.connection import Bounds, Connection
+from veen.hub.http.addressing import Names
+from veen.hub.http.application import Bounds
+from veen.hub.http.connection import Connection
 from veen.hub.http.memory import Memory
-from veen.hub.http.message import JSON, Request, Response
+from veen.hub.http.message import JSON, Request, Response, status_of
 from veen.hub.server import url_of
 from veen.recorder.feeding import Feed
 from veen.recorder.jsonlines import BadLineError, Fields, parse, read_event
@@ -34,7 +35,8 @@ DEFAULT_LISTEN: Final = "127.0.0.1:4318"
 _LOGS, _LINES = "/v1/logs", "/jsonl"
 _TYPES: Final = {
     _LOGS: frozenset({JSON}),
-    _LINES: frozenset({JSON, "application/jsonl", "application/x-ndjson", "text/plain"}),
+    # Not text/plain: a page of anybody may have a browser send that, without asking first (C-196).
+    _LINES: frozenset({JSON, "application/jsonl", "application/x-ndjson"}),
 }
 #: Of a request as it comes, and when it is inflated.
 _MOST_BODY: Final = 8 << 20
@@ -48,7 +50,7 @@ _BOUNDS: Final = Bounds(
     max_connections=256, max_header_bytes=16 << 10, header_sec=10.0, body_sec=10.0, idle_sec=60.0
 )
 #: Numbers of google.rpc.Code, by the status of HTTP.
-_CODES: Final = {400: 3, 401: 16, 404: 5, 405: 12, 413: 8, 415: 3, 503: 14}
+_CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 413: 8, 415: 3, 421: 7, 503: 14}
 
 
 class _Refused(Exception):  # noqa: N818 - an answer
@@ -89,9 +91,9 @@ class Receiver:
         """Return the answer to a request with more."""
         return _failure(413, f"a request has at most {most} bytes, not {size}: send smaller batches")
 
-    def refuse(self, error: ErrorEnvelope) -> Response:
-        """Return the answer to what is no request, or one too many."""
-        return _failure(HTTP_STATUS[Code(error.code)], error.message)
+    def refuse(self, error: ErrorEnvelope, request: Request | None = None) -> Response:  # noqa: ARG002 - as above
+        """Return the answer to what is no request, one too many, or none that we may take."""
+        return _failure(status_of(error), error.message)
 
     def handle(self, request: Request) -> None:
         """Answer a request when its events are durable."""
@@ -188,7 +190,10 @@ def _inflated(request: Request) -> bytes:
 
 
 async def receive(
-    make: Callable[[], Receiver], sockets: list[socket.socket], on_ready: Callable[[tuple[str, ...]], None]
+    make: Callable[[], Receiver],
+    sockets: list[socket.socket],
+    names: Names,
+    on_ready: Callable[[tuple[str, ...]], None],
 ) -> None:
     """Serve until the process is asked to stop; the caller has bound the addresses."""
     loop = asyncio.get_running_loop()
@@ -200,7 +205,7 @@ async def receive(
 
     def connect() -> Connection:
         full = len(connections) >= _BOUNDS.max_connections
-        return Connection(receiver, _BOUNDS, loop.time, connections, memory, full=full)
+        return Connection(receiver, _BOUNDS, loop.time, connections, memory, names=names, full=full)
 
     servers = [await loop.create_server(connect, sock=sock) for sock in sockets]
     on_ready(tuple(url_of(sock, secure=False) for sock in sockets))

@@ -16,7 +16,9 @@ import uvloop
 
 from veen.client.files import lock, unlock
 from veen.hub.descriptors import connections_within
-from veen.hub.http.connection import Bounds, Connection
+from veen.hub.http.addressing import Names
+from veen.hub.http.application import Bounds
+from veen.hub.http.connection import Connection
 from veen.hub.http.memory import Memory
 from veen.hub.http.pacing import PacedConnection
 from veen.hub.logs import Log
@@ -49,9 +51,10 @@ class BusyStateError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
-    """Where a service listens, and with which certificates."""
+    """Where a service listens, under which names, and with which certificates."""
 
     addresses: tuple[str, ...] = (DEFAULT_LISTEN,)
+    names: Names
     tls_cert: Path | None = None
     tls_key: Path | None = None
     #: Authorities whose certificates clients may show.
@@ -125,7 +128,8 @@ class Server:
             sweeper = loop.create_task(self._sweep())
             urls = tuple(url_of(sock, secure=tls is not None) for sock in sockets)
             self._warn(sockets, tls)
-            self._log.event("info", "started", urls=urls, pid=os.getpid())
+            hosts = sorted(self._listening.names.hosts)
+            self._log.event("info", "started", urls=urls, hosts=hosts, pid=os.getpid())
             self._on_ready(urls)
             try:
                 await self._stop.wait()
@@ -143,12 +147,12 @@ class Server:
         self, api: Api, memory: Memory, sockets: list[socket.socket], tls: ssl.SSLContext | None
     ) -> list[asyncio.AbstractServer]:
         loop = asyncio.get_running_loop()
-        most = connections_within(_BOUNDS.max_connections)
+        most, names = connections_within(_BOUNDS.max_connections), self._listening.names
 
         def connect() -> Connection:
             full = len(self._connections) >= most
             make = Connection if tls is None else PacedConnection
-            return make(api, _BOUNDS, loop.time, self._connections, memory, full=full)
+            return make(api, _BOUNDS, loop.time, self._connections, memory, names=names, full=full)
 
         handshake = None if tls is None else _BOUNDS.header_sec
         return [

@@ -20,7 +20,7 @@ LOG: Final = "hub.log"
 READY_FD: Final = "VEEN_READY_FD"
 _USAGE: Final = 1
 #: Settings that are lists, and whose flags name one.
-_PLURAL: Final = ("trust_issuers", "admins")
+_PLURAL: Final = ("hosts", "trust_issuers", "admins")
 DataDir = Annotated[
     str,
     typer.Option(
@@ -38,6 +38,13 @@ def start(
     listen: Annotated[
         list[str] | None,
         typer.Option(help="Address to serve, HOST:PORT; may be repeated. By default 127.0.0.1:37411."),
+    ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name under which clients may address the hub; may be repeated. By default the machine's "
+            "host name and its full name. Addresses and localhost always may."
+        ),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML file; flags and VEEN_* variables win over it.")
@@ -76,6 +83,7 @@ def start(
     """Start a hub, and make it if there is none; on a fresh machine this one command is all."""
     flags: dict[str, Any] = {
         "listen": listen,
+        "hosts": host,
         "profile_id": profile_id,
         "log_level": log_level,
         "role": role,

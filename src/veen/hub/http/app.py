@@ -39,9 +39,15 @@ Routes = Mapping[str, Mapping[str, Route]]
 class App:
     """Finds the handler of a request, and turns what it raises into an answer."""
 
-    def __init__(self, routes: Routes, on_bug: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        routes: Routes,
+        on_bug: Callable[[Exception], None],
+        on_turned_away: Callable[[ErrorEnvelope], None],
+    ) -> None:
         self.routes = routes
         self._on_bug = on_bug
+        self._on_turned_away = on_turned_away
 
     def max_body(self, method: str, target: str, content_type: str) -> int:
         """Return how many bytes a request may have; one that is refused anyway may have a few."""
@@ -62,9 +68,12 @@ class App:
         )
         return error_response(envelope_of(error), as_json=wants_json(request))
 
-    def refuse(self, error: ErrorEnvelope) -> Response:
-        """Return the answer to what can not be taken as a request at all."""
-        return error_response(error, as_json=False)
+    def refuse(self, error: ErrorEnvelope, request: Request | None = None) -> Response:
+        """Return the answer to what can not be taken as a request, or is a request that we must not take."""
+        if request is None:
+            return error_response(error, as_json=False)
+        self._on_turned_away(error)
+        return error_response(error, as_json=wants_json(request, default=True))
 
     def handle(self, request: Request) -> None:
         """Answer a request."""

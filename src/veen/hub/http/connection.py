@@ -7,16 +7,19 @@ for taking its answer. A sweep, not a timer each, ends those that have passed.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Protocol, cast
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Final, cast
 
 import httptools
 
 from veen.core.error_envelope import ErrorEnvelope
-from veen.core.errors import Code
+from veen.core.errors import Code, ProtocolError
+from veen.hub.http.addressing import Head, Names, split_target
+from veen.hub.http.application import Application, Bounds
 from veen.hub.http.memory import Memory
-from veen.hub.http.message import Request, Response, origin_form
-from veen.hub.refusing import unavailable
+from veen.hub.http.message import Request, Response
+from veen.hub.refusing import bad_request, envelope_of, unavailable
 
 #: Headers that some handler looks at; the rest are counted and forgotten.
 _USED: Final = frozenset(
@@ -28,6 +31,9 @@ _USED: Final = frozenset(
         b"content-length",
         b"content-type",
         b"expect",
+        b"host",
+        b"origin",
+        b"sec-fetch-site",
         b"transfer-encoding",
         b"veen-pow",
     }
@@ -45,34 +51,6 @@ _MEGABYTE: Final = 1 << 20
 #: How long a client that was refused may go on sending before the connection is cut.
 _LINGER_SEC: Final = 2.0
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """What a client may take."""
-
-    max_connections: int
-    max_header_bytes: int
-    header_sec: float
-    #: For each megabyte of a body, begun.
-    body_sec: float
-    idle_sec: float
-
-
-class Application(Protocol):
-    """What connections serve."""
-
-    def max_body(self, method: str, target: str, content_type: str) -> int:
-        """Return how many bytes a request may have; known from its headers alone."""
-
-    def oversize(self, request: Request, size: int, most: int) -> Response:
-        """Return the answer to a request with more."""
-
-    def refuse(self, error: ErrorEnvelope) -> Response:
-        """Return the answer to what can not be taken as a request at all."""
-
-    def handle(self, request: Request) -> None:
-        """Answer a request, now or later."""
 
 
 class Refusal(Exception):  # noqa: N818 - control flow out of the parser, not an error of ours
@@ -98,6 +76,7 @@ class Connection(asyncio.Protocol):
         open_connections: "set[Connection]",
         memory: Memory,
         *,
+        names: Names,
         local: bool = False,
         full: bool = False,
     ) -> None:
@@ -110,6 +89,10 @@ class Connection(asyncio.Protocol):
         self._memory = memory
         #: Bytes of answers that the client does not take.
         self._untaken = 0
+        self._names = names
+        #: A Host that was looked at and is ours: most requests of a connection have the same.
+        self._known_host: str | None = None
+        self._secure = False
         self._local = local
         #: The certificate that the client has shown, in DER; it was verified.
         self._certificate: bytes | None = None
@@ -131,8 +114,9 @@ class Connection(asyncio.Protocol):
         self._begin()
 
     def _begin(self) -> None:
-        self._target = b""
+        self._target, self._method = b"", ""
         self._headers: dict[str, str] = {}
+        self._repeated: set[str] = set()
         self._count = self._head_bytes = 0
         self._body: list[bytes] = []
         self._size = 0  # of what is counted in memory
@@ -149,6 +133,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's have no common base
         self._open.add(self)
         secured = transport.get_extra_info("ssl_object")
+        self._secure = secured is not None
         self._certificate = None if secured is None else secured.getpeercert(binary_form=True)
         self.deadline = self._clock() + self._bounds.header_sec
         if self._full and len(self._open) > _MAX_REFUSED + self._bounds.max_connections:
@@ -233,7 +218,7 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             cause = error.__context__
             if isinstance(cause, Refusal):
-                self._refuse(cause.response)
+                self._refuse(cause.response, head_only=self._method == "HEAD")
             else:
                 self._refuse(self._app.refuse(_bad_request("this is not HTTP/1.1")))
         else:
@@ -251,7 +236,8 @@ class Connection(asyncio.Protocol):
         if self._method == "CONNECT":
             self._refuse(self._app.refuse(_bad_request("this is no proxy")))
             return
-        lines = [f"{self._method} {self._target.decode('latin-1')} HTTP/1.1"]
+        version = self._parser.get_http_version()
+        lines = [f"{self._method} {self._target.decode('latin-1')} HTTP/{version}"]
         lines += [f"{name}: {value}" for name, value in self._headers.items()]
         self._parser = httptools.HttpRequestParser(self)
         self._parse(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + rest)
@@ -309,7 +295,10 @@ class Connection(asyncio.Protocol):
             raise Refusal(self._app.refuse(_bad_request(f"more than {_MAX_HEADERS} headers")))
         name = name.lower()
         if name in _USED:
-            self._headers[name.decode("latin-1")] = value.decode("latin-1")
+            used = name.decode("latin-1")
+            if used in self._headers:
+                self._repeated.add(used)
+            self._headers[used] = value.decode("latin-1")
 
     def _add_head(self, size: int) -> None:
         self._head_bytes += size
@@ -320,14 +309,15 @@ class Connection(asyncio.Protocol):
         return _bad_request(f"headers of more than {self._bounds.max_header_bytes} bytes")
 
     def on_headers_complete(self) -> None:
-        """Decide how much body there may be, before any of it is read."""
+        """Decide whether the request is for us, and how much body it may have, before any of that is read."""
         self._gathering = False
         self._unparsed = 0
         self._method = self._parser.get_method().decode("latin-1")
+        authority, self._path = split_target(self._target.decode("latin-1"))
+        self._check_address(authority)
         if self._parser.should_upgrade():
             return
-        target = origin_form(self._target.decode("latin-1"))
-        self._most = self._app.max_body(self._method, target, self._headers.get("content-type", ""))
+        self._most = self._app.max_body(self._method, self._path, self._headers.get("content-type", ""))
         announced = self._headers.get("content-length", "0")
         size = int(announced) if announced.isdecimal() else 0
         if size > self._most:
@@ -335,6 +325,28 @@ class Connection(asyncio.Protocol):
         self._allow(self._bounds.body_sec * (1 + size // _MEGABYTE))
         if self._headers.get("expect", "").lower() == "100-continue" and self._transport is not None:
             self._transport.write(_CONTINUE)
+
+    def _check_address(self, authority: str | None) -> None:
+        """Refuse what is for somebody else, or is sent by a page of somebody else (C-196)."""
+        headers, host = self._headers, self._headers.get("host")
+        is_known = host is not None and host == self._known_host and authority is None and not self._repeated
+        if is_known and "origin" not in headers and "sec-fetch-site" not in headers:
+            return
+        version = self._parser.get_http_version()
+        try:
+            self._names.check(Head(headers, self._repeated, authority, version, self._secure))
+        except ProtocolError as error:
+            raise Refusal(self._turn_away(error)) from None
+        self._known_host = host
+        if "origin" in headers and not headers.get("content-type") and self._has_body():
+            untyped = self._turn_away(bad_request("content-type", "a page says of which type a body is"))
+            raise Refusal(replace(untyped, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE.value))
+
+    def _turn_away(self, error: ProtocolError) -> Response:
+        return self._app.refuse(envelope_of(error), self._request(b""))
+
+    def _has_body(self) -> bool:
+        return self._headers.get("content-length", "0") != "0" or "transfer-encoding" in self._headers
 
     def on_body(self, data: bytes) -> None:
         """Take a piece of the body."""
@@ -368,8 +380,7 @@ class Connection(asyncio.Protocol):
     def _request(self, body: bytes) -> Request:
         # HEAD is GET whose answer is told and not sent.
         method = "GET" if self._method == "HEAD" else self._method
-        target = origin_form(self._target.decode("latin-1"))
-        request = Request(method, target, self._headers, body, self._respond, local=self._local)
+        request = Request(method, self._path, self._headers, body, self._respond, local=self._local)
         request.head_only = self._method == "HEAD"
         request.certificate = self._certificate
         return request
@@ -427,7 +438,7 @@ class Connection(asyncio.Protocol):
         else:
             self.deadline = self._clock() + self._bounds.idle_sec
 
-    def _refuse(self, response: Response) -> None:
+    def _refuse(self, response: Response, *, head_only: bool = False) -> None:
         """Answer once more, behind what is being answered, and close."""
         self._closing = True
         self._drop_body()
@@ -435,7 +446,7 @@ class Connection(asyncio.Protocol):
             return
         if self._busy or self._waiting:
             return  # the answers on their way are the last ones
-        self._transport.write(response.encode(keep_alive=False))
+        self._transport.write(response.encode(keep_alive=False, head_only=head_only))
         self._linger(self._transport)
 
     def _linger(self, transport: asyncio.Transport) -> None:

@@ -103,16 +103,20 @@ class Request:
         return content_type in self.headers.get("accept", "").lower()
 
 
-def origin_form(target: str) -> str:
-    """Return the path of a target, which may be a whole URL, as it is to a proxy."""
-    if not target.startswith(("http://", "https://")):
-        return target
-    return "/" + target.split("/", 3)[-1] if target.count("/") > 2 else "/"
+def status_of(error: ErrorEnvelope) -> int:
+    """Return the status of an error: it follows from the code alone (C-61).
+
+    With one exception: a request under a name that is not ours is sent to the wrong server (C-196), which a
+    client, or a proxy that keeps connections for several names, must not take for a refusal of that name.
+    """
+    if error.code == Code.FORBIDDEN and (error.detail or {}).get("field") == "host":
+        return HTTPStatus.MISDIRECTED_REQUEST.value
+    return HTTP_STATUS[Code(error.code)]
 
 
 def error_response(error: ErrorEnvelope, *, as_json: bool) -> Response:
-    """Return an error in its one form, on every route; the status follows from the code alone (C-61)."""
-    status = HTTP_STATUS[Code(error.code)]
+    """Return an error in its one form, on every route."""
+    status = status_of(error)
     headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
     return Response(status, *_body(error, as_json=as_json), headers)
 
