@@ -1,7 +1,5 @@
 """Imports: lines of JSON and requests of OTLP, from files and over HTTP, each recorded once."""
 
-import gzip
-import http.client
 import json
 import os
 import shutil
@@ -17,12 +15,10 @@ import pytest
 from tests.cli.running import User
 from tests.hub.process import HubProcess
 from tests.recorder.feeds import recorded
-from tests.recorder.receiving import listening
-from tests.recorder.records import Company, aside_line
+from tests.recorder.records import Company
 from veen.recorder.importing import LINE_BYTES, BadLine, Import, Imports
 from veen.recorder.jsonlines import BadLineError, Fields, read_event
 from veen.recorder.losing import LOST_TYPE
-from veen.recorder.otlp import read_request
 from veen.recorder.packing import Captured, Defaults, described
 from veen.recorder.spool import SpoolReader
 
@@ -307,138 +303,6 @@ def test_the_command(tmp_path: Path, hub: HubProcess, place: Path, stream: str) 
     events = recorded(place, hub.url, stream)
     assert [event["payload"]["n"] for event in events] == [1, 3, 4]
     assert [event["event_type"] for event in events] == ["info", "log.line", "log.line"]
-
-
-# --- OTLP ---------------------------------------------------------------------------------------------------
-
-_RECORD = {
-    "timeUnixNano": "1700000000123456789",
-    "severityNumber": 13,
-    "severityText": "WARN",
-    "body": {"stringValue": "disk is nearly full"},
-    "traceId": "5b8efff798038103d269b633813fc60c",
-    "spanId": "eee19b7ec3c1b174",
-    "attributes": [
-        {"key": "enduser.id", "value": {"stringValue": "anna"}},
-        {"key": "free", "value": {"intValue": "-5"}},
-        {"key": "share", "value": {"doubleValue": 0.25}},
-        {"key": "urgent", "value": {"boolValue": True}},
-        {"key": "raw", "value": {"bytesValue": "AAE="}},
-        {"key": "disks", "value": {"arrayValue": {"values": [{"stringValue": "a"}, {"intValue": 2}]}}},
-        {"key": "more", "value": {"kvlistValue": {"values": [{"key": "k", "value": {"boolValue": False}}]}}},
-    ],
-}
-
-
-def _request(*records: Any) -> dict[str, Any]:
-    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "storage"}}]}
-    logs = [{"scope": {"name": "lib"}, "logRecords": list(records)}]
-    return {"resourceLogs": [{"resource": resource, "scopeLogs": logs}]}
-
-
-def test_a_record_of_otlp() -> None:
-    (found,) = read_request(_request(_RECORD))
-    assert isinstance(found, Captured)
-    assert _event(found) == {
-        "subject_id": "anna",
-        "event_type": "log.warn",
-        "event_time": 1_700_000_000,
-        "origin": "storage",
-        "payload": {
-            "body": "disk is nearly full",
-            "severity": "warn",
-            "severity_number": 13,
-            "time_unix_nano": 1_700_000_000_123_456_789,
-            "trace_id": "5b8efff798038103d269b633813fc60c",
-            "span_id": "eee19b7ec3c1b174",
-            "attributes": {
-                "enduser.id": "anna",
-                "free": "-5",
-                "share": "0.25",
-                "urgent": True,
-                "raw": "0001",
-                "disks": ["a", 2],
-                "more": {"k": False},
-            },
-        },
-        "metadata": {"resource": {"service.name": "storage"}, "scope": "lib"},
-    }
-    for value, body in (({"boolValue": False}, False), ({"intValue": 0}, 0), ({"stringValue": ""}, "")):
-        (empty,) = read_request(_request({"body": value, "severityText": "", "attributes": []}))
-        assert isinstance(empty, Captured)
-        assert _event(empty)["payload"] == {"body": body}
-    (named,) = read_request(_request({"eventName": "disk.full", "severityNumber": 17}))
-    assert isinstance(named, Captured)
-    assert named.event_type == "disk.full"
-
-
-def test_records_that_are_none() -> None:
-    deep: dict[str, Any] = {"stringValue": "x"}
-    for _ in range(400):
-        deep = {"arrayValue": {"values": [deep]}}
-    bad = [{"timeUnixNano": "soon"}, {"body": {"what": 1}}, {"attributes": 5}, {"body": deep}]
-    found = list(read_request(_request(*bad, {"body": {"stringValue": "good"}})))
-    assert [isinstance(item, Captured) for item in found] == [False] * 3 + [True] * 2
-    assert isinstance(found[3], Captured)
-    assert _event(found[3])["payload"]["body"], "what is too deep is text"
-    for nothing in (7, {"resourceLogs": 7}, {"resourceLogs": [7]}):
-        with pytest.raises(BadLineError):
-            list(read_request(nothing))
-
-
-# --- over HTTP ----------------------------------------------------------------------------------------------
-
-
-def _post(address: str, path: str, body: bytes, **headers: str) -> tuple[int, Any]:
-    host, _, port = address.partition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=20)
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.request("POST", path, body, {"content-type": "application/json", **named})
-    answer = connection.getresponse()
-    found = json.loads(answer.read())
-    connection.close()
-    return answer.status, found
-
-
-def test_requests(tmp_path: Path, hub: HubProcess, place: Path, stream: str) -> None:
-    token = tmp_path / "token"
-    token.write_text("secret\n")
-    good = json.dumps(_request(_RECORD)).encode()
-    with listening(
-        "--stream", stream, "--hub", hub.url, "--client", place, "--to", place, "--token-file", token
-    ) as address:
-        shown = {"authorization": "Bearer secret"}
-        assert _post(address, "/v1/logs", good)[0] == 401
-        assert _post(address, "/v1/logs", good, authorization="Bearer other")[0] == 401
-        assert _post(address, "/v1/logs", good, **shown) == (200, {})
-        packed = gzip.compress(good)
-        assert _post(address, "/v1/logs", packed, content_encoding="gzip", **shown) == (200, {})
-        part = json.dumps(_request(_RECORD, {"timeUnixNano": "x"})).encode()
-        status, answer = _post(address, "/v1/logs", part, **shown)
-        assert (status, answer["partialSuccess"]["rejectedLogRecords"]) == (200, "1")
-        odd = {"attributes": [{"key": "a", "value": "\ud800"}]}
-        status, answer = _post(address, "/v1/logs", json.dumps(_request(odd)).encode(), **shown)
-        assert (status, answer["partialSuccess"]["rejectedLogRecords"]) == (200, "1")
-        lines = b'{"event_type": "line", "n": 1}\nbad\n{"event_type": "line", "event_time": -5}\n'
-        status, answer = _post(address, "/jsonl", lines, content_type="application/x-ndjson", **shown)
-        assert (status, answer["accepted"], answer["rejected"]) == (200, 1, 2)
-        elsewhere = aside_line(f"{stream}/other", payload=1)
-        status, answer = _post(address, "/jsonl", elsewhere, content_type="application/x-ndjson", **shown)
-        assert (status, answer["accepted"], answer["rejected"]) == (200, 0, 1)
-        refused = {
-            400: _post(address, "/v1/logs", b"{", **shown),
-            404: _post(address, "/v1/traces", b"{}", **shown),
-            415: _post(address, "/v1/logs", b"", content_type="application/x-protobuf", **shown),
-        }
-        assert {status: answer[0] for status, answer in refused.items()} == {400: 400, 404: 404, 415: 415}
-        assert all(set(answer[1]) == {"code", "message"} for answer in refused.values())
-        for kind in ("text/plain", "text/plain;charset=UTF-8", "multipart/form-data", ""):
-            assert _post(address, "/jsonl", lines, content_type=kind, **shown)[0] == 415
-        assert _post(address, "/v1/logs", packed[:-9], content_encoding="gzip", **shown)[0] == 400
-        assert _post(address, "/v1/logs", good, content_encoding="br", **shown)[0] == 415
-        bomb = gzip.compress(b" " * (64 << 20))
-        assert _post(address, "/v1/logs", bomb, content_encoding="gzip", **shown)[0] == 413
-    assert [event["event_type"] for event in recorded(place, hub.url, stream)] == ["log.warn"] * 3 + ["line"]
 
 
 def test_what_is_not_done(tmp_path: Path, place: Path) -> None:

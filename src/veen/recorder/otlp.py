@@ -14,26 +14,93 @@ SUBJECT: Final = "enduser.id"
 _SERVICE: Final = "service.name"
 _EVENT_NAME: Final = "event.name"
 _NANO: Final = 1_000_000_000
+#: The names that each message of OTLP's logs has. Some are not read: schemas, counts of what was dropped.
+_REQUEST: Final = frozenset({"resourceLogs"})
+_RESOURCE_LOGS: Final = frozenset({"resource", "scopeLogs", "schemaUrl"})
+_RESOURCE: Final = frozenset({"attributes", "droppedAttributesCount", "entityRefs"})
+_SCOPE_LOGS: Final = frozenset({"scope", "logRecords", "schemaUrl"})
+_SCOPE: Final = frozenset({"name", "version", "attributes", "droppedAttributesCount"})
+_RECORD: Final = frozenset(
+    {
+        "attributes",
+        "body",
+        "droppedAttributesCount",
+        "eventName",
+        "flags",
+        "observedTimeUnixNano",
+        "severityNumber",
+        "severityText",
+        "spanId",
+        "timeUnixNano",
+        "traceId",
+    }
+)
+_PAIR: Final = frozenset({"key", "value"})
+_VALUES: Final = frozenset({"values"})
+_MOST_NAME: Final = 40
 #: The least number of each severity, the greatest first.
 _SEVERITIES: Final = ((21, "fatal"), (17, "error"), (13, "warn"), (9, "info"), (5, "debug"), (1, "trace"))
 
 
 def read_request(request: object, subject: str = SUBJECT) -> Iterator[Captured | BadLineError]:
-    """Yield the events of a request; an error in the place of a record that is none.
+    """Yield the events of a request; an error in the place of a record, or of anything else, that is none.
 
-    Raises BadLineError for what is no request at all.
+    OTLP lets a receiver pass over names that it does not know; and whoever hears of no error forgets what it
+    has sent. Nothing is passed over here: what is not recorded is told. Raises BadLineError for what is no
+    request at all.
     """
-    for resource_logs in _objects(_object(request, "a request"), "resourceLogs"):
-        resource = _attributes(_object(resource_logs.get("resource") or {}, "resource").get("attributes"))
-        for scope_logs in _objects(resource_logs, "scopeLogs"):
-            scope = _object(scope_logs.get("scope") or {}, "scope")
-            for record in _objects(scope_logs, "logRecords"):
-                try:
-                    yield _read_record(record, resource, scope, subject)
-                except BadLineError as error:
-                    yield error
-                except RecursionError:
-                    yield BadLineError("values are nested too deeply")
+    found = _object(request, "a request")
+    yield from _strangers(found, _REQUEST, "a request")
+    for resource_logs in _list(found, "resourceLogs"):
+        try:
+            _object(resource_logs, "each of resourceLogs")
+            yield from _strangers(resource_logs, _RESOURCE_LOGS, "resourceLogs")
+            described = _object(resource_logs.get("resource") or {}, "resource")
+            yield from _strangers(described, _RESOURCE, "resource")
+            resource = _attributes(described.get("attributes"))
+            groups = _list(resource_logs, "scopeLogs")
+        except (BadLineError, RecursionError) as error:
+            yield from [_told(error)] * _count(resource_logs, "scopeLogs", "logRecords")
+            continue
+        for scope_logs in groups:
+            yield from _read_scope(scope_logs, resource, subject)
+
+
+def _read_scope(
+    scope_logs: dict[str, Any], resource: dict[str, Any], subject: str
+) -> Iterator[Captured | BadLineError]:
+    try:
+        _object(scope_logs, "each of scopeLogs")
+        yield from _strangers(scope_logs, _SCOPE_LOGS, "scopeLogs")
+        scope = _object(scope_logs.get("scope") or {}, "scope")
+        yield from _strangers(scope, _SCOPE, "scope")
+        records = _list(scope_logs, "logRecords")
+    except BadLineError as error:
+        yield from [error] * _count(scope_logs, "logRecords")
+        return
+    for record in records:
+        try:
+            yield _read_record(_object(record, "each of logRecords"), resource, scope, subject)
+        except (BadLineError, RecursionError) as error:
+            yield _told(error)
+
+
+def _strangers(found: dict[str, Any], known: frozenset[str], what: str) -> Iterator[BadLineError]:
+    """Yield an error for each name that OTLP's logs do not have: nobody knows what is behind it."""
+    for name in sorted(found.keys() - known):
+        yield BadLineError(f"{what} has no {name[:_MOST_NAME]!r} in OTLP's logs, so that is not recorded")
+
+
+def _told(error: BadLineError | RecursionError) -> BadLineError:
+    return error if isinstance(error, BadLineError) else BadLineError("values are nested too deeply")
+
+
+def _count(found: object, *path: str) -> int:
+    """Return how many records are lost with something that can not be read; at least one thing is."""
+    if not path:
+        return 1
+    inside = found.get(path[0]) if isinstance(found, dict) else None
+    return max(1, sum(_count(item, *path[1:]) for item in inside)) if isinstance(inside, list) else 1
 
 
 def _read_record(
@@ -53,6 +120,7 @@ def _read_record(
         "time_unix_nano": nano or None,
         "trace_id": record.get("traceId") or None,
         "span_id": record.get("spanId") or None,
+        "other": {name: value for name, value in record.items() if name not in _RECORD} or None,
     }
     about = {"resource": resource, "scope": scope.get("name")}
     return Captured(
@@ -76,25 +144,31 @@ def _object(value: object, what: str) -> dict[str, Any]:
     return value
 
 
-def _objects(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    found = value.get(name) or []
+def _list(value: dict[str, Any], name: str) -> list[Any]:
+    """Return a list; none is there, or null, if it is empty."""
+    found = value.get(name)
+    if found is None:
+        return []
     if not isinstance(found, list):
         raise BadLineError(f"{name} is a list")
-    return [_object(item, f"each of {name}") for item in found]
+    return found
 
 
 def _attributes(pairs: object) -> dict[str, Any]:
     """Read a list of keys and values."""
-    found = {}
-    for pair in _objects({"attributes": pairs}, "attributes"):
-        if not isinstance(pair.get("key"), str):
-            raise BadLineError("an attribute has a key")
-        found[pair["key"]] = _value(pair.get("value") or {})
+    found: dict[str, Any] = {}
+    for item in _list({"attributes": pairs}, "attributes"):
+        pair = _object(item, "an attribute")
+        if not isinstance(pair.get("key"), str) or not pair.keys() <= _PAIR:
+            raise BadLineError("an attribute has a key and a value")
+        found[pair["key"]] = None if pair.get("value") is None else _value(pair["value"])
     return found
 
 
 def _value(value: object) -> Any:  # noqa: ANN401 - any value, by its kind
     match value:
+        case dict() if len(value) > 1:
+            raise BadLineError(f"{str(value)[:80]} is more than one value of OTLP")
         case {"stringValue": str(text)}:
             return text
         case {"boolValue": bool(flag)}:
@@ -105,9 +179,9 @@ def _value(value: object) -> Any:  # noqa: ANN401 - any value, by its kind
             return str(found)
         case {"bytesValue": str(text)}:
             return _bytes(text)
-        case {"arrayValue": dict(inner)}:
-            return [_value(item) for item in _objects(inner, "values")]
-        case {"kvlistValue": dict(inner)}:
+        case {"arrayValue": dict(inner)} if inner.keys() <= _VALUES:
+            return [_value(item) for item in _list(inner, "values")]
+        case {"kvlistValue": dict(inner)} if inner.keys() <= _VALUES:
             return _attributes(inner.get("values"))
         case dict() if not value:
             return None

@@ -133,10 +133,11 @@ class Receiver:
         bad: list[str] = []
         events = list(self._events(request.path, body, bad))
         try:
-            bad += [reason for _, reason in self._feed.store(events)]
+            unfit = self._feed.store(events)
         except (FullError, OSError) as error:
             headers = {"retry-after": _RETRY_SEC}
             raise _Refused(503, f"there is no room for events at the moment: {error}", **headers) from None
+        bad += [reason for _, reason in unfit]
         reasons = "; ".join(bad[:_MOST_REASONS])
         if request.path == _LINES:
             return _answer(
@@ -144,6 +145,8 @@ class Receiver:
             )
         if not bad:
             return _answer(200, {})
+        if len(unfit) == len(events):  # nothing is recorded: an exporter must not take that for success
+            raise _Refused(400, reasons)
         return _answer(
             200, {"partialSuccess": {"rejectedLogRecords": str(len(bad)), "errorMessage": reasons}}
         )
