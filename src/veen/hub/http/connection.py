@@ -50,6 +50,7 @@ _MAX_REFUSED: Final = 64
 _MEGABYTE: Final = 1 << 20
 #: How long a client that was refused may go on sending before the connection is cut.
 _LINGER_SEC: Final = 2.0
+_NONE: Final[frozenset[str]] = frozenset()
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -116,7 +117,7 @@ class Connection(asyncio.Protocol):
     def _begin(self) -> None:
         self._target, self._method = b"", ""
         self._headers: dict[str, str] = {}
-        self._repeated: set[str] = set()
+        self._repeated: frozenset[str] = _NONE
         self._count = self._head_bytes = 0
         self._body: list[bytes] = []
         self._size = 0  # of what is counted in memory
@@ -297,7 +298,7 @@ class Connection(asyncio.Protocol):
         if name in _USED:
             used = name.decode("latin-1")
             if used in self._headers:
-                self._repeated.add(used)
+                self._repeated |= {used}
             self._headers[used] = value.decode("latin-1")
 
     def _add_head(self, size: int) -> None:
