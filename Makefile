@@ -19,7 +19,7 @@ PY := .venv/bin/python
 # .venv is set up again, because the environment holds absolute paths.
 READY := .venv/.ready-$(shell pwd -P | cksum | cut -d ' ' -f 1)
 
-.PHONY: help setup run test lint ci fmt fix bench docs fuzz faults folds kills streams lock clean
+.PHONY: help setup run test lint ci fmt fix bench browser docs fuzz faults folds kills streams lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +55,11 @@ fix: $(READY) ## let ruff repair and format what it can
 
 bench: $(READY) ## measure speed as ratios to the bare primitives
 	@$(PY) -m bench $(ARGS)
+
+# For example: make browser CHROMIUM=/opt/chromium/chrome
+CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+browser: $(READY) ## pages of strangers in a real Chromium, if there is one (CHROMIUM names it)
+	@VEEN_BROWSER="$(CHROMIUM)" $(PY) -m pytest -q -n 0 -rs tests/browser $(ARGS)
 
 faults: $(READY) ## long fault runs of the storage engine: every byte flipped, a thousand random histories
 	@VEEN_FLIP_STEP=1 VEEN_SWEEP_SEEDS=2 VEEN_MACHINE_EXAMPLES=1000 $(PY) -m pytest -q -n 2 --timeout 3600 tests/storage $(ARGS)
