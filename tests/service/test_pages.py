@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.builders import some_label
 from tests.client.people import make_home
@@ -20,14 +21,13 @@ from tests.hub.serving import Answer, Raw
 from tests.recorder.feeds import recorded as events_of
 from tests.recorder.receiving import listening
 from tests.service.world import APP, Service, make_place, recorded, until
+from veen.cli.main import app
 from veen.core.api import SubmitRequest
 from veen.core.error_envelope import ErrorEnvelope
 from veen.service.store import Kind
 
-EVIL = "http://evil.example"
-LISTED = "https://app.example"
-NAME = "logs.example"
-STREAM = "record/app/pages"
+EVIL, LISTED = "http://evil.example", "https://app.example"
+NAME, STREAM = "logs.example", "record/app/pages"
 
 Lines = Sequence[tuple[str, str]]
 
@@ -214,7 +214,6 @@ def page(site: str, mode: str = "no-cors", dest: str = "empty", origin: str | No
 PAGES: Mapping[str, tuple[str, str | None, Lines]] = {
     "fetch of text": ("POST", "text/plain;charset=UTF-8", page("cross-site")),
     "fetch of a blob without a type": ("POST", None, page("cross-site")),
-    "beacon": ("POST", "text/plain;charset=UTF-8", page("cross-site")),
     "form of text": ("POST", "text/plain", page("cross-site", "navigate", "document")),
     "form": ("POST", "application/x-www-form-urlencoded", page("cross-site", "navigate", "document")),
     "form of files": (
@@ -429,6 +428,18 @@ def test_each_request_of_a_connection_is_looked_at(server: Server) -> None:
         assert raw.answer("GET").status == server.seen
         raw.send(f"GET {server.look} HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\n\r\n")
         assert raw.answer("GET").status == 400
+
+
+def test_who_asks_a_query_service_under_another_name_is_told_what_to_do(
+    servers: Mapping[str, Server],
+) -> None:
+    """127.1 leads to 127.0.0.1 on every machine, but is not how an address is written: it is a name."""
+    url = f"http://127.1:{servers['queries'].address[1]}"
+    done = CliRunner().invoke(app, ["query", "status", "r-1", "--url", url], prog_name="veen")
+    assert (done.exit_code, done.stdout) == (4, "")
+    assert "127.1 is not one of the names that are served here" in done.stderr
+    assert "--host NAME" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 # --- the hub ------------------------------------------------------------------------------------------------
