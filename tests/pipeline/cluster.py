@@ -5,6 +5,7 @@ A process can have one session of Spark, so what uses the cluster runs in anothe
 
 import os
 import re
+import secrets
 import subprocess
 import sys
 import threading
@@ -32,6 +33,14 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.executor.extraJavaOptions": JVM,
     "spark.driver.memory": "512m",
 }
+#: In spark-defaults.conf of all processes: where they answer only those that know the secret.
+GUARD: Final = """\
+spark.authenticate                         true
+spark.authenticate.secret                  {secret}
+spark.network.crypto.enabled               true
+spark.network.crypto.authEngineVersion     2
+spark.network.crypto.cipher                AES/GCM/NoPadding
+"""
 
 
 class Cluster:
@@ -40,9 +49,14 @@ class Cluster:
     def __init__(self, place: Path, java_home: Path) -> None:
         self.place = place
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.secret = secrets.token_hex()
+        self.conf = place / "conf"
+        self.conf.mkdir()
+        (self.conf / "spark-defaults.conf").write_text(GUARD.format(secret=self.secret))
         self.environment = {
             **{name: value for name, value in os.environ.items() if "SPARK" not in name},
             "JAVA_HOME": str(java_home),
+            "SPARK_CONF_DIR": str(self.conf),
             "SPARK_HOME": str(HOME),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": JVM,
@@ -115,10 +129,14 @@ class Cluster:
         ]
 
     def run(
-        self, *arguments: str | Path, conf: Mapping[str, str] | None = None
+        self,
+        *arguments: str | Path,
+        conf: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a ``veen`` command that takes ``--master`` on the cluster."""
-        return self._run([Path(sys.executable).parent / "veen", *arguments, *self.options(conf)], {})
+        command = [Path(sys.executable).parent / "veen", *arguments, *self.options(conf)]
+        return self._run(command, environment or {})
 
     def script(
         self, text: str, *arguments: str, environment: Mapping[str, str] | None = None
@@ -130,10 +148,11 @@ class Cluster:
         self, command: list[str | Path], environment: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in self.environment.items() if not name.startswith("SPARK_")}
+        ours = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(self.conf)}
         return subprocess.run(
             command,
             cwd=self.place,
-            env={**kept, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+            env={**kept, **ours, **environment},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

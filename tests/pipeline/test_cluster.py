@@ -30,6 +30,8 @@ UNDISTURBED = ""
 
 JOBS = f"""
 import json, os, signal, sys, threading, time
+from contextlib import suppress
+from pathlib import Path
 from pyspark import TaskContext
 from typer.testing import CliRunner
 from veen.cli.main import app
@@ -64,15 +66,26 @@ def answer(words):
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
 
+def commands_with(secret):
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            command = (place / "cmdline").read_bytes()
+            found += [command.decode()] if secret.encode() in command else []
+    return found
+
 CONF = {dict(SETTINGS) | SPECULATION!r}
 with session.running(app="jobs", master=sys.argv[1], conf=CONF, oneshot=True) as spark:
     context = spark.sparkContext
     workers = [[worker.python, worker.version, worker.missing] for worker in shipping.check_workers(spark)]
     answers = [answer(words) for words in json.loads(sys.argv[2])]
+    secret = context.getConf().get("spark.authenticate.secret")
+    shown = commands_with(secret)
     # The one that hangs comes last: its core stays taken.
     found = {{disturb: run(context, disturb) for disturb in ("", "kill", "hang")}}
 expected = [ht("veen/test", number.to_bytes(8, "big")).hex() for number in range(8)]
-print(json.dumps({{"workers": workers, "answers": answers, "found": found, "expected": expected}}))
+told = {{"workers": workers, "answers": answers, "found": found, "expected": expected}}
+print(json.dumps({{**told, "secret": secret, "shown": shown}}))
 """
 
 
@@ -139,6 +152,21 @@ def test_workers_run_the_code_that_was_shipped(told: dict[str, Any]) -> None:
     places = {place for found in told["found"].values() for _, _, place in found}
     assert all(f"veen-{veen.__version__}.zip/veen/" in place for place in places), places
     assert told["workers"] == [[platform.python_version(), veen.__version__, []]]
+
+
+@pytest.mark.slow
+def test_a_cluster_has_a_secret_that_is_on_no_command_line(told: dict[str, Any], cluster: Cluster) -> None:
+    assert (told["secret"], told["shown"]) == (cluster.secret, [])
+
+
+@pytest.mark.slow
+def test_a_cluster_without_a_secret_is_told_what_it_needs(cluster: Cluster, world: Path) -> None:
+    done = cluster.run("pipeline", "verify", world / "hub", environment={"SPARK_CONF_DIR": "/nonexistent"})
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("veen: Spark did not start: a standalone cluster needs a secret: put the lines")
+    assert "spark-defaults.conf in SPARK_CONF_DIR" in line
+    assert "--conf spark.authenticate=false" in line
 
 
 @pytest.mark.slow

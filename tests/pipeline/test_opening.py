@@ -22,7 +22,7 @@ from veen.core.payload import PayloadHeader
 from veen.core.types import Label, StreamId
 from veen.pipeline.contexts import aads, body_nonces
 from veen.pipeline.frames import Entries, Frames, parse
-from veen.pipeline.keyring import Keyring, ReaderKeys, load_keyring, sharing
+from veen.pipeline.keyring import Keyring, ReaderKeys, _keep_off_disk, load_keyring, sharing
 from veen.pipeline.logs import open_log
 from veen.pipeline.opening import SEALED, Opener, open_entries, open_records
 from veen.pipeline.records import RECORDS, records_of
@@ -266,14 +266,15 @@ def test_what_is_sent_to_tasks_is_sealed_on_the_disk_and_gone_afterwards(spark: 
     assert not any(path.exists() for path in written)
 
 
-def test_what_opens_the_sealed_keys_is_in_no_file_however_large_a_task_is(spark: SparkSession) -> None:
+def test_what_a_task_has_with_it_on_a_cluster_is_in_no_file_however_large_it_is(spark: SparkSession) -> None:
+    """So travels what opens the sealed keys; on this machine it does not."""
     places = [Path(spark.sparkContext._temp_dir or ""), Path(spark.conf.get("spark.local.dir") or "")]
-    ballast = os.urandom(2 << 20)
-    with sharing(spark, Keyring(secrets_with())) as shared:
-        tasks = spark.sparkContext.parallelize([1, 2], 2)
-        # As they are sent: with all that they refer to.
-        found = tasks.map(lambda _: (len(shared.open().of(STREAM)), len(ballast))).collect()
-        written = [path for place in places for path in place.rglob("*") if path.is_file()]
-        assert found == [(3, 2 << 20)] * 2
-        assert written
-        assert not any(shared._wrapping in path.read_bytes() for path in written)
+    ballast, opens = os.urandom(2 << 20), os.urandom(32)
+    _keep_off_disk(spark.sparkContext)
+    tasks = spark.sparkContext.parallelize([1, 2], 2)
+    # As they are sent: with all that they refer to.
+    found = tasks.map(lambda _: (len(opens), len(ballast))).collect()
+    written = [path for place in places for path in place.rglob("*") if path.is_file()]
+    assert found == [(32, 2 << 20)] * 2
+    assert written
+    assert not any(opens in path.read_bytes() for path in written)

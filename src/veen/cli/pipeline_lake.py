@@ -126,10 +126,10 @@ def ingest_command(
         from veen.pipeline.lake.ingesting import Ingest  # noqa: PLC0415
 
         keys = load_keys(keyring)
+        shared = None if keys is None else stack.enter_context(sharing(spark, keys))
         opened = stack.enter_context(opening_log(log, hub_id, stream))
         held = stack.enter_context(holding(lake.expanduser(), create=True))
         _tell_foreign(held.foreign)
-        shared = None if keys is None else stack.enter_context(sharing(spark, keys))
         work = Ingest(
             spark,
             held,

@@ -26,7 +26,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from veen.pipeline import archive, failures, shipping
+from veen.pipeline import archive, failures, ports, shipping
 from veen.pipeline.environment import (
     DEFAULT_MASTER,
     ONESHOT,
@@ -230,6 +230,7 @@ def _settings(
     log.write_text(_LOG_FORM.format(level="info" if verbose else "error"), encoding="utf-8")
     found = {
         **_SETTINGS,
+        **ports.guards(given),
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
@@ -277,6 +278,7 @@ def _launch(
         _hold(_Held(scratch, gateway.proc, before))
         try:
             ending.check()
+            conf.setAll(list(ports.secret_for(settings["spark.master"], settings).items()))
             context = SparkContext(conf=conf, gateway=gateway)
             ending.take()  # Spark has taken interrupts for itself
             if not verbose:  # where a JVM is ended, this server would write a traceback to the terminal
@@ -286,7 +288,7 @@ def _launch(
         except (Py4JError, PySparkException, OSError, ValueError) as error:
             reason = reason_of(error) or str(error)
             stop()
-            raise SessionError(f"Spark did not start: {reason}") from None
+            raise SessionError(f"Spark did not start: {ports.what_is_missing(reason) or reason}") from None
         except BaseException:
             stop()
             raise

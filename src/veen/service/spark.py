@@ -62,8 +62,8 @@ class Intake:
         #: Streams that were found in the log, where they stay.
         self._found: set[str] = set()
         self._stack = ExitStack()
-        self._lake = self._stack.enter_context(holding(lake, create=True))
         self._shared = None if keyring is None else self._stack.enter_context(sharing(spark, keyring))
+        self._lake = self._stack.enter_context(holding(lake, create=True))
         self._naming = threading.Lock()
         self._names: frozenset[str] = frozenset()
         #: What the log was opened for.
