@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 
@@ -19,6 +19,7 @@ from veen.cli.pipelining import Engine, installed
 from veen.cli.printing import note, plain, progress, reporting, show
 from veen.cli.settings import common
 from veen.cli.using import prompt_passphrase
+from veen.client.files import PRIVATE
 from veen.client.passphrase import asker
 from veen.core import labels
 
@@ -340,7 +341,7 @@ def _answer(views: "Views", query: str, form: str, place: Path | None = None) ->
     count = 0
     names, rows = views.rows(query, None if form == "jsonl" else _MOST_ROWS + 1)
     with ExitStack() as stack:
-        file = sys.stdout if place is None else stack.enter_context(place.open("w", encoding="utf-8"))
+        file = sys.stdout if place is None else stack.enter_context(_private(place))
         if form != "jsonl":
             listed = list(rows)
             file.writelines(f"{line}\n" for line in _table(names, listed))
@@ -349,6 +350,12 @@ def _answer(views: "Views", query: str, form: str, place: Path | None = None) ->
             file.write(json.dumps(row, allow_nan=False) + "\n")
             count += 1
     return count
+
+
+def _private(place: Path) -> TextIO:
+    """Open a file to write to; a new one is for its owner alone."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    return os.fdopen(os.open(place, flags, PRIVATE), "w", encoding="utf-8")
 
 
 def _table(names: list[str], rows: list[dict[str, Any]]) -> Iterator[str]:

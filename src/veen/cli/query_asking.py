@@ -22,6 +22,7 @@ from veen.cli.printing import note, plain_json, reporting, show
 from veen.cli.settings import common
 from veen.cli.using import read_bytes
 from veen.client.errors import ClientError, NetworkError
+from veen.client.files import create_file
 from veen.client.http import HttpHub, Message
 from veen.core import canonical_json
 from veen.core.errors import ProtocolError
@@ -239,7 +240,8 @@ def descriptor_command(
 def rows_out(out: Path | None) -> Iterator[BinaryIO | None]:
     """Have the file that rows are written to, one in each line; None if there is none.
 
-    A file that is there stays as it is until all rows are written: they are written beside it.
+    A file that is there stays as it is until all rows are written: they are written beside it. A new one is
+    for its owner alone.
     """
     if out is None:
         yield None
@@ -259,7 +261,7 @@ def _replacing(place: Path) -> Iterator[BinaryIO]:
     """Have a file that takes the place of another when it is whole."""
     beside = place.with_name(f".veen-{os.urandom(8).hex()}.part")
     try:
-        with beside.open("xb") as file:
+        with create_file(beside) as file:
             if place.exists():
                 shutil.copymode(place, beside)
             yield file

@@ -113,7 +113,8 @@ def _make(archive: Path, directory: Path) -> None:
         train(spark, directory)
     finally:
         session.stop(patience=_DUMP_SEC)
-    # Java writes in place; under its own name the file appears only when it is whole.
+    # Java writes in place; under its own name the file appears only when it is whole. It is no secret.
+    (directory / "classes").chmod(0o444)
     (directory / "classes").rename(archive)
 
 

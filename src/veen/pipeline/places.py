@@ -6,14 +6,14 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import pyspark
 
-__all__ = ["Scratch", "kept_dir", "quoted", "spark_home"]
+__all__ = ["Scratch", "kept_dir", "private", "quoted", "spark_home"]
 
 _PREFIX: Final = "veen-spark-"
 _LOCK: Final = "in-use"
@@ -50,6 +50,19 @@ def quoted(text: str | Path) -> str:
     """Return a text so that it stays one word where Spark takes options of Java apart."""
     escaped = str(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+@contextmanager
+def private() -> Iterator[None]:
+    """Have files made for their owner alone: by this process for now, by those that it starts for good.
+
+    Sockets too: those between Java and Python ask nobody for a secret; whoever may write to them is heard.
+    """
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 class Scratch:

@@ -38,7 +38,7 @@ from veen.pipeline.environment import (
     is_local,
 )
 from veen.pipeline.interrupts import Ending, held_back, is_main
-from veen.pipeline.places import Scratch, kept_dir, quoted
+from veen.pipeline.places import Scratch, kept_dir, private, quoted
 from veen.pipeline.processes import Descendants, children_with
 
 __all__ = [
@@ -273,7 +273,7 @@ def _launch(
         for pid in children_with(scratch.path.name):
             Descendants(pid).end(0.0)
 
-    with held_back(give_up) as ending, having(environment):
+    with held_back(give_up) as ending, having(environment), private():
         gateway = _launch_gateway(conf, scratch.path / "spark.log", verbose=verbose)
         _hold(_Held(scratch, gateway.proc, before))
         try:

@@ -174,6 +174,7 @@ class Store:
     def __init__(self, path: Path) -> None:
         self._lock = RLock()
         try:
+            path.touch(mode=0o600)  # and so are the files that SQLite makes beside it
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
@@ -181,7 +182,7 @@ class Store:
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
             if version == 0:  # maybe no longer: another process may just be making it
                 self._db.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version={_VERSION};COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise StoreError(f"{path} can not be used: {error}") from None
         if version not in (0, _VERSION):
             raise StoreError(f"{path} is of another version of this program ({version}, not {_VERSION})")

@@ -4,8 +4,8 @@ import datetime as dt
 import decimal
 import json
 import math
+import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 )
 
 from veen.pipeline.lake.errors import LakeError
+from veen.pipeline.lake.writing import make_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -64,15 +65,20 @@ def rows_of(found: "DataFrame") -> Iterator[dict[str, Any]]:
 
 
 def write_parquet(found: "DataFrame", place: Path) -> int:
-    """Write an answer as a directory of Parquet, which must not be there; return how many rows it has."""
+    """Write an answer as a directory of Parquet, which must not be there; return how many rows it has.
+
+    Spark gives files the modes that Hadoop has for them, which others may read: it writes where nobody looks.
+    """
     if place.exists():
         raise LakeError(f"{place} is there already; choose another place for the answer")
-    try:
-        named(found).write.parquet(f"file://{place.resolve()}")
-    except Exception:
-        with suppress(OSError):
-            place.rmdir()  # Spark leaves it behind, with nothing in it
-        raise
+    make_directory(place.parent)
+    with tempfile.TemporaryDirectory(prefix=".veen-", dir=place.parent.resolve()) as hidden:
+        written = Path(hidden) / "rows"
+        named(found).write.parquet(f"file://{written}")
+        for path in written.iterdir():
+            path.chmod(0o600)
+        written.chmod(0o700)
+        written.rename(place)
     return sum(pq.read_metadata(path).num_rows for path in place.glob("*.parquet"))
 
 

@@ -3,7 +3,7 @@
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from veen.core.identity import HubIdentity
@@ -11,7 +11,14 @@ from veen.core.types import HubId
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import Changes, Commits, State
 from veen.pipeline.lake.errors import DamagedLakeError, LakeBusyError, LakeError
-from veen.pipeline.lake.writing import make_directory, remove_all, sync_directory, write_durably
+from veen.pipeline.lake.writing import (
+    create_file,
+    make_directory,
+    make_private_directory,
+    remove_all,
+    sync_directory,
+    write_durably,
+)
 
 
 class Lake:
@@ -85,8 +92,12 @@ def holding(root: Path, *, create: bool = False) -> Iterator[Lake]:
         raise LakeError(f"{root} is no lake; make one with: veen pipeline ingest LOG --lake {root}")
     if create and root.is_dir() and not (root / layout.META).is_dir() and any(root.iterdir()):
         raise LakeError(f"{root} is neither a lake nor empty; choose another directory")
+    make_directory(root.parent)
+    make_private_directory(root)
     make_directory(root / layout.META)
-    descriptor = os.open(root / layout.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    with suppress(FileExistsError):
+        create_file(root / layout.LOCK).close()
+    descriptor = os.open(root / layout.LOCK, os.O_RDWR | os.O_CLOEXEC)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -77,7 +77,7 @@ def replay(root: Path, into: Path, progress: Progress = lambda _: None, *, parti
 def _whole(into: Path) -> Iterator[Path]:
     """Give a directory to write to: it gets its name when all is in it; after a failure nothing is left."""
     place = into if into.exists() else into.with_name(f"{layout.UNFINISHED}{into.name}-{uuid4().hex}")
-    place.mkdir(parents=True, exist_ok=True)
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         yield place
         if place != into:

@@ -1,15 +1,16 @@
 """Writing a table's file: its bytes follow from its rows, however they come and however often it is written.
 
 A file is written under a name of its own, made durable, and then renamed: a task that is run twice, or
-killed, leaves the same file or none.
+killed, leaves the same file or none. What is in it is plaintext: it is for its owner alone.
 """
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from veen.client import files
 from veen.pipeline.lake import layout
 
 _ZSTD_LEVEL: Final = 3
@@ -42,6 +44,7 @@ _NO_DICTIONARY: Final = _NO_STATISTICS | {"leaf_hash", "msg_id", "receipt_id"}
 #: Looked for by value, and spread over all of a file: a filter for each row group says where they are not.
 _NO_FILTER: Final = _NO_STATISTICS | {"label", "stream_id", "profile_id", "schema", "detail"}
 _WRONG: Final = 0.05
+_DIRECTORY: Final = 0o700
 
 
 class Written(NamedTuple):
@@ -86,6 +89,7 @@ class TableFile:
         self._schema = schema
         make_directory(self._target.parent)
         self._name = self._target.parent / f"{layout.UNFINISHED}{uuid4().hex}"
+        create_file(self._name).close()
         self._out = pq.ParquetWriter(self._name, schema, **options(schema))
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = 0
@@ -178,12 +182,38 @@ def sync_directory(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and those above it, durably."""
+    """Make a directory and those above it, durably, for their owner alone; see ``create_file``."""
     if path.is_dir():
         return
     make_directory(path.parent)
-    path.mkdir(exist_ok=True)
+    make_private_directory(path)
+    shared = _shared(path.parent)
+    if shared:
+        path.chmod(stat.S_ISGID | _DIRECTORY | shared)
+
+
+def make_private_directory(path: Path) -> None:
+    """Make a directory for its owner alone, durably, whoever those above it are for."""
+    path.mkdir(mode=_DIRECTORY, exist_ok=True)
     sync_directory(path.parent)
+
+
+def create_file(path: Path) -> BinaryIO:
+    """Make a file for its owner alone, whatever the umask is.
+
+    Where a directory was given to a group on purpose (chmod g+s), the group has what is made in it too.
+    """
+    file = files.create_file(path)
+    shared = _shared(path.parent) & (stat.S_IRGRP | stat.S_IWGRP)
+    if shared:
+        os.fchmod(file.fileno(), files.PRIVATE | shared)
+    return file
+
+
+def _shared(directory: Path) -> int:
+    """Return what a group may do in a directory that was given to it."""
+    mode = directory.stat().st_mode
+    return mode & stat.S_IRWXG if mode & stat.S_ISGID else 0
 
 
 def write_durably(path: Path, data: bytes, *, once: bool = False) -> None:
@@ -191,7 +221,7 @@ def write_durably(path: Path, data: bytes, *, once: bool = False) -> None:
     make_directory(path.parent)
     name = path.parent / f"{layout.UNFINISHED}{uuid4().hex}"
     try:
-        with name.open("xb") as file:
+        with create_file(name) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

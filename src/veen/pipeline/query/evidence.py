@@ -34,6 +34,7 @@ from veen.pipeline.lake.checking import check_seen, slabs_of
 from veen.pipeline.lake.commits import FileFact, State
 from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake.frames import frames_of
+from veen.pipeline.lake.writing import create_file
 from veen.pipeline.query.columns import PLACES
 from veen.pipeline.query.working import Work
 from veen.pipeline.signers import HubKeys, verify_receipt
@@ -134,7 +135,8 @@ class _Bucket:
         # Renamed when it is whole: a twin of this task may be killed, or come late.
         target = Path(self._means.out) / roots_name(self._label, self._bucket)
         written = target.with_name(f"{layout.UNFINISHED}{uuid4().hex}{ROOTS}")
-        written.write_bytes(roots[self._own].tobytes())
+        with create_file(written) as file:
+            file.write(roots[self._own].tobytes())
         written.replace(target)
         return None
 
