@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -219,16 +220,45 @@ def test_a_damaged_page_is_no_answer_without_evidence_either(
     assert few_rows < 0 or isinstance(caught.value, DamagedLakeError)
 
 
+def tampered(path: Path) -> pa.Table:
+    """Return the rows of a file with other payloads."""
+    table = pq.read_table(path, partitioning=None)
+    payload = table.column_names.index("payload")
+    column = [json.dumps("tampered")] * len(table)
+    return table.set_column(payload, table.schema.field("payload"), [column])
+
+
+def write_of_size(table: pa.Table, path: Path, size: int) -> None:
+    """Write rows, and something that nobody reads, so that the file is so long."""
+    more = 0
+    for _ in range(5):
+        with pq.ParquetWriter(path, table.schema, compression="zstd", write_statistics=False) as out:
+            out.write_table(table)
+            out.add_key_value_metadata({"padding": "x" * more})
+        more += size - path.stat().st_size
+    assert path.stat().st_size == size
+
+
+@pytest.mark.parametrize("few_rows", [1 << 16, -1])
+def test_a_table_of_another_size_is_no_answer_without_evidence_either(
+    world: World, tmp_path: Path, few_rows: int
+) -> None:
+    lake = tmp_path / "lake"
+    shutil.copytree(world.engine.root, lake)
+    fact = load(lake).of_table(EVENTS_TABLE)[0]
+    pq.write_table(tampered(lake / fact.path), lake / fact.path)
+    with pytest.raises(QueryError, match=f"{fact.path} is not the file .* bytes, not {fact.bytes}") as caught:
+        world.run(asked([OWN, SECOND, EXPORTED]), Engine(world.spark, lake, few_rows=few_rows))
+    assert caught.value.error_code == "execution_failed"
+
+
 def test_whoever_repeats_an_answer_is_told_of_changed_tables(world: World, tmp_path: Path) -> None:
     """The rows of the table that was changed are those of the digest, and not those of the log."""
     lake = tmp_path / "lake"
     shutil.copytree(world.engine.root, lake)
     query = asked([OWN], projection=["payload"])
     for fact in load(lake).of_table(EVENTS_TABLE):
-        table = pq.read_table(lake / fact.path, partitioning=None)
-        payload = table.column_names.index("payload")
-        column = [json.dumps("tampered")] * len(table)
-        pq.write_table(table.set_column(payload, table.schema.field("payload"), [column]), lake / fact.path)
+        write_of_size(tampered(lake / fact.path), lake / fact.path, fact.bytes)
     engine = Engine(world.spark, lake)
     changed = world.run(query, engine)
     assert b"tampered" in next(changed.rows.iterate())

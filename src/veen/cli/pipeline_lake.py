@@ -51,6 +51,11 @@ KeyringOption = Annotated[
 ]
 
 
+CheckedFlag = Annotated[
+    bool, typer.Option("--checked", help="Compare files with the commit by their hashes, not by their sizes.")
+]
+
+
 @contextmanager
 def telling() -> Iterator[None]:
     """End a command with 4 where a log or a lake is not what it should be, else with 1."""
@@ -110,12 +115,14 @@ def ingest_command(
     interval: Annotated[
         float, typer.Option(min=0.1, help="Seconds between two looks for new entries.")
     ] = 1.0,
+    checked: CheckedFlag = False,
 ) -> None:
     """Take a log into a lake: entries checked in full, opened with your keys, in tables of Parquet.
 
     Takes what the lake does not have. Entries that fail their checks are not taken in: then it ends with 4
     and the first of them. Run it again after whatever has stopped it. Entries that no key opened are opened
-    by a later run whose keys do; so are streams found whose names come later.
+    by a later run whose keys do; so are streams found whose names come later. Ends with 4 before it begins if
+    a file that the lake has committed is gone or has another size; with --checked, if it is another one.
     """
     if overlay and no_gold:
         raise CommandError("--overlay keeps states and --no-gold keeps none: give one of them", USAGE)
@@ -131,6 +138,7 @@ def ingest_command(
         opened = stack.enter_context(opening_log(log, hub_id, stream))
         held = stack.enter_context(holding(lake.expanduser(), create=True))
         _tell_foreign(held.foreign)
+        _compare(spark, held, checked=checked)
         work = Ingest(
             spark,
             held,
@@ -150,6 +158,22 @@ def ingest_command(
         found = _described(taken, held)
         _tell_rest(taken, held)
     show(found, common.json)
+
+
+def _compare(spark: "SparkSession", held: "Lake", *, checked: bool) -> None:
+    """Refuse a lake whose files are not those that it has committed; states that are lost are made again."""
+    from veen.pipeline.lake.comparing import (  # noqa: PLC0415
+        kept_in,
+        require_committed,
+        require_sizes,
+        states_in,
+    )
+
+    files = kept_in(held.state)
+    require_sizes(held.root, files)
+    if checked:
+        with following(spark, "comparing"):
+            require_committed(spark.sparkContext, held.root, [*files, *states_in(held.root, held.state)])
 
 
 def _tell_foreign(paths: list[str]) -> None:
@@ -291,12 +315,14 @@ def sql_command(
     out: Annotated[
         Path | None, typer.Option(help="Write the answer here: a file, or a directory of Parquet.")
     ] = None,
+    checked: CheckedFlag = False,
 ) -> None:
     """Ask a lake in SQL: bronze_entries, silver_records, silver_SCHEMA, gold_OVERLAY; try SHOW TABLES.
 
     Byte strings are shown in hex; write them as X'..' in a query. In JSON, numbers with places behind the
     point that must be exact are strings, as are NaN, infinity and intervals; a second column a is a_2. Only
-    questions are answered: what would change anything is refused.
+    questions are answered: what would change anything is refused. Ends with 4 if a file of a table that the
+    query names is gone or has another size than was committed; with --checked, if it is another one.
     """
     if form not in _FORMS:
         raise CommandError(f"no format {form!r}; use one of {', '.join(_FORMS)}", USAGE)
@@ -308,7 +334,7 @@ def sql_command(
     with engine.running("pipeline sql", oneshot=bool(query)) as spark, telling():
         from veen.pipeline.lake.querying import Views  # noqa: PLC0415
 
-        views = Views(spark, lake.expanduser())
+        views = Views(spark, lake.expanduser(), checked=checked)
         if not query:
             _prompt(spark, views, wanted)
         elif out is None:

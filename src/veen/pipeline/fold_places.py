@@ -15,10 +15,10 @@ from veen.core.types import Label, NodeHash, StreamId
 from veen.overlays.events import Record
 from veen.overlays.folding import Run
 from veen.overlays.tree.reading import Place
-from veen.pipeline.fold_files import require_committed
 from veen.pipeline.kernel import Level
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import LabelFact, State
+from veen.pipeline.lake.comparing import require_committed
 from veen.pipeline.lake.holding import load
 from veen.pipeline.lake.hub import FILES, read_blob
 from veen.pipeline.lake.paths import spark_paths

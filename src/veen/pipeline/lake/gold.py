@@ -56,10 +56,11 @@ STATES: Final = pa.schema(
 GOLD_TABLES: Final[dict[str, pa.Schema]] = {f"{layout.GOLD}/{name}": STATES for name in registry.names()}
 
 
-def rows_files(table: str, state: State) -> list[str]:
-    """Return the files of a table of states."""
+def rows_files(table: str, state: State) -> dict[str, str]:
+    """Return the files of a table of states, in order, and their hashes."""
     known = [item for (overlay, _), item in state.gold.items() if f"{layout.GOLD}/{overlay}" == table]
-    return sorted(path for item in known for path in item["files"] if not path.endswith(_STATE))
+    found = {path: held for item in known for path, held in item["files"].items()}
+    return {path: found[path] for path in sorted(found) if not path.endswith(_STATE)}
 
 
 class Reached(NamedTuple):

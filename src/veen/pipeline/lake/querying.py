@@ -1,7 +1,6 @@
 """SQL over a lake: its tables under their names, as the last commit has them; nothing can be changed."""
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -12,12 +11,13 @@ from pyspark.errors import AnalysisException, PySparkException
 from veen.pipeline.failures import short
 from veen.pipeline.lake import layout, tables
 from veen.pipeline.lake.answers import own_names, rows_of
-from veen.pipeline.lake.commits import Commits, State
+from veen.pipeline.lake.commits import Commits
+from veen.pipeline.lake.comparing import Committed, Kept, require_committed, require_sizes
 from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake.gold import GOLD_TABLES, rows_files
 from veen.pipeline.lake.holding import load
 from veen.pipeline.lake.paths import spark_paths
-from veen.pipeline.lake.questions import QuestionError, require_question
+from veen.pipeline.lake.questions import QuestionError, parse_question
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,67 +29,83 @@ _GONE: Final = "FILE_NOT_EXIST"
 
 
 class Views:
-    """The tables of a lake in a session; they follow the lake, whoever writes to it."""
+    """The tables of a lake in a session; they follow the lake, whoever writes to it.
 
-    def __init__(self, spark: "SparkSession", root: Path) -> None:
+    A table is made when it is asked for, and its files are compared with the commit each time that it is.
+    """
+
+    def __init__(self, spark: "SparkSession", root: Path, *, checked: bool = False) -> None:
+        """``checked``: files are compared by their hashes, and not only by their names and sizes."""
         self._spark = spark
         self._root = root
+        self._checked = checked
         self._columns = {**tables.columns_by_table(), **GOLD_TABLES}
-        #: Tables without a row are made when somebody asks for them: there are many, and each takes a while.
-        self._empty: dict[str, str] = {}
-        #: Tables of which a file is not there: whoever asks for others need not know.
-        self._broken: dict[str, str] = {}
-        self._files: dict[str, list[str]] = {}
-        self._number = -1
-        self.names: list[str] = []
-        self._follow(load(root))
+        self._tables = {layout.view_name(table): table for table in self._columns}
+        #: Of what files the tables are made that the session has.
+        self._made: dict[str, list[str]] = {}
+        self._state = load(root)
 
-    def _follow(self, state: State) -> None:
-        """Have the tables as a commit has them."""
-        for table in sorted(self._columns):
-            name, files = layout.view_name(table), _files(table, state)
-            if name in self._files and self._files[name] == files:
-                continue
-            self._files[name] = files
-            self._broken.pop(name, None)
-            self._empty.pop(name, None)
-            if files:
-                self._register(name, table, files)
-            else:
-                self._empty[name] = table
-        self.names = [name for name, files in self._files.items() if files]
-        self._number = state.number
+    @property
+    def names(self) -> list[str]:
+        """The tables that have files."""
+        states = {f"{layout.GOLD}/{overlay}" for overlay, _ in self._state.gold}
+        found = {*self._state.tables(), *states}
+        return sorted(name for name, table in self._tables.items() if table in found)
 
-    def _register(self, name: str, table: str, files: list[str]) -> None:
+    def reload(self, *, always: bool = False) -> bool:
+        """Have the tables as they are now; return whether there was a commit since."""
+        before = self._state.number
+        if always:
+            self._made.clear()
+        if always or Commits(self._root).numbers()[-1:] != [before]:
+            self._state = load(self._root)
+        return self._state.number != before
+
+    def _have(self, names: Iterable[str]) -> None:
+        """Have tables, whose files must be those that were committed."""
+        kept = {name: self._kept(self._tables[name]) for name in names}
+        files = [item for listed in kept.values() for item in listed]
+        if self._checked:
+            require_committed(self._spark.sparkContext, self._root, files)
+        else:
+            require_sizes(self._root, files)
+        for name, listed in kept.items():
+            paths = [item.path for item in listed]
+            if self._made.get(name) != paths:
+                self._read(name, paths).createOrReplaceTempView(name)
+                self._made[name] = paths
+
+    def _kept(self, table: str) -> Sequence[Committed]:
+        if table in GOLD_TABLES:
+            return [Kept(path, None, digest) for path, digest in rows_files(table, self._state).items()]
+        return self._state.of_table(table)
+
+    def _read(self, name: str, paths: Sequence[str] = ()) -> "DataFrame":
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - slow to import
 
-        columns = from_arrow_schema(self._columns[table])
-        if not files:
-            found = self._spark.createDataFrame([], columns)
-        else:
-            try:
-                found = self._spark.read.schema(columns).parquet(*spark_paths(self._root, files))
-            except AnalysisException as error:
-                self._broken[name] = short(str(error))
-                return
-        found.createOrReplaceTempView(name)
-
-    def reload(self, *, always: bool = False) -> None:
-        """Have the tables as they are now, if there was a commit since."""
-        if always:
-            self._files.clear()
-        if always or Commits(self._root).numbers()[-1:] != [self._number]:
-            self._follow(load(self._root))
+        columns = from_arrow_schema(self._columns[self._tables[name]])
+        if not paths:
+            return self._spark.createDataFrame([], columns)
+        return self._spark.read.schema(columns).parquet(*spark_paths(self._root, paths))
 
     def query(self, text: str) -> "DataFrame":
         """Return what a question asks for; what would change anything is refused."""
-        require_question(self._spark, text)
-        asked = set(re.findall(r"\w+", text.lower()))
-        self.reload(always=bool(asked & set(self._broken)))
-        for name in asked & set(self._broken):
-            raise DamagedLakeError(f"{name} is not whole: {self._broken[name]}")
-        for name in asked & set(self._empty):
-            self._register(name, self._empty.pop(name), [])
+        question = parse_question(self._spark, text)
+        self.reload()
+        names = sorted(question.names & self._tables.keys())
+        while True:
+            try:
+                self._have(names)
+                break
+            except (DamagedLakeError, AnalysisException) as error:
+                if self.reload():  # what a commit has replaced is no loss
+                    continue
+                if isinstance(error, DamagedLakeError):
+                    raise
+                raise DamagedLakeError(short(str(error))) from None
+        if question.is_overview:  # for which no file is looked at
+            for name in {*self.names} - self._made.keys():
+                self._read(name).createOrReplaceTempView(name)
         try:
             return self._spark.sql(text)
         except AnalysisException as error:
@@ -114,9 +130,3 @@ def _begun(found: "DataFrame") -> tuple[list[str], Iterator[dict[str, Any]]]:
     """Have the first row: files that are not there are missed before anything is told."""
     rows = rows_of(found)
     return own_names(found.columns), chain(list(islice(rows, 1)), rows)
-
-
-def _files(table: str, state: State) -> list[str]:
-    if table in GOLD_TABLES:
-        return rows_files(table, state)
-    return [fact.path for fact in state.of_table(table)]

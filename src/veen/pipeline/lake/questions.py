@@ -4,8 +4,9 @@ A statement is taken apart by Spark's own parser. It is a question if every oper
 and in what it calls by name, is known to read only: what is not known here is refused.
 """
 
+import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.errors import ParseException
 
@@ -65,7 +66,8 @@ _READING: Final = frozenset(
     }
 )
 #: Statements about tables that change none of them; they stand alone, and name a table at most.
-_LOOKING: Final = ("Show", "Describe")
+_SHOW: Final = "Show"
+_LOOKING: Final = (_SHOW, "Describe")
 _EXPLAIN: Final = "ExplainCommand"
 #: Functions that call any method of Java.
 _CALLING: Final = frozenset({"java_method", "reflect", "try_reflect"})
@@ -75,8 +77,17 @@ class QuestionError(LakeError):
     """Something that is no question, or one with a mistake in it."""
 
 
-def require_question(spark: "SparkSession", text: str) -> None:
-    """Refuse all that is not known to read only."""
+class Question(NamedTuple):
+    """What a question needs."""
+
+    #: Names that may be of tables, in small letters: those that it reads, and some that only look like one.
+    names: frozenset[str]
+    #: Whether it is about what tables there are.
+    is_overview: bool
+
+
+def parse_question(spark: "SparkSession", text: str) -> Question:
+    """Return what a question needs; refuse all that is not known to read only."""
     parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - it is not to be had otherwise
     try:
         plan = parser.parsePlan(text)
@@ -86,13 +97,24 @@ def require_question(spark: "SparkSession", text: str) -> None:
     if name == _EXPLAIN:
         plan = plan.logicalPlan()
     elif name.startswith(_LOOKING):
-        return
+        return Question(frozenset(re.findall(r"\w+", text.lower())), name.startswith(_SHOW))
+    names: set[str] = set()
     for node in _nodes(plan):
         if _name(node) not in _READING:
             raise _refused(_name(node))
+        names.update(_named(node))
     if any(called in text.lower() for called in _CALLING):  # else they need not be looked for, which is slow
         for node in _nodes(plan):
             _require_known_calls(node)
+    return Question(frozenset(names), is_overview=False)
+
+
+def _named(node: Any) -> Iterator[str]:  # noqa: ANN401 - an object of the JVM
+    """Yield the name of the table that an operator reads; or that of a part of WITH."""
+    if _name(node) == "RelationTimeTravel":  # which it does not show below
+        node = node.relation()
+    if _name(node) == "UnresolvedRelation":
+        yield str(node.multipartIdentifier().last()).lower()
 
 
 def _refused(name: str) -> QuestionError:

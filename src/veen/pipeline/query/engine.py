@@ -11,8 +11,8 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from veen.core.identity import HubIdentity
-from veen.pipeline.fold_files import require_committed
 from veen.pipeline.lake.commits import State
+from veen.pipeline.lake.comparing import require_committed, require_sizes
 from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake.holding import load
 from veen.pipeline.progress import Advance, following, in_group
@@ -123,8 +123,7 @@ class Engine:
         )
         sources = Sources(self.root, state, scope, descriptor.filter)
         needs = Needs(descriptor)
-        if needs.has_evidence or order.is_replay:
-            self._require_files(sources)
+        self._require_files(sources, by_hash=needs.has_evidence or order.is_replay)
         making = self._making(sources, needs, order.out)
         making.write()
         rows = Rows(order.out)
@@ -153,10 +152,13 @@ class Engine:
         work: Work[Any] = SparkWork(self.spark) if picked is None else LocalWork(picked)
         return Making(work, sources, needs, out)
 
-    def _require_files(self, sources: Sources) -> None:
-        """Refuse tables that are not what was committed."""
+    def _require_files(self, sources: Sources, *, by_hash: bool) -> None:
+        """Refuse tables that are not what was committed; by what a look at them tells, at least."""
         try:
-            require_committed(self.spark.sparkContext, self.root, sources.files)
+            if by_hash:
+                require_committed(self.spark.sparkContext, self.root, sources.files)
+            else:
+                require_sizes(self.root, sources.files)
         except DamagedLakeError as error:
             raise QueryError("execution_failed", str(error)) from None
 

@@ -23,7 +23,6 @@ from veen.core.errors import ProtocolError
 from veen.core.identity import HubIdentity
 from veen.core.receipt import Receipt
 from veen.core.types import Label
-from veen.pipeline.fold_files import require_committed
 from veen.pipeline.frames import BadEntryError, Bytes, parse
 from veen.pipeline.grouping import grouped
 from veen.pipeline.kernel import Level, check
@@ -32,6 +31,7 @@ from veen.pipeline.lake.check_keys import known_of
 from veen.pipeline.lake.check_slabs import check_roots_all, fold_all
 from veen.pipeline.lake.checking import check_seen, slabs_of
 from veen.pipeline.lake.commits import FileFact, State
+from veen.pipeline.lake.comparing import require_committed
 from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake.frames import frames_of
 from veen.pipeline.lake.writing import create_file

@@ -1,4 +1,4 @@
-"""What a fold reads of a lake is what was committed, whoever looks: this process, or tasks."""
+"""Files of a lake are those that were committed, by their hashes, whoever looks: this process, or tasks."""
 
 import hashlib
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from veen.pipeline.fold_files import require_committed
 from veen.pipeline.lake.commits import FileFact
+from veen.pipeline.lake.comparing import require_committed
 from veen.pipeline.lake.errors import DamagedLakeError
 
 
@@ -28,5 +28,5 @@ def test_files_are_those_of_the_commit(spark: SparkSession, tmp_path: Path) -> N
             require_committed(spark.sparkContext, tmp_path, files, small=small)
     (tmp_path / "0.parquet").unlink()
     for small in (0, 1000):
-        with pytest.raises(DamagedLakeError, match=r"0\.parquet was committed, and is not there"):
+        with pytest.raises(DamagedLakeError, match=r"0\.parquet was committed, and can not be read"):
             require_committed(spark.sparkContext, tmp_path, files, small=small)
