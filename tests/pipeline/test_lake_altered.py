@@ -132,7 +132,7 @@ def test_several_files_are_counted_and_the_first_is_named(lake: Path, user: User
     for path in (first, last):
         (lake / path).unlink()
     told = user.fails(4, "pipeline", "sql", "--lake", lake, COUNT)["detail"]
-    assert told.startswith(f"{first} was committed, and can not be read: No such file or directory (1 more")
+    assert told.startswith(f"{first} was committed, and is not there (1 more")
 
 
 @pytest.mark.usefixtures("spark")
@@ -144,7 +144,7 @@ def test_tables_are_listed_whatever_has_become_of_their_files(lake: Path, user: 
     # To be listed is not to be good.
     typed = "show tables;\nselect count(*) as n from silver_records;\n"
     told = user.run("pipeline", "sql", "--lake", lake, stdin=typed)
-    assert "was committed, and can not be read" in told.stderr
+    assert "was committed, and is not there" in told.stderr
     assert user.fails(4, "pipeline", "sql", "--lake", lake, "describe silver_records")["code"] == "E.PROOF"
 
 

@@ -28,5 +28,5 @@ def test_files_are_those_of_the_commit(spark: SparkSession, tmp_path: Path) -> N
             require_committed(spark.sparkContext, tmp_path, files, small=small)
     (tmp_path / "0.parquet").unlink()
     for small in (0, 1000):
-        with pytest.raises(DamagedLakeError, match=r"0\.parquet was committed, and can not be read"):
+        with pytest.raises(DamagedLakeError, match=r"0\.parquet was committed, and is not there"):
             require_committed(spark.sparkContext, tmp_path, files, small=small)

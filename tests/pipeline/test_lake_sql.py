@@ -215,7 +215,7 @@ def test_who_asks_goes_along_with_a_lake_that_others_write_to(spark: SparkSessio
         path.unlink()
     others = Views(spark, lake)
     assert list(others.rows(query)[1]) == [{"n": first["n"] + 5}]
-    with pytest.raises(DamagedLakeError, match=r"gold/crdt\.lww/.*was committed, and can not be read"):
+    with pytest.raises(DamagedLakeError, match=r"gold/crdt\.lww/.*was committed, and is not there"):
         others.rows("select * from gold_crdt_lww")
 
 

@@ -106,7 +106,7 @@ def evidence_hash(descriptor: Descriptor, hub_id: bytes, made: Recorded, result_
     }
     text = reference.canonical(summary)
     if policy.sample_rate is not None:
-        rate = json.dumps(float(policy.sample_rate))
+        rate = f"{policy.sample_rate.normalize():f}"  # 1, and not 1.0
         text = text.replace(',"verified":', f',"sample_rate":{rate},"verified":', 1)
     return hashlib.sha256(text.encode()).hexdigest()
 

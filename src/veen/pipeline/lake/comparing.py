@@ -112,4 +112,5 @@ def _others(root: Path, given: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _lost(path: str, error: OSError) -> str:
-    return f"{path} was committed, and can not be read: {error.strerror}"
+    what = "is not there" if isinstance(error, FileNotFoundError) else f"can not be read: {error.strerror}"
+    return f"{path} was committed, and {what}"
