@@ -146,6 +146,14 @@ def test_a_body_may_come_in_chunks(hub: Service, raw: Raw) -> None:
     assert raw.answer("GET").status == 200
 
 
+def test_a_trailer_does_not_say_otherwise_what_a_header_has_said(raw: Raw) -> None:
+    raw.send("POST /v1/receipt HTTP/1.1\r\nhost: hub\r\ncontent-type: text/plain\r\n")
+    raw.send("transfer-encoding: chunked\r\n\r\n1\r\n\xa0\r\n0\r\ncontent-type: application/cbor\r\n\r\n")
+    refused = raw.answer().decode(ErrorEnvelope)
+    assert refused.detail is not None
+    assert refused.detail["field"] == "content-type"
+
+
 def test_chunks_are_counted_as_they_come(raw: Raw) -> None:
     raw.send("POST /v1/receipt HTTP/1.1\r\nhost: hub\r\ntransfer-encoding: chunked\r\n\r\n")
     piece = b"4000\r\n" + bytes(0x4000) + b"\r\n"

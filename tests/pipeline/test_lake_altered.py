@@ -78,6 +78,13 @@ def cut(lake: Path) -> list[str]:
     return [fact.path]
 
 
+def replaced_by_a_pipe(lake: Path) -> list[str]:
+    fact = records(lake)[0]
+    (lake / fact.path).unlink()
+    os.mkfifo(lake / fact.path)
+    return [fact.path]
+
+
 def swapped(lake: Path) -> list[str]:
     first, *_, last = records(lake)
     assert first.bytes != last.bytes
@@ -108,7 +115,7 @@ def flipped(lake: Path) -> list[str]:
 # --- what a look at files tells -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("damage", [deleted, with_more_rows, cut, swapped])
+@pytest.mark.parametrize("damage", [deleted, with_more_rows, cut, swapped, replaced_by_a_pipe])
 @pytest.mark.usefixtures("spark")
 def test_files_that_are_gone_or_of_another_size_end_sql_and_ingest_with_4(
     made: Path, lake: Path, user: User, damage: Damage

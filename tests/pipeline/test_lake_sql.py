@@ -1,6 +1,7 @@
 """Asking a lake in SQL: only questions are answered, answers are whole, and the lake may change meanwhile."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,8 @@ with a as (select transform(1) using 'cat' as (x)) select * from a
 select reflect('java.lang.System', 'getProperty', 'user.home')
 select 1 where concat(`java_method`('java.lang.System', 'getProperty', 'x'), 'y') = 'z'
 select (select max(try_reflect('java.lang.System', 'getProperty', 'x')))
+select first(1) over w from range(2) window w as (order by reflect('java.lang.System', 'getProperty', 'x'))
+select first(1) over w from range(2) window w as (order by (select transform(1) using 'cat' as (x)))
 """.strip().splitlines()
 
 READING = """
@@ -119,6 +122,33 @@ def test_whatever_is_no_question_is_refused(spark: SparkSession, lake: Path) -> 
         with pytest.raises(QuestionError, match="yntax error"):
             views.query(query)
     assert bytes_of(lake) == before
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "(select max(epoch) from Silver_Records)",
+        "id in (select 1 from silver_records where id = 1)",
+    ],
+)
+def test_tables_that_a_window_names_are_seen(spark: SparkSession, order: str) -> None:
+    text = "select first(1) over w from range(2) window v as (order by 1), w as (order by ORDER)"
+    assert parse_question(spark, text.replace("ORDER", order)).names == {"silver_records"}
+
+
+def test_damage_is_told_however_often_others_commit(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
+    class Busy(Views):
+        """Of a lake to which somebody commits whenever it is looked at."""
+
+        def reload(self, *, always: bool = False) -> bool:
+            super().reload(always=always)
+            return True
+
+    shutil.copytree(lake, tmp_path / "lake")
+    views = Busy(spark, tmp_path / "lake")
+    next((tmp_path / "lake").rglob("silver/records/**/*.parquet")).unlink()
+    with pytest.raises(DamagedLakeError, match="was committed, and is not there"):
+        views.query("select count(*) from silver_records")
 
 
 def test_all_kinds_of_questions_are_answered(spark: SparkSession, lake: Path) -> None:

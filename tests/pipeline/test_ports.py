@@ -174,7 +174,9 @@ def test_another_user_can_not_read_what_opens_the_keys(spark: SparkSession) -> N
 
 def test_ports_are_guarded_unless_somebody_says_otherwise() -> None:
     on = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
-    assert ports.guards({}) == ports.guards({"spark.authenticate": " TRUE"}) == on
+    assert ports.guards({}) == ports.guards({"spark.authenticate": "TRUE"}) == on
+    # With a blank Spark takes it for false in some places, and encrypts nothing.
+    assert "spark.network.crypto.enabled" not in ports.guards({"spark.authenticate": "true "})
     # Spark refuses to encrypt where it does not authenticate.
     assert "spark.network.crypto.enabled" not in ports.guards({"spark.authenticate": "false"})
 

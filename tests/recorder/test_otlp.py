@@ -13,7 +13,7 @@ from tests.hub.process import HubProcess
 from tests.recorder.feeds import recorded
 from tests.recorder.receiving import listening
 from tests.recorder.records import aside_line
-from veen.recorder.jsonlines import BadLineError
+from veen.recorder.jsonlines import BadLineError, parse
 from veen.recorder.otlp import read_request
 from veen.recorder.packing import Captured, Defaults, described
 
@@ -147,6 +147,10 @@ def test_a_request_may_be_empty(request_: Any) -> None:
         {"resourceLogs": [None]},
         {"resourceLogs": [{"scopeLogs": [None]}]},
         {"resourceLogs": [{"scopeLogs": [{"logRecords": [None]}]}]},
+        {"resourceLogs": [{"resource": [], "scopeLogs": [{"logRecords": [_RECORD]}]}]},
+        {"resourceLogs": [{"scopeLogs": [{"scope": 0, "logRecords": [_RECORD]}]}]},
+        {"resourceLogs": [{"scopeLogs": [{"logRecords": [{**_RECORD, "traceId": []}]}]}]},
+        {"resourceLogs": [{"scopeLogs": [{"logRecords": [{**_RECORD, "timeUnixNano": False}]}]}]},
         {"resourceLogs": [{"resource": 7, "scopeLogs": [{"logRecords": [_RECORD]}]}]},
         {"resourceLogs": [{"scopeLogs": [{"scope": "lib", "logRecords": [_RECORD]}]}]},
     ],
@@ -206,6 +210,9 @@ def test_fields_of_a_record_that_otlp_does_not_have_are_recorded() -> None:
         {"string_value": "a"},
         {"arrayValue": {"vals": []}},
         {"kvlistValue": {"values": [], "more": 1}},
+        {"doubleValue": {"x": 1}},
+        {"doubleValue": True},
+        {"intValue": False},
         "a",
         0,
         [],
@@ -215,6 +222,20 @@ def test_values_that_are_none(value: Any) -> None:
     assert _told(_request({"body": value}))[0] == 0
     assert _told(_request({"attributes": [{"key": "a", "value": value}]}))[0] == 0
     assert _told(_request({"attributes": [{"key": "a", "value": None, "more": value}]}))[0] == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"resourceLogs": [{"scopeLogs": []}], "resourceLogs": []}',
+        '{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"intValue": 1}, "body": null}]}]}]}',
+    ],
+)
+def test_a_name_that_is_there_twice_hides_nothing(text: str) -> None:
+    with pytest.raises(BadLineError, match="is there twice"):
+        parse(text.encode())
+    twice = [{"key": "a", "value": {"intValue": number}} for number in (1, 2)]
+    assert _told(_request({"attributes": twice}))[0] == 0
 
 
 # --- over HTTP ----------------------------------------------------------------------------------------------

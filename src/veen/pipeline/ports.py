@@ -30,8 +30,8 @@ _CLUSTER: Final = (
 
 
 def _is_on(value: str | None) -> bool:
-    """Tell whether a setting is true, as Spark reads it."""
-    return (value or "").strip().lower() == "true"
+    """Tell whether a setting is true, wherever Spark reads it: in some places a blank makes it false."""
+    return (value or "").lower() == "true"
 
 
 def guards(given: Mapping[str, str]) -> dict[str, str]:

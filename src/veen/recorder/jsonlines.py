@@ -92,11 +92,20 @@ def _read_aside(event: dict[str, Any], was_for: object, stream: str | None) -> C
 
 
 def parse(data: bytes) -> Any:  # noqa: ANN401 - JSON
-    """Parse JSON; fractions stay the text that they are."""
+    """Parse JSON; fractions stay the text that they are. A name that is there twice would hide a value."""
     try:
-        return json.loads(data, parse_float=str, parse_constant=str)
+        return json.loads(data, parse_float=str, parse_constant=str, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise BadLineError(f"not JSON: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadLineError(f"the name {twice[:40]!r} is there twice")
+    return found
 
 
 def _take(found: dict[str, Any], path: str) -> Any:  # noqa: ANN401 - JSON

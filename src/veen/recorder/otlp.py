@@ -55,7 +55,7 @@ def read_request(request: object, subject: str = SUBJECT) -> Iterator[Captured |
         try:
             _object(resource_logs, "each of resourceLogs")
             yield from _strangers(resource_logs, _RESOURCE_LOGS, "resourceLogs")
-            described = _object(resource_logs.get("resource") or {}, "resource")
+            described = _part(resource_logs, "resource")
             yield from _strangers(described, _RESOURCE, "resource")
             resource = _attributes(described.get("attributes"))
             groups = _list(resource_logs, "scopeLogs")
@@ -72,7 +72,7 @@ def _read_scope(
     try:
         _object(scope_logs, "each of scopeLogs")
         yield from _strangers(scope_logs, _SCOPE_LOGS, "scopeLogs")
-        scope = _object(scope_logs.get("scope") or {}, "scope")
+        scope = _part(scope_logs, "scope")
         yield from _strangers(scope, _SCOPE, "scope")
         records = _list(scope_logs, "logRecords")
     except BadLineError as error:
@@ -107,19 +107,21 @@ def _read_record(
     record: dict[str, Any], resource: dict[str, Any], scope: dict[str, Any], subject: str
 ) -> Captured:
     attributes = _attributes(record.get("attributes"))
-    number = _integer(record.get("severityNumber") or 0)
-    severity = str(record.get("severityText") or _severity(number)).lower()
-    nano = _integer(record.get("timeUnixNano") or 0) or _integer(record.get("observedTimeUnixNano") or 0)
+    number = _number(record, "severityNumber")
+    severity = (_text(record, "severityText") or _severity(number)).lower()
+    nano = _number(record, "timeUnixNano") or _number(record, "observedTimeUnixNano")
     who = attributes.get(subject, resource.get(subject))
-    event_type = record.get("eventName") or attributes.pop(_EVENT_NAME, None)
+    event_type = _text(record, "eventName")
+    if not event_type and attributes.get(_EVENT_NAME):
+        event_type = attributes.pop(_EVENT_NAME)
     payload = {
         "body": None if record.get("body") is None else _value(record["body"]),
         "severity": severity or None,
         "severity_number": number or None,
         "attributes": attributes or None,
         "time_unix_nano": nano or None,
-        "trace_id": record.get("traceId") or None,
-        "span_id": record.get("spanId") or None,
+        "trace_id": _text(record, "traceId") or None,
+        "span_id": _text(record, "spanId") or None,
         "other": {name: value for name, value in record.items() if name not in _RECORD} or None,
     }
     about = {"resource": resource, "scope": scope.get("name")}
@@ -144,6 +146,25 @@ def _object(value: object, what: str) -> dict[str, Any]:
     return value
 
 
+def _part(value: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return an object; none is there, or null, if it is empty."""
+    return {} if value.get(name) is None else _object(value[name], name)
+
+
+def _text(value: dict[str, Any], name: str) -> str:
+    found = value.get(name)
+    if found is None:
+        return ""
+    if not isinstance(found, str):
+        raise BadLineError(f"{name} is text")
+    return found
+
+
+def _number(value: dict[str, Any], name: str) -> int:
+    found = value.get(name)
+    return 0 if found is None or found == "" else _integer(found)
+
+
 def _list(value: dict[str, Any], name: str) -> list[Any]:
     """Return a list; none is there, or null, if it is empty."""
     found = value.get(name)
@@ -161,6 +182,8 @@ def _attributes(pairs: object) -> dict[str, Any]:
         pair = _object(item, "an attribute")
         if not isinstance(pair.get("key"), str) or not pair.keys() <= _PAIR:
             raise BadLineError("an attribute has a key and a value")
+        if pair["key"] in found:
+            raise BadLineError(f"the attribute {pair['key'][:_MOST_NAME]!r} is there twice")
         found[pair["key"]] = None if pair.get("value") is None else _value(pair["value"])
     return found
 
@@ -175,7 +198,7 @@ def _value(value: object) -> Any:  # noqa: ANN401 - any value, by its kind
             return flag
         case {"intValue": found}:
             return _integer(found)
-        case {"doubleValue": found}:
+        case {"doubleValue": int() | float() | str() as found} if not isinstance(found, bool):
             return str(found)
         case {"bytesValue": str(text)}:
             return _bytes(text)
@@ -198,6 +221,9 @@ def _bytes(text: str) -> bytes:
 def _integer(value: object) -> int:
     """Read an integer, which JSON has as text if it has 64 bits."""
     try:
-        return int(value) if isinstance(value, int | str) else int(str(value))
+        found = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
     except ValueError:
-        raise BadLineError(f"{str(value)[:40]!r} is no integer") from None
+        found = None
+    if found is None:
+        raise BadLineError(f"{str(value)[:40]!r} is no integer")
+    return found

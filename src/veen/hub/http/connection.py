@@ -126,6 +126,7 @@ class Connection(asyncio.Protocol):
         self._unparsed = 0
         #: Whether the parser gathers a header, or a trailer, that it has not shown yet.
         self._gathering = self._newly = False
+        self._has_head = False
 
     # --- the transport --------------------------------------------------------------------------------------
 
@@ -295,7 +296,7 @@ class Connection(asyncio.Protocol):
         if self._count > _MAX_HEADERS:
             raise Refusal(self._app.refuse(_bad_request(f"more than {_MAX_HEADERS} headers")))
         name = name.lower()
-        if name in _USED:
+        if name in _USED and not self._has_head:  # what was looked at is not said otherwise by a trailer
             used = name.decode("latin-1")
             if used in self._headers:
                 self._repeated |= {used}
@@ -312,6 +313,7 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """Decide whether the request is for us, and how much body it may have, before any of that is read."""
         self._gathering = False
+        self._has_head = True
         self._unparsed = 0
         self._method = self._parser.get_method().decode("latin-1")
         authority, self._path = split_target(self._target.decode("latin-1"))

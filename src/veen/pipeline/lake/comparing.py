@@ -93,7 +93,7 @@ def _other(root: str, item: Committed) -> str | None:
         found = os.stat(f"{root}/{item.path}")  # noqa: PTH116 - a third of the time, of thousands of files
     except OSError as error:
         return _lost(item.path, error)
-    if item.bytes is None or not stat.S_ISREG(found.st_mode):
+    if item.bytes is None or not stat.S_ISREG(found.st_mode):  # which the hash has a look at as well
         return next(_others(Path(root), [(item.path, item.sha256)]), None)
     if found.st_size != item.bytes:
         return f"{item.path} is not the file that was committed: {found.st_size} bytes, not {item.bytes}"
@@ -104,6 +104,9 @@ def _others(root: Path, given: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield what is wrong with files, by their hashes."""
     for path, digest in given:
         try:
+            if not stat.S_ISREG((root / path).stat().st_mode):  # to read it might never end
+                yield f"{path} was committed, and is no file"
+                continue
             with (root / path).open("rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                     yield f"{path} is not the file that was committed: its hash differs"

@@ -26,6 +26,8 @@ Answer = TypeVar("Answer")
 
 #: What Spark says of a file that was there when it made its plan.
 _GONE: Final = "FILE_NOT_EXIST"
+#: How often a lake may change while its files are compared; what differs after that is damaged.
+_MOST_ROUNDS: Final = 5
 
 
 class Views:
@@ -88,21 +90,25 @@ class Views:
             return self._spark.createDataFrame([], columns)
         return self._spark.read.schema(columns).parquet(*spark_paths(self._root, paths))
 
+    def _have_now(self, names: Iterable[str]) -> None:
+        """Have tables as of a commit that lasts long enough: what a later one has replaced is no loss."""
+        for left in reversed(range(_MOST_ROUNDS)):
+            try:
+                self._have(names)
+            except (DamagedLakeError, AnalysisException) as error:
+                if self.reload() and left:
+                    continue
+                if isinstance(error, DamagedLakeError):
+                    raise
+                raise DamagedLakeError(short(str(error))) from None
+            return
+
     def query(self, text: str) -> "DataFrame":
         """Return what a question asks for; what would change anything is refused."""
         question = parse_question(self._spark, text)
         self.reload()
         names = sorted(question.names & self._tables.keys())
-        while True:
-            try:
-                self._have(names)
-                break
-            except (DamagedLakeError, AnalysisException) as error:
-                if self.reload():  # what a commit has replaced is no loss
-                    continue
-                if isinstance(error, DamagedLakeError):
-                    raise
-                raise DamagedLakeError(short(str(error))) from None
+        self._have_now(names)
         if question.is_overview:  # for which no file is looked at
             for name in {*self.names} - self._made.keys():
                 self._read(name).createOrReplaceTempView(name)

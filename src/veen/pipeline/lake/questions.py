@@ -136,14 +136,39 @@ def _nodes(plan: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of the JVM
     for below in (plan.children(), plan.innerChildren()):
         for node in _listed(below):
             yield from _nodes(node)
+    for found in _below(_windows(plan)):
+        if _is_subquery(found):
+            yield from _nodes(found.plan())
+
+
+def _windows(node: Any) -> list[Any]:  # noqa: ANN401 - an object of the JVM
+    """Return what WINDOW defines, which an operator does not show among its expressions."""
+    if _name(node) != "WithWindowDefinition":
+        return []
+    return list(_listed(node.windowDefinitions().values().toSeq()))
+
+
+def _below(expressions: list[Any]) -> Iterator[Any]:
+    """Yield expressions, and all that they are made of."""
+    todo = list(expressions)
+    while todo:
+        found = todo.pop()
+        yield found
+        todo += _listed(found.children())
+
+
+def _is_subquery(expression: Any) -> bool:  # noqa: ANN401 - an object of the JVM
+    kind = expression.getClass()
+    while kind is not None:
+        if kind.getSimpleName() == "PlanExpression":
+            return True
+        kind = kind.getSuperclass()
+    return False
 
 
 def _require_known_calls(node: Any) -> None:  # noqa: ANN401 - an object of the JVM
-    todo = list(_listed(node.expressions()))
-    while todo:
-        found = todo.pop()
+    for found in _below([*_listed(node.expressions()), *_windows(node)]):
         if _name(found) == "UnresolvedFunction":
             called = str(found.nameParts().last()).lower()
             if called in _CALLING:
                 raise _refused(called)
-        todo += _listed(found.children())
