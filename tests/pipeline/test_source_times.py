@@ -420,10 +420,62 @@ def test_a_checkpoint_counts_more_than_a_time_and_no_entry_outside_of_it_is_read
         assert seqs(stream.take()) == [7, 8, 9, 10]
         stream.restart(startingTimestamp=(START + 12) * 1000)
         assert seqs(stream.take()) == [13, 14, 15]
-        stream.restart(startingTimestamp=(START + 13) * 1000, endingTimestamp=(START + 14) * 1000)
-        assert seqs(stream.replay()) == [14]
-        stream.restart(endingTimestamp=(START + 18) * 1000)
+        stream.restart(startingTimestamp=(START + 13) * 1000, endingTimestamp=(START + 18) * 1000)
         assert seqs(stream.take()) == [16, 17, 18]
+
+
+def test_a_batch_that_was_cut_off_is_not_read_with_fewer_entries(hub: Hub) -> None:
+    """Spark would take it for done up to its end, and nobody would ever read the others."""
+    write(hub, "alpha", 16)
+    times = {"startingTimestamp": (START + 2) * 1000, "endingTimestamp": (START + 15) * 1000}
+    with Stream(hub.root, **times, maxOffsetsPerTrigger=4) as stream:
+        for batch in ([3, 4, 5, 6], [7, 8, 9, 10]):
+            assert seqs(stream.take()) == batch
+            for name, second in (("endingTimestamp", batch[-1] - 1), ("startingTimestamp", batch[0])):
+                stream.restart(**{name: (START + second) * 1000})
+                with pytest.raises(OptionError, match=f"decided on with an? .*{name}") as caught:
+                    stream.replay()
+                assert "\n" not in str(caught.value)
+                stream.restart(**times)
+            stream.restart(startingTimestamp=(START + batch[0] - 1) * 1000)
+            stream.restart(endingTimestamp=(START + batch[-1]) * 1000)
+            assert seqs(stream.replay()) == batch
+            stream.restart(**times)
+
+
+@pytest.mark.parametrize("since", [0, START + 5, None])
+def test_a_batch_that_was_cut_off_is_not_read_with_more_entries(hub: Hub, since: int | None) -> None:
+    """A label that came up before the time, and an earlier time when the batch is read again."""
+    with Stream(hub.root, startingTimestamp=(START + 10) * 1000) as stream:
+        assert stream.take() == []
+        write(hub, "beta", 8)
+        assert seqs(stream.take()) == [7, 8]
+        stream.restart()
+        assert seqs(stream.replay()) == [7, 8]
+    options = {"startingOffsets": "latest"} if since is None else {"startingTimestamp": since * 1000}
+    with Stream(hub.root, **options) as other:
+        other.offsets = stream.offsets
+        assert seqs(other.replay()) == [7, 8]
+        write(hub, "beta")
+        assert seqs(other.take()) == [9]
+
+
+def test_a_batch_that_only_passes_pruned_entries_by_is_not_refused(hub: Hub) -> None:
+    """Its end may be behind the time: nothing of it is left to be read."""
+    write(hub, "alpha", 96)
+    until = START * 1000 + 2500
+    options = {"startingOffsets": "earliest", "endingTimestamp": until, "failOnDataLoss": False}
+    with Stream(hub.root, stream="alpha", **options) as stream:
+        assert seqs(stream.take()) == [1, 2, 3]
+        hub.reopen()
+        hub.writer.flush()
+        hub.tick(10**6)
+        hub.writer.prune(hub.label("alpha"), 50)
+        hub.leave()
+        for _ in range(2):
+            assert stream.take() == []
+            assert stream.replay() == []
+            stream.restart()
 
 
 def test_progress_tells_how_far_there_is_something_to_read(hub: Hub) -> None:

@@ -6,6 +6,9 @@ was replaced in the meantime is noticed after a restart; offsets without it are 
 
 Spark does not keep where a query began. If its first batch is cut off, Spark asks again, and the log may have
 other ends by then: so the offset at the end of the first batch says itself where that ``began``.
+
+Entries before a startingTimestamp are passed by, and positions do not tell which: so ``since`` says from
+which second on a batch was decided on. One that was cut off is read with the same entries again.
 """
 
 from collections.abc import Mapping
@@ -17,7 +20,8 @@ from veen.pipeline.source.losses import Held
 
 ROOTS: Final = "roots"
 BEGAN: Final = "began"
-_BESIDE: Final = (BEGAN, ROOTS)
+SINCE: Final = "since"
+_BESIDE: Final = (BEGAN, ROOTS, SINCE)
 
 
 class OffsetError(VeenError):
@@ -58,6 +62,14 @@ def beginning(start: Mapping[str, Any], end: Mapping[str, Any]) -> Mapping[str, 
     """Return where a batch begins: as its end says, if it was the first of a query, else at its start."""
     began: Mapping[str, Any] = end.get(BEGAN, start)
     return began
+
+
+def decided_since(end: Mapping[str, Any]) -> int | None:
+    """Return the second from which on a batch was decided on, by the offset at its end; None: any."""
+    try:
+        return _number(end[SINCE]) if SINCE in end else None
+    except ValueError:
+        raise OffsetError(f"{dict(end)} is not an offset of this source") from None
 
 
 def share(behind: Mapping[Label, int], most: int, turn: int) -> dict[Label, int]:

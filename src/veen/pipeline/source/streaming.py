@@ -1,6 +1,7 @@
 """The log as a stream: where a query stands, how far it may go on, and what it reads for a batch."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,10 +17,10 @@ from veen.core.types import Label
 from veen.pipeline.logs import LabelHead, Log
 from veen.pipeline.source.looking import has, opened, roots_at, selected
 from veen.pipeline.source.losses import Held, Loss, judge_asked, judge_held, judge_next
-from veen.pipeline.source.offsets import BEGAN, beginning, decode, encode, share
-from veen.pipeline.source.options import EARLIEST, LATEST, Bounds, Options
+from veen.pipeline.source.offsets import BEGAN, SINCE, beginning, decided_since, decode, encode, share
+from veen.pipeline.source.options import EARLIEST, LATEST, Bounds, OptionError, Options
 from veen.pipeline.source.planning import Group, plan_groups
-from veen.pipeline.source.ranges import met, pruned_since, settle
+from veen.pipeline.source.ranges import Ranges, met, pruned_since, settle
 from veen.pipeline.source.reading import read_group
 from veen.pipeline.source.times import Within
 
@@ -111,7 +112,9 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         moved = {label: held.seq for label, held in found.items() if held != before.get(label)}
         roots = roots_at(log, known, moved)
         found |= {label: Held(seq, roots.get(label)) for label, seq in moved.items() if seq}
-        return encode(found) | ({BEGAN: start} if start == self._began else {})
+        since = self._options.times.since
+        beside = {} if since is None else {SINCE: since}
+        return encode(found) | beside | ({BEGAN: start} if start == self._began else {})
 
     def _settled(self, log: Log, before: Positions, known: Heads, heads: Heads) -> Positions:
         """Return positions that the log has, after a verdict on those that it has not."""
@@ -164,8 +167,31 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             known = log.heads()
         self._judge_batch(log, known, last, ranges)
         heads = {**known, **selected(log, known, self._options)}
-        of_time = self._within.of(log, {label: heads[label] for label in ranges if label in heads})
-        return [*plan_groups(log, heads, met(ranges, of_time), self._options, self._parallelism)]
+        there = {label: heads[label] for label in ranges if label in heads}
+        ranges = self._decided(log, there, ranges, decided_since(end))
+        return [*plan_groups(log, heads, ranges, self._options, self._parallelism)]
+
+    def _decided(
+        self, log: Log, heads: Heads, ranges: Mapping[Label, tuple[int, int]], since: int | None
+    ) -> Ranges:
+        """Return what a batch has by the time from which on it was decided on.
+
+        Spark takes it for done up to its end: entries of it that are not asked for any more would be lost.
+        """
+        decided, now = since, self._options.times.since
+        of_time = self._within.of(log, heads)
+        if decided == now:
+            wider = of_time
+        else:
+            times = self._options.times._replace(since=decided)
+            wider = Within(replace(self._options, times=times)).of(log, heads)
+        found = met(ranges, {label: (first, heads[label].last_seq) for label, (first, _) in wider.items()})
+        for label, (first, last) in sorted(found.items()):
+            if of_time[label][1] < last:
+                raise _narrowed(label, "a later endingTimestamp")
+            if of_time[label][0] > first:
+                raise _narrowed(label, "an earlier startingTimestamp, or none")
+        return found
 
     def _judge_batch(
         self, log: Log, known: Heads, end: Positions, ranges: Mapping[Label, tuple[int, int]]
@@ -190,6 +216,13 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._log is not None:
             self._log.close()
             self._log = None
+
+
+def _narrowed(label: Label, what: str) -> OptionError:
+    return OptionError(
+        f"the batch to read again was decided on with {what}, and has entries of {label.hex()} which are not "
+        "asked for any more: give the same times as then, or another checkpoint"
+    )
 
 
 def _edge(head: LabelHead, bound: int) -> Held:

@@ -62,7 +62,10 @@ class _Edge:
             last = heads[label].last_seq
             kept, value = (self._none, last) if seq > last else (self._first, seq)
             kept[label] = value
-        return {label: self._first.get(label, head.last_seq + 1) for label, head in heads.items()}
+        return {
+            label: max(self._first.get(label, head.last_seq + 1), head.first_seq)  # it may be pruned by now
+            for label, head in heads.items()
+        }
 
     def _is_known(self, head: LabelHead) -> bool:
         """Tell whether nothing is to be looked at; a log that was cut since is looked at again."""
