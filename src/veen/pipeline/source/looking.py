@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from veen.core import labels as naming
 from veen.core.types import Label
 from veen.pipeline.frames import Entries
+from veen.pipeline.kernel import Level
 from veen.pipeline.logs import LabelHead, Log, Pruned, open_log
 from veen.pipeline.source.losses import Has
 from veen.pipeline.source.options import OptionError, Options, Times
@@ -59,22 +60,31 @@ def _refuse_unknown_epochs(log: Log, heads: Mapping[Label, LabelHead]) -> None:
         )
 
 
-def has(log: Log, head: LabelHead | None, first: int, times: Times | None = None) -> Has:
-    """Return what a log has of a label, for a verdict on entries from ``first`` on."""
+def has(
+    log: Log, head: LabelHead | None, first: int, options: Options, of_time: tuple[int, int] | None = None
+) -> Has:
+    """Return what a log has of a label, for a verdict on entries from ``first`` on.
+
+    ``of_time``: which entries of it are of the times asked for. If one that is left is older than these,
+    those that were pruned before it are older still.
+    """
     if head is None:
         return Has()
     if first >= head.first_seq:
         return Has(head.first_seq, head.last_seq)  # what was pruned before does not matter
+    if options.times.is_empty or (of_time is not None and of_time[0] > head.first_seq):
+        return Has(head.first_seq, head.last_seq, unasked=((1, head.first_seq - 1),))
     try:
         pruned = log.pruned(head.label)
     except DamagedError:  # what would say so is missing itself
         pruned = []
-    unasked = [item for item in pruned if times is not None and not _may_be_of(times, item)]
+    unasked = [item for item in pruned if not _may_be_of(options.times, item, options.verify.level)]
     return Has(head.first_seq, head.last_seq, _spans(pruned), _spans(unasked))
 
 
-def _may_be_of(times: Times, item: Pruned) -> bool:
-    return item.first_ts is None or times.meet(item.first_ts, item.last_ts)
+def _may_be_of(times: Times, item: Pruned, level: Level) -> bool:
+    """Tell whether pruned entries may be asked for; of which times they were, nobody has signed."""
+    return item.first_ts is None or level >= Level.FULL or times.meet(item.first_ts, item.last_ts)
 
 
 def _spans(items: list[Pruned]) -> tuple[tuple[int, int], ...]:

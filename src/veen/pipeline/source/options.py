@@ -98,7 +98,14 @@ class Times(NamedTuple):
 
     def meet(self, first_ts: int, last_ts: int) -> bool:
         """Tell whether one of the times from the first to the last, which is included, is asked for."""
+        if self.is_empty:
+            return False
         return (self.since is None or self.since <= last_ts) and (self.until is None or first_ts < self.until)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no time at all is asked for."""
+        return self.since is not None and self.until is not None and self.since >= self.until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

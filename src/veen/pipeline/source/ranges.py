@@ -49,7 +49,7 @@ def _asked(log: Log, known: Heads, heads: Heads, options: Options) -> tuple[Rang
         first = head.first_seq if first == EARLIEST else first
         last = head.last_seq if behind == LATEST else behind - 1
         found[label] = first, last
-        losses += judge_asked(label, first, last, has(log, head, first))
+        losses += judge_asked(label, first, last, has(log, head, first, options))
     for label in sorted({*starting.of, *ending.of} - set(known)):
         first, last = starting.of.get(label, 1), ending.of.get(label, 1) - 1
         losses += judge_asked(label, max(first, 1), last, Has())
@@ -64,8 +64,7 @@ def pruned_since(
         return []
     found: list[Loss] = []
     for label, head in heads.items():
-        if of_time[label][0] == head.first_seq:  # else what was pruned before it is older still
-            found += judge_next(label, 1, has(log, head, 1, options.times))
+        found += judge_next(label, 1, has(log, head, 1, options, of_time[label]))
     return found
 
 

@@ -16,16 +16,17 @@ from pyspark.sql.streaming.datasource import (
 from veen.core.types import Label
 from veen.pipeline.logs import LabelHead, Log
 from veen.pipeline.source.looking import has, opened, roots_at, selected
-from veen.pipeline.source.losses import Held, Loss, judge_asked, judge_held, judge_next
+from veen.pipeline.source.losses import Has, Held, Loss, judge_asked, judge_held, judge_next
 from veen.pipeline.source.offsets import BEGAN, SINCE, beginning, decided_since, decode, encode, share
-from veen.pipeline.source.options import EARLIEST, LATEST, Bounds, OptionError, Options
+from veen.pipeline.source.options import EARLIEST, LATEST, Bounds, OptionError, Options, Times
 from veen.pipeline.source.planning import Group, plan_groups
-from veen.pipeline.source.ranges import Ranges, met, pruned_since, settle
+from veen.pipeline.source.ranges import met, pruned_since, settle
 from veen.pipeline.source.reading import read_group
 from veen.pipeline.source.times import Within
 
 Positions = dict[Label, Held]
 Heads = Mapping[Label, LabelHead]
+Spans = Mapping[Label, tuple[int, int]]
 _LATEST = Bounds(LATEST, {})
 _NOTHING = Held(0)
 
@@ -82,7 +83,7 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first in (EARLIEST, LATEST):
                 found |= {} if head is None else {label: _edge(head, first)}
                 continue
-            now = has(log, head, first)
+            now = has(log, head, first, self._options)
             losses += judge_asked(label, first, 0, now)
             found[label] = Held(min(max(first, now.first_seq) - 1, now.last_seq))
         return found, losses
@@ -105,8 +106,9 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = log.heads()
         heads = selected(log, known, self._options)
         before = decode(start)
-        found = self._settled(log, before, known, heads)
-        found |= self._advanced(found, self._within.of(log, heads), limit)
+        of_time = self._within.of(log, heads)
+        found = self._settled(log, before, known, of_time)
+        found |= self._advanced(found, of_time, limit)
         if found == before:
             return start  # the same text: Spark would take another one for news
         moved = {label: held.seq for label, held in found.items() if held != before.get(label)}
@@ -116,13 +118,13 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         beside = {} if since is None else {SINCE: since}
         return encode(found) | beside | ({BEGAN: start} if start == self._began else {})
 
-    def _settled(self, log: Log, before: Positions, known: Heads, heads: Heads) -> Positions:
+    def _settled(self, log: Log, before: Positions, known: Heads, of_time: Spans) -> Positions:
         """Return positions that the log has, after a verdict on those that it has not."""
         roots = roots_at(log, known, {label: held.seq for label, held in before.items()})
         found, losses = dict(before), list[Loss]()
-        for label in sorted({*before, *heads}):
+        for label in sorted({*before, *of_time}):
             held = before.get(label, _NOTHING)
-            now = has(log, known.get(label), held.seq + 1, self._options.times)
+            now = has(log, known.get(label), held.seq + 1, self._options, of_time.get(label))
             wrong = judge_held(label, held, now, roots.get(label))
             gap = judge_next(label, held.seq + 1, now)
             if wrong or gap:
@@ -131,9 +133,7 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         settle(losses, self._options)
         return found
 
-    def _advanced(
-        self, positions: Positions, of_time: Mapping[Label, tuple[int, int]], limit: ReadLimit
-    ) -> Positions:
+    def _advanced(self, positions: Positions, of_time: Spans, limit: ReadLimit) -> Positions:
         """Return new positions of labels that a batch takes something of."""
         target = self._target
         before, behind = {}, {}
@@ -165,44 +165,30 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if any(label not in known or known[label].last_seq < upto for label, (_, upto) in ranges.items()):
             log.refresh()
             known = log.heads()
-        self._judge_batch(log, known, last, ranges)
+        there = {label: known[label] for label in ranges if label in known}
+        since = decided_since(end)
+        then = replace(self._options, times=Times(since))  # its end is decided
+        within = self._within if since == self._options.times.since else Within(then)
+        of_time = within.of(log, there)
+        now = {
+            label: has(log, known.get(label), low, then, of_time.get(label))
+            for label, (low, _) in ranges.items()
+        }
+        self._judge_batch(log, known, last, ranges, now)
+        ranges = met(ranges, {label: (first, there[label].last_seq) for label, (first, _) in of_time.items()})
+        _refuse_narrowed(ranges, self._within.of(log, there))
         heads = {**known, **selected(log, known, self._options)}
-        there = {label: heads[label] for label in ranges if label in heads}
-        ranges = self._decided(log, there, ranges, decided_since(end))
         return [*plan_groups(log, heads, ranges, self._options, self._parallelism)]
 
-    def _decided(
-        self, log: Log, heads: Heads, ranges: Mapping[Label, tuple[int, int]], since: int | None
-    ) -> Ranges:
-        """Return what a batch has by the time from which on it was decided on.
-
-        Spark takes it for done up to its end: entries of it that are not asked for any more would be lost.
-        """
-        decided, now = since, self._options.times.since
-        of_time = self._within.of(log, heads)
-        if decided == now:
-            wider = of_time
-        else:
-            times = self._options.times._replace(since=decided)
-            wider = Within(replace(self._options, times=times)).of(log, heads)
-        found = met(ranges, {label: (first, heads[label].last_seq) for label, (first, _) in wider.items()})
-        for label, (first, last) in sorted(found.items()):
-            if of_time[label][1] < last:
-                raise _narrowed(label, "a later endingTimestamp")
-            if of_time[label][0] > first:
-                raise _narrowed(label, "an earlier startingTimestamp, or none")
-        return found
-
     def _judge_batch(
-        self, log: Log, known: Heads, end: Positions, ranges: Mapping[Label, tuple[int, int]]
+        self, log: Log, known: Heads, end: Positions, ranges: Spans, now: Mapping[Label, Has]
     ) -> None:
         """Compare a batch that was decided on, perhaps by a query that was killed, with the log."""
         roots = roots_at(log, known, {label: upto for label, (_, upto) in ranges.items()})
         losses: list[Loss] = []
         for label, (first, upto) in sorted(ranges.items()):
-            now = has(log, known.get(label), first, self._options.times)
-            losses += judge_held(label, end[label], now, roots.get(label))
-            losses += judge_next(label, first, now, upto)
+            losses += judge_held(label, end[label], now[label], roots.get(label))
+            losses += judge_next(label, first, now[label], upto)
         settle(losses, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -216,6 +202,18 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._log is not None:
             self._log.close()
             self._log = None
+
+
+def _refuse_narrowed(ranges: Spans, of_time: Spans) -> None:
+    """Refuse a batch with entries that are not asked for any more.
+
+    Spark takes it for done up to its end, and nobody would ever read them.
+    """
+    for label, (first, last) in sorted(ranges.items()):
+        if of_time[label][1] < last:
+            raise _narrowed(label, "a later endingTimestamp")
+        if of_time[label][0] > first:
+            raise _narrowed(label, "an earlier startingTimestamp, or none")
 
 
 def _narrowed(label: Label, what: str) -> OptionError:
