@@ -17,6 +17,7 @@ from veen.core import labels
 from veen.core.datadir import Tombstone
 from veen.core.wire import encode_sequence
 from veen.pipeline.frames import BadEntryError
+from veen.pipeline.source.looking import MOST_EPOCHS
 from veen.pipeline.source.losses import DataLossError, Verdict
 from veen.pipeline.source.options import OptionError
 from veen.pipeline.source.planning import Group
@@ -193,6 +194,31 @@ def test_a_label_of_an_unknown_epoch_is_refused_and_not_left_out(unnamed: Hub) -
         stream.take()
 
 
+def test_labels_of_streams_and_epochs_are_worked_out_if_the_log_does_not_tell_of_them(tmp_path: Path) -> None:
+    hub = Hub(tmp_path / "data", epoch_sec=EPOCH_SEC, binds=False)
+    epoch = labels.epoch_at(START, EPOCH_SEC)
+    for _ in range(3):
+        hub.write("alpha", b"1", b"2")
+        hub.write("beta", b"3")
+        hub.tick(EPOCH_SEC)
+    hub.leave()
+    for asked_for, count in (
+        (f"{epoch}", 2),
+        (f"{epoch + 1}-{epoch + MOST_EPOCHS}", 4),
+        (f"{epoch - 9}-{epoch - 1}", 0),
+    ):
+        rows = read(hub.root, stream="alpha", epoch=asked_for, verify="full")
+        assert len(rows) == count
+        assert all(row["stream_id"] == labels.stream_id("alpha") for row in rows)
+        with Stream(hub.root, stream="alpha", epoch=asked_for, startingOffsets="earliest") as stream:
+            assert keys_of(stream.take()) == keys_of(rows)
+    for options in ({"epoch": epoch}, {"epoch": f"{epoch}-{epoch + MOST_EPOCHS}", "stream": "alpha"}):
+        with pytest.raises(
+            OptionError, match=r"does not tell the epoch of .* and of 5 more; name the streams"
+        ):
+            read(hub.root, **options)
+
+
 def test_what_a_log_says_of_the_epoch_of_a_label_is_not_believed(
     places: Mapping[str, str], tmp_path: Path, everything: list[Row]
 ) -> None:
@@ -204,6 +230,8 @@ def test_what_a_log_says_of_the_epoch_of_a_label_is_not_believed(
     (place / SYNC_STATE).write_bytes(encode_sequence([replace(one, epoch=epoch + 9) for one in states]))
     with pytest.raises(OptionError, match="and of 8 more"):
         read(place, epoch=epoch)
+    rows = [row for row in everything if row["epoch"] == epoch]
+    assert keys_of(read(place, epoch=epoch, stream="alpha,beta,gamma")) == keys_of(rows)
 
 
 # --- what no task reads -------------------------------------------------------------------------------------

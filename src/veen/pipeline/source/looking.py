@@ -1,6 +1,7 @@
 """Looking into a log while planning: which labels are meant, what is missing, what is at single entries."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from veen.core import labels as naming
 from veen.core.types import Label
@@ -10,6 +11,9 @@ from veen.pipeline.logs import LabelHead, Log, Pruned, open_log
 from veen.pipeline.source.losses import Has
 from veen.pipeline.source.options import OptionError, Options, Times
 from veen.storage.errors import DamagedError
+
+#: Labels of so many epochs are worked out, each time that a log is looked at.
+MOST_EPOCHS: Final = 1000
 
 
 def opened(options: Options) -> Log:
@@ -21,12 +25,33 @@ def selected(log: Log, heads: Mapping[Label, LabelHead], options: Options) -> di
     """Return the labels that the options leave; those of named streams are known to be of them."""
     if options.labels is not None:
         heads = {label: head for label, head in heads.items() if label in options.labels}
+    epochs = options.epochs
+    if options.streams and epochs is not None and epochs[-1] - epochs[0] < MOST_EPOCHS:
+        return _computed(log, heads, options.streams, epochs)
     if options.streams:
-        heads = _of_streams(log, heads, options.streams)
-    if options.epochs is None:
+        left, heads = heads, _of_streams(log, heads, options.streams)
+        if epochs is not None and any(profile.epoch_sec for profile in log.profiles):
+            heads |= {
+                label: head for label, head in left.items() if head.stream_id is None and label not in heads
+            }
+    if epochs is None:
         return dict(heads)
     _refuse_unknown_epochs(log, heads)
-    return {label: head for label, head in heads.items() if head.epoch in options.epochs}
+    return {label: head for label, head in heads.items() if head.epoch in epochs}
+
+
+def _computed(
+    log: Log, heads: Mapping[Label, LabelHead], streams: tuple[str, ...], epochs: range
+) -> dict[Label, LabelHead]:
+    """Return the labels of streams in epochs, whatever the log says or does not say of them."""
+    found: dict[Label, LabelHead] = {}
+    for routing in {log.keys.identity_of(label).routing_key for label in heads}:
+        for stream in map(naming.stream_id, streams):
+            for epoch in epochs:
+                label = naming.label(routing, stream, epoch)
+                if label in heads:
+                    found[label] = heads[label]._replace(stream_id=stream, epoch=epoch)
+    return {label: found[label] for label in sorted(found)}
 
 
 def _of_streams(
@@ -56,7 +81,7 @@ def _refuse_unknown_epochs(log: Log, heads: Mapping[Label, LabelHead]) -> None:
         more = f" and of {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise OptionError(
             f"epoch: the log does not tell the epoch of {unknown[0].hex()}{more}; "
-            "name the streams by the option stream, or leave epoch out"
+            f"name the streams by the option stream, and no more than {MOST_EPOCHS} epochs"
         )
 
 
