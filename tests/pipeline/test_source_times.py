@@ -1,21 +1,26 @@
 """Times and epochs as options, by the calls that Spark makes: at every bound, by chance, in damaged logs."""
 
+import json
 import random
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.hub.process import HubProcess, veen
-from tests.pipeline.making import START, Hub, varied
+from tests.pipeline.making import START, Hub, prune, varied
 from tests.pipeline.sources import Row, Stream, everywhere, keys_of, plain, read, reader_of, source
 from veen.client.errors import DamagedLogError
 from veen.client.portable import RECEIPTS, SYNC_STATE, PortableFacts
 from veen.core import labels
 from veen.core.datadir import Tombstone
+from veen.core.types import Label
 from veen.core.wire import encode_sequence
+from veen.pipeline.directory_log import DirectoryLog
 from veen.pipeline.frames import BadEntryError
 from veen.pipeline.source.looking import MOST_EPOCHS
 from veen.pipeline.source.losses import DataLossError, Verdict
@@ -437,6 +442,56 @@ def test_of_what_was_pruned_behind_the_end_of_a_stream_some_is_a_loss(tmp_path: 
             stream.take()
         stream.restart(failOnDataLoss=False)
         assert stream.take() == []
+
+
+@contextmanager
+def pruned_at(call: str, root: Path, label: Label) -> Iterator[None]:
+    """Have a hub prune at the worst moment: behind the first look at how far a log goes, or before a plan."""
+    real = getattr(DirectoryLog, call)
+    left = [label]
+
+    def called(log: DirectoryLog, *args: Any, **options: Any) -> Any:
+        found = real(log, *args, **options) if call == "heads" else None
+        if left:
+            prune(root, left.pop(), 60)
+        return found if call == "heads" else real(log, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DirectoryLog, call, called)
+        yield
+
+
+def take(place: Path, **options: object) -> list[Row]:
+    with Stream(place, **options) as stream:
+        return stream.take()
+
+
+@pytest.mark.parametrize("call", ["heads", "plan"])
+@pytest.mark.parametrize("verify", ["frames", "full"])
+@pytest.mark.parametrize("reads", [read, take], ids=["batch", "stream"])
+def test_what_is_pruned_while_a_query_is_planned_is_a_loss(
+    tmp_path: Path, reads: Callable[..., list[Row]], call: str, verify: str
+) -> None:
+    with Hub(tmp_path / "data") as hub:
+        for _ in range(100):
+            hub.write("alpha", b"x")
+            hub.tick()
+        hub.writer.flush()
+    label = hub.label("alpha")
+    for name, value in [
+        ("startingTimestamp", f"{(START + 10) * 1000}"),
+        ("startingOffsets", json.dumps({label.hex(): 11})),
+    ]:
+        place = tmp_path / name
+        shutil.copytree(hub.root, place)
+        with pruned_at(call, place, label), pytest.raises(DataLossError, match="pruned"):
+            reads(place, verify=verify, **{name: value})
+    place = tmp_path / "earliest"
+    shutil.copytree(hub.root, place)
+    with pruned_at(call, place, label):
+        rows = read(place, verify=verify)
+    assert keys_of(rows) == keys_of(plain(place))
+    assert len(rows) < 100
 
 
 # --- streams ------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The format ``veen`` of Spark, and what its readers are made of."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import pyarrow as pa
@@ -14,7 +14,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from veen.pipeline.source.looking import opened, selected
+from veen.core.types import Label
+from veen.pipeline.logs import LabelHead, Log
+from veen.pipeline.source.looking import opened, selected, steadily
 from veen.pipeline.source.options import Options, for_batch, for_stream, parse
 from veen.pipeline.source.planning import Group, plan_groups
 from veen.pipeline.source.ranges import batch_ranges
@@ -65,15 +67,16 @@ class VeenReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return what tasks are to read."""
-        options = self._options
-        log = opened(options)
+        log = opened(self._options)
         try:
-            known = log.heads()
-            heads = selected(log, known, options)
-            ranges = batch_ranges(log, known, heads, options)
-            return [*plan_groups(log, heads, ranges, options, self._parallelism)]
+            return [*steadily(log, lambda known: self._groups(log, known))]
         finally:
             log.close()
+
+    def _groups(self, log: Log, known: Mapping[Label, LabelHead]) -> list[Group]:
+        heads = selected(log, known, self._options)
+        ranges = batch_ranges(log, known, heads, self._options)
+        return plan_groups(log, heads, ranges, self._options, self._parallelism)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the entries of a partition; Spark makes one up where there are none."""

@@ -1,17 +1,21 @@
 """Looking into a log while planning: which labels are meant, what is missing, what is at single entries."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
 from veen.core import labels as naming
 from veen.core.types import Label
 from veen.pipeline.frames import Entries
 from veen.pipeline.kernel import Level
-from veen.pipeline.logs import LabelHead, Log, Pruned, open_log
+from veen.pipeline.logs import LabelHead, Log, PlaceError, Pruned, open_log
 from veen.pipeline.source.losses import Has
 from veen.pipeline.source.options import OptionError, Options, Times
 from veen.storage.errors import DamagedError
 
+T = TypeVar("T")
+
+#: How often a query is planned if a hub prunes at the same time.
+_TRIES: Final = 3
 #: Labels of so many epochs are worked out, each time that a log is looked at.
 MOST_EPOCHS: Final = 1000
 
@@ -19,6 +23,28 @@ MOST_EPOCHS: Final = 1000
 def opened(options: Options) -> Log:
     """Open the log that is asked for."""
     return open_log(options.place, options.hub_id, options.streams, options.epochs)
+
+
+class PrunedMeanwhileError(PlaceError):
+    """Entries were pruned while a query was planned, and what was found out of them fits no more."""
+
+
+def steadily(log: Log, plan: Callable[[dict[Label, LabelHead]], T]) -> T:
+    """Return what is planned with the heads of a log, planned again if entries were pruned meanwhile.
+
+    Else what was pruned in between would be missing without a verdict: heads tell that it is there, and a
+    search for a time, or the parts to read, begin behind it.
+    """
+    for _ in range(_TRIES):
+        known = log.heads()
+        try:
+            found = plan(known)
+        except PrunedMeanwhileError:
+            continue
+        now = log.heads()
+        if all(now[label].first_seq == head.first_seq for label, head in known.items() if label in now):
+            return found
+    raise PrunedMeanwhileError(f"{log.name}: entries are pruned while the query is planned; run it again")
 
 
 def selected(log: Log, heads: Mapping[Label, LabelHead], options: Options) -> dict[Label, LabelHead]:

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
 
 from veen.core.types import Label
 from veen.pipeline.logs import LabelHead, Log
-from veen.pipeline.source.looking import has, opened, roots_at, selected
+from veen.pipeline.source.looking import has, opened, roots_at, selected, steadily
 from veen.pipeline.source.losses import Has, Held, Loss, judge_asked, judge_held, judge_next
 from veen.pipeline.source.offsets import BEGAN, SINCE, beginning, decided_since, decode, encode, share
 from veen.pipeline.source.options import EARLIEST, LATEST, Bounds, OptionError, Options, Times
@@ -60,12 +60,15 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a query without a checkpoint begins."""
         log = self._opened()
-        heads = selected(log, log.heads(), self._options)
+        self._began = encode(steadily(log, lambda known: self._first_positions(log, known)))
+        return self._began
+
+    def _first_positions(self, log: Log, known: Heads) -> Positions:
+        heads = selected(log, known, self._options)
         timed = self._options.times.since is not None
         found, losses = self._at_time(log, heads) if timed else self._at_offsets(log, heads)
         settle(losses, self._options)
-        self._began = encode(found)
-        return self._began
+        return found
 
     def _at_time(self, log: Log, heads: Heads) -> tuple[Positions, list[Loss]]:
         """Return positions before the first entries of the time, or behind the last if there are none yet."""
@@ -164,7 +167,9 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = log.heads()
         if any(label not in known or known[label].last_seq < upto for label, (_, upto) in ranges.items()):
             log.refresh()
-            known = log.heads()
+        return [*steadily(log, lambda known: self._groups(log, known, ranges, end))]
+
+    def _groups(self, log: Log, known: Heads, ranges: Spans, end: dict[str, Any]) -> list[Group]:
         there = {label: known[label] for label in ranges if label in known}
         since = decided_since(end)
         then = replace(self._options, times=Times(since))  # its end is decided
@@ -174,11 +179,11 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             label: has(log, known.get(label), low, then, of_time.get(label))
             for label, (low, _) in ranges.items()
         }
-        self._judge_batch(log, known, last, ranges, now)
+        self._judge_batch(log, known, decode(end), ranges, now)
         ranges = met(ranges, {label: (first, there[label].last_seq) for label, (first, _) in of_time.items()})
         _refuse_narrowed(ranges, self._within.of(log, there))
         heads = {**known, **selected(log, known, self._options)}
-        return [*plan_groups(log, heads, ranges, self._options, self._parallelism)]
+        return plan_groups(log, heads, ranges, self._options, self._parallelism)
 
     def _judge_batch(
         self, log: Log, known: Heads, end: Positions, ranges: Spans, now: Mapping[Label, Has]

@@ -11,7 +11,7 @@ from veen.core.errors import Detail
 from veen.core.types import Label
 from veen.pipeline.kernel import Fault, Level, check
 from veen.pipeline.logs import LabelHead, Log
-from veen.pipeline.source.looking import look_at
+from veen.pipeline.source.looking import PrunedMeanwhileError, look_at
 from veen.pipeline.source.options import Options
 
 Heads = Mapping[Label, LabelHead]
@@ -81,7 +81,11 @@ class _Edge:
             for label, seq in places.items()
             if heads[label].first_seq <= seq <= heads[label].last_seq
         }
-        for label, entries in look_at(log, there).items():
+        looked = look_at(log, there)
+        for label in there.keys() - looked.keys():
+            which = f"entry {there[label]} of {label.hex()}"
+            raise PrunedMeanwhileError(f"{log.name}: {which} was pruned just now; run the query again")
+        for label, entries in looked.items():
             faults = check(entries, self._level, keys=log.keys).faults
             if (entries.hub_ts[0] < self._hub_ts) != (self._outside < 0):
                 text = f"hub_ts is {entries.hub_ts[0]}, and the log tells another time of it"
