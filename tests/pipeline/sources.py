@@ -89,6 +89,27 @@ def keys_of(rows: Sequence[Row]) -> list[tuple[bytes, int]]:
     return [(row["label"], row["stream_seq"]) for row in rows]
 
 
+def those(rows: list[Row], since: int | None, until: int | None) -> list[tuple[bytes, int]]:
+    """Return the entries of a time, in milliseconds: what the options are to leave."""
+    return keys_of(
+        [
+            row
+            for row in rows
+            if (since is None or row["hub_ts"] * 1000 >= since)
+            and (until is None or row["hub_ts"] * 1000 < until)
+        ]
+    )
+
+
+def asked(since: int | None, until: int | None) -> dict[str, object]:
+    said = {"startingTimestamp": since, "endingTimestamp": until}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def seqs(rows: list[Row]) -> list[int]:
+    return [row["stream_seq"] for row in rows]
+
+
 class Stream:
     """A streaming query: the calls that Spark's engine makes, one batch at a time.
 
