@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests import builders
 from veen.core.types import Label
 from veen.pipeline.source.losses import Held
-from veen.pipeline.source.offsets import OffsetError, decode, encode, share
+from veen.pipeline.source.offsets import OffsetError, decided_since, decode, encode, share
 
 LABELS = [builders.some_label(str(number)) for number in range(12)]
 positions = st.dictionaries(
@@ -34,6 +34,15 @@ def test_an_offset_is_the_last_entry_of_each_label() -> None:
         key.hex(): seq for key, seq in sorted([(LABELS[0], 5), (LABELS[1], 0)])
     }
     assert decode({LABELS[0].hex(): 5}) == {LABELS[0]: Held(5)}
+
+
+def test_an_offset_tells_the_second_from_which_on_its_batch_was_decided_on() -> None:
+    assert decided_since({LABELS[0].hex(): 5}) is None
+    assert decided_since({LABELS[0].hex(): 5, "since": 0}) == 0
+    assert decode({LABELS[0].hex(): 5, "since": 7}) == {LABELS[0]: Held(5)}
+    for wrong in ("7", -1, True, None):
+        with pytest.raises(OffsetError):
+            decided_since({"since": wrong})
 
 
 @pytest.mark.parametrize(
