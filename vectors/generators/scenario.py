@@ -71,7 +71,7 @@ def ask(op: str, /, **fields: Json) -> Fields:
     given: Fields = answer(json.dumps(request).encode())
     assert given["ok"], f"{request} -> {given}"
     for item in given.get("rejected", ()):
-        del item["message"]  # for people, and free to change
+        del item["detail"]  # for people, and free to change
     return {name: value for name, value in given.items() if name not in ("id", "ok")}
 
 

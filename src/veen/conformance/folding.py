@@ -113,7 +113,7 @@ def fold(args: Arguments) -> Answer:
         item = annotator.annotate(record)
         counts[item.outcome.value] += 1
         rejected += [
-            {"stream_seq": report.stream_seq, "code": report.code, "message": report.detail}
+            {"stream_seq": report.stream_seq, "code": report.code, "detail": report.detail}
             for report in item.reports
         ]
     return {
