@@ -16,6 +16,7 @@ from veen.core.ed25519 import SigningKey
 from veen.core.hashing import ht
 from veen.core.types import Signature
 from veen.overlays.certificate import StateCertificate
+from veen.overlays.wallet import Wallets
 
 _names = count(1)
 
@@ -233,6 +234,15 @@ class TestCertificates:
         (tmp_path / "lie").write_bytes(lie.encode())
         found = user.fails(4, "state", "verify", tmp_path / "lie")
         assert told in found["detail"]
+
+    def test_another_version_may_have_had_other_parameters(
+        self, user: User, made: Path, tmp_path: Path
+    ) -> None:
+        honest = StateCertificate.decode(made.read_bytes())
+        old = replace(honest, overlay="wallet", overlay_version=2, parameters='{"wallets": []}')
+        (tmp_path / "old").write_bytes(_signed(old).encode())
+        found = user.fails(4, "state", "verify", tmp_path / "old")
+        assert found["detail"] == f"overlay_version is 2 in the certificate, and {Wallets.version} here"
 
     def test_an_overlay_that_is_not_here(self, user: User, made: Path, tmp_path: Path) -> None:
         honest = StateCertificate.decode(made.read_bytes())

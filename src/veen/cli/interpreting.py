@@ -15,6 +15,7 @@ from veen.cli.overlaying import (
     ModuleOption,
     ParamOption,
     choose,
+    find,
     given_bridges,
     given_parameters,
 )
@@ -131,7 +132,12 @@ def verify(
     made.verify()
     if not made.labels:
         raise CommandError(f"{file} certifies no entries", REFUSED)
-    chosen = choose(made.overlay, overlay_module, made.parameter_values())
+    overlay = find(made.overlay, overlay_module)
+    # First of all: another version may have had other parameters, which nobody here has given.
+    if (there := made.overlay_version) != (here := overlay.overlay.version):
+        text = f"overlay_version is {there} in the certificate, and {here} here"
+        raise CommandError(text, REFUSED, "E.STATE")
+    chosen = overlay.choose(made.parameter_values())
     last = made.labels[-1]
     with at.open() as opened, chosen.blamed():
         found = folded(

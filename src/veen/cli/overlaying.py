@@ -58,16 +58,31 @@ class Chosen:
             raise CommandError(text, USAGE) from error
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An overlay without its parameters, and where it comes from."""
+
+    overlay: type[Overlay]
+    module: str
+    code: bytes
+
+    def choose(self, values: dict[str, JsonValue]) -> Chosen:
+        """Return it with parameters."""
+        try:
+            return Chosen(configured(self.overlay, values), self.module, self.code)
+        except ParameterError as error:
+            raise CommandError(str(error), USAGE) from None
+
+
+def find(name: str, module: str = "") -> Found:
+    """Return the overlay of a name."""
+    overlay, code = _of_module(name, module) if module else (_of_registry(name), b"")
+    return Found(overlay, module, code)
+
+
 def choose(name: str, module: str = "", values: dict[str, JsonValue] | None = None) -> Chosen:
     """Return the overlay of a name, with parameters."""
-    if module:
-        found, code = _of_module(name, module)
-    else:
-        found, code = _of_registry(name), b""
-    try:
-        return Chosen(configured(found, values or {}), module, code)
-    except ParameterError as error:
-        raise CommandError(str(error), USAGE) from None
+    return find(name, module).choose(values or {})
 
 
 def given_parameters(texts: list[str] | None) -> dict[str, JsonValue]:
