@@ -31,6 +31,8 @@ _POOR = 50
 _T0 = 1_700_000_000
 _STREAM = StreamId(sha256(b"stream").digest())
 _DAY = 86_400
+#: About as many bytes as a transfer has.
+_BODY = 180
 _FILES = 4
 _DECODED = 100_000
 
@@ -65,10 +67,10 @@ def _named(numbers: Numbers) -> pa.Array:
     return pa.array(_hashes(used), pa.binary()).take(pa.array(places))
 
 
-def _random_ids(rng: np.random.Generator, count: int) -> pa.Array:
-    ends = np.arange(0, 32 * (count + 1), 32, dtype=np.int32)
+def _random_ids(rng: np.random.Generator, count: int, size: int = 32) -> pa.Array:
+    ends = np.arange(0, size * (count + 1), size, dtype=np.int32)
     return pa.Array.from_buffers(
-        pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(rng.bytes(32 * count))]
+        pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(rng.bytes(size * count))]
     )
 
 
@@ -130,6 +132,7 @@ def _wallets(rng: np.random.Generator, count: int) -> dict[str, pa.Array]:
         "ctx_id": _only(_named(own), kinds == opened),
         "currency": _only(pa.repeat("EUR", count), kinds == opened),
         "client_id": _named(np.zeros(count, np.int64)),
+        "body": _random_ids(rng, count, _BODY),
     }
 
 

@@ -230,13 +230,14 @@ def test_streams_are_compared(user: User, stream: str) -> None:
     third = wallet_id(labels.realm_id(), b"3" * 32, "EUR")
     alone = wallet_stream(third).hex()
     user.ok("wallet", "open", "--currency", "EUR", "--ctx-id", (b"3" * 32).hex(), "--stream", alone)
-    sent = user.ok("wallet", "transfer", "--to", third.hex(), "--amount", "7", *at, "--force")
+    when = ("--ts", "1700000000")
+    sent = user.ok("wallet", "transfer", "--to", third.hex(), "--amount", "7", *when, *at, "--force")
     both = ("reconcile", *at, "--stream", alone)
     late = _refused(user, "WAL.UNDELIVERED_CREDIT", *both)
     assert late["problems"][0]["debit"]["amount"] == 7
     assert late["currencies"]["EUR"]["holds"] is True
     copy = ("--from", mine, "--to", third.hex(), "--amount", "7", "--transfer-id", sent["transfer_id"])
-    user.ok("wallet", "transfer", *copy, "--stream", alone, "--force")
+    user.ok("wallet", "transfer", *copy, *when, "--stream", alone, "--force")
     found = user.ok("wallet", *both)
     assert (found["ok"], found["problems"]) == (True, []), "the money is under way, and nobody has made any"
     (moved,) = found["pending"]

@@ -10,7 +10,7 @@ from tests.overlays.wallet_book import Book
 from veen.core.hashing import U64_MAX
 from veen.overlays import wallet_schemas as wal
 from veen.overlays.folding import Memory
-from veen.overlays.reconciling import reconcile
+from veen.overlays.reconciling import Conservation, reconcile
 from veen.overlays.schema import RejectedError, Schema
 from veen.overlays.wallet import Wallets
 from veen.overlays.wallet_effects import State
@@ -199,6 +199,51 @@ def test_sides_that_say_something_else() -> None:
     found = reconcile(_tables(source, target))
     assert [item.code for item in found.problems] == ["WAL.UNBACKED_CREDIT"], "what was made up hides nothing"
     assert len(found.pending) == 2
+
+
+def test_what_is_under_way_is_the_same_byte_for_byte() -> None:
+    source, target = _alone(A), _alone(C)
+    source.put(wal.DEPOSIT, A, amount=100)
+    sent = source.pay(A, C, 30, 1)
+    target.pay(A, C, 30, 1, ts=T0 + 1)
+    forged = reconcile(_tables(source, target))
+    assert ([item.code for item in forged.problems], forged.pending) == (["WAL.TRANSFER_MISMATCH"], [])
+    target.add(wal.TRANSFER, sent.body, parent_id=sent.msg_id)
+    found = reconcile(_tables(source, target))
+    assert [item.credit.place[1] for item in found.pending] == [3], "the copy, though another came before it"
+    (left,) = found.problems
+    assert (left.code, left.credit and left.credit.place[1]) == ("WAL.UNBACKED_CREDIT", 2)
+
+
+def test_the_id_of_somebodys_transfer_makes_no_other_one_of_it() -> None:
+    source, target = Book(A), _alone(C)
+    source.put(wal.DEPOSIT, A, amount=100)
+    source.pay(A, ident("a shop"), 30, 1)
+    target.pay(ident("nobody"), C, 10**9, 1)
+    target.pay(A, C, 30, 1)
+    found = reconcile(_tables(source, target))
+    assert sorted((item.code, bool(item.debit)) for item in found.problems) == [
+        ("WAL.UNBACKED_CREDIT", False),
+        ("WAL.UNBACKED_CREDIT", False),
+        ("WAL.UNDELIVERED_CREDIT", True),
+    ]
+
+
+def test_what_strangers_did_in_a_stream_before_its_owner_opened_it_is_left_out() -> None:
+    shared, own = Book(A, C), Book(C, A, stream_id=wallet_stream(B))
+    own.put(wal.DEPOSIT, C, amount=7)
+    own.pay(C, A, 3, 1)
+    own.pay(C, ident("nobody"), 2, 2)
+    with pytest.raises(RejectedError, match="two streams"):  # so far it is a stream as any other
+        reconcile(_tables(shared, own))
+    own.open(B)
+    own.put(wal.DEPOSIT, B, amount=1)
+    for books in ((own,), (own, shared), (shared, own)):
+        found = reconcile(_tables(*books))
+        assert found.problems == []
+        money = {currency: found.currencies[currency] for currency in sorted(found.currencies)}
+        assert (money["JPY"].balances, money["JPY"].deposited, money["JPY"].holds) == (1, 1, True)
+        assert "EUR" not in money or money["EUR"] == Conservation()
 
 
 def test_another_currency_is_another_amount() -> None:

@@ -6,14 +6,14 @@ is pending, and a debit that agrees with it, are money under way (C-160).
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from veen.overlays.monoids import Position
 from veen.overlays.overlay import Tables
 from veen.overlays.schema import RejectedError
 from veen.overlays.sequences import sequence_keys
-from veen.overlays.wallet import OUT, pending_of, wallet_of
+from veen.overlays.wallet import OUT, owner_of, pending_of, wallet_of
 
 if TYPE_CHECKING:
     from veen.overlays.wallet_effects import Effect
@@ -76,8 +76,9 @@ class Reconciliation:
     currencies: dict[str, Conservation] = field(default_factory=dict)
 
 
-#: Sides of transfers, by transfer.
-_Sides = dict[bytes, list[Side]]
+#: Sides of transfers, by transfer and hash of the body. That says who pays and who is paid; each has one
+#: stream, and one such transfer in it. So there is one debit at most, one credit that counts, one that waits.
+_Sides = dict[tuple[bytes, bytes], Side]
 
 
 @dataclass(slots=True)
@@ -92,20 +93,26 @@ class _Collected:
 
 
 def reconcile(streams: Iterable[Tables]) -> Reconciliation:
-    """Compare the folded streams of a deployment; a wallet may be opened in one of them only (WAL-073)."""
+    """Compare the folded streams of a deployment; a wallet may be opened in one of them only (WAL-073).
+
+    What others did in a wallet's own stream before it was opened is left out: they have no place there
+    (C-132), and could else have their wallets opened in two streams by anybody.
+    """
     found, known = Reconciliation(), _Collected()
     for tables in streams:
         _count(tables, found, known.currency_of)
         _collect(tables, known)
-    for transfer_id in sorted({*known.debits, *known.credits, *known.pending}):
-        _compare(transfer_id, known, found)
+    _compare(known, found)
     return found
 
 
 def _count(tables: Tables, found: Reconciliation, currency_of: dict[bytes, str]) -> None:
     """Add up the money of a stream."""
+    own = owner_of(tables)
     for key, (_, _, _, currency, _) in tables.items("opened"):
         wallet = wallet_of(key)
+        if own not in (None, wallet):
+            continue
         if wallet in currency_of:
             raise RejectedError("WAL.TWO_STREAMS", f"wallet {wallet.hex()} is opened in two streams")
         currency_of[wallet] = currency
@@ -119,53 +126,47 @@ def _count(tables: Tables, found: Reconciliation, currency_of: dict[bytes, str])
 
 def _collect(tables: Tables, known: _Collected) -> None:
     """Sort the sides of transfers in a stream."""
-    for key, (place, amount, other, why) in tables.items("transfers"):
+    own = owner_of(tables)
+    for key, (place, amount, other, why, body_hash) in tables.items("transfers"):
         assert isinstance(key, tuple)
         wallet, side, transfer_id = key
-        if not why:
+        if not why and own in (None, wallet):
             sides = known.debits if side == OUT else known.credits
-            sides.setdefault(transfer_id, []).append(Side(wallet, other, amount, place))
-    for wallet in sequence_keys(tables, "pending"):
+            sides[transfer_id, body_hash] = Side(wallet, other, amount, place)
+    for wallet in sequence_keys(tables, "pending"):  # whose own stream it is: nobody else waits
         for item in pending_of(tables, wallet):
             side = Side(wallet, item.source, item.amount, item.place)
-            known.pending.setdefault(item.transfer_id, []).append(side)
+            known.pending[item.transfer_id, item.body_hash] = side
 
 
-def _compare(transfer_id: bytes, known: _Collected, found: Reconciliation) -> None:
-    """Compare the sides of one transfer. Those that agree are put aside, others paired as they come."""
-    of = known.currency_of
-    left = list(known.credits.get(transfer_id, []))
-    waiting = list(known.pending.get(transfer_id, []))
-    alone = []
-    for debit in known.debits.get(transfer_id, []):
-        if _take(debit, left, of) is not None:
-            continue
-        credit = _take(debit, waiting, of)
-        if credit is None:
-            alone.append(debit)
-            continue
-        found.pending.append(UnderWay(transfer_id, debit, credit))
-        found.currencies[of[debit.wallet]].pending += debit.amount
-    for debit in alone:
-        found.currencies[of[debit.wallet]].undelivered += debit.amount
-    for credit in left:
-        found.currencies[of[credit.wallet]].unbacked += credit.amount
-    for pair in zip_longest(alone, [*left, *waiting]):
-        found.problems.append(Problem(_code(*pair), transfer_id, *pair))
+def _compare(known: _Collected, found: Reconciliation) -> None:
+    """Put aside sides that are the same byte for byte (C-160); what is left is a problem."""
+    alone: dict[tuple[bytes, bytes, bytes], Side] = {}
+    for key, debit in sorted(known.debits.items()):
+        money = found.currencies[known.currency_of[debit.wallet]]
+        if _is_same_money(debit, known.credits.get(key), known.currency_of):
+            del known.credits[key]
+        elif _is_same_money(debit, known.pending.get(key), known.currency_of):
+            found.pending.append(UnderWay(key[0], debit, known.pending.pop(key)))
+            money.pending += debit.amount
+        else:
+            alone[key[0], debit.wallet, debit.other] = debit
+            money.undelivered += debit.amount
+    for credit in known.credits.values():
+        found.currencies[known.currency_of[credit.wallet]].unbacked += credit.amount
+    for (transfer_id, _), credit in (*known.credits.items(), *known.pending.items()):
+        # The id alone is anybody's to use: only between the same wallets it is the same transfer.
+        paid = alone.pop((transfer_id, credit.other, credit.wallet), None)
+        code = "WAL.UNBACKED_CREDIT" if paid is None else "WAL.TRANSFER_MISMATCH"
+        found.problems.append(Problem(code, transfer_id, paid, credit))
+    for (transfer_id, _, _), debit in alone.items():
+        found.problems.append(Problem("WAL.UNDELIVERED_CREDIT", transfer_id, debit, None))
+    found.problems.sort(key=attrgetter("transfer_id"))
 
 
-def _take(debit: Side, credits_: list[Side], currency_of: Mapping[bytes, str]) -> Side | None:
-    """Take the first credit that agrees with a debit; its wallet may not be open yet, if it is pending."""
+def _is_same_money(debit: Side, credit: Side | None, currency_of: Mapping[bytes, str]) -> bool:
+    """Tell whether there is a credit, in the currency of the debit; if it is pending it may have none yet."""
+    if credit is None:
+        return False
     currency = currency_of[debit.wallet]
-    for credit in credits_:
-        ends = (debit.wallet, debit.other, debit.amount) == (credit.other, credit.wallet, credit.amount)
-        if ends and currency_of.get(credit.wallet, currency) == currency:
-            credits_.remove(credit)
-            return credit
-    return None
-
-
-def _code(debit: Side | None, credit: Side | None) -> str:
-    if debit is None:
-        return "WAL.UNBACKED_CREDIT"
-    return "WAL.UNDELIVERED_CREDIT" if credit is None else "WAL.TRANSFER_MISMATCH"
+    return currency_of.get(credit.wallet, currency) == currency

@@ -79,11 +79,13 @@ class Wallets(Overlay):
         "wallets": EFFECT,
         #: Of each wallet its first opening: (place, realm, context, currency, time).
         "opened": MIN,
-        #: (wallet, side, transfer) -> (place of the first, amount, other wallet, why it does not count).
+        #: (wallet, side, transfer) -> (place of the first, amount, other wallet, why it does not count, hash
+        #: of the body).
         "transfers": MIN,
         #: In a stream that a wallet has to itself: (place of its opening, this wallet). Else nothing.
         "own": MIN,
-        #: Of each wallet its credits without a debit in sight: (place, transfer, other wallet, amount, time).
+        #: Of each wallet its credits without a debit in sight: (place, transfer, other wallet, amount, time,
+        #: hash of the body).
         **sequence_tables("pending"),
     }
     indexes: ClassVar[Mapping[str, Monoid]] = {
@@ -120,8 +122,7 @@ class Wallets(Overlay):
 
     def is_here(self, wallet: bytes, before: Tables) -> bool:
         """Tell whether a wallet is of the stream: where one has a stream to itself no other is (WAL-023)."""
-        own = before.get("own", _STREAM)
-        return own is None or own[1] == wallet
+        return owner_of(before) in (None, wallet)
 
     def _adjust(self, event: Event, known: Effect) -> Lowered:
         wallet, delta = event.body["wallet_id"], event.body["delta"]
@@ -216,7 +217,7 @@ class Wallets(Overlay):
             why = "WAL.DUPLICATE"
         elif source == target:
             why = "WAL.SELF_TRANSFER"
-        cells.append(("transfers", key, (event.position, amount, target, why)))
+        cells.append(("transfers", key, (event.position, amount, target, why, h(event.record.body))))
         if why != _APPLIED:
             reports.append(report(why, source))
             return False
@@ -267,6 +268,13 @@ class Pending(NamedTuple):
     source: bytes
     amount: int
     ts: int
+    body_hash: bytes
+
+
+def owner_of(tables: Tables) -> bytes | None:
+    """Return the wallet that a stream is of alone; None: it is shared, as far as it is folded."""
+    own: tuple[Position, bytes] | None = tables.get("own", _STREAM)
+    return None if own is None else own[1]
 
 
 def pending_of(tables: Tables, wallet: Key) -> list[Pending]:
@@ -286,10 +294,11 @@ def _pending(event: Event, before: Tables) -> Lowered:
     body = event.body
     target, transfer_id = body["to_wallet_id"], body["transfer_id"]
     refused = _refused("WAL.UNBACKED_CREDIT", target)
-    key = (target, transfer_id, h(event.record.body))
+    body_hash = h(event.record.body)
+    key = (target, transfer_id, body_hash)
     if before.get("waiting", key) is not None:  # said again: it is listed once
         return refused
-    entry = (event.position, transfer_id, body["wallet_id"], body["amount"], body["ts"])
+    entry = (event.position, transfer_id, body["wallet_id"], body["amount"], body["ts"], body_hash)
     cells = (("waiting", key, (event.position,)), *appended(before, "pending", target, entry))
     return refused._replace(cells=cells)
 
@@ -335,7 +344,7 @@ def _credit_side(
         reports.append(report("WAL.UNBACKED", target))
         return
     why = _credit(before.get("wallets", target) or _NEW, amount)
-    cells.append(("transfers", key, (event.position, amount, source, why)))
+    cells.append(("transfers", key, (event.position, amount, source, why, h(event.record.body))))
     if why != _APPLIED:
         reports.append(report(why, target))
         return

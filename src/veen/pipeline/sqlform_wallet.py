@@ -49,7 +49,7 @@ _FIELDS: Final = (
     "currency",
 )
 WALLET_EVENTS: Final = EventTable(
-    wal.SCHEMAS, _FIELDS, [RECORDS.field("client_id"), RECORDS.field("auth_ref")], longs=True
+    wal.SCHEMAS, _FIELDS, [RECORDS.field(name) for name in ("client_id", "auth_ref", "body")], longs=True
 )
 #: Credits that a wallet does not get: where they stand, and how much they are.
 Withheld = dict[bytes, dict[Place, int]]
@@ -70,6 +70,8 @@ _LISTED: Final = (
     "currency",
     "created_at",
 )
+#: Of a transfer: it says whether two are the same.
+_BODY_HASH: Final = f"case when kind = {_TRANSFER} then unhex(sha2(body, 256)) end"
 _CLEAN_COLUMNS: Final = [name for name in CHECKED.names if name not in ("clean", "events")]
 #: So often wallets are looked at again. Then all that could be reached are judged at once: a chain of
 #: transfers would else be followed link by link.
@@ -133,13 +135,14 @@ class _Fold:
 
     def run(self) -> Folded | None:
         """Find out who breaks rules, and judge them."""
+        rows = _listed_rows(self.taken)
+        if _has_own(rows, self.stream_id):  # one wallet, one event after the other: nothing to divide
+            return None
         with ThreadPoolExecutor(2) as pool:  # Spark works while the driver does
-            listing = pool.submit(_Listed, self.taken)
+            listing = pool.submit(_Listed, rows)
             refusing = pool.submit(refusals, self.events)
             checked = _checked(self.ops)
             listed = listing.result()
-            if listed.has_own(self.stream_id):  # one wallet, one event after the other: nothing to divide
-                return None
             settled = self._settle(_effects(checked), set(_suspects(checked)) | listed.repeated(), listed)
             if settled is None:
                 return None
@@ -314,22 +317,29 @@ def _effects(checked: pa.Table) -> dict[bytes, _Clean]:
     }
 
 
+def _listed_rows(events: DataFrame) -> pa.Table:
+    """Return all openings and transfers."""
+    listed = events.filter(f"kind in ({_OPEN}, {_TRANSFER})")
+    return listed.select("kind", *POSITION, *_LISTED, F.expr(_BODY_HASH).alias("body_hash")).toArrow()
+
+
+def _has_own(rows: pa.Table, stream_id: StreamId) -> bool:
+    """Tell whether the stream is the own one of a wallet that is opened in it, or is to get something."""
+    opened = rows.filter(pc.equal(rows.column("kind"), _OPEN)).column("wallet_id")
+    columns = opened, rows.column("to_wallet_id").drop_null()
+    wallets = {wallet for column in columns for wallet in pc.unique(column).to_pylist()}
+    return any(is_own_stream(stream_id, wallet) for wallet in wallets)
+
+
 class _Listed:
     """All openings and transfers: they are a part of the state."""
 
-    def __init__(self, events: DataFrame) -> None:
-        rows = events.filter(f"kind in ({_OPEN}, {_TRANSFER})").select("kind", *POSITION, *_LISTED).toArrow()
+    def __init__(self, rows: pa.Table) -> None:
         self._opened = rows.filter(pc.equal(rows.column("kind"), _OPEN))
         self._moved = rows.filter(pc.equal(rows.column("kind"), _TRANSFER))
         self._places = positions(self._moved)
         self._transfers = self._all_transfers()
         self._by_place: dict[Place, Position] = {}
-
-    def has_own(self, stream_id: StreamId) -> bool:
-        """Tell whether the stream is the own one of a wallet that is opened in it, or is to get something."""
-        columns = self._opened.column("wallet_id"), self._moved.column("to_wallet_id")
-        wallets = {wallet for column in columns for wallet in pc.unique(column).to_pylist()}
-        return any(is_own_stream(stream_id, wallet) for wallet in wallets)
 
     def repeated(self) -> set[bytes]:
         """Return wallets with transfers whose id has come before, and all that these are from or to."""
@@ -386,11 +396,14 @@ class _Listed:
     def _all_transfers(self) -> dict[Any, Any]:
         """Return both sides of all transfers, as if all of them counted."""
         table, places = self._moved, self._places
-        sources, targets, ids, amounts = lists(table, "wallet_id", "to_wallet_id", "transfer_id", "amount")
+        sources, targets, ids, amounts, hashes = lists(
+            table, "wallet_id", "to_wallet_id", "transfer_id", "amount", "body_hash"
+        )
+        applied = [""] * len(ids)
         made: dict[Any, Any] = {}
         for own, side, other in ((sources, OUT, targets), (targets, IN, sources)):
             keys = zip(own, [side] * len(ids), ids, strict=True)
-            made.update(zip(keys, zip(places, amounts, other, [""] * len(ids), strict=True), strict=True))
+            made.update(zip(keys, zip(places, amounts, other, applied, hashes, strict=True), strict=True))
         return made
 
 
@@ -420,12 +433,10 @@ def _place(event: Event) -> tuple[int, int]:
 
 def _events(rows: pa.Table, stream_id: StreamId) -> Iterator[Event]:
     """Yield rows as events; what is absent is null, as the overlay takes it."""
-    kinds, clients, refs, raws = lists(rows, "kind", "client_id", "auth_ref", "raw")
-    bodies = zip(*lists(rows, *_FIELDS), strict=True)
-    for place, kind, client, ref, raw, values in zip(
-        positions(rows), kinds, clients, refs, raws, bodies, strict=True
-    ):
-        record = record_at(place)._replace(client_id=client, auth_ref=ref)
+    columns = lists(rows, "kind", "client_id", "auth_ref", "body", "raw")
+    fields = zip(*lists(rows, *_FIELDS), strict=True)
+    for place, kind, client, ref, data, raw, values in zip(positions(rows), *columns, fields, strict=True):
+        record = record_at(place)._replace(client_id=client, auth_ref=ref, body=data)
         schema = wal.SCHEMAS[kind]
         body = dict(zip(_FIELDS, values, strict=True)) if raw is None else schema.decode(raw)
         yield Event(record, schema, body, record.msg_id, stream_id)
