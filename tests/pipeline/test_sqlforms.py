@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.overlays.histories import HISTORIES
-from tests.overlays.histories_wallet import ACCOUNTS, IDS, OWN_STREAM
+from tests.overlays.histories_wallet import ACCOUNTS, IDS, OWN_STREAM, REALM, WALLETS
 from tests.overlays.logs import STREAM, T0, WRITERS, Log, ident
 from tests.pipeline.fold_histories import frame, same
 from tests.pipeline.test_typed import records_batch
@@ -224,6 +224,24 @@ def test_the_own_stream_of_a_wallet_is_folded_as_one_process_does(spark: SparkSe
     transfer(log, IDS[1], IDS[0], 50, T0)  # which is not even opened
     rows = rows_of(spark, log.records, 1, overlay)
     assert FORMS[Wallets](spark, rows, overlay, Stretch(OWN_STREAM)) is None
+    records = _never_paid()
+    wanted = fold(overlay, records, OWN_STREAM)
+    assert [report.code for report in wanted.reports] == ["WAL.WRONG_STREAM"] * 4
+    same(overlay, fold_stream(spark, frame(spark, records, 2), overlay, OWN_STREAM), wanted)
+
+
+def _never_paid() -> list[Record]:
+    """Return a log in which the first wallet is opened, and never paid: only that says whose stream it is."""
+    log = Log(Random(1))
+    first, second, third = IDS[:3]
+    for ctx, currency, wallet in WALLETS[:3]:
+        opened: dict[str, Any] = {"realm_id": REALM, "ctx_id": ctx, "currency": currency}
+        log.event(wal.OPEN, wallet_id=wallet, created_at=T0, **opened)
+    for wallet in (second, first):
+        log.event(wal.DEPOSIT, wallet_id=wallet, amount=50, ts=T0)
+    transfer(log, first, second, 20, T0)
+    transfer(log, second, third, 10, T0)
+    return log.records
 
 
 def test_one_overdraft_takes_the_money_from_a_whole_chain(spark: SparkSession) -> None:
