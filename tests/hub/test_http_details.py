@@ -7,6 +7,7 @@ import pytest
 
 from tests.hub.serving import CBOR, Raw, Sender, Service, eventually, serving
 from veen.core.api import ReceiptRequest, StreamRequest, SubmitRequest, SubmitResponse
+from veen.core.error_envelope import ErrorEnvelope
 
 HEADER_BYTES = 4096
 
