@@ -46,7 +46,7 @@ from veen.storage.staging import Record
 from veen.storage.state import StreamEpoch
 from veen.storage.writer import Writer
 
-EXAMPLES: Final = int(os.environ.get("VEEN_MACHINE_EXAMPLES", "25"))
+EXAMPLES: Final = int(os.environ.get("VEEN_MACHINE_EXAMPLES", "15"))
 STEPS: Final = 30
 
 
