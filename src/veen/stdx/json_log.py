@@ -1,7 +1,4 @@
-"""The hub's log: JSON lines, written by a thread of its own, so that a slow reader of it slows nobody else.
-
-Lines about messages hold prefixes of ids and no content; nothing secret comes near here.
-"""
+"""A structured log: JSON lines, written by a thread of its own, so that a slow reader slows nothing else."""
 
 import json
 import sys
@@ -13,12 +10,12 @@ from typing import BinaryIO, Final
 import structlog
 
 LEVELS: Final = ("debug", "info", "warn", "error")
-#: Bytes of lines that wait to be written; more are dropped, and counted.
+# Bytes of lines that wait to be written; more are dropped, and counted.
 _MAX_WAITING_BYTES: Final = 8 << 20
 
 
 class LogWriter:
-    """Writes lines in the order in which they came."""
+    """Writes lines in the order in which they were added."""
 
     def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink
@@ -30,7 +27,7 @@ class LogWriter:
         self._thread.start()
 
     def write(self, lines: Iterable[str]) -> None:
-        """Add lines; they are dropped if too many wait."""
+        """Add lines; they are dropped if too many bytes wait."""
         data = "".join(f"{line}\n" for line in lines).encode()
         with self._lock:
             fits = self._waiting + len(data) <= _MAX_WAITING_BYTES
@@ -47,7 +44,7 @@ class LogWriter:
     debug = info = warning = warn = error = critical = exception = msg
 
     def close(self) -> None:
-        """Write what waits, and end."""
+        """Write what waits, and end the thread."""
         self._queue.put(None)
         self._thread.join(timeout=5)
 
@@ -58,7 +55,7 @@ class LogWriter:
                 if not self._queue.qsize():
                     self._sink.flush()
             except (OSError, ValueError):
-                self.dropped += data.count(b"\n")  # nobody reads it, or there is no space
+                self.dropped += data.count(b"\n")  # the reader is gone, or the disk is full
             with self._lock:
                 self._waiting -= len(data)
         self._flush()
@@ -82,7 +79,7 @@ class Log:
         )
 
     def is_on(self, level: str) -> bool:
-        """Tell whether lines of a level are written."""
+        """Report whether lines of a level are written."""
         return LEVELS.index(level) >= self._least
 
     def event(self, level: str, event: str, **fields: object) -> None:
@@ -92,5 +89,5 @@ class Log:
 
 
 def to_stderr() -> BinaryIO:
-    """Return where a hub in the foreground logs to."""
+    """Return the sink of a process in the foreground."""
     return sys.stderr.buffer

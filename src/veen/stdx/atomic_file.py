@@ -1,4 +1,4 @@
-"""Files of a client: replaced as a whole or not at all, and readable by their owner only."""
+"""Atomic writes and locks of files that only their owner can read; every failure is an OSError."""
 
 import contextlib
 import fcntl
@@ -7,13 +7,11 @@ import threading
 from pathlib import Path
 from typing import BinaryIO
 
-from veen.client.errors import StateError
-
 PRIVATE = 0o600
 
 
 def write_file(path: Path, data: bytes, mode: int = PRIVATE) -> None:
-    """Replace a file; after a crash there is the old or the new one."""
+    """Replace a file atomically and durably: after a crash there is the old content or the new."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
@@ -29,12 +27,12 @@ def write_file(path: Path, data: bytes, mode: int = PRIVATE) -> None:
 
 
 def create_file(path: Path) -> BinaryIO:
-    """Make a file to write to."""
+    """Create a file that must not exist yet, open for writing."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE), "wb")
 
 
 def sync_dir(path: Path) -> None:
-    """Make names in a directory durable."""
+    """Make the names in a directory durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -43,28 +41,20 @@ def sync_dir(path: Path) -> None:
 
 
 def append_file(path: Path, data: bytes) -> None:
-    """Add to a file of things that could be had again."""
+    """Append to a file, without fsync: for what can be rebuilt after a crash."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE)
     with os.fdopen(fd, "wb") as file:
         file.write(data)
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file, which may be gone already."""
+    """Remove a file, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
 
 
-def read_file(path: Path, what: str) -> bytes:
-    """Read a file that should be there."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise StateError(f"{path} can not be read: {error.strerror}; {what}") from None
-
-
 def lock(path: Path, *, wait: bool) -> int | None:
-    """Take a lock; None if another has it and we do not wait. Closing the descriptor gives it back."""
+    """Lock a file; None if it is locked and ``wait`` is false. Closing the descriptor releases it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -78,13 +68,13 @@ def lock(path: Path, *, wait: bool) -> int | None:
 
 
 def unlock(fd: int) -> None:
-    """Give a lock back, also if a child was forked meanwhile, which has the descriptor too."""
+    """Release a lock, also if a forked child has the descriptor too."""
     fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)
 
 
 class Hold:
-    """A lock that a thread takes and another gives back; once given back, it is not taken any more."""
+    """A file lock that one thread acquires and another releases; once closed, it is not acquired again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -93,14 +83,14 @@ class Hold:
         self._over = False
 
     def take(self) -> bool:
-        """Take the lock if nobody has it."""
+        """Acquire the lock if it is free; report whether we have it."""
         with self._guard:
             if not self._over:
                 self._fd = lock(self._path, wait=False)
             return self._fd is not None
 
     def close(self) -> None:
-        """Give it back."""
+        """Release it."""
         with self._guard:
             self._over = True
             if self._fd is not None:

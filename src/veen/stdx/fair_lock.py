@@ -1,0 +1,27 @@
+"""A fair lock: the thread that released it does not get it back before the thread that waits next."""
+
+import threading
+
+
+class FairLock:
+    """A fair lock for a ``with`` statement.
+
+    ``threading.Lock`` is not fair: a thread that releases and acquires it in a loop can starve all others.
+    """
+
+    def __init__(self) -> None:
+        self._next = threading.Lock()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        """Acquire it, after the thread that waits next."""
+        with self._next:
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        """Release it."""
+        self._lock.release()
+
+    def locked(self) -> bool:
+        """Report whether a thread has it."""
+        return self._lock.locked()

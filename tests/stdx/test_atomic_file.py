@@ -1,0 +1,63 @@
+"""Files replaced as a whole or not at all, and locks that one thread acquires and another releases."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from veen.stdx.atomic_file import Hold, append_file, create_file, lock, remove_file, unlock, write_file
+
+
+def test_a_file_is_replaced_and_private(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_file(path, b"old")
+    write_file(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_write_leaves_the_old_content_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    write_file(path, b"old")
+
+    def fail(_fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
+        write_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_created_appended_removed(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with create_file(path) as file:
+        file.write(b"a")
+    with pytest.raises(FileExistsError):
+        create_file(path)
+    append_file(path, b"b")
+    assert path.read_bytes() == b"ab"
+    remove_file(path)
+    remove_file(path)
+    assert not path.exists()
+
+
+def test_a_lock_has_one_owner(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    fd = lock(path, wait=True)
+    assert fd is not None
+    assert lock(path, wait=False) is None
+    hold = Hold(path)
+    assert not hold.take()
+    unlock(fd)
+    assert hold.take()
+    assert lock(path, wait=False) is None
+    hold.close()
+    assert not hold.take(), "closed for good"
+    again = lock(path, wait=False)
+    assert again is not None
+    unlock(again)
