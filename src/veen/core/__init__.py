@@ -7,8 +7,7 @@ are listed below; the modules they come from hold the rest.
 if not __debug__:  # pragma: no cover - asserts guard what is signed and stored; they stay on
     raise RuntimeError("VEEN does not run under python -O: its assertions are part of its checks")
 
-from veen.core import hpke, labels
-from veen.core.api import (
+from veen.core.api.data_plane import (
     CheckpointRequest,
     CheckpointResponse,
     ProofRequest,
@@ -21,25 +20,24 @@ from veen.core.api import (
     SubmitRequest,
     SubmitResponse,
 )
-from veen.core.captoken import Allow, CapToken, Rate
-from veen.core.checkpoint import Checkpoint
-from veen.core.consistency import ConsistencyProof, prove_consistency
-from veen.core.context import MsgContext
-from veen.core.ed25519 import SigningKey
-from veen.core.entry import Entry, EntryHeader
-from veen.core.error_envelope import ErrorEnvelope
+from veen.core.crypto import hpke
+from veen.core.crypto.ed25519 import SigningKey
+from veen.core.crypto.hpke import ReaderKey
 from veen.core.errors import CborError, Code, Detail, ProtocolError, Stage, VeenError
-from veen.core.hpke import ReaderKey
-from veen.core.identity import HubIdentity, HubKey
 from veen.core.limits import DEFAULT_LIMITS, Limits, default_limits
-from veen.core.mmr import Peaks
-from veen.core.msg import Msg
-from veen.core.payload import PayloadHeader
+from veen.core.merkle.consistency import ConsistencyProof, prove_consistency
+from veen.core.merkle.inclusion import MmrProof, prove_inclusion
+from veen.core.merkle.mmr import Peaks
+from veen.core.objects import labels
+from veen.core.objects.capability import Allow, CapToken, Rate
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.entry import Entry, EntryHeader
+from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.core.objects.hub_identity import HubIdentity, HubKey
+from veen.core.objects.msg import Msg, MsgContext, PayloadHeader
+from veen.core.objects.receipt import Receipt
+from veen.core.objects.sealed_payload import Opened, Sealed, Sealer, open_msg, seal
 from veen.core.profile import Profile
-from veen.core.proof import MmrProof, prove_inclusion
-from veen.core.receipt import Receipt
-from veen.core.sealing import Opened, Sealed, Sealer, open_msg, seal
-from veen.core.structural import check_structure
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -83,7 +81,6 @@ __all__ = [
     "SubmitRequest",
     "SubmitResponse",
     "VeenError",
-    "check_structure",
     "default_limits",
     "hpke",
     "labels",

@@ -5,6 +5,7 @@
         └── CborError            ... already at the encoding: a fault and an offset as well
 
 Wrong argument *types* in our own calls are not here: they stay TypeError, because they are bugs.
+Texts are written where an error is raised; a search for its detail finds them.
 The tables are data. The reference page, the HTTP status and the order of the checks derive from them.
 """
 
@@ -307,3 +308,8 @@ class CborError(ProtocolError):
         super().__init__(Detail.CBOR_INVALID, f"{note or fault} at byte {offset}")
         self.fault: Final = fault
         self.offset: Final = offset
+
+
+def bad_request(field: str, message: str) -> ProtocolError:
+    """Return the error of a request with an invalid field."""
+    return ProtocolError(Detail.VALUE, message, code=Code.BAD_REQUEST, field=field)

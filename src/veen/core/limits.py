@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Final
 
+from veen.core.crypto.hash import U64_MAX
 from veen.core.errors import Detail, ProtocolError
-from veen.core.hashing import U64_MAX
 
 #: Proof path: an MMR of 2^64 leaves is at most this high.
 MAX_PROOF_PATH: Final = 64

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from veen.core.hashing import ht
-from veen.core.kinds import UINT, constant
-from veen.core.shapes import Field, MapShape
+from veen.core.crypto.hash import tagged_hash
+from veen.core.encoding.field_types import UINT, constant
+from veen.core.encoding.shape import Field, MapShape
+from veen.core.encoding.wire_object import Wire
 from veen.core.types import ProfileId
-from veen.core.wire import Wire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,4 +38,4 @@ class Profile(Wire):
     @property
     def profile_id(self) -> ProfileId:
         """The id that every message carries."""
-        return ProfileId(ht("veen/profile", self.encode()))
+        return ProfileId(tagged_hash("veen/profile", self.encode()))

@@ -1,0 +1,1 @@
+"""Requests and responses of the hub, as wire objects; any transport carries them."""

@@ -1,0 +1,1 @@
+"""The primitives: SHA-256 with tags, Ed25519 and HPKE."""

@@ -1,0 +1,1 @@
+"""The data directory as bytes: paths, records and files, without opening any."""
