@@ -3,14 +3,24 @@
 import pytest
 
 from tests import builders
+from tests.admission.memory_hub import (
+    EPOCH_SEC,
+    NOW,
+    RESERVED,
+    ROUTING,
+    Hub,
+    epoch_at,
+    label_of,
+    policy,
+    record,
+)
 from tests.builders import cap_token, stream
 from tests.expect import refused
-from tests.hub.world import EPOCH_SEC, NOW, RESERVED, ROUTING, Hub, epoch_at, label_of, policy, record
-from veen.core import labels
+from veen.core.data_dir.store_records import StreamEpoch
 from veen.core.errors import Code, Detail
 from veen.core.limits import EPOCH_PROBE, Limits
+from veen.core.objects import labels
 from veen.core.types import Label
-from veen.storage import StreamEpoch
 
 EPOCH = epoch_at(NOW)
 #: With a skew of one epoch: how far the last label of the search is away.

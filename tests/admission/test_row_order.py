@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.admission.defects import BASELINE, DEFECTS, Defect, with_all
+from tests.admission.memory_hub import NOW, View, refusal
 from tests.expect import refused
-from tests.hub.defects import BASELINE, DEFECTS, Defect, with_all
-from tests.hub.world import NOW, View, refusal
 from veen.core.errors import ADMISSION_TABLE, Detail
 
 #: Pairs that no message can show, and why.

@@ -1,47 +1,21 @@
-"""Rows 10 to 18: what a message is in the log that it wants to enter. One at a time, in order (C-15).
+"""Rows 10 to 18: a message against the log that it is to enter. One message at a time, in order (C-15).
 
 Everything here is a function of the message, the log before it, the configuration and the assigned
 hub_ts, so any decision can be made again from files (``veen hub explain``).
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
-from veen.core import labels
-from veen.core.capability import Bucket, effective_rate, verify_subject, verify_ttl
-from veen.core.captoken import CapToken
+from veen.admission.authority import Authority
+from veen.admission.label_scope import Scopes
+from veen.admission.stages import Admitted, Authentic, LogView
+from veen.core.data_dir.store_records import AuthRecord, ClientCursor, StreamEpoch
 from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import Limits
-from veen.core.types import AuthRef, Label, LeafHash, VerifyKey
-from veen.hub.admission.authority import Authority
-from veen.hub.admission.scope import Scopes
-from veen.hub.admission.stages import Admitted, Authentic
-from veen.storage import AuthRecord, ClientCursor, Record, StreamEpoch
-
-
-class View(Protocol):
-    """The log before the message, as far as admission looks at it. Each answer is one look-up."""
-
-    def last_seq(self, label: Label) -> int:
-        """Return the number of the newest entry of a label, 0 if it has none; refuse a closed label."""
-
-    def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
-        """Return how far a client has come in a label."""
-
-    def client_since(self, client_id: VerifyKey) -> int | None:
-        """Return when a client was first seen, in any label."""
-
-    def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
-        """Return when a token was first seen, and what is left of its rate."""
-
-    def token(self, auth_ref: AuthRef) -> CapToken | None:
-        """Return an authorized token."""
-
-    def binding(self, label: Label) -> StreamEpoch | None:
-        """Return the stream and epoch of a label, if they are known."""
-
-    def find(self, leaf_hash: LeafHash) -> tuple[Label, int] | None:
-        """Return where a message is, by its id."""
+from veen.core.objects import labels
+from veen.core.objects.capability import Bucket, CapToken, effective_rate, verify_subject, verify_ttl
+from veen.core.objects.new_entry import NewEntry
+from veen.core.types import Label, VerifyKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +26,7 @@ class Policy:
     scopes: Scopes
     epoch_sec: int
     require_cap: bool
-    #: A replica takes entries from its primary only (AUTH1).
+    #: A replica accepts entries from its primary only (AUTH1).
     is_primary: bool = True
     max_client_lifetime_sec: int | None = None
     max_client_msgs: int | None = None
@@ -63,7 +37,7 @@ class Policy:
         return labels.epoch_window(now, self.epoch_sec, self.limits.max_epoch_skew_sec)
 
 
-def admit(authentic: Authentic, view: View, policy: Policy, authority: Authority, hub_ts: int) -> Admitted:
+def admit(authentic: Authentic, view: LogView, policy: Policy, authority: Authority, hub_ts: int) -> Admitted:
     """Decide on a message. The first row that fails is the answer."""
     record = authentic.record
     assert record.client_id is not None, "a message has a client"
@@ -104,7 +78,7 @@ def admit(authentic: Authentic, view: View, policy: Policy, authority: Authority
     return Admitted(record, hub_ts, stream if known is None else None, bucket)
 
 
-def _token(record: Record, view: View, policy: Policy) -> CapToken | None:
+def _token(record: NewEntry, view: LogView, policy: Policy) -> CapToken | None:
     if record.auth_ref is None:
         if policy.require_cap:
             raise ProtocolError(
@@ -124,14 +98,14 @@ def _token(record: Record, view: View, policy: Policy) -> CapToken | None:
     return token
 
 
-def _head(label: Label, view: View) -> int:
+def _head(label: Label, view: LogView) -> int:
     try:
         return view.last_seq(label)
     except ProtocolError as error:  # a fork does not add to the log of its parent, whoever asks (C-95)
         raise ProtocolError(Detail.AUTH_REF, error.message, field="label") from None
 
 
-def _check_age(client_id: VerifyKey, view: View, policy: Policy, hub_ts: int) -> None:
+def _check_age(client_id: VerifyKey, view: LogView, policy: Policy, hub_ts: int) -> None:
     most = policy.max_client_lifetime_sec
     since = None if most is None else view.client_since(client_id)
     if most is not None and since is not None and hub_ts - since > most:
@@ -162,7 +136,7 @@ def _take(token: CapToken, seen: AuthRecord | None, limits: Limits, hub_ts: int)
     return (bucket or Bucket.full(rate, hub_ts)).take(rate, hub_ts)
 
 
-def _check_prev_ack(record: Record, cursor: ClientCursor, head: int, view: View) -> None:
+def _check_prev_ack(record: NewEntry, cursor: ClientCursor, head: int, view: LogView) -> None:
     if record.prev_ack > head:
         raise ProtocolError(
             Detail.PREV_ACK,
@@ -183,13 +157,13 @@ def _check_prev_ack(record: Record, cursor: ClientCursor, head: int, view: View)
         raise error
 
 
-def _place(record: Record, view: View) -> dict[str, int]:
-    """Return where a refused message is, if it is in the log: a retry then knows that it succeeded (C-63)."""
+def _place(record: NewEntry, view: LogView) -> dict[str, int]:
+    """Return the position of a rejected message that the log has: a retry then knows its success (C-63)."""
     found = view.find(record.leaf_hash)
     return {"stream_seq": found[1]} if found is not None and found[0] == record.label else {}
 
 
-def _check_client_seq(record: Record, cursor: ClientCursor, view: View) -> None:
+def _check_client_seq(record: NewEntry, cursor: ClientCursor, view: LogView) -> None:
     due = cursor.client_seq + 1
     if record.client_seq == due:
         return

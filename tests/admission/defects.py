@@ -10,17 +10,28 @@ from types import MappingProxyType
 from typing import Any
 
 from tests import builders, rawcbor
-from tests.hub.world import EPOCH_SEC, LIMITS, NOW, POW, PROFILE, Hub, epoch_at, label_of, policy, worked
-from veen.core.capability import Bucket, effective_rate
-from veen.core.captoken import CapToken
-from veen.core.context import MsgContext
-from veen.core.control import ControlRecord, RevocationRecord, Target
+from tests.admission.memory_hub import (
+    EPOCH_SEC,
+    LIMITS,
+    NOW,
+    POW,
+    PROFILE,
+    Hub,
+    epoch_at,
+    label_of,
+    policy,
+    worked,
+)
+from veen.admission.authority import Authority
+from veen.admission.stages import Admitted
+from veen.core.crypto.hash import sha256, tagged_hash
+from veen.core.data_dir.store_records import StreamEpoch
 from veen.core.errors import ADMISSION_TABLE, Code, Detail, DetailValue
-from veen.core.hashing import h, ht
+from veen.core.objects.capability import Bucket, CapToken, effective_rate
+from veen.core.objects.control_record import ControlRecord, RevocationRecord, Target
+from veen.core.objects.msg import MsgContext
+from veen.core.objects.new_entry import NewEntry
 from veen.core.types import Label, ProfileId
-from veen.hub.admission.authority import Authority
-from veen.hub.admission.stages import Admitted
-from veen.storage import Record, StreamEpoch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,10 +111,10 @@ class Case:
             rawcbor.uint(client_seq),
             rawcbor.uint(prev_ack),
             rawcbor.bstr(self.token.auth_ref),
-            rawcbor.bstr(h(ciphertext if self.hashed is None else self.hashed)),
+            rawcbor.bstr(sha256(ciphertext if self.hashed is None else self.hashed)),
             rawcbor.bstr(ciphertext),
         ]
-        digest = ht("veen/sig", rawcbor.array(signed))
+        digest = tagged_hash("veen/sig", rawcbor.array(signed))
         return [*signed, rawcbor.bstr(builders.signing_key(self.signer).sign(digest))]
 
     def _ciphertext(self, context: MsgContext) -> bytes:
@@ -134,7 +145,7 @@ class Case:
             stream = None
         return hub
 
-    def history(self) -> list[Record]:
+    def history(self) -> list[NewEntry]:
         """Return the two messages before."""
         made = []
         for seq in (1, 2):
@@ -145,14 +156,14 @@ class Case:
                 prev_ack=seq - 1,
                 auth_ref=self.token.auth_ref,
             )
-            made.append(Record.of_msg(builders.msg(context)))
+            made.append(NewEntry.of_msg(builders.msg(context)))
         return made
 
     def _revocations(self) -> list[ControlRecord]:
         named = (
             (self.client_revoked, Target.CLIENT_ID, builders.verify_key()),
             (self.auth_ref_revoked, Target.AUTH_REF, self.token.auth_ref),
-            (self.token_revoked, Target.CAP_TOKEN, h(self.token.encode())),
+            (self.token_revoked, Target.CAP_TOKEN, sha256(self.token.encode())),
         )
         return [
             RevocationRecord(target_kind=kind.value, target=target, ts=NOW)

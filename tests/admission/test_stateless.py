@@ -3,18 +3,18 @@
 import pytest
 
 from tests import builders, rawcbor
+from tests.admission.defects import BASELINE
+from tests.admission.memory_hub import LIMITS, PROFILE
 from tests.expect import refused
-from tests.hub.defects import BASELINE
-from tests.hub.world import LIMITS, PROFILE
+from veen.admission.prefilter import prefilter
+from veen.admission.stages import Sized
+from veen.admission.stateless import MessageRules, authenticate, read_msg, read_request
+from veen.core.crypto.hash import sha256
 from veen.core.errors import Code, Detail
-from veen.core.hashing import h
 from veen.core.limits import DEFAULT_LIMITS
-from veen.core.msg import Msg
+from veen.core.objects.msg import Msg
+from veen.core.objects.new_entry import NewEntry
 from veen.core.types import AuthRef
-from veen.hub.admission.message import MessageRules, authenticate, read_msg, read_request
-from veen.hub.admission.prefilter import prefilter
-from veen.hub.admission.stages import Sized
-from veen.storage import Record
 
 UNPADDED = builders.profile(pad_block=0)
 RULES = MessageRules(LIMITS, {PROFILE.profile_id: 256, UNPADDED.profile_id: 0})
@@ -31,7 +31,7 @@ def test_a_request_and_a_bare_message_are_read_alike() -> None:
     request = builders.submit_request(msg).encode()
     for read in (read_request(Sized(request), RULES), read_msg(Sized(msg.encode()), RULES)):
         assert read.msg == msg
-        assert authenticate(read).record == Record.of_msg(msg)
+        assert authenticate(read).record == NewEntry.of_msg(msg)
 
 
 def test_a_bare_message_has_the_limit_of_a_message() -> None:
@@ -135,7 +135,7 @@ def test_a_signature_is_checked_under_the_client_of_the_message() -> None:
 def test_no_row_of_a_hub_needs_what_is_sealed() -> None:
     """ADM-018, ADM-031: a body of any bytes is admitted, whatever attachments it speaks of."""
     sealed = builders.sealed(builders.context(profile_id=PROFILE.profile_id)).ciphertext
-    noise = (h(sealed) * 8)[: len(sealed) - 40]
+    noise = (sha256(sealed) * 8)[: len(sealed) - 40]
     lengths = (0).to_bytes(4, "big") + len(noise).to_bytes(4, "big")
     msg = message(sealed[:32] + lengths + noise)
     assert authenticate(read_msg(Sized(msg.encode()), RULES)).record.leaf_hash == msg.leaf_hash
@@ -145,5 +145,5 @@ def test_the_pipeline_gives_the_record_that_is_stored() -> None:
     body, _ = BASELINE.request()
     rules = MessageRules(LIMITS, {PROFILE.profile_id: 256})
     record = authenticate(read_request(Sized(body), rules)).record
-    assert record == Record.of_msg(Msg.decode(record.content))
+    assert record == NewEntry.of_msg(Msg.decode(record.content))
     assert body.endswith(record.content)

@@ -4,15 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from tests.admission.memory_hub import LIMITS, NOW, Hub, label_of, policy, record, trusting
 from tests.builders import cap_token, rate, verify_key
 from tests.expect import refused
-from tests.hub.world import LIMITS, NOW, Hub, label_of, policy, record, trusting
-from veen.core.capability import Bucket
-from veen.core.captoken import CapToken, Rate
-from veen.core.control import RevocationRecord, Target, TrustRecord
+from veen.core.data_dir.store_records import AuthRecord, ClientCursor
 from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.limits import Limits
-from veen.storage import AuthRecord, ClientCursor
+from veen.core.objects.capability import Bucket, CapToken, Rate
+from veen.core.objects.control_record import RevocationRecord, Target, TrustRecord
 
 TOKEN = cap_token()
 OPEN = policy(require_cap=False, streams=("stream",))

@@ -6,16 +6,17 @@ from pathlib import Path
 import pytest
 
 from tests import builders
-from tests.hub.histories import Accepted, Judge, Message, Verdict, play, random_steps, real, rules
-from tests.hub.world import LIMITS, NOW, epoch_at, label_of, policy
+from tests.admission.histories import Accepted, Judge, Message, Verdict, play, random_steps, real, rules
+from tests.admission.memory_hub import LIMITS, NOW, epoch_at, label_of, policy
 from tests.storage import stores
-from veen.core.capability import Bucket
-from veen.core.captoken import CapToken
+from veen.admission.stages import Admitted
+from veen.core.data_dir.store_records import StreamEpoch
 from veen.core.errors import Code, Detail, Stage
-from veen.core.receipt import Receipt
+from veen.core.objects.capability import Bucket, CapToken
+from veen.core.objects.new_entry import NewEntry
+from veen.core.objects.receipt import Receipt
 from veen.core.types import NodeHash
-from veen.hub.admission.stages import Admitted
-from veen.storage import Batch, Binding, RealFilesystem, Record, StreamEpoch, fork
+from veen.storage import Batch, Binding, RealFilesystem, fork
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ class Stored:
         return self.batch
 
     def authorize(self, token: CapToken, hub_ts: int) -> None:
-        self._append(Record.of_token(stores.AUTHORIZE, token), hub_ts)
+        self._append(NewEntry.of_token(stores.AUTHORIZE, token), hub_ts)
         self.commit()  # a hub answers that a token is known when it is
 
     def accept(self, admitted: Admitted) -> int:
@@ -64,7 +65,7 @@ class Stored:
             self.writer.commit(self.under_way)
         self.under_way, self.batch = self.batch, self.writer.batch(self.batch)
 
-    def _append(self, appended: Record, hub_ts: int) -> Receipt:
+    def _append(self, appended: NewEntry, hub_ts: int) -> Receipt:
         def sign(seq: int, root: NodeHash) -> Receipt:
             return stores.signed_receipt(appended.label, seq, appended.leaf_hash, root, hub_ts)
 

@@ -2,13 +2,13 @@
 
 import pytest
 
+from tests.admission.memory_hub import LIMITS, NOW, POW, worked
 from tests.builders import digest
 from tests.expect import refused
-from tests.hub.world import LIMITS, NOW, POW, worked
+from veen.admission.prefilter import PowRules, check_size, prefilter
+from veen.core.crypto.hash import sha256, u64be
 from veen.core.errors import Code, Detail
-from veen.core.hashing import h, u64be
-from veen.core.pow import PowCookie, issue_challenge, solve, zero_bits
-from veen.hub.admission.prefilter import PowRules, check_size, prefilter
+from veen.core.objects.proof_of_work import PowCookie, issue_challenge, solve, zero_bits
 
 BODY = b"a request"
 
@@ -75,17 +75,17 @@ def test_too_little_work_is_refused() -> None:
 
 
 def test_a_cookie_that_states_less_than_was_asked_for_is_refused_whatever_its_nonce_shows() -> None:
-    nonce = solved(h(BODY), 8).nonce
+    nonce = solved(sha256(BODY), 8).nonce
     with refused(Detail.PREFILTER_REJECT, field="difficulty"):
-        filtered(PowCookie(challenge=h(BODY), nonce=nonce, difficulty=3).encode().hex())
+        filtered(PowCookie(challenge=sha256(BODY), nonce=nonce, difficulty=3).encode().hex())
 
 
 def test_a_cookie_that_states_more_than_its_nonce_shows_is_refused_even_if_that_would_do() -> None:
-    nonce = solved(h(BODY)).nonce
-    bits = zero_bits(h(BODY), nonce)
+    nonce = solved(sha256(BODY)).nonce
+    bits = zero_bits(sha256(BODY), nonce)
     for stated in (bits + 1, 255, 2**64 - 1):
         with refused(Detail.PREFILTER_REJECT, field="nonce") as caught:
-            filtered(PowCookie(challenge=h(BODY), nonce=nonce, difficulty=stated).encode().hex())
+            filtered(PowCookie(challenge=sha256(BODY), nonce=nonce, difficulty=stated).encode().hex())
         assert caught.value.fields == {"field": "nonce", "expected": stated, "actual": bits}
 
 
@@ -110,7 +110,7 @@ def test_work_for_a_challenge_of_the_hub_passes_until_it_expires() -> None:
         u64be(NOW + 99) + issue_challenge(POW.challenge_key, NOW)[8:],
         issue_challenge(POW.challenge_key, NOW) + b"\0",
         issue_challenge(POW.challenge_key, NOW)[:-1],
-        h(BODY)[:-1],
+        sha256(BODY)[:-1],
     ],
     ids=["empty", "short", "no mac", "zeros", "other key", "expiry moved", "longer", "cut", "part of a hash"],
 )

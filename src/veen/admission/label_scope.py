@@ -4,23 +4,32 @@ A hub can not turn a label back into its stream (C-31). It knows the streams tha
 computes their labels for the epochs around now.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
-from veen.core.capability import candidate_labels
-from veen.core.captoken import CapToken
+from veen.core.data_dir.store_records import StreamEpoch
 from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import EPOCH_PROBE
+from veen.core.objects.capability import CapToken, candidate_labels
 from veen.core.types import Label, RoutingKey, StreamId
-from veen.storage import Kept, StreamEpoch
 
-#: Sets of candidates kept: those for the window, one for each token in use ...
-_KEPT: Final = 256
-#: ... and those for the epochs around it. Few: they are large, and only messages that are refused need them.
-_KEPT_AROUND: Final = 16
+#: Cached sets of candidates: those for the window, one for each token in use ...
+_MAX_CACHED: Final = 256
+#: ... and those for the epochs around it. Few: they are large, and only messages that are rejected need them.
+_MAX_CACHED_AROUND: Final = 16
 
 _Candidates = Mapping[Label, StreamEpoch]
-_Made = Kept[tuple[tuple[StreamId, ...], range], _Candidates]
+_Key = tuple[tuple[StreamId, ...], range]
+
+
+class CandidateCache(Protocol):
+    """Candidates that were computed before. Eviction affects latency, never a decision."""
+
+    def get(self, key: _Key, /) -> _Candidates | None:
+        """Return the cached candidates, or None."""
+
+    def put(self, key: _Key, value: _Candidates, /) -> None:
+        """Cache candidates."""
 
 
 class Scopes:
@@ -31,21 +40,22 @@ class Scopes:
         routing: RoutingKey,
         *,
         rotates: bool,
+        new_cache: Callable[[int], CandidateCache],
         streams: Sequence[StreamId] = (),
         reserved: Iterable[Label] = (),
     ) -> None:
+        """``new_cache`` makes a cache for at most so many sets of candidates."""
         self._routing = routing
         self._rotates = rotates
         self._streams = tuple(streams)
         self._reserved = frozenset(reserved)
-        # What is in here can be computed again: it changes the time a decision takes, never the decision.
-        self._inside: _Made = Kept(_KEPT)
-        self._around: _Made = Kept(_KEPT_AROUND)
+        self._inside = new_cache(_MAX_CACHED)
+        self._around = new_cache(_MAX_CACHED_AROUND)
 
     def resolve(
         self, label: Label, token: CapToken | None, known: StreamEpoch | None, window: range
     ) -> StreamEpoch | None:
-        """Return the stream and epoch of a label; refuse one outside a token's scope (C-32).
+        """Return the stream and epoch of a label; reject one outside a token's scope (C-32).
 
         Without a token, None means that nothing is known about the label.
         """
@@ -68,11 +78,11 @@ class Scopes:
             found = self._candidates(self._around, streams, around).get(label)
         return found
 
-    def _candidates(self, kept: _Made, streams: tuple[StreamId, ...], epochs: range) -> _Candidates:
+    def _candidates(self, cache: CandidateCache, streams: tuple[StreamId, ...], epochs: range) -> _Candidates:
         key = streams, epochs
-        made = kept.get(key)
-        if made is None:
-            found = candidate_labels(streams, self._routing, epochs)
-            made = {label: StreamEpoch(*place) for label, place in found.items()}
-            kept.put(key, made)
-        return made
+        candidates = cache.get(key)
+        if candidates is None:
+            labels = candidate_labels(streams, self._routing, epochs)
+            candidates = {label: StreamEpoch(*derived_from) for label, derived_from in labels.items()}
+            cache.put(key, candidates)
+        return candidates

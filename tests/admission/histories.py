@@ -7,19 +7,17 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 from tests import builders
-from tests.hub.world import NOW, PROFILE, View, label_of, policy, refusal, trusting
-from veen.core.capability import Bucket
-from veen.core.captoken import CapToken
-from veen.core.context import MsgContext
-from veen.core.control import ControlRecord, RevocationRecord, Target, TrustRecord
+from tests.admission.memory_hub import NOW, PROFILE, View, label_of, policy, refusal, trusting
+from veen.admission.stages import Admitted, Authentic, LogView
+from veen.admission.stateful import Policy, admit
+from veen.core.crypto.hash import sha256, u64be
+from veen.core.data_dir.store_records import StreamEpoch
 from veen.core.errors import DetailValue, ProtocolError
-from veen.core.hashing import h, u64be
-from veen.core.msg import Msg
+from veen.core.objects.capability import Bucket, CapToken
+from veen.core.objects.control_record import ControlRecord, RevocationRecord, Target, TrustRecord
+from veen.core.objects.msg import Msg, MsgContext
+from veen.core.objects.new_entry import NewEntry
 from veen.core.types import LeafHash, Signature
-from veen.hub.admission import sequence
-from veen.hub.admission.sequence import Policy, admit
-from veen.hub.admission.stages import Admitted, Authentic
-from veen.storage import Record, StreamEpoch
 
 #: Clients and tokens come to their end; after so many steps there are new ones.
 GENERATION = 60
@@ -74,7 +72,7 @@ def random_steps(count: int, seed: int) -> list[Step]:
 
 
 class Message(NamedTuple):
-    record: Record
+    record: NewEntry
     hub_ts: int
 
 
@@ -105,7 +103,7 @@ Verdict = Accepted | tuple[str, str, str, dict[str, DetailValue]]
 class Log(Protocol):
     """A log that grows."""
 
-    def view(self) -> sequence.View:
+    def view(self) -> LogView:
         """Return the log as it is now."""
 
     def authorize(self, token: CapToken, hub_ts: int) -> None:
@@ -156,7 +154,7 @@ class Judge:
             case Message(message, hub_ts):
                 self.verdicts.append(self._decide(message, hub_ts))
 
-    def _decide(self, message: Record, hub_ts: int) -> Verdict:
+    def _decide(self, message: NewEntry, hub_ts: int) -> Verdict:
         try:
             admitted = admit(Authentic(message), self.log.view(), self.policies(), self.authority, hub_ts)
         except ProtocolError as error:
@@ -165,13 +163,13 @@ class Judge:
         return Accepted(self.log.accept(admitted), hub_ts, admitted.binding, admitted.bucket)
 
 
-Build = Callable[[MsgContext, bytes], Record]
+Build = Callable[[MsgContext, bytes], NewEntry]
 
 
-def quick(context: MsgContext, content: bytes) -> Record:
+def quick(context: MsgContext, content: bytes) -> NewEntry:
     """Return a message without any cryptography: the later rows need none."""
-    leaf = LeafHash(h(context.label + content + context.client_id + u64be(context.client_seq)))
-    return Record(
+    leaf = LeafHash(sha256(context.label + content + context.client_id + u64be(context.client_seq)))
+    return NewEntry(
         context.label,
         content,
         leaf,
@@ -182,13 +180,13 @@ def quick(context: MsgContext, content: bytes) -> Record:
     )
 
 
-def real(context: MsgContext, content: bytes) -> Record:
+def real(context: MsgContext, content: bytes) -> NewEntry:
     """Return a message that a data directory can keep; admission looks at no signature any more."""
     ciphertext = builders.sealed(context, body=content).ciphertext
-    return Record.of_msg(
+    return NewEntry.of_msg(
         Msg(
             **{field.name: getattr(context, field.name) for field in fields(context)},
-            ct_hash=h(ciphertext),
+            ct_hash=sha256(ciphertext),
             ciphertext=ciphertext,
             sig=Signature(bytes(64)),
         )

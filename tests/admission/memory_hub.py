@@ -3,20 +3,22 @@
 from dataclasses import dataclass, field, replace
 
 from tests import builders
-from veen.core import labels
-from veen.core.captoken import CapToken
+from veen.admission.authority import Authority
+from veen.admission.label_scope import Scopes
+from veen.admission.prefilter import PowRules, prefilter
+from veen.admission.stages import Admitted, Authentic
+from veen.admission.stateful import Policy, admit
+from veen.admission.stateless import MessageRules, authenticate, read_request
+from veen.core.crypto.hash import sha256, u64be
+from veen.core.data_dir.store_records import AuthRecord, ClientCursor, StreamEpoch
 from veen.core.errors import Code, Detail, DetailValue, ProtocolError, Stage
-from veen.core.hashing import h, u64be
 from veen.core.limits import Limits
-from veen.core.pow import solve
+from veen.core.objects import labels
+from veen.core.objects.capability import CapToken
+from veen.core.objects.new_entry import NewEntry
+from veen.core.objects.proof_of_work import solve
 from veen.core.types import AuthRef, Label, LeafHash, StreamId, VerifyKey
-from veen.hub.admission.authority import Authority
-from veen.hub.admission.message import MessageRules, authenticate, read_request
-from veen.hub.admission.prefilter import PowRules, prefilter
-from veen.hub.admission.scope import Scopes
-from veen.hub.admission.sequence import Policy, admit
-from veen.hub.admission.stages import Admitted, Authentic
-from veen.storage import AuthRecord, ClientCursor, Record, StreamEpoch
+from veen.stdx.lru import LruCache
 
 #: The time of most tests: late in an epoch of a minute, so that what was a moment ago is in it too.
 NOW = 1_700_000_030
@@ -86,7 +88,7 @@ class View:
 
 
 def scopes(*, rotates: bool = True, streams: tuple[StreamId, ...] = ()) -> Scopes:
-    return Scopes(ROUTING, rotates=rotates, streams=streams, reserved=RESERVED)
+    return Scopes(ROUTING, rotates=rotates, new_cache=LruCache, streams=streams, reserved=RESERVED)
 
 
 def policy(
@@ -131,11 +133,11 @@ class Hub:
         sized = prefilter(body, self.rules.limits, self.pow, cookie, now)
         return self.judge(authenticate(read_request(sized, self.rules)).record, now)
 
-    def judge(self, record: Record, now: int = NOW) -> Admitted:
+    def judge(self, record: NewEntry, now: int = NOW) -> Admitted:
         """Run the rows that look at the log."""
         return admit(Authentic(record), self.view, self.policy, self.authority, now)
 
-    def take(self, record: Record, now: int = NOW) -> Admitted:
+    def take(self, record: NewEntry, now: int = NOW) -> Admitted:
         """Admit and append a message."""
         admitted = self.judge(record, now)
         self.view.accept(admitted)
@@ -163,17 +165,17 @@ def record(
     prev_ack: int = 0,
     auth_ref: AuthRef | None = None,
     content: bytes = b"content",
-) -> Record:
+) -> NewEntry:
     """Return a message as the later rows see it; its leaf depends on what a real one's depends on."""
     label = label_of() if label is None else label
     client_id = builders.verify_key(client)
-    leaf = LeafHash(h(label + content + client_id + u64be(client_seq)))
-    return Record(label, content, leaf, client_id, client_seq, prev_ack, auth_ref)
+    leaf = LeafHash(sha256(label + content + client_id + u64be(client_seq)))
+    return NewEntry(label, content, leaf, client_id, client_seq, prev_ack, auth_ref)
 
 
 def worked(body: bytes, difficulty: int = POW.difficulty) -> str:
     """Return the header VEEN-PoW for a request."""
-    cookie = solve(h(body), difficulty, range(1 << 20))
+    cookie = solve(sha256(body), difficulty, range(1 << 20))
     assert cookie is not None
     return cookie.encode().hex()
 

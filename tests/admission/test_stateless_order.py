@@ -1,7 +1,7 @@
-"""The structural stage: of any defects that a message has, the one of the earliest row is told."""
+"""Rows 1 to 9: of any defects that a message has, the one of the earliest row is reported."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import pytest
@@ -9,15 +9,15 @@ import pytest
 from tests import rawcbor as raw
 from tests.builders import digest, msg, profile, sealed, signing_key, some_label, verify_key
 from tests.expect import refused
-from veen.core.api import SubmitRequest
+from veen.admission.stages import Sized
+from veen.admission.stateless import MessageRules, authenticate, read_msg, read_request
+from veen.core.crypto.hash import sha256, tagged_hash
 from veen.core.errors import ADMISSION_TABLE, Detail, Stage
-from veen.core.hashing import h, ht
 from veen.core.limits import DEFAULT_LIMITS, Limits
-from veen.core.msg import Msg
-from veen.core.structural import check_structure, verify_structure
+from veen.core.objects.msg import Msg
 
 PROFILE = profile()
-PROFILES = {PROFILE.profile_id: PROFILE}
+RULES = MessageRules(DEFAULT_LIMITS, {PROFILE.profile_id: PROFILE.pad_block})
 
 
 @dataclass
@@ -47,10 +47,10 @@ class Draft:
             self.client_seq,
             raw.uint(0),
             self.auth_ref,
-            raw.bstr(h(self.ciphertext) if self.ct_hash is None else self.ct_hash),
+            raw.bstr(sha256(self.ciphertext) if self.ct_hash is None else self.ct_hash),
             raw.bstr(self.ciphertext),
         ]
-        sig: bytes = signing_key().sign(ht("veen/sig", raw.array(fields)))
+        sig: bytes = signing_key().sign(tagged_hash("veen/sig", raw.array(fields)))
         for bend in self.bend_signature:
             sig = bend(sig)
         if self.auth_ref_sent is not None:
@@ -59,9 +59,10 @@ class Draft:
 
     def admit(self) -> Msg:
         """Run the rows of admission that need no state."""
-        made = check_structure(self.encode(), PROFILES, Limits(max_msg_bytes=self.max_msg_bytes))
-        made.verify_signature()
-        return made
+        rules = replace(RULES, limits=Limits(max_msg_bytes=self.max_msg_bytes))
+        read = read_msg(Sized(self.encode()), rules)
+        authenticate(read)
+        return read.msg
 
 
 Defect = Callable[[Draft], None]
@@ -200,9 +201,7 @@ def test_the_same_order_holds_inside_a_submit_request() -> None:
         second[1](draft)
         data = bytes.fromhex("a2010102") + draft.encode()
         with refused(ROWS[first[0]]):
-            made = SubmitRequest.decode(data).msg
-            verify_structure(made, PROFILES, DEFAULT_LIMITS)
-            made.verify_signature()
+            authenticate(read_request(Sized(data), RULES))
 
 
 # --- rows 6 and 6a ------------------------------------------------------------------------------------------
@@ -210,20 +209,20 @@ def test_the_same_order_holds_inside_a_submit_request() -> None:
 
 def test_each_message_is_judged_by_the_padding_of_its_own_profile() -> None:
     served = [profile(pad_block=0), profile(pad_block=256), profile(pad_block=1024)]
-    profiles = {item.profile_id: item for item in served}
+    rules = MessageRules(DEFAULT_LIMITS, {item.profile_id: item.pad_block for item in served})
     for item in served:
         size = max(item.pad_block, 300)
         made = Draft(profile_id=item.profile_id, ciphertext=bytes(size))
         if item.pad_block and size % item.pad_block:
             with refused(Detail.CT_PADDING, field="ciphertext"):
-                check_structure(made.encode(), profiles, DEFAULT_LIMITS)
+                read_msg(Sized(made.encode()), rules)
         else:
-            check_structure(made.encode(), profiles, DEFAULT_LIMITS)
+            read_msg(Sized(made.encode()), rules)
 
 
 def test_an_unknown_profile_is_named_in_the_refusal() -> None:
     with refused(Detail.PROFILE, field="profile_id") as caught:
-        check_structure(Draft().encode(), {}, DEFAULT_LIMITS)
+        read_msg(Sized(Draft().encode()), MessageRules(DEFAULT_LIMITS, {}))
     assert caught.value.fields["actual"] == PROFILE.profile_id
 
 
@@ -233,6 +232,6 @@ def test_the_verdict_is_the_same_every_time() -> None:
     verdicts = set()
     for _ in range(3):
         with refused(Detail.CT_HASH) as caught:
-            check_structure(draft.encode(), PROFILES, DEFAULT_LIMITS)
+            read_msg(Sized(draft.encode()), RULES)
         verdicts.add(str(caught.value))
     assert len(verdicts) == 1

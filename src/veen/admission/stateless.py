@@ -1,16 +1,16 @@
-"""Rows 3 to 9: what a message shows by itself. Stateless, so messages are checked side by side."""
+"""Rows 3 to 9: what a message shows by itself (C-11, C-68). No state, so messages are checked in parallel."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from veen.core.api import SubmitRequest
+from veen.admission.stages import Authentic, Sized, WellFormed
+from veen.core.api.data_plane import SubmitRequest
 from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import Limits
-from veen.core.msg import Msg
-from veen.core.sealing import verify_padding
+from veen.core.objects.msg import Msg
+from veen.core.objects.new_entry import NewEntry
+from veen.core.objects.sealed_payload import verify_padding
 from veen.core.types import ProfileId
-from veen.hub.admission.stages import Authentic, Sized, WellFormed
-from veen.storage import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,16 @@ class MessageRules:
 
 def read_request(sized: Sized, rules: MessageRules) -> WellFormed:
     """Read a submit request: {1: ver, 2: msg}."""
-    return _well_formed(SubmitRequest.decode_msg(sized.body, rules.limits), rules)
+    return check_structure(SubmitRequest.decode_msg(sized.body, rules.limits), rules)
 
 
 def read_msg(sized: Sized, rules: MessageRules) -> WellFormed:
     """Read a bare message, as bulk requests hold them (C-70)."""
-    return _well_formed(Msg.decode(sized.body, rules.limits), rules)
+    return check_structure(Msg.decode(sized.body, rules.limits), rules)
 
 
-def _well_formed(msg: Msg, rules: MessageRules) -> WellFormed:
+def check_structure(msg: Msg, rules: MessageRules) -> WellFormed:
+    """Check what a decoded message shows without keys."""
     # Decoding was rows 3 (CBOR_INVALID), 4 (FIELD_SIZE) and 5 (VERSION), each over the whole object.
     # 6 PROFILE
     pad_block = rules.pad_blocks.get(msg.profile_id)
@@ -55,4 +56,4 @@ def authenticate(well_formed: WellFormed) -> Authentic:
     """Check the client's signature."""
     # 9 SIG_INVALID
     well_formed.msg.verify_signature()
-    return Authentic(Record.of_msg(well_formed.msg))
+    return Authentic(NewEntry.of_msg(well_formed.msg))

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
+from veen.admission.stages import Sized
+from veen.core.encoding.field_types import hex_from_json
 from veen.core.errors import Detail, ProtocolError
-from veen.core.kinds import hex_from_json
 from veen.core.limits import SUBMIT_ENVELOPE_BYTES, Limits
-from veen.core.pow import PowCookie, verify_challenge
-from veen.hub.admission.stages import Sized
+from veen.core.objects.proof_of_work import PowCookie, verify_challenge
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class PowRules:
 
 
 def check_size(size: int, limits: Limits) -> None:
-    """Refuse a request of too many bytes; also before it has arrived, by its Content-Length."""
+    """Reject a request of too many bytes; also before it has arrived, by its Content-Length."""
     # 1 SIZE_PREFILTER
     most = limits.max_submit_bytes
     if size > most:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.hub.histories import (
+from tests.admission.histories import (
     CHOICES,
     Accepted,
     Authorize,
@@ -18,12 +18,12 @@ from tests.hub.histories import (
     random_steps,
     rules,
 )
-from tests.hub.world import LIMITS, View
-from veen.core.capability import effective_rate
-from veen.core.captoken import Rate
+from tests.admission.memory_hub import LIMITS, View
+from veen.admission.stages import Admitted
+from veen.core.data_dir.store_records import ClientCursor
 from veen.core.errors import ADMISSION_TABLE, Detail
-from veen.hub.admission.stages import Admitted
-from veen.storage import ClientCursor, Record
+from veen.core.objects.capability import Rate, effective_rate
+from veen.core.objects.new_entry import NewEntry
 
 STEPS = st.lists(
     st.builds(Step, **{name: st.sampled_from(values) for name, values in CHOICES.items()}), max_size=40
@@ -60,7 +60,7 @@ def folded(events: list[Event], accepted: list[Admitted]) -> View:
 
 def check_log(judge: Judge, log: View) -> None:
     """Check what admission promises of any log."""
-    by_label: dict[bytes, list[Record]] = defaultdict(list)
+    by_label: dict[bytes, list[NewEntry]] = defaultdict(list)
     by_token: dict[bytes | None, list[int]] = defaultdict(list)
     for record, hub_ts, _, _ in judge.accepted:
         by_label[record.label].append(record)
@@ -71,7 +71,7 @@ def check_log(judge: Judge, log: View) -> None:
         check_rate(effective_rate(token, LIMITS), by_token[auth_ref])
 
 
-def check_numbers(records: list[Record]) -> None:
+def check_numbers(records: list[NewEntry]) -> None:
     cursors: dict[bytes | None, ClientCursor] = defaultdict(ClientCursor)
     for head, record in enumerate(records):
         cursor = cursors[record.client_id]

@@ -1,14 +1,13 @@
-"""Whom the hub trusts and whom it refuses, as the control log says (C-49, C-54, C-107)."""
+"""Which issuers the hub trusts and what is revoked, as the control log says (C-49, C-54, C-107)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from veen.core.capability import verify_issuer
-from veen.core.captoken import CapToken
-from veen.core.control import ControlRecord, RevocationRecord, Target
+from veen.core.crypto.hash import sha256
 from veen.core.errors import Code, Detail, ProtocolError
-from veen.core.hashing import h
+from veen.core.objects.capability import CapToken, verify_issuer
+from veen.core.objects.control_record import ControlRecord, RevocationRecord, Target
 from veen.core.types import VerifyKey
 
 _Revoked = Mapping[tuple[str, bytes], tuple[RevocationRecord, ...]]
@@ -52,7 +51,7 @@ class Authority:
         try:
             verify_issuer(token, self.trusted)
         except ProtocolError as error:
-            # Core does not know the program; who is refused here should learn what would help.
+            # Core does not know the program; a client that is rejected here should learn what would help.
             raise ProtocolError(
                 error.detail,
                 f"{error.message}; if it should be, the hub's operator runs "
@@ -76,7 +75,7 @@ class Authority:
             return None
         targets = (
             (Target.AUTH_REF, token.auth_ref),
-            (Target.CAP_TOKEN, h(token.encode())),
+            (Target.CAP_TOKEN, sha256(token.encode())),
             (Target.CLIENT_ID, token.subject_pk),
         )
         for kind, target in targets:

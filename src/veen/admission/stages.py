@@ -1,0 +1,64 @@
+"""What a message is after each stage of admission, and the log that the last of them looks at."""
+
+from typing import NamedTuple, Protocol
+
+from veen.core.data_dir.store_records import AuthRecord, ClientCursor, StreamEpoch
+from veen.core.objects.capability import Bucket, CapToken
+from veen.core.objects.msg import Msg
+from veen.core.objects.new_entry import NewEntry
+from veen.core.types import AuthRef, Label, LeafHash, VerifyKey
+
+
+class Sized(NamedTuple):
+    """A request that is small enough to look at, and has done its work: rows 1 and 2."""
+
+    body: bytes
+
+
+class WellFormed(NamedTuple):
+    """A message of a profile that this hub serves, intact: rows 3 to 7."""
+
+    msg: Msg
+
+
+class Authentic(NamedTuple):
+    """A message that its client has signed: row 9. The record is what the rest of admission looks at."""
+
+    record: NewEntry
+
+
+class Admitted(NamedTuple):
+    """A message that may be appended: rows 10 to 18."""
+
+    record: NewEntry
+    #: The time assigned to it (C-15).
+    hub_ts: int
+    #: Its stream and epoch, if they were found out by this message.
+    binding: StreamEpoch | None
+    #: What is left of its token's rate, if it has a token (C-52).
+    bucket: Bucket | None
+
+
+class LogView(Protocol):
+    """The log before the message, as far as admission looks at it. Each answer is one look-up."""
+
+    def last_seq(self, label: Label) -> int:
+        """Return the number of the newest entry of a label, 0 if it has none; reject a closed label."""
+
+    def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
+        """Return how far a client has come in a label."""
+
+    def client_since(self, client_id: VerifyKey) -> int | None:
+        """Return when a client was first seen, in any label."""
+
+    def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
+        """Return when a token was first seen, and what is left of its rate."""
+
+    def token(self, auth_ref: AuthRef) -> CapToken | None:
+        """Return an authorized token."""
+
+    def binding(self, label: Label) -> StreamEpoch | None:
+        """Return the stream and epoch of a label, if they are known."""
+
+    def find(self, leaf_hash: LeafHash) -> tuple[Label, int] | None:
+        """Return the position of a message, by its id."""
