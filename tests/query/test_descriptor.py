@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.query import strategies
-from veen.core import canonical_json
+from veen.core.encoding import canonical_json
 from veen.query import descriptor as descriptors
 from veen.query.descriptor import Aggregate, Descriptor, Evidence, Filter, Mode, parse_descriptor
 from veen.query.errors import QueryError

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen.core import canonical_json
+from veen.core.encoding import canonical_json
 from veen.core.errors import ProtocolError
-from veen.query import comparing
+from veen.query import comparison
 from veen.query import descriptor as descriptors
 from veen.query.descriptor import Descriptor, Evidence, Mode
 from veen.query.digest import NONE_HASH, EvidenceHasher, Position, ResultDigest, RowsHasher
@@ -78,7 +78,7 @@ def test_a_digest_of_somebody_who_does_not_say_how_far() -> None:
     read = ResultDigest.from_json(form)
     assert read.upto is None
     assert read.to_json() == form
-    found = comparing.compare(_query(), DIGEST, _query(), read)
+    found = comparison.compare(_query(), DIGEST, _query(), read)
     assert found.equal
     assert "upto" not in [item.name for item in found.items]
 
@@ -170,7 +170,7 @@ def _changed(**more: Any) -> ResultDigest:
 
 def test_the_same_answer_by_another_hub_at_another_time() -> None:
     other = _changed(result_id="r-2", executed_at=1_800_000_000, hub_id="99" * 32)
-    found = comparing.compare(_query(), DIGEST, _query(), other)
+    found = comparison.compare(_query(), DIGEST, _query(), other)
     assert found.equal
     names = ("descriptor", "query_id", "row_count", "rows_hash", "evidence_hash", "upto")
     assert found.to_json() == {"equal": True, "items": {name: {"equal": True} for name in names}}
@@ -187,7 +187,7 @@ def test_the_same_answer_by_another_hub_at_another_time() -> None:
     ],
 )
 def test_what_differs_is_named_with_both_values(name: str, value: Any) -> None:
-    found = comparing.compare(_query(), DIGEST, _query(), _changed(**{name: value}))
+    found = comparison.compare(_query(), DIGEST, _query(), _changed(**{name: value}))
     assert (found.equal, found.differing) == (False, (name,))
     form: Any = found.to_json()
     assert form["items"][name] == {
@@ -199,12 +199,12 @@ def test_what_differs_is_named_with_both_values(name: str, value: Any) -> None:
 
 
 def test_another_question_is_not_the_same() -> None:
-    found = comparing.compare(_query(), DIGEST, _query(meta={"reason": "x"}), DIGEST)
+    found = comparison.compare(_query(), DIGEST, _query(meta={"reason": "x"}), DIGEST)
     assert found.differing == ("descriptor",)
 
 
 def test_evidence_of_other_settings_is_told_and_its_hash_is_not_compared() -> None:
     other = _changed(evidence_policy=Evidence(Mode.FULL), evidence_hash="88" * 32)
-    found = comparing.compare(_query(), DIGEST, _query(), other)
+    found = comparison.compare(_query(), DIGEST, _query(), other)
     assert found.differing == ("evidence_policy",)
     assert "evidence_hash" not in [item.name for item in found.items]

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.query import reference, strategies
-from veen.core import canonical_json, cbor
+from veen.core.encoding import canonical_json, cbor
 from veen.overlays.schema import ANY
-from veen.pipeline.typed import column_of
+from veen.pipeline.open.typed_columns import column_of
 from veen.query import descriptor as descriptors
 from veen.query.digest import RowsHasher
 from veen.query.fields import BASE_FIELDS, DEFAULT_FIELDS, Encoder, Event, is_field
-from veen.query.times import LAST_TIME
+from veen.query.timestamps import LAST_TIME
 
 EVENT = Event(
     stream="record/app/web",

@@ -22,12 +22,13 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Final, Self
 
-from veen.core import canonical_json, labels
-from veen.core.canonical_json import Json
+from veen.core.encoding import canonical_json
+from veen.core.encoding.canonical_json import Json
 from veen.core.errors import ProtocolError
+from veen.core.objects import labels
 from veen.query.errors import QueryError
 from veen.query.fields import DEFAULT_FIELDS, is_field
-from veen.query.times import format_time, parse_time
+from veen.query.timestamps import format_time, parse_time
 
 VERSION: Final = 1
 #: Of a descriptor, as it comes and in its normal form.

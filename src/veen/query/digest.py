@@ -1,20 +1,25 @@
-"""What an answer was, in a few hundred bytes: the digest that is recorded (QRY-031 to QRY-036)."""
+"""What an answer was, in a few hundred bytes: the digest that is recorded (QRY-031 to QRY-036).
+
+The rows of spot evidence are chosen by the query's id, so that nobody can choose later (QRY-040).
+"""
 
 import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
+from hashlib import sha256
 from itertools import islice
 from typing import Final, Self
 
-from veen.core import canonical_json
-from veen.core.canonical_json import Json
+from veen.core.crypto.hash import U64_MAX, tag_prefix
+from veen.core.encoding import canonical_json
+from veen.core.encoding.canonical_json import Json
 from veen.core.errors import Detail, ProtocolError
-from veen.core.hashing import U64_MAX
 from veen.query.descriptor import Evidence, Mode, is_id
 from veen.query.errors import QueryError
-from veen.query.times import format_time, parse_time
+from veen.query.timestamps import format_time, parse_time
 
 VERSION: Final = 1
 #: The evidence_hash of every answer of mode none (QRY-034).
@@ -246,3 +251,18 @@ class _Reader:
         if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= U64_MAX:
             raise _wrong(f"{key} of {self._name} is a number of up to 64 bits")
         return found
+
+
+_PREFIX: Final = tag_prefix("veen/query-sample")
+_ALL: Final = 1 << 64
+
+
+def sampled(query_id: str, indexes: Iterable[int], rate: Decimal) -> list[int]:
+    """Return those of the rows, given by their places from 0, that are in the sample."""
+    bound = int(Fraction(rate) * _ALL)  # exact, and positive: int rounds down
+    if bound >= _ALL:
+        return list(indexes)
+    # A hash is below the bound's 8 bytes if its own first 8 are.
+    threshold = bound.to_bytes(8, "big")
+    prefix = _PREFIX + query_id.encode()
+    return [index for index in indexes if sha256(prefix + index.to_bytes(8, "big")).digest() < threshold]

@@ -27,9 +27,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
-from veen.core.canonical_json import quote
+from veen.core.encoding.canonical_json import quote
 from veen.core.types import JsonValue
-from veen.query.times import LAST_TIME, format_time
+from veen.query.timestamps import LAST_TIME, format_time
 
 #: What ``["*"]`` stands for (QRY-019).
 DEFAULT_FIELDS: Final = ("subject_id", "principal_id", "event_type", "event_time", "origin", "receipt_id")

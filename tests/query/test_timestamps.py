@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.query import reference
-from veen.overlays import recorder_schemas
-from veen.query.times import LAST_TIME, format_time, parse_time
+from veen.overlays.recorder import schemas
+from veen.query.timestamps import LAST_TIME, format_time, parse_time
 
 KNOWN = {
     0: "1970-01-01T00:00:00Z",
@@ -54,4 +54,4 @@ def test_times_that_have_no_date(seconds: int) -> None:
 
 
 def test_the_recorder_has_the_same_last_time() -> None:
-    assert recorder_schemas.LAST_TIME == LAST_TIME
+    assert schemas.LAST_TIME == LAST_TIME

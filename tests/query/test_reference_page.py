@@ -1,14 +1,14 @@
 """The reference page says what the code does: codes, fields, limits."""
 
 import re
-from pathlib import Path
 
-from veen.core import canonical_json
+from tests.paths import ROOT
+from veen.core.encoding import canonical_json
 from veen.query import descriptor, fields
 from veen.query.digest import NONE_HASH
 from veen.query.errors import STATUS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "query.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "query.md").read_text(encoding="utf-8")
 
 
 def test_every_error_with_its_status() -> None:

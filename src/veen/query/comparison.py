@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from veen.core.canonical_json import Json
+from veen.core.encoding.canonical_json import Json
 from veen.query.descriptor import Descriptor
 from veen.query.digest import ResultDigest
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen.query.sampling import sampled
+from veen.query.digest import sampled
 
 RATES = st.decimals(min_value=Decimal("0.0001"), max_value=1, places=4)
 
