@@ -13,9 +13,9 @@ from tests.overlays.histories_recorder import RECORDER_HISTORIES
 from tests.overlays.histories_wallet import OWN_STREAM, WALLET_HISTORIES
 from tests.overlays.logs import BRIDGE, STREAM, T0, WRITERS, History, Log, ident, spoil
 from veen.core.types import StreamId
-from veen.overlays.crdt import COUNTER, LWW, ORSET
-from veen.overlays.events import Record
-from veen.overlays.rpc import REPLY, REQUEST, failure, success
+from veen.overlays.builtin.crdt import COUNTER, LWW, ORSET
+from veen.overlays.builtin.rpc import REPLY, REQUEST, failure, success
+from veen.overlays.event import Record
 
 __all__ = [
     "BRIDGE",

@@ -5,15 +5,15 @@ from random import Random
 from typing import Any
 
 from tests.overlays.logs import T0, WRITERS, Log, ident, spoil
-from veen.core.captoken import CapToken, Rate
-from veen.core.control import RevocationRecord
-from veen.core.ed25519 import SigningKey
+from veen.core.crypto.ed25519 import SigningKey
+from veen.core.objects.capability import CapToken, Rate
+from veen.core.objects.control_record import RevocationRecord
 from veen.core.types import Signature, StreamId, VerifyKey
-from veen.overlays import operation_schemas as op
-from veen.overlays.capabilities import Known
-from veen.overlays.crdt import LWW, LwwMap
-from veen.overlays.events import Record, operation_id
-from veen.overlays.recovery import Policy
+from veen.overlays.builtin.crdt import LWW, LwwMap
+from veen.overlays.event import Record, operation_id
+from veen.overlays.operations import schemas as op
+from veen.overlays.operations.delegation import Known
+from veen.overlays.operations.recovery import RecoveryPolicy
 from veen.overlays.schema import Schema
 
 #: A device of the first writer.
@@ -231,10 +231,10 @@ def snapshot(rng: Random, count: int) -> list[Record]:
 LOST = [ident("lost", nth) for nth in range(3)]
 RECOVERY: dict[str, Any] = {
     "guardians": {
-        LOST[0]: Policy(frozenset(WRITERS[:3]), 2),
-        LOST[1]: Policy(frozenset({WRITERS[0]}), 1),
+        LOST[0]: RecoveryPolicy(frozenset(WRITERS[:3]), 2),
+        LOST[1]: RecoveryPolicy(frozenset({WRITERS[0]}), 1),
     },
-    "default_policy": Policy(frozenset(WRITERS[:2]), 1),
+    "default_policy": RecoveryPolicy(frozenset(WRITERS[:2]), 1),
     "executors": frozenset(WRITERS[:3]),
     "devices": DEVICES,
 }

@@ -7,11 +7,11 @@ from typing import Any
 import cbor2
 
 from tests import builders as make
-from tests.overlays.decoding import bodies, name_id
 from tests.overlays.logs import T0, WRITERS, Log, ident, spoil
-from veen.overlays.events import Record
-from veen.overlays.labelclass import CLASS
-from veen.overlays.recorder_schemas import CHANGE, CHECKPOINT, EVENT, IMPORTED, log_root
+from tests.overlays.reference_decoder import bodies, name_id
+from veen.overlays.control.label_class import CLASS
+from veen.overlays.event import Record
+from veen.overlays.recorder.schemas import CHANGE, CHECKPOINT, EVENT, IMPORTED, log_root
 
 NAMES = ["record/a", "record/b", "record/c"]
 TYPES = ["login", "logout", "order"]

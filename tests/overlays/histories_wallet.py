@@ -4,11 +4,11 @@ from random import Random
 from typing import Any
 
 from tests.overlays.logs import BRIDGE, T0, History, Log, ident, spoil
-from veen.core.hashing import U64_MAX
-from veen.overlays import wallet_schemas as wal
-from veen.overlays.events import Record
-from veen.overlays.ledger import PAID
-from veen.overlays.wallet_ids import DAY, wallet_id, wallet_stream
+from veen.core.crypto.hash import U64_MAX
+from veen.overlays.event import Record
+from veen.overlays.operations.paid_ledger import PAID
+from veen.overlays.wallet import schemas as wal
+from veen.overlays.wallet.schemas import DAY, wallet_id, wallet_stream
 
 REALM = ident("realm")
 CURRENCIES = ("EUR", "JPY")

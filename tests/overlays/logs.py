@@ -4,9 +4,9 @@ from collections.abc import Callable
 from hashlib import sha256
 from random import Random
 
-from veen.core import cbor
+from veen.core.encoding import cbor
 from veen.core.types import StreamId
-from veen.overlays.events import Record
+from veen.overlays.event import Record
 from veen.overlays.schema import Schema
 
 #: Keys of writers.

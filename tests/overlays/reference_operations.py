@@ -7,10 +7,10 @@ from typing import Any
 
 import cbor2
 
-from tests.overlays.decoding import bodies
 from tests.overlays.histories_operations import ACCESS, DELEGATED, DEVICES, RECOVERY, STREAMS
 from tests.overlays.logs import T0
-from veen.overlays.events import Record
+from tests.overlays.reference_decoder import bodies
+from veen.overlays.event import Record
 
 FIELDS = {
     "access.grant.v1": "subject_identity subject_label allowed_stream_ids expiry_time "

@@ -9,8 +9,8 @@ from typing import Any
 
 import cbor2
 
-from tests.overlays.decoding import bodies
-from veen.overlays.events import Record
+from tests.overlays.reference_decoder import bodies
+from veen.overlays.event import Record
 
 U64 = 2**64 - 1
 #: Fields in their order, with what they are; a question mark: may be absent or null.

@@ -9,11 +9,11 @@ from typing import Any
 
 import cbor2
 
-from tests.overlays.decoding import Reference, bodies, name_id
 from tests.overlays.histories_recorder import RECORDER_REFERENCES
+from tests.overlays.reference_decoder import Reference, bodies, name_id
 from tests.overlays.reference_operations import OPERATION_REFERENCES
 from tests.overlays.reference_wallet import STREAM_REFERENCES, WALLET_REFERENCES
-from veen.overlays.events import Record
+from veen.overlays.event import Record
 
 
 def _text(data: bytes) -> str:

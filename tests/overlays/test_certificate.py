@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.overlays.histories import ident
-from veen.core.ed25519 import SigningKey
+from veen.core.crypto.ed25519 import SigningKey
 from veen.core.errors import ProtocolError
 from veen.core.types import Label, StreamId
+from veen.overlays.builtin.crdt import GCounter, LwwMap
 from veen.overlays.certificate import CertifiedLabel, StateCertificate
-from veen.overlays.crdt import GCounter, LwwMap
 from veen.overlays.overlay import Overlay
 from veen.overlays.parameters import ParameterError, configured
 

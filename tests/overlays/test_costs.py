@@ -15,16 +15,16 @@ from tests.overlays.histories_operations import AGENT, DELEGATED, LOST, PRINCIPA
 from tests.overlays.histories_recorder import NAMES, event_body
 from tests.overlays.histories_wallet import ACCOUNTS, IDS, OWN_STREAM, REALM, WALLETS
 from tests.overlays.logs import STREAM, T0, WRITERS, Log, ident
-from veen.overlays import monoids, registry
-from veen.overlays import operation_schemas as op
-from veen.overlays import wallet_schemas as wal
-from veen.overlays.crdt import COUNTER, LWW, ORSET
-from veen.overlays.folding import Annotator, Memory, index_kinds, table_kinds
-from veen.overlays.labelclass import CLASS
-from veen.overlays.ledger import PAID
+from veen.overlays import monoid, registry
+from veen.overlays.builtin.crdt import COUNTER, LWW, ORSET
+from veen.overlays.builtin.rpc import REPLY, REQUEST, success
+from veen.overlays.control.label_class import CLASS
+from veen.overlays.engine import Annotator, MemoryTables, index_kinds, table_kinds
+from veen.overlays.operations import schemas as op
+from veen.overlays.operations.paid_ledger import PAID
 from veen.overlays.overlay import Key
-from veen.overlays.recorder_schemas import CHANGE, EVENT
-from veen.overlays.rpc import REPLY, REQUEST, success
+from veen.overlays.recorder.schemas import CHANGE, EVENT
+from veen.overlays.wallet import schemas as wal
 
 #: Adds events about one key, one more each time.
 Hot = Iterator[None]
@@ -292,7 +292,7 @@ HOT: dict[str, tuple[Callable[[Log], Hot], ...]] = {
 }
 
 
-class _Counting(Memory):
+class _Counting(MemoryTables):
     """Tables that count what is asked of them and how much is joined."""
 
     looked_up = joined = 0
@@ -308,7 +308,7 @@ class _Counting(Memory):
     def add(self, table: str, key: Key, summary: Any) -> None:
         super().add(table, key, summary)
         for one in (summary, self.tables[table][key]):
-            self.joined += len(monoids.encode(self.kinds[table], one))
+            self.joined += len(monoid.encode(self.kinds[table], one))
 
 
 def _costs(name: str, hot: Callable[[Log], Hot]) -> list[tuple[int, int]]:

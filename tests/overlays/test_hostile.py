@@ -7,12 +7,12 @@ import pytest
 
 from tests.overlays.histories import BRIDGE, PARAMETERS
 from tests.overlays.logs import STREAM, Log
-from veen.core import cbor
+from veen.core.encoding import cbor
+from veen.core.encoding.field_types import Kind, ListOf
 from veen.core.errors import ProtocolError
-from veen.core.kinds import Kind, ListOf
 from veen.overlays import registry
-from veen.overlays.events import Outcome
-from veen.overlays.folding import Fold, annotate, fold
+from veen.overlays.engine import Fold, annotate, fold
+from veen.overlays.event import Outcome
 from veen.overlays.schema import ANY, ANY_MAP, Inner, OrNull, RejectedError, Schema
 
 _DEEP: Any = 0

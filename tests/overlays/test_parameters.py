@@ -8,10 +8,10 @@ from tests.overlays.histories import PARAMETERS
 from tests.overlays.histories_operations import DELEGATED, GRANTED
 from tests.overlays.logs import WRITERS
 from veen.overlays import registry
-from veen.overlays.access import Access
-from veen.overlays.delegation import Delegated
+from veen.overlays.operations.access import Access
+from veen.overlays.operations.delegation import Delegated
+from veen.overlays.operations.recovery import Recoveries, RecoveryPolicy
 from veen.overlays.parameters import ParameterError, configured
-from veen.overlays.recovery import Policy, Recoveries
 
 A, B, C = (writer.hex() for writer in WRITERS[:3])
 
@@ -26,7 +26,7 @@ def test_what_an_overlay_says_of_itself_makes_it_again(name: str) -> None:
 
 
 def test_policies_as_a_person_writes_them() -> None:
-    policy = Policy(frozenset(WRITERS[:2]), 1)
+    policy = RecoveryPolicy(frozenset(WRITERS[:2]), 1)
     assert configured(Recoveries, {"default_policy": f"1:{A},{B}"}) == Recoveries(default_policy=policy)
     two = f"{C}:1:{A},{B};{A}:1:{A},{B}"
     assert configured(Recoveries, {"guardians": two}) == Recoveries(

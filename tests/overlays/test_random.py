@@ -11,8 +11,8 @@ import pytest
 from tests.overlays.histories import BRIDGE, HISTORIES, PARAMETERS, stream_of
 from tests.overlays.references import refer
 from veen.overlays import registry
-from veen.overlays.events import Record
-from veen.overlays.folding import Fold, OrderError, annotate, fold
+from veen.overlays.engine import Fold, OrderError, annotate, fold
+from veen.overlays.event import Record
 from veen.overlays.overlay import Overlay
 
 #: For all overlays together.

@@ -1,5 +1,6 @@
 """Views of ranges: what the events of a part of the log have done, as they counted in the whole."""
 
+import os
 from collections.abc import Iterator
 from functools import cache
 from itertools import combinations_with_replacement
@@ -11,17 +12,17 @@ import pytest
 from tests.overlays.histories import BRIDGE, HISTORIES, PARAMETERS, T0
 from tests.overlays.histories_wallet import OWN_STREAM
 from veen.overlays import registry
-from veen.overlays.events import Record
-from veen.overlays.folding import Annotated, Fold, Summary, hash_state
+from veen.overlays.engine import Annotated, Fold, Summary, hash_state
+from veen.overlays.event import Record
 from veen.overlays.overlay import Key, Overlay, Tables
 from veen.overlays.schema import RejectedError
-from veen.overlays.tree.reading import TreeReader
-from veen.overlays.tree.rows import CHUNK, MemoryRows
-from veen.overlays.tree.writing import TreeWriter
+from veen.overlays.summary_tree.reader import TreeReader
+from veen.overlays.summary_tree.rows import CHUNK, MemoryRows
+from veen.overlays.summary_tree.writer import TreeWriter
 
 BRIDGES = frozenset({BRIDGE})
-#: So few that every range can be tried.
-SHORT = 30
+#: So few that every range can be tried; ``make folds`` tries those of more.
+SHORT = int(os.environ.get("VEEN_FOLD_RANGES", "20"))
 
 
 def made(name: str) -> Overlay:
@@ -97,10 +98,11 @@ def _places(shown: Any) -> set[int]:
 @pytest.mark.parametrize("name", ["access", "agreement", "publication", "query.audit", "recovery"])
 def test_a_range_lists_what_happened_in_it_and_nothing_else(name: str) -> None:
     overlay = made(name)
-    tree, _ = grown(overlay, SHORT)
+    count = 30
+    tree, _ = grown(overlay, count)
     whole = _places(overlay.view(tree.tables(tree.end)))
     assert len(whole) > 3
-    for first, last in combinations_with_replacement(range(1, SHORT + 1), 2):
+    for first, last in combinations_with_replacement(range(1, count + 1), 2):
         found = _places(overlay.view(tree.tables((0, last), (0, first))))
         assert found == {seq for seq in whole if first <= seq <= last}
 

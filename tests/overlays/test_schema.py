@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen.core import labels
-from veen.core.kinds import B32, BYTES, INT, TEXT, UINT, ListOf
-from veen.core.shapes import Field
+from veen.core.encoding.field_types import B32, BYTES, INT, TEXT, UINT, ListOf
+from veen.core.encoding.shape import Field
+from veen.core.objects import labels
 from veen.overlays import registry
-from veen.overlays.canonical import encode_state, state_hash
+from veen.overlays.engine import encode_state, state_hash
 from veen.overlays.schema import ANY, ANY_MAP, Inner, OrNull, RejectedError, Schema
 
 ID = bytes(range(32))

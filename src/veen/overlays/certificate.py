@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Self
 
-from veen.core import ed25519
+from veen.core.crypto import ed25519
+from veen.core.crypto.hash import tagged_hash
+from veen.core.encoding.field_types import B32, B64, TEXT, UINT, VER, ListOf
+from veen.core.encoding.shape import Field, MapShape
+from veen.core.encoding.wire_object import Nested, Wire
 from veen.core.errors import Detail, ProtocolError
-from veen.core.hashing import ht
-from veen.core.kinds import B32, B64, TEXT, UINT, VER, ListOf
-from veen.core.shapes import Field, MapShape
 from veen.core.types import JsonValue, Label, Signature, StreamId, VerifyKey
-from veen.core.wire import Nested, Wire
 from veen.overlays.overlay import Overlay
 
 _TAG: Final = "veen/state-certificate"
@@ -108,7 +108,7 @@ class StateCertificate(Wire):
         return replace(made, sig=issuer.sign(made._digest()))
 
     def _digest(self) -> bytes:
-        return ht(_TAG, replace(self, sig=_UNSIGNED).encode())
+        return tagged_hash(_TAG, replace(self, sig=_UNSIGNED).encode())
 
     def verify(self) -> None:
         """Check the signature."""

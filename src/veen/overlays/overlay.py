@@ -4,6 +4,11 @@ An event is *lowered* to cells: (table, key, summary of this event alone). Foldi
 in the order of the log. Where an event counts or not depending on what was before it (an overdraft, a
 recovery), the overlay looks at the tables as they were and lowers it accordingly: the verdict is made once,
 and the cells of any range join without it.
+
+A sequence holds events that belong together: all grants of a subject, all that happened about a target. Each
+is a row of its own, under its key and its number, and one more row says which numbers there are: over a range
+of the log they do not begin with 0. So adding one costs the same however many there are. As one value
+they would be copied each time, and whoever may write could make a fold slow.
 """
 
 from abc import ABC, abstractmethod
@@ -11,13 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from veen.core import cbor
-from veen.core.cbor import Value
-from veen.core.hashing import ht
+from veen.core.crypto.hash import tagged_hash
+from veen.core.encoding import cbor
+from veen.core.encoding.cbor import Value
+from veen.core.encoding.wire_object import Wire
 from veen.core.types import JsonValue
-from veen.core.wire import Wire
-from veen.overlays.events import Event
-from veen.overlays.monoids import Monoid
+from veen.overlays.event import Event
+from veen.overlays.monoid import COUNT, MIN, Monoid
 from veen.overlays.schema import RejectedError, Schema
 
 #: A key of a table: bytes, text, or a tuple of such and numbers.
@@ -112,7 +117,7 @@ class Overlay(ABC):
     def identity(self) -> bytes:
         """Under what its summaries are kept: another version or other parameters are another fold."""
         named: Value = {"name": self.name, "version": self.version, "parameters": _text(self.parameters())}
-        return ht("veen/overlay", cbor.encode(named))
+        return tagged_hash("veen/overlay", cbor.encode(named))
 
 
 def _made(cls: type[Overlay], values: Mapping[str, Any]) -> Overlay:
@@ -155,3 +160,38 @@ def sorted_items(table: Mapping[Key, Any]) -> Iterator[tuple[Key, Any]]:
 
 def _encoded_key(item: tuple[Key, Any]) -> bytes:
     return cbor.encode(item[0])
+
+
+def sequence_tables(name: str) -> Mapping[str, Monoid]:
+    """Return the tables of a sequence, to be declared by an overlay."""
+    return {name: MIN, _counts(name): COUNT}
+
+
+def _counts(name: str) -> str:
+    return f"{name}.count"
+
+
+def appended(before: Tables, name: str, key: Key, entry: tuple[Any, ...]) -> tuple[Cell, Cell]:
+    """Return the cells that add an entry behind those of a key; it begins with its position."""
+    counted = before.get(_counts(name), key)
+    number = 0 if counted is None else counted[2] + 1
+    return ((name, (key, number), entry), (_counts(name), key, (1, number, number)))
+
+
+def sequence(tables: Tables, name: str, key: Key) -> Iterator[Any]:
+    """Yield the entries of a key, in their order."""
+    counted = tables.get(_counts(name), key)
+    if counted is None:
+        return
+    for number in range(counted[1], counted[2] + 1):
+        yield tables.get(name, (key, number))
+
+
+def sequence_sizes(tables: Tables, name: str) -> Iterator[tuple[Key, int, bool]]:
+    """Yield the keys that have entries, sorted: how many, and whether the first one ever is among them."""
+    return ((key, count, first == 0) for key, (count, first, _) in tables.items(_counts(name)))
+
+
+def sequence_keys(tables: Tables, name: str) -> list[bytes]:
+    """Return the keys that have entries, sorted."""
+    return [key for key, _, _ in sequence_sizes(tables, name) if isinstance(key, bytes)]

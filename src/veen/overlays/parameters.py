@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, Final, get_type_hints
 
-from veen.core.captoken import CapToken
-from veen.core.control import RevocationRecord
+from veen.core.encoding.field_types import hex_from_json
+from veen.core.encoding.wire_object import W
 from veen.core.errors import ProtocolError
-from veen.core.kinds import hex_from_json
+from veen.core.objects.capability import CapToken
+from veen.core.objects.control_record import RevocationRecord
 from veen.core.types import JsonValue
-from veen.core.wire import W
-from veen.overlays.capabilities import Known
+from veen.overlays.operations.delegation import Known
+from veen.overlays.operations.recovery import RecoveryPolicy
 from veen.overlays.overlay import Overlay
-from veen.overlays.recovery import Policy
 from veen.overlays.registry import overlay_class
 
 
@@ -80,14 +80,14 @@ def _pair(value: JsonValue, between: str, form: str) -> tuple[JsonValue, JsonVal
     return parts[0], parts[1]
 
 
-def _policy(value: JsonValue) -> Policy:
+def _policy(value: JsonValue) -> RecoveryPolicy:
     """Take THRESHOLD:GUARDIAN,GUARDIAN; or [[guardian, ...], threshold]."""
     first, second = _pair(value, ":", "THRESHOLD:HEX,HEX")
     guardians, threshold = (second, first) if isinstance(value, str) else (first, second)
-    return Policy(_bytes_set(guardians), _number(threshold))
+    return RecoveryPolicy(_bytes_set(guardians), _number(threshold))
 
 
-def _policies(value: JsonValue) -> Mapping[bytes, Policy]:
+def _policies(value: JsonValue) -> Mapping[bytes, RecoveryPolicy]:
     """Take TARGET:THRESHOLD:GUARDIAN,GUARDIAN, separated by semicolons; or an object."""
     if isinstance(value, dict):
         return {_bytes(key): _policy(item) for key, item in value.items()}
@@ -137,8 +137,8 @@ _READERS: Final[Mapping[Any, Callable[[JsonValue], Any]]] = {
     int | None: _or_none(_number),
     frozenset[bytes]: _bytes_set,
     Mapping[bytes, bytes]: _bytes_map,
-    Policy | None: _or_none(_policy),
-    Mapping[bytes, Policy]: _policies,
+    RecoveryPolicy | None: _or_none(_policy),
+    Mapping[bytes, RecoveryPolicy]: _policies,
     tuple[Known, ...]: _known,
     tuple[RevocationRecord, ...]: _revocations,
     Overlay | None: _or_none(_inner),

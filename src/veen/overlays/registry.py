@@ -1,4 +1,7 @@
-"""The overlays and schemas by name; each overlay's module is loaded when it is asked for."""
+"""The overlays and schemas by name; each overlay's module is loaded when it is asked for.
+
+An overlay that Spark folds in SQL has its form in ``veen.pipeline.fold_sql`` (``FORMS``).
+"""
 
 import importlib
 from collections.abc import Iterator, Mapping
@@ -10,23 +13,23 @@ from veen.overlays.schema import Schema
 
 #: Name of an overlay -> module and class.
 _HOMES: Final[Mapping[str, tuple[str, str]]] = {
-    "crdt.lww": ("crdt", "LwwMap"),
-    "crdt.orset": ("crdt", "OrSet"),
-    "crdt.gcnt": ("crdt", "GCounter"),
-    "wallet": ("wallet", "Wallets"),
-    "wallet.literal": ("wallet_literal", "LiteralWallets"),
-    "paid.ledger": ("ledger", "PaidLedger"),
-    "rpc": ("rpc", "Calls"),
-    "access": ("access", "Access"),
-    "delegated": ("delegation", "Delegated"),
-    "agreement": ("agreement", "Agreements"),
-    "publication": ("publication", "Publications"),
-    "snapshot": ("snapshot", "Snapshots"),
-    "recovery": ("recovery", "Recoveries"),
-    "query.audit": ("auditlog", "QueryAudit"),
-    "federation.mirror": ("mirror", "Mirrors"),
-    "recorder": ("recorder", "Recorder"),
-    "label.class": ("labelclass", "LabelClasses"),
+    "crdt.lww": ("builtin.crdt", "LwwMap"),
+    "crdt.orset": ("builtin.crdt", "OrSet"),
+    "crdt.gcnt": ("builtin.crdt", "GCounter"),
+    "wallet": ("wallet.overlay", "Wallets"),
+    "wallet.literal": ("wallet.literal", "LiteralWallets"),
+    "paid.ledger": ("operations.paid_ledger", "PaidLedger"),
+    "rpc": ("builtin.rpc", "Calls"),
+    "access": ("operations.access", "Access"),
+    "delegated": ("operations.delegation", "Delegated"),
+    "agreement": ("operations.agreement", "Agreements"),
+    "publication": ("operations.publication", "Publications"),
+    "snapshot": ("builtin.snapshot", "Snapshots"),
+    "recovery": ("operations.recovery", "Recoveries"),
+    "query.audit": ("operations.query_audit", "QueryAudit"),
+    "federation.mirror": ("builtin.mirror", "Mirrors"),
+    "recorder": ("recorder.overlay", "Recorder"),
+    "label.class": ("control.label_class", "LabelClasses"),
 }
 #: Other names: what operators call them, and the classes of their states (SNP-004).
 _ALIASES: Final[Mapping[str, str]] = {

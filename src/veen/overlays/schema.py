@@ -7,14 +7,15 @@ schema says, or it is refused with a code that never changes (OVR-021, OVR-030).
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from veen.core import cbor, labels
+from veen.core.encoding import cbor
+from veen.core.encoding.field_types import Kind, Scalar, not_json
+from veen.core.encoding.shape import Field, Fields, NamedShape
 from veen.core.errors import CborError, Fault, ProtocolError, VeenError
-from veen.core.kinds import Kind, Scalar, not_json
 from veen.core.limits import Limits
-from veen.core.shapes import Field, NamedShape, Raw
+from veen.core.objects import labels
 from veen.core.types import JsonValue, SchemaId
 
-Check = Callable[[Raw], None]
+Check = Callable[[Fields], None]
 
 
 class RejectedError(VeenError):
@@ -156,11 +157,11 @@ class Inner:
     def versions(self, raw: Any) -> None:
         """No version inside."""
 
-    def lift(self, raw: Raw) -> Raw:
+    def lift(self, raw: Fields) -> Fields:
         """Return the fields."""
         return raw
 
-    def lower(self, value: Raw) -> Raw:
+    def lower(self, value: Fields) -> Fields:
         """Return the fields, lowered."""
         return self.shape.lower(value)
 
@@ -189,7 +190,7 @@ class Schema:
         self._checks = tuple(checks)
         self._optional = tuple(field.name for field in fields if field.optional)
 
-    def decode(self, data: bytes) -> Raw:
+    def decode(self, data: bytes) -> Fields:
         """Decode a body; ``encode`` of what comes out gives ``data`` back."""
         try:
             raw, end = self._shape.read(data, 0)
@@ -200,16 +201,16 @@ class Schema:
         self.validate(raw)
         return raw
 
-    def validate(self, raw: Raw) -> None:
+    def validate(self, raw: Fields) -> None:
         """Check what must hold between fields."""
         for check in self._checks:
             check(raw)
 
-    def encode(self, body: Raw) -> bytes:
+    def encode(self, body: Fields) -> bytes:
         """Encode a body that was decoded or made."""
         return self._shape.write(body)
 
-    def make(self, **values: Any) -> Raw:
+    def make(self, **values: Any) -> Fields:
         """Return a body out of Python values; None is absent. What the schema refuses is refused here."""
         unknown = sorted(set(values) - {field.name for field in self.fields})
         if unknown:
@@ -220,7 +221,7 @@ class Schema:
         }
         return self._complete(raw)
 
-    def _complete(self, raw: Raw) -> Raw:
+    def _complete(self, raw: Fields) -> Fields:
         missing = [field.name for field in self.fields if not field.optional and field.name not in raw]
         if missing:
             raise RejectedError("BODY.MISSING_KEY", f"{self.name} needs {', '.join(missing)}")
@@ -233,14 +234,14 @@ class Schema:
             return self._present(raw)
         return {field.name: raw.get(field.name) for field in self.fields}
 
-    def from_json(self, value: JsonValue) -> Raw:
+    def from_json(self, value: JsonValue) -> Fields:
         """Parse the JSON form: byte strings as hex, names in any order; absent fields may be null."""
         try:
             return self._complete(self._shape.from_json(value))
         except ProtocolError as error:
             raise _rejected(error) from None
 
-    def to_json(self, body: Raw) -> dict[str, JsonValue]:
+    def to_json(self, body: Fields) -> dict[str, JsonValue]:
         """Return the JSON form; fields that are absent or null are left out."""
         form = self._shape.to_json(body)
         assert isinstance(form, dict)

@@ -1,0 +1,1 @@
+"""Overlays that come with the protocol: CRDTs, RPC, mirrors and snapshots."""

@@ -1,0 +1,213 @@
+"""CRDT0: a map of registers, an observed-remove set, a grow-only counter (CRD0 lines; C-112)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from veen.core.crypto.hash import U64_MAX, sha256
+from veen.core.encoding.field_types import B32, BYTES, UINT, ListOf, hex_from_json
+from veen.core.encoding.shape import Field, Fields
+from veen.core.types import JsonValue
+from veen.overlays.event import Event
+from veen.overlays.monoid import FIRST, MAX, MIN, SUM, Monoid, first
+from veen.overlays.overlay import (
+    NOTHING,
+    Cell,
+    Key,
+    Lowered,
+    Overlay,
+    Tables,
+    appended,
+    sequence,
+    sequence_sizes,
+    sequence_tables,
+)
+from veen.overlays.schema import RejectedError, Schema
+
+LWW: Final = Schema("crdt.lww.v1", Field("key", BYTES), Field("ts", UINT), Field("value", BYTES))
+
+
+def _add_or_remove(body: Fields) -> None:
+    adds = [body.get("id") is not None, body.get("elem") is not None]
+    removes = body.get("tomb") is not None
+    if all(adds) == removes or any(adds) != all(adds):
+        raise RejectedError("CRDT.ADD_OR_REMOVE", "an or-set event has id and elem, or tomb, and not both")
+
+
+ORSET: Final = Schema(
+    "crdt.orset.v1",
+    Field("id", B32, optional=True),
+    Field("elem", BYTES, optional=True),
+    Field("tomb", ListOf(B32), optional=True),
+    checks=(_add_or_remove,),
+)
+COUNTER: Final = Schema("crdt.gcnt.v1", Field("shard", B32), Field("delta", UINT))
+
+
+def format_value(data: bytes) -> str:
+    """Return bytes that a person wrote as text again, others as hex behind ``0x``."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return f"0x{data.hex()}"
+    return text if text.isprintable() and not text.startswith("0x") else f"0x{data.hex()}"
+
+
+def parse_value(text: str) -> bytes:
+    """Return the bytes that ``shown`` has made a text of."""
+    return hex_from_json(text[2:]) if text.startswith("0x") else text.encode()
+
+
+@dataclass(frozen=True)
+class LwwMap(Overlay):
+    """Registers: of each key the value with the greatest time."""
+
+    name: ClassVar[str] = "crdt.lww"
+    about: ClassVar[str] = "Registers: the last value of each key, by its time."
+    schemas: ClassVar[tuple[Schema, ...]] = (LWW,)
+    tables: ClassVar[Mapping[str, Monoid]] = {"registers": MAX}
+    state_class: ClassVar[str] = "lww.map"
+    needs_past: ClassVar[bool] = False
+
+    def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - needs no past
+        """Enter the value under its time and place."""
+        body, record = event.body, event.record
+        order = (body["ts"], record.epoch, record.stream_seq, record.msg_id)
+        return Lowered((("registers", body["key"], (order, body["value"])),))
+
+    def parse_key(self, text: str) -> Key:
+        """Take a key as text, or as hex behind 0x."""
+        return parse_value(text)
+
+    def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return value, time and place of a register."""
+        found = tables.get("registers", key)
+        if found is None:
+            return None
+        (ts, epoch, stream_seq, _), value = found
+        return {"value": format_value(value), "ts": ts, "epoch": epoch, "stream_seq": stream_seq}
+
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return the value of each key."""
+        return {format_value(_bytes(key)): format_value(found[1]) for key, found in tables.items("registers")}
+
+    def serialized(self, tables: Tables) -> Mapping[bytes, Any]:
+        """Return the map of keys and values."""
+        return {_bytes(key): found[1] for key, found in tables.items("registers")}
+
+
+def _bytes(key: Key) -> bytes:
+    assert isinstance(key, bytes)
+    return key
+
+
+@dataclass(frozen=True)
+class OrSet(Overlay):
+    """A set: an element is in it as long as one of its additions was not removed."""
+
+    name: ClassVar[str] = "crdt.orset"
+    version: ClassVar[int] = 2
+    about: ClassVar[str] = "A set: an element is in it while one of its additions is not removed."
+    schemas: ClassVar[tuple[Schema, ...]] = (ORSET,)
+    #: Additions of each element, tombs by id, and how many additions of an element have one. Tombs stay for
+    #: ever: one may come before the addition that it is for (CRD0-003).
+    tables: ClassVar[Mapping[str, Monoid]] = {**sequence_tables("members"), "tombs": MIN, "removed": SUM}
+    indexes: ClassVar[Mapping[str, Monoid]] = {"ids": FIRST}
+    state_class: ClassVar[str] = "orset"
+
+    def lower(self, event: Event, before: Tables) -> Lowered:
+        """Enter an addition that is new, or remove those that are there."""
+        tomb = event.body.get("tomb")
+        return self._add(event, before) if tomb is None else _remove(event, tomb, before)
+
+    def _add(self, event: Event, before: Tables) -> Lowered:
+        one, elem = event.body["id"], event.body["elem"]
+        known = before.get("ids", one)
+        if known is not None:
+            same = known[0][2] == elem
+            text = "an id that was added before, with another element; the first stays"
+            return NOTHING if same else Lowered((), (("CRDT.ID_REUSED", text),))
+        cells: list[Cell] = [("ids", one, first(event.position, sha256(elem), elem))]
+        if before.get("tombs", one) is None:
+            cells += appended(before, "members", elem, (event.position, one))
+        return Lowered(cells)
+
+    def parse_key(self, text: str) -> Key:
+        """Take an element as text, or as hex behind 0x."""
+        return parse_value(text)
+
+    def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return whether an element is in the set, and by which additions."""
+        ids = self.ids(tables, key)
+        return {"present": bool(ids), "ids": [one.hex() for one in ids]}
+
+    def ids(self, tables: Tables, elem: Key) -> tuple[bytes, ...]:
+        """Return the additions of an element that are not removed, sorted: what a removal is to name."""
+        return tuple(sorted(_living(tables, elem)))
+
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return the elements, sorted."""
+        return [format_value(elem) for elem in self.serialized(tables)]
+
+    def serialized(self, tables: Tables) -> list[bytes]:
+        """Return the elements, sorted."""
+        return sorted(
+            _bytes(elem)
+            for elem, count, is_whole in sequence_sizes(tables, "members")
+            if count > (tables.get("removed", elem) or 0)
+            # Over a range, additions from before it may be among those that were removed.
+            or (not is_whole and any(True for _ in _living(tables, elem)))
+        )
+
+
+def _living(tables: Tables, elem: Key) -> Iterator[bytes]:
+    return (one for _, one in sequence(tables, "members", elem) if tables.get("tombs", one) is None)
+
+
+def _remove(event: Event, tomb: list[bytes], before: Tables) -> Lowered:
+    cells: list[Cell] = []
+    for one in sorted(set(tomb)):
+        if before.get("tombs", one) is not None:
+            continue
+        cells.append(("tombs", one, (event.position,)))
+        known = before.get("ids", one)
+        if known is not None:
+            cells.append(("removed", known[0][2], 1))
+    return Lowered(cells)
+
+
+@dataclass(frozen=True)
+class GCounter(Overlay):
+    """A counter that only grows, in shards."""
+
+    name: ClassVar[str] = "crdt.gcnt"
+    about: ClassVar[str] = "A counter that only grows; every writer has a shard."
+    schemas: ClassVar[tuple[Schema, ...]] = (COUNTER,)
+    tables: ClassVar[Mapping[str, Monoid]] = {"shards": SUM}
+    state_class: ClassVar[str] = "counter.map"
+    needs_past: ClassVar[bool] = False
+
+    def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - needs no past
+        """Add to the shard."""
+        return Lowered((("shards", event.body["shard"], event.body["delta"]),))
+
+    def parse_key(self, text: str) -> Key:
+        """Take a shard in hex."""
+        return hex_from_json(text)
+
+    def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return the value of a shard."""
+        found: int | None = tables.get("shards", key)
+        return found
+
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return the total, and the value of each shard."""
+        shards = {_bytes(key).hex(): value for key, value in tables.items("shards")}
+        return {"total": sum(shards.values()), "shards": shards}
+
+    def serialized(self, tables: Tables) -> Mapping[bytes, Any]:
+        """Return the shards; a value beyond 64 bits can not be written (C-112)."""
+        found = {_bytes(key): value for key, value in tables.items("shards")}
+        if any(value > U64_MAX for value in found.values()):
+            raise RejectedError("CRDT.OVERFLOW", "a shard is beyond 2^64 - 1 and can not be written")
+        return found

@@ -1,0 +1,107 @@
+"""Snapshots of states: what somebody says that a state was, at a place of the log (SNP lines).
+
+A snapshot names a number and the root of the log there, but no epoch. Where the labels of a stream change,
+the root tells which label is meant, and only who asks the log can compare it. So the number alone is the
+place only in a stream without epochs (epoch 0, which has none before it); elsewhere the root belongs to it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, NamedTuple
+
+from veen.core.crypto.hash import U64_MAX
+from veen.core.types import JsonValue
+from veen.overlays.event import Event, parse_id
+from veen.overlays.monoid import MAX, Monoid
+from veen.overlays.operations.schemas import SNAPSHOT, operation_body
+from veen.overlays.overlay import Key, Lowered, Overlay, Tables
+from veen.overlays.schema import Schema
+
+#: Of a key: state, place, class.
+_PARTS: Final = 3
+
+
+class Snapshot(NamedTuple):
+    """A snapshot of the log."""
+
+    epoch: int
+    stream_seq: int
+    client_id: bytes
+    mmr_root: bytes
+    state_hash: bytes
+
+
+@dataclass(frozen=True)
+class Snapshots(Overlay):
+    """Of each state and place the last snapshot (SNP-007)."""
+
+    name: ClassVar[str] = "snapshot"
+    version: ClassVar[int] = 2
+    about: ClassVar[str] = "Snapshots: the last one of each state and place."
+    schemas: ClassVar[tuple[Schema, ...]] = (SNAPSHOT,)
+    tables: ClassVar[Mapping[str, Monoid]] = {
+        #: (state, number, class) -> (place, root) of the last; the root is empty where there are no epochs.
+        "snapshots": MAX,
+        #: (state, number, class, root) -> the last one with this root.
+        "rooted": MAX,
+    }
+    state_class: ClassVar[str] = "snapshot"
+    needs_past: ClassVar[bool] = False
+
+    def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - needs no past
+        """Enter a snapshot of what was before it (SNP-008)."""
+        body, record = event.body, event.record
+        upto = body["upto_stream_seq"]
+        if upto < 1 or (upto > record.stream_seq and not record.epoch):
+            return Lowered((), (("OP.SNAPSHOT_AHEAD", "a snapshot is of entries up to its own place"),))
+        key = (body["state_id"], upto, body["state_class"])
+        root = body["mmr_root"] if record.epoch else b""
+        entry = (event.position, record.client_id, operation_body(event))
+        return Lowered((("snapshots", key, (event.position, root)), ("rooted", (*key, root), entry)))
+
+    def _last(self, tables: Tables, key: Key) -> Any:
+        found = tables.get("snapshots", key)
+        return None if found is None else tables.get("rooted", (*key, found[1]))
+
+    def find(
+        self, tables: Tables, state_id: bytes, upto: int, state_class: str, root: bytes | None = None
+    ) -> Snapshot | None:
+        """Return the last snapshot of a state at a place; if there are several, the one with a root."""
+        key = (state_id, upto, state_class)
+        found = None if root is None else tables.get("rooted", (*key, root))
+        if found is None:
+            found = self._last(tables, key)
+        if found is None:
+            return None
+        (epoch, stream_seq, _), client_id, body = found
+        decoded = SNAPSHOT.decode(body)
+        return Snapshot(epoch, stream_seq, client_id, decoded["mmr_root"], decoded["state_hash"])
+
+    def parse_key(self, text: str) -> Key:
+        """Take STATE_ID:UPTO:CLASS."""
+        parts = text.split(":", 2)
+        if len(parts) != _PARTS:
+            raise ValueError(f"a snapshot is named STATE_ID:UPTO:CLASS, not {text!r}")
+        state_id, upto, state_class = parts
+        if not (upto.isascii() and upto.isdigit() and 1 <= int(upto) <= U64_MAX):
+            raise ValueError(f"{upto!r} is no number of an entry")
+        return (parse_id(state_id), int(upto), state_class)
+
+    def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return the last snapshot of a state at a place."""
+        found = self._last(tables, key)
+        return None if found is None else _shown(found)
+
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return all snapshots, in their order."""
+        rows = sorted((found for _, found in tables.items("rooted")), key=lambda row: row[0])
+        return [_shown(found) for found in rows]
+
+    def serialized(self, tables: Tables) -> list[Any]:
+        """Return what each snapshot says."""
+        return [found[2] for _, found in tables.items("rooted")]
+
+
+def _shown(found: Any) -> JsonValue:
+    place, client_id, body = found
+    return {"stream_seq": place[1], "client_id": client_id.hex(), **SNAPSHOT.to_json(SNAPSHOT.decode(body))}

@@ -1,0 +1,1 @@
+"""Overlays over control records; today label classes."""

@@ -1,0 +1,83 @@
+"""Classes of labels: how sensitive what is in them is, and how long it is to be kept (CTL-007)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from veen.core.encoding.field_types import B32, TEXT, UINT
+from veen.core.encoding.shape import Field, Fields
+from veen.core.types import JsonValue
+from veen.overlays.event import Event, parse_id
+from veen.overlays.monoid import MAX, Monoid
+from veen.overlays.overlay import Key, Lowered, Overlay, Tables
+from veen.overlays.schema import RejectedError, Schema
+
+SENSITIVITIES: Final = ("low", "medium", "high")
+
+
+def _is_known(body: Fields) -> None:
+    found = body.get("sensitivity")
+    if found is not None and found not in SENSITIVITIES:
+        raise RejectedError("CLS.SENSITIVITY", f"a sensitivity is one of {', '.join(SENSITIVITIES)}")
+
+
+CLASS: Final = Schema(
+    "veen.label.class.v1",
+    Field("label", B32),
+    Field("class", TEXT),
+    Field("sensitivity", TEXT, optional=True),
+    #: Seconds.
+    Field("retention_hint", UINT, optional=True),
+    checks=(_is_known,),
+)
+
+
+@dataclass(frozen=True)
+class LabelClasses(Overlay):
+    """Of each label the last that was said of it."""
+
+    name: ClassVar[str] = "label.class"
+    about: ClassVar[str] = "Classes of labels: sensitivity and retention; the last word on a label counts."
+    schemas: ClassVar[tuple[Schema, ...]] = (CLASS,)
+    tables: ClassVar[Mapping[str, Monoid]] = {"classes": MAX}
+    state_class: ClassVar[str] = "label.class"
+    needs_past: ClassVar[bool] = False
+
+    #: If any are given, nobody else's word counts.
+    admins: frozenset[bytes] = frozenset()
+
+    def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - the last word counts
+        """Enter what is said of a label."""
+        client_id, body = event.record.client_id, event.body
+        if self.admins and client_id not in self.admins:
+            return Lowered((), (("CLS.NOT_AN_ADMIN", f"{client_id.hex()} is no admin"),))
+        said = (event.position, body["class"], body.get("sensitivity"), body.get("retention_hint"), client_id)
+        return Lowered((("classes", body["label"], said),))
+
+    def parse_key(self, text: str) -> Key:
+        """Take a label."""
+        return parse_id(text)
+
+    def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return the class of a label."""
+        found = tables.get("classes", key)
+        return None if found is None else _shown(key, found)
+
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return the classes of all labels."""
+        return [_shown(key, found) for key, found in tables.items("classes")]
+
+    def serialized(self, tables: Tables) -> Mapping[bytes, Any]:
+        """Return what was said of each label."""
+        return {key: list(found[1:4]) for key, found in tables.items("classes") if isinstance(key, bytes)}
+
+
+def _shown(key: Key, found: Any) -> dict[str, JsonValue]:
+    assert isinstance(key, bytes)
+    return {
+        "label": key.hex(),
+        "class": found[1],
+        "sensitivity": found[2],
+        "retention_hint": found[3],
+        "client_id": found[4].hex(),
+    }

@@ -1,0 +1,125 @@
+"""Records of the log, and what they become: a typed event, a named refusal, or somebody else's schema.
+
+A fold may see what the log authenticates, and nothing else (C-105): no clock, no network, no other fold.
+
+An event's identity is the one whose key signed it, or one that the key acts for.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from veen.core.crypto.hash import HASH_BYTES, tagged_hash
+from veen.core.encoding.shape import Fields
+from veen.core.types import LeafHash, StreamId
+from veen.overlays.monoid import Position
+from veen.overlays.schema import RejectedError, Schema
+
+
+class Record(NamedTuple):
+    """An entry of a log, opened."""
+
+    stream_seq: int
+    msg_id: bytes
+    client_id: bytes
+    client_seq: int
+    hub_ts: int
+    #: None if it could not be opened: it is sealed for somebody else.
+    schema: bytes | None
+    body: bytes
+    epoch: int = 0
+    parent_id: bytes | None = None
+    auth_ref: bytes | None = None
+    cap_ref: bytes | None = None
+    expires_at: int | None = None
+
+
+class Event(NamedTuple):
+    """A record whose body is what its schema says."""
+
+    record: Record
+    schema: Schema
+    body: Fields
+    #: The message that this one is, or is a copy of (OVR-014).
+    canonical_id: bytes
+    #: The stream that it stands in: its label follows from that, in every epoch (C-132).
+    stream_id: StreamId
+
+    @property
+    def name(self) -> str:
+        """The name of its schema."""
+        return self.schema.name
+
+    @property
+    def position(self) -> Position:
+        """Where it stands."""
+        record = self.record
+        return (record.epoch, record.stream_seq, record.msg_id)
+
+    @property
+    def operation_id(self) -> bytes:
+        """By what other operations refer to it."""
+        return operation_id(self.canonical_id)
+
+
+def operation_id(msg_id: LeafHash | bytes) -> bytes:
+    """Return the id of the operation that a message carries (OPP-001)."""
+    return tagged_hash("veen/operation-id", msg_id)
+
+
+class Outcome(StrEnum):
+    """What became of a record."""
+
+    EVENT = "events"
+    #: A copy of an event that was there before.
+    DUPLICATE = "duplicates"
+    #: Its body is not what its schema says.
+    REJECTED = "rejected"
+    #: Of a schema that this overlay does not read.
+    UNKNOWN = "unknown"
+    #: Sealed for somebody else.
+    UNREADABLE = "unreadable"
+
+
+class Report(NamedTuple):
+    """What is wrong with an event, for whoever audits (OVR-030)."""
+
+    epoch: int
+    stream_seq: int
+    canonical_id: bytes
+    code: str
+    detail: str
+
+
+class Decoder:
+    """Decodes the bodies of some schemas; total."""
+
+    def __init__(self, schemas: Iterable[Schema]) -> None:
+        self._by_id: Mapping[bytes, Schema] = {schema.schema_id: schema for schema in schemas}
+
+    def schema_of(self, record: Record) -> Schema | None:
+        """Return the schema of a record, if it is one of these."""
+        return None if record.schema is None else self._by_id.get(record.schema)
+
+    def decode(self, record: Record, schema: Schema) -> Fields:
+        """Return the body of a record of a schema; what it is not is told by a RejectedError."""
+        if record.cap_ref is not None and record.cap_ref != record.auth_ref:  # OPP-005
+            raise RejectedError("BODY.CAP_REF", "cap_ref is not the auth_ref of the message")
+        return schema.decode(record.body)
+
+
+#: Keys of clients and the identity that each acts for: devices of the identity layer.
+Devices = Mapping[bytes, bytes]
+
+
+def speaks_for(client_id: bytes, identity: bytes, devices: Devices) -> bool:
+    """Tell whether a message of this client counts as said by an identity (AGR-011, REC-011)."""
+    return identity in (client_id, devices.get(client_id))
+
+
+def parse_id(text: str) -> bytes:
+    """Return 32 bytes that are written in hex; a ValueError if they are not."""
+    data = bytes.fromhex(text)
+    if len(data) != HASH_BYTES:
+        raise ValueError(f"an id has {HASH_BYTES} bytes, not {len(data)}")
+    return data

@@ -1,0 +1,174 @@
+"""Building blocks of folds: what is kept of one key over a range of the log, and how two ranges join.
+
+A value here is the summary of some events of one key; a single event has one too. ``merge`` takes that of an
+earlier range and that of the range behind it. It is associative, and the absence of a value is its identity.
+Equal summaries have equal bytes: plain tuples, numbers and byte strings, packed as deterministic CBOR.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from veen.core.encoding import cbor
+from veen.core.encoding.cbor import Value
+
+#: Where an event stands in its stream: epoch, number in the label, message id (OVR-012).
+Position = tuple[int, int, bytes]
+
+
+class Monoid(Protocol):
+    """How summaries of one kind join."""
+
+    name: str
+    #: Whether merging the same two summaries in the other order gives the same.
+    commutes: bool
+
+    def merge(self, left: Any, right: Any) -> Any:
+        """Return the summary of a range and the one behind it."""
+
+    def pack(self, summary: Any) -> Value:
+        """Return it as a value that CBOR has."""
+
+    def unpack(self, value: Any) -> Any:
+        """Return what was packed."""
+
+
+def frozen(value: Any) -> Any:
+    """Return a decoded value with tuples for lists, as summaries have them."""
+    return tuple(map(frozen, value)) if isinstance(value, list) else value
+
+
+class _Plain:
+    """Summaries that CBOR holds as they are."""
+
+    def pack(self, summary: Any) -> Value:
+        """Return it as it is."""
+        return summary  # type: ignore[no-any-return] # tuples, numbers, byte strings, text, None
+
+    def unpack(self, value: Any) -> Any:
+        """Return tuples for lists."""
+        return frozen(value)
+
+
+class _Max(_Plain):
+    """``(order, ...)``: the one with the greatest order. Orders are unique: they end in a message id."""
+
+    name = "MAX"
+    commutes = True
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return right if right[0] > left[0] else left
+
+
+class _Min(_Plain):
+    """``(order, ...)``: the one with the least order."""
+
+    name = "MIN"
+    commutes = True
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return right if right[0] < left[0] else left
+
+
+class _First(_Plain):
+    """``(first, other)``: the earliest record, and the earliest that says something else.
+
+    A record is ``(position, content hash, ...)``.
+    """
+
+    name = "FIRST"
+    commutes = True
+
+    def merge(self, left: Any, right: Any) -> Any:
+        found = [record for record in (*left, *right) if record is not None]
+        first = min(found, key=_position)
+        others = [record for record in found if record[1] != first[1]]
+        return (first, min(others, key=_position) if others else None)
+
+
+def _position(record: Any) -> Any:
+    return record[0]
+
+
+def first(position: Position, content: bytes, *rest: Value) -> tuple[Any, None]:
+    """Return the FIRST of one event."""
+    return ((position, content, *rest), None)
+
+
+class _Sum:
+    """A number of any size and sign; as text, since CBOR's numbers end at 2^64."""
+
+    name = "SUM"
+    commutes = True
+
+    def merge(self, left: int, right: int) -> int:
+        return left + right
+
+    def pack(self, summary: int) -> Value:
+        return str(summary)
+
+    def unpack(self, value: Any) -> int:
+        return int(value)
+
+
+class _Count(_Plain):
+    """``(count, first order, last order)``."""
+
+    name = "CNT"
+    commutes = True
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return (left[0] + right[0], min(left[1], right[1]), max(left[2], right[2]))
+
+
+class _Set:
+    """A map from ids to values; of an id that comes twice the first value stays."""
+
+    name = "SET"
+    commutes = False
+
+    def merge(self, left: Mapping[Any, Any], right: Mapping[Any, Any]) -> Mapping[Any, Any]:
+        return {**right, **left}
+
+    def pack(self, summary: Mapping[Any, Any]) -> Value:
+        return sorted((key, value) for key, value in summary.items())
+
+    def unpack(self, value: Any) -> Mapping[Any, Any]:
+        return dict(map(frozen, value))
+
+
+class _Lowest:
+    """``(sum, low)``: a running sum and the least value that it had, 0 at the start."""
+
+    name = "PFX"
+    commutes = False
+
+    def merge(self, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
+        return (left[0] + right[0], min(left[1], left[0] + right[1]))
+
+    def pack(self, summary: tuple[int, int]) -> Value:
+        return [str(summary[0]), str(summary[1])]
+
+    def unpack(self, value: Any) -> tuple[int, int]:
+        return (int(value[0]), int(value[1]))
+
+
+MAX: Final = _Max()
+MIN: Final = _Min()
+FIRST: Final = _First()
+SUM: Final = _Sum()
+COUNT: Final = _Count()
+SET: Final = _Set()
+LOWEST: Final = _Lowest()
+
+#: All of them, for the law suite.
+ALL: Final[tuple[Monoid, ...]] = (MAX, MIN, FIRST, SUM, COUNT, SET, LOWEST)
+
+
+def encode(monoid: Monoid, summary: Any) -> bytes:
+    """Return the canonical bytes of a summary."""
+    return cbor.encode(monoid.pack(summary), most=None)
+
+
+def decode(monoid: Monoid, data: bytes) -> Any:
+    """Return the summary that these bytes are of."""
+    return monoid.unpack(cbor.decode(data, most=None))

@@ -1,0 +1,1 @@
+"""Overlays of the operation schemas: access, agreements, delegation, recovery, publication, ledgers."""

@@ -1,0 +1,204 @@
+"""Permissions: who was granted what, and what of it was taken back (ACC lines)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Final, NamedTuple
+
+from veen.core.encoding.shape import Fields
+from veen.core.objects.capability import Rate
+from veen.core.types import JsonValue
+from veen.overlays.event import Event, operation_id, parse_id
+from veen.overlays.monoid import MAX, Monoid, Position
+from veen.overlays.operations.delegation import Known
+from veen.overlays.operations.schemas import GRANT, REVOKE, normal, operation_body
+from veen.overlays.overlay import (
+    Key,
+    Lowered,
+    Overlay,
+    Tables,
+    appended,
+    sequence,
+    sequence_keys,
+    sequence_tables,
+)
+from veen.overlays.schema import Schema
+
+#: A token's time and that of its grant are by two clocks.
+SKEW_SEC: Final = 600
+
+
+class Grant(NamedTuple):
+    """A grant of the log."""
+
+    canonical_id: bytes
+    position: Position
+    issuer: bytes
+    body: Fields
+    #: The token that was minted for it, if it is among those that are known.
+    auth_ref: bytes | None
+
+    @property
+    def operation_id(self) -> bytes:
+        """By what a revoke may name it."""
+        return operation_id(self.canonical_id)
+
+
+@dataclass(frozen=True)
+class Access(Overlay):
+    """Grants and revokes of each subject."""
+
+    name: ClassVar[str] = "access"
+    version: ClassVar[int] = 2
+    about: ClassVar[str] = "Permissions: grants that are neither taken back nor over."
+    schemas: ClassVar[tuple[Schema, ...]] = (GRANT, REVOKE)
+    tables: ClassVar[Mapping[str, Monoid]] = {**sequence_tables("grants"), "revokes": MAX}
+    state_class: ClassVar[str] = "access"
+    grouped: ClassVar[bool] = True
+
+    #: Who may change permissions; without any, everybody (ACC-008).
+    issuers: frozenset[bytes] = frozenset()
+    #: Tokens that hubs know, to find those of the grants (ACC-005).
+    tokens: tuple[Known, ...] = ()
+    #: Tokens that counted before any grant (ACC-009).
+    bootstrap: tuple[Known, ...] = ()
+
+    def lower(self, event: Event, before: Tables) -> Lowered:
+        """Enter a grant or a revoke of somebody who may."""
+        body, record = event.body, event.record
+        if self.issuers and record.client_id not in self.issuers:
+            text = "permissions are changed by configured issuers only"
+            return Lowered((), (("OP.UNAUTHORIZED_ISSUER", text),))
+        subject = body["subject_identity"]
+        if event.schema is REVOKE:
+            target = body.get("target_capability_reference")
+            key = (subject,) if target is None else (subject, target)
+            return Lowered((("revokes", key, (event.position,)),))
+        reports, data = [], operation_body(event)
+        if body.get("currency_code") is not None and body.get("maximum_amount") is None:  # ACC-010
+            data = normal(GRANT, {**body, "currency_code": None})
+            reports.append(("OP.GRANT_CURRENCY", "currency_code without maximum_amount is ignored"))
+        entry = (event.position, event.canonical_id, record.client_id, data)
+        return Lowered(appended(before, "grants", subject, entry), reports)
+
+    def group(self, event: Event) -> Key:
+        """Return the subject."""
+        found: Key = event.body["subject_identity"]
+        return found
+
+    def grants(self, tables: Tables, subject: Key) -> list[Grant]:
+        """Return all grants of a subject, in their order."""
+        found: list[Grant] = []
+        for place, one, issuer, data in sequence(tables, "grants", subject):
+            body = GRANT.decode(data)
+            found.append(Grant(one, place, issuer, body, self._auth_ref(issuer, body)))
+        return found
+
+    @cached_property
+    def _by_bounds(self) -> Mapping[tuple[Any, ...], list[Known]]:
+        found: dict[tuple[Any, ...], list[Known]] = {}
+        for known in self.tokens:
+            token = known.token
+            bounds = (token.issuer_pk, token.subject_pk, token.allow.stream_ids, token.allow.rate)
+            found.setdefault(bounds, []).append(known)
+        return found
+
+    def _auth_ref(self, issuer: bytes, body: Fields) -> bytes | None:
+        """Return the token of a grant: same issuer, subject, streams and rate, and as long as it."""
+        near = [
+            (abs(known.expires_at - body["expiry_time"]), bytes(known.token.auth_ref))
+            for known in self._by_bounds.get((issuer, *bounds_of(body)), ())
+        ]
+        return min((one for one in near if one[0] <= SKEW_SEC), default=(0, None))[1]
+
+    def effective(self, tables: Tables, subject: Key, now: int | None = None) -> list[Grant]:
+        """Return the grants of a subject that count; without ``now``, also those that are over."""
+        ended = _Ended(tables, subject)
+        return [
+            grant
+            for grant in self.grants(tables, subject)
+            if (now is None or now < grant.body["expiry_time"])  # ACC-003
+            and not ended.after(grant.position, grant.operation_id, grant.auth_ref)
+        ]
+
+    def _bootstrapped(self, tables: Tables, subject: Key, now: int | None) -> Iterator[Known]:
+        ended = _Ended(tables, subject)
+        for known in self.bootstrap:
+            if known.token.subject_pk != subject or (now is not None and now > known.expires_at):
+                continue
+            if not ended.after(None, known.token.auth_ref):
+                yield known
+
+    def parse_key(self, text: str) -> Key:
+        """Take a subject in hex."""
+        return parse_id(text)
+
+    def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:
+        """Return what a subject may do, and the grants that it had."""
+        grants = self.grants(tables, key)
+        held = list(self._bootstrapped(tables, key, now))
+        if not grants and not held:
+            return None
+        counting = {grant.canonical_id for grant in self.effective(tables, key, now)}
+        streams = {
+            *(one for grant in grants if grant.canonical_id in counting for one in _streams(grant.body)),
+            *(one for known in held for one in known.token.allow.stream_ids),
+        }
+        rows: list[JsonValue] = [_shown(grant, effective=grant.canonical_id in counting) for grant in grants]
+        return {
+            "streams": [one.hex() for one in sorted(streams)],
+            "grants": rows,
+            "bootstrap": [known.token.auth_ref.hex() for known in held],
+        }
+
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:
+        """Return the permissions of every subject."""
+        began = (bytes(known.token.subject_pk) for known in self.bootstrap)
+        subjects = {*sequence_keys(tables, "grants"), *began}
+        return {one.hex(): self.view_key(tables, one, now) for one in sorted(subjects)}
+
+    def serialized(self, tables: Tables) -> Mapping[bytes, Any]:
+        """Return the grants of each subject that were not taken back."""
+        return {
+            subject: [
+                [grant.operation_id, normal(GRANT, grant.body)] for grant in self.effective(tables, subject)
+            ]
+            for subject in sequence_keys(tables, "grants")
+        }
+
+
+class _Ended:
+    """What was taken back from a subject."""
+
+    def __init__(self, tables: Tables, subject: Key) -> None:
+        self._tables = tables
+        self._subject = subject
+
+    def after(self, position: Position | None, *names: bytes | None) -> bool:
+        """Tell whether a permission ended behind a place: all of the subject's, or one by a name."""
+        keys = [(self._subject,), *((self._subject, name) for name in names if name is not None)]
+        found = (self._tables.get("revokes", key) for key in keys)
+        return any(one is not None and (position is None or one[0] > position) for one in found)
+
+
+def _streams(body: Fields) -> tuple[bytes, ...]:
+    return tuple(sorted(set(body["allowed_stream_ids"])))
+
+
+def bounds_of(body: Fields) -> tuple[bytes, tuple[bytes, ...], Rate | None]:
+    """Return subject, streams and rate of the token that a grant is minted as (ACC-004, ACC-005)."""
+    per_sec, burst = body.get("maximum_rate_per_second"), body.get("maximum_burst")
+    rate = None if per_sec is None else Rate(per_sec=per_sec, burst=per_sec if burst is None else burst)
+    return body["subject_identity"], _streams(body), rate
+
+
+def _shown(grant: Grant, *, effective: bool) -> JsonValue:
+    return {
+        "operation_id": grant.operation_id.hex(),
+        "msg_id": grant.canonical_id.hex(),
+        "stream_seq": grant.position[1],
+        "issuer": grant.issuer.hex(),
+        "auth_ref": None if grant.auth_ref is None else grant.auth_ref.hex(),
+        "effective": effective,
+        **GRANT.to_json(grant.body),
+    }

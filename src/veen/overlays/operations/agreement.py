@@ -1,0 +1,179 @@
+"""Agreements: what was defined, who has said yes to it, and which version holds (AGR lines)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from veen.core.crypto.hash import sha256
+from veen.core.encoding.shape import Fields
+from veen.core.types import JsonValue
+from veen.overlays.event import Devices, Event, parse_id, speaks_for
+from veen.overlays.monoid import FIRST, MAX, Monoid, first
+from veen.overlays.operations.schemas import CONFIRMATION, DEFINITION, operation_body
+from veen.overlays.overlay import (
+    Cell,
+    Key,
+    Lowered,
+    Overlay,
+    Tables,
+    appended,
+    sequence,
+    sequence_keys,
+    sequence_tables,
+)
+from veen.overlays.schema import Schema
+
+ACCEPT: Final = "accept"
+_DECISIONS: Final = frozenset({ACCEPT, "reject", "withdraw"})
+
+
+@dataclass(frozen=True)
+class Agreements(Overlay):
+    """Versions of agreements, and the last word of each party."""
+
+    name: ClassVar[str] = "agreement"
+    version: ClassVar[int] = 2
+    about: ClassVar[str] = "Agreements: definitions, the last word of each party, and what is active."
+    schemas: ClassVar[tuple[Schema, ...]] = (DEFINITION, CONFIRMATION)
+    tables: ClassVar[Mapping[str, Monoid]] = {
+        "definitions": FIRST,
+        "confirmations": MAX,
+        **sequence_tables("versions"),
+    }
+    indexes: ClassVar[Mapping[str, Monoid]] = {"highest": MAX}
+    state_class: ClassVar[str] = "agreement"
+    grouped: ClassVar[bool] = True
+
+    #: Keys of clients that act for an identity (AGR-011).
+    devices: Devices = field(default_factory=dict)
+
+    def lower(self, event: Event, before: Tables) -> Lowered:
+        """Enter a definition, or a confirmation that counts."""
+        return _define(event, before) if event.schema is DEFINITION else self._confirm(event, before)
+
+    def group(self, event: Event) -> Key:
+        """Return the agreement."""
+        found: Key = event.body["agreement_id"]
+        return found
+
+    def _confirm(self, event: Event, before: Tables) -> Lowered:
+        body, record = event.body, event.record
+        key, party = (body["agreement_id"], body["version"]), body["party_identity"]
+        known = before.get("definitions", key)
+        if known is None:
+            return _refused("OP.AGREEMENT_UNDEFINED", "a confirmation of what was not defined before it")
+        if party not in DEFINITION.decode(known[0][2])["parties"]:
+            return _refused("OP.AGREEMENT_STRANGER", "a confirmation of somebody who is no party")
+        if not speaks_for(record.client_id, party, self.devices):
+            return _refused("OP.AGREEMENT_UNAUTHENTICATED", "a confirmation that the party has not signed")
+        reports = []
+        if body["decision"] not in _DECISIONS:
+            reports.append(("OP.AGREEMENT_DECISION", "a decision is accept, reject or withdraw"))
+        entry = (event.position, event.canonical_id, body["decision"], body.get("decision_time"))
+        return Lowered((("confirmations", (*key, party), entry),), reports)
+
+    def versions(self, tables: Tables, agreement_id: Key) -> list[int]:
+        """Return the versions of an agreement, ascending."""
+        return sorted(version for _, version in sequence(tables, "versions", agreement_id))
+
+    def is_active(self, tables: Tables, agreement_id: Key, version: int, now: int | None) -> bool:
+        """Tell whether a version holds: all parties accept, and it is its time (AGR-007)."""
+        body = self._definition(tables, agreement_id, version)
+        if body is None:
+            return False
+        begin, end = body.get("effective_time"), body.get("expiry_time")
+        if now is not None and ((begin is not None and now < begin) or (end is not None and now >= end)):
+            return False
+        words = (tables.get("confirmations", (agreement_id, version, party)) for party in body["parties"])
+        return all(word is not None and word[2] == ACCEPT for word in words)
+
+    def current(self, tables: Tables, agreement_id: Key, now: int | None) -> int | None:
+        """Return the version that counts: the highest active one, else the highest (AGR-008)."""
+        found = self.versions(tables, agreement_id)
+        active = [version for version in found if self.is_active(tables, agreement_id, version, now)]
+        return max(active or found, default=None)
+
+    def _definition(self, tables: Tables, agreement_id: Key, version: int) -> Fields | None:
+        found = tables.get("definitions", (agreement_id, version))
+        return None if found is None else DEFINITION.decode(found[0][2])
+
+    def parse_key(self, text: str) -> Key:
+        """Take the id of an agreement in hex."""
+        return parse_id(text)
+
+    def view_version(
+        self, tables: Tables, agreement_id: Key, version: int, now: int | None = None
+    ) -> dict[str, JsonValue] | None:
+        """Return a version with the last word of each party; None if it is not defined."""
+        found = tables.get("definitions", (agreement_id, version))
+        body = self._definition(tables, agreement_id, version)
+        if found is None or body is None:
+            return None
+        shown = DEFINITION.to_json(body)
+        shown["active"] = self.is_active(tables, agreement_id, version, now)
+        shown["redefined"] = found[1] is not None
+        shown["stream_seq"] = found[0][0][1]
+        shown["parties"] = [
+            _word(party, tables.get("confirmations", (agreement_id, version, party)))
+            for party in body["parties"]
+        ]
+        return shown
+
+    def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:
+        """Return an agreement with all of its versions."""
+        found = self.versions(tables, key)
+        if not found:
+            return None
+        rows: list[JsonValue] = [self.view_version(tables, key, version, now) for version in found]
+        current = self.current(tables, key, now)
+        assert current is not None
+        return {
+            "current_version": current,
+            "active": self.is_active(tables, key, current, now),
+            "versions": rows,
+        }
+
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:
+        """Return every agreement."""
+        keys = sequence_keys(tables, "versions")
+        return {key.hex(): self.view_key(tables, key, now) for key in keys}
+
+    def serialized(self, tables: Tables) -> list[Any]:
+        """Return definitions and the last decisions."""
+        return [
+            [[*key, found[0][1]] for key, found in tables.items("definitions")],
+            [[*key, found[2]] for key, found in tables.items("confirmations")],
+        ]
+
+
+def _define(event: Event, before: Tables) -> Lowered:
+    body = event.body
+    one, version = body["agreement_id"], body["version"]
+    data = operation_body(event)
+    hashed = sha256(data)
+    known = before.get("definitions", (one, version))
+    highest = before.get("highest", one)
+    reports = []
+    if known is not None and known[0][1] != hashed:  # AGR-005
+        reports.append(("OP.AGREEMENT_REDEFINED", "the version was defined before, in another way"))
+    elif highest is not None and version <= highest[0]:  # AGR-003
+        reports.append(("OP.AGREEMENT_VERSION", "the version is not above all that were defined"))
+    cells: list[Cell] = [("definitions", (one, version), first(event.position, hashed, data))]
+    if known is None:
+        cells += [*appended(before, "versions", one, (event.position, version)), ("highest", one, (version,))]
+    return Lowered(cells, reports)
+
+
+def _refused(code: str, text: str) -> Lowered:
+    return Lowered((), ((code, text),))
+
+
+def _word(party: bytes, found: Any) -> JsonValue:
+    said = found is not None
+    return {
+        "identity": party.hex(),
+        "decision": found[2] if said else None,
+        "decision_time": found[3] if said else None,
+        "stream_seq": found[0][1] if said else None,
+        "msg_id": found[1].hex() if said else None,
+    }

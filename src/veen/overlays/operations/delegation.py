@@ -1,0 +1,256 @@
+"""Delegated execution: an operation that an agent sends for a principal, under a chain of capabilities.
+
+Capability tokens are pinned inputs of the fold, each with the time at which its hub accepted it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
+
+from veen.core.crypto.hash import sha256
+from veen.core.errors import ProtocolError
+from veen.core.objects import capability
+from veen.core.objects.capability import CapToken
+from veen.core.objects.control_record import RevocationRecord, Target
+from veen.core.types import JsonValue
+from veen.overlays.event import Event, parse_id
+from veen.overlays.monoid import COUNT, MIN, Monoid
+from veen.overlays.operations.schemas import DELEGATED, operation_body
+from veen.overlays.overlay import Key, Lowered, Overlay, Tables
+from veen.overlays.schema import RejectedError, Schema
+
+
+class Known(NamedTuple):
+    """A token, and the time of the record that made it known (C-46)."""
+
+    token: CapToken
+    issued_at: int
+
+    @property
+    def expires_at(self) -> int:
+        """The last second in which it counts."""
+        return capability.expires_at(self.token, self.issued_at)
+
+
+_INNER = "inner."
+#: What an execution that counts is counted under.
+APPLIED = "applied"
+
+Verdict = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Delegated(Overlay):
+    """Who did what for whom; and the operations themselves, if a fold for them is given."""
+
+    name: ClassVar[str] = "delegated"
+    version: ClassVar[int] = 2
+    about: ClassVar[str] = "Operations that agents send for principals, and whether their chains hold."
+    schemas: ClassVar[tuple[Schema, ...]] = (DELEGATED,)
+    tables: ClassVar[Mapping[str, Monoid]] = {"executions": MIN, "counts": COUNT}
+    state_class: ClassVar[str] = "delegated"
+    needs_past: ClassVar[bool] = False
+
+    #: Tokens that are known: of the hub's log of tokens.
+    tokens: tuple[Known, ...] = ()
+    revocations: tuple[RevocationRecord, ...] = ()
+    #: The stream that is folded: chains have to end in a token for it. Empty: any.
+    stream_id: bytes = b""
+    #: Folds the operations that count, with those that principals send themselves (DEL-007).
+    inner: Overlay | None = None
+
+    def __post_init__(self) -> None:
+        """Take in schemas and tables of the inner fold, and what is a copy in it."""
+        if self.inner is None:
+            return
+        kinds = type(self).tables
+        more = {f"{_INNER}{name}": kind for name, kind in self.inner.tables.items()}
+        indexes = {f"{_INNER}{name}": kind for name, kind in self.inner.indexes.items()}
+        object.__setattr__(self, "schemas", (DELEGATED, *self.inner.schemas))
+        object.__setattr__(self, "tables", {**kinds, **more})
+        object.__setattr__(self, "indexes", indexes)
+        for name in ("copies_by_parent", "needs_past", "grouped"):
+            object.__setattr__(self, name, getattr(self.inner, name))
+
+    @cached_property
+    def _tokens(self) -> Mapping[bytes, Known]:
+        return {bytes(known.token.auth_ref): known for known in self.tokens}
+
+    @cached_property
+    def _by_target(self) -> Mapping[tuple[str, bytes], list[RevocationRecord]]:
+        found: dict[tuple[str, bytes], list[RevocationRecord]] = {}
+        for record in self.revocations:
+            found.setdefault((record.target_kind, record.target), []).append(record)
+        return found
+
+    def lower(self, event: Event, before: Tables) -> Lowered:
+        """Judge the chain; what counts is done as the principal's own."""
+        if event.schema is not DELEGATED:
+            return self._inside(event, before)
+        body, record = event.body, event.record
+        verdict = self._verdict(event)
+        done = Lowered()
+        if verdict is None:
+            try:
+                done = self._carried(event, before)
+            except RejectedError as error:
+                verdict = ("OP.DELEGATION_BODY", f"{error.code}: {error}")
+        code = APPLIED if verdict is None else verdict[0]
+        pair = (body["principal_identity"], body["agent_identity"], code)
+        entry = (event.position, record.client_id, code, operation_body(event))
+        return Lowered(
+            (
+                ("executions", event.canonical_id, entry),
+                ("counts", pair, (1, event.position, event.position)),
+                *done.cells,
+            ),
+            (*(() if verdict is None else (verdict,)), *done.reports),
+        )
+
+    def group(self, event: Event) -> Key:
+        """Return what the operation belongs to; whatever is not carried out changes nothing."""
+        assert self.inner is not None
+        if event.schema is not DELEGATED:
+            return self.inner.group(event)
+        try:
+            operation = self._operation(event)
+        except RejectedError:
+            operation = None
+        return b"" if operation is None else self.inner.group(operation)
+
+    def _carried(self, event: Event, before: Tables) -> Lowered:
+        """Return what the operation does."""
+        operation = self._operation(event)
+        return Lowered() if operation is None else self._inside(operation, before)
+
+    def _operation(self, event: Event) -> Event | None:
+        """Return the operation that is carried; its identity is that of the message that carries it."""
+        body = event.body
+        schemas = () if self.inner is None else self.inner.schemas
+        schema = next((item for item in schemas if item.schema_id == body["operation_schema"]), None)
+        if schema is None:
+            return None
+        record = event.record._replace(
+            client_id=body["principal_identity"], schema=schema.schema_id, body=body["operation_body"]
+        )
+        return event._replace(record=record, schema=schema, body=schema.decode(record.body))
+
+    def _inside(self, event: Event, before: Tables) -> Lowered:
+        assert self.inner is not None
+        cells, reports = self.inner.lower(event, _Within(before))
+        return Lowered([(f"{_INNER}{table}", key, summary) for table, key, summary in cells], reports)
+
+    def _verdict(self, event: Event) -> Verdict | None:
+        """Return the first rule that a chain breaks; None if it holds."""
+        body, record = event.body, event.record
+        chain: list[Known] = []
+        for number, ref in enumerate(body["delegation_chain"], start=1):
+            known = self._tokens.get(ref)
+            if known is None:  # DEL-003
+                return ("OP.DELEGATION_UNKNOWN", f"capability {number} is not known")
+            chain.append(known)
+        last = chain[-1].token
+        if chain[0].token.subject_pk != body["principal_identity"]:  # DEL-004
+            return ("OP.DELEGATION_PRINCIPAL", "the first capability is not the principal's")
+        if last.subject_pk not in (body["agent_identity"], record.client_id):
+            return ("OP.DELEGATION_AGENT", "the last capability is neither the agent's nor the sender's")
+        if self.stream_id and self.stream_id not in last.allow.stream_ids:
+            return ("OP.DELEGATION_SCOPE", "the last capability is not for this stream")
+        return _broken_link(chain) or self._not_in_force(chain, record.hub_ts)
+
+    def _not_in_force(self, chain: Iterable[Known], hub_ts: int) -> Verdict | None:
+        for number, known in enumerate(chain, start=1):  # DEL-008
+            fault, names = _facts(known.token)
+            if fault is not None:
+                return ("OP.DELEGATION_SIGNATURE", f"capability {number}: {fault}")
+            if not known.issued_at <= hub_ts <= known.expires_at:
+                return ("OP.DELEGATION_EXPIRED", f"capability {number} does not count at {hub_ts}")
+            if any(item.holds_at(hub_ts) for name in names for item in self._by_target.get(name, ())):
+                return ("OP.DELEGATION_REVOKED", f"capability {number} is revoked at {hub_ts}")
+        return None
+
+    def parse_key(self, text: str) -> Key:
+        """Take the id of a message in hex."""
+        return parse_id(text)
+
+    def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return an execution with its chain (DEL-009)."""
+        found = tables.get("executions", key)
+        return None if found is None else _shown(key, found)
+
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:
+        """Return executions in their order, how many there were of each pair, and the inner state."""
+        rows = sorted(tables.items("executions"), key=lambda row: row[1][0])
+        found: dict[str, JsonValue] = {
+            "executions": [_shown(key, entry) for key, entry in rows],
+            "counts": [
+                {"principal": pair[0].hex(), "agent": pair[1].hex(), "outcome": pair[2], "count": counted[0]}
+                for pair, counted in tables.items("counts")
+                if isinstance(pair, tuple)
+            ],
+        }
+        if self.inner is not None:
+            found["operations"] = self.inner.view(_Within(tables), now)
+        return found
+
+    def serialized(self, tables: Tables) -> list[Any]:
+        """Return how many there were of each pair, and the inner state."""
+        counts = [[*pair, counted[0]] for pair, counted in tables.items("counts")]
+        return [counts, None if self.inner is None else self.inner.serialized(_Within(tables))]
+
+
+class _Within:
+    """The tables of the inner fold."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def get(self, table: str, key: Key) -> Any:
+        return self._tables.get(f"{_INNER}{table}", key)
+
+    def items(self, table: str) -> Iterable[tuple[Key, Any]]:
+        return self._tables.items(f"{_INNER}{table}")
+
+
+def _broken_link(chain: list[Known]) -> Verdict | None:
+    """Return what is wrong between two capabilities of a chain (DEL-006)."""
+    for number, (above, below) in enumerate(pairwise(chain), start=2):
+        if above.token.subject_pk != below.token.issuer_pk:
+            return (
+                "OP.DELEGATION_LINK",
+                f"capability {number} has another issuer than the subject before",
+            )
+        if not set(below.token.allow.stream_ids) <= set(above.token.allow.stream_ids):
+            return ("OP.DELEGATION_STREAMS", f"capability {number} is for more streams than the one before")
+        if below.expires_at > above.expires_at:
+            return ("OP.DELEGATION_OUTLIVES", f"capability {number} lasts longer than the one before")
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _facts(token: CapToken) -> tuple[str | None, tuple[tuple[str, bytes], ...]]:
+    """Return what is wrong with the signatures of a token, and its names in revocations (C-55)."""
+    fault = None
+    try:
+        token.verify()
+    except ProtocolError as error:
+        fault = error.message
+    return fault, (
+        (Target.AUTH_REF, bytes(token.auth_ref)),
+        (Target.CAP_TOKEN, sha256(token.encode())),
+        (Target.CLIENT_ID, bytes(token.subject_pk)),
+    )
+
+
+def _shown(key: Key, entry: Any) -> JsonValue:
+    place, client_id, code, body = entry
+    assert isinstance(key, bytes)
+    return {
+        "msg_id": key.hex(),
+        "stream_seq": place[1],
+        "client_id": client_id.hex(),
+        "outcome": code,
+        **DELEGATED.to_json(DELEGATED.decode(body)),
+    }

@@ -1,0 +1,161 @@
+"""The ledger of paid operations: each moves an amount from one account to another (PAID lines)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from veen.core.crypto.hash import U64_MAX
+from veen.core.encoding.field_types import B32, TEXT, UINT, hex_from_json
+from veen.core.encoding.shape import Field
+from veen.core.types import JsonValue
+from veen.overlays.event import Event
+from veen.overlays.monoid import MIN, SUM, Monoid
+from veen.overlays.overlay import Cell, Key, Lowered, Overlay, Tables
+from veen.overlays.schema import ANY, OrNull, RejectedError, Schema
+
+PAID: Final = Schema(
+    "paid.operation.v1",
+    Field("operation_type", TEXT),
+    #: Always there, and may be null (PAID-003).
+    Field("operation_args", OrNull(ANY)),
+    Field("payer_account", B32),
+    Field("payee_account", B32),
+    Field("amount", UINT),
+    #: Always written; whoever reads may have one that is meant where none is written (PAID-002).
+    Field("currency_code", TEXT, optional=True),
+    Field("operation_reference", B32, optional=True),
+    Field("parent_operation_id", B32, optional=True),
+    Field("ttl_seconds", UINT, optional=True),
+    Field("metadata", ANY, optional=True),
+    nulls=True,
+)
+
+
+@dataclass(frozen=True)
+class PaidLedger(Overlay):
+    """Balances of accounts, in each currency; signed, unless that is forbidden."""
+
+    #: The currency of operations that name none; without it, those do not count.
+    default_currency: str | None = None
+    #: An operation that its payer can not pay does not count at all (PAID-005).
+    forbid_negative: bool = False
+    #: Accounts that money comes from, and that may owe it all the same: nobody starts with any.
+    issuers: frozenset[bytes] = frozenset()
+    #: Accounts that have become others, by recovery (E2E-011).
+    remap: Mapping[bytes, bytes] = field(default_factory=dict)
+
+    name: ClassVar[str] = "paid.ledger"
+    about: ClassVar[str] = "The ledger of paid operations: what each account has, in each currency."
+    schemas: ClassVar[tuple[Schema, ...]] = (PAID,)
+    tables: ClassVar[Mapping[str, Monoid]] = {
+        #: (currency, account) -> balance.
+        "balances": SUM,
+        #: Which currencies there are, each with its first place.
+        "currencies": MIN,
+    }
+    state_class: ClassVar[str] = "wallet.ledger"
+    grouped: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Refuse accounts that become each other in a circle."""
+        for account in self.remap:
+            seen = {account}
+            while account in self.remap:
+                account = self.remap[account]  # noqa: PLW2901 - on to the next
+                if account in seen:
+                    raise ValueError(f"account {account.hex()} becomes itself")
+                seen.add(account)
+
+    def lower(self, event: Event, before: Tables) -> Lowered:
+        """Enter both sides of an operation, or neither."""
+        body = event.body
+        currency = body.get("currency_code")
+        if currency is None:
+            currency = self.default_currency
+        if currency is None:
+            return Lowered((), (("OP.CURRENCY_MISSING", "no currency is named, and none is configured"),))
+        payer, payee, amount = body["payer_account"], body["payee_account"], body["amount"]
+        if self.remap:
+            payer, payee = self.account(payer), self.account(payee)
+        if payer == payee:  # counted once, changes nothing, and is never refused (PAID-014)
+            cells: list[Cell] = [("balances", (currency, payer), 0)]
+        else:
+            key = (currency, payer)
+            strict = self.forbid_negative and payer not in self.issuers
+            if strict and (before.get("balances", key) or 0) < amount:
+                text = f"account {payer.hex()} has less than {amount} {currency}"
+                return Lowered((), (("OP.NEGATIVE_BALANCE", text),))
+            cells = [("balances", key, -amount), ("balances", (currency, payee), amount)]
+        if before.get("currencies", currency) is None:
+            cells.append(("currencies", currency, (event.position,)))
+        return Lowered(cells, _stale(event))
+
+    def group(self, event: Event) -> Key:
+        """Return the currency: in it, whoever pays needs to have been paid."""
+        found: Key = event.body.get("currency_code") or self.default_currency or ""
+        return found
+
+    def account(self, account: bytes) -> bytes:
+        """Return what an account has become."""
+        while account in self.remap:
+            account = self.remap[account]
+        return account
+
+    def parse_key(self, text: str) -> Key:
+        """Take CURRENCY:ACCOUNT, the account in hex."""
+        currency, _, account = text.rpartition(":")
+        return (currency, hex_from_json(account))
+
+    def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return the balance of an account in a currency."""
+        found: int | None = tables.get("balances", key)
+        return found
+
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return the balances of each currency."""
+        return {
+            currency: {account.hex(): balance for account, balance in accounts.items()}
+            for currency, accounts in self.balances(tables).items()
+        }
+
+    def balances(self, tables: Tables) -> dict[str, dict[bytes, int]]:
+        """Return the balance of each account in each currency."""
+        found: dict[str, dict[bytes, int]] = {}
+        for key, balance in tables.items("balances"):
+            assert isinstance(key, tuple)
+            currency, account = key
+            found.setdefault(currency, {})[account] = balance
+        return found
+
+    def serialized(self, tables: Tables) -> Any:
+        """Return the balances of each currency."""
+        return {
+            currency: {account: _writable(balance) for account, balance in accounts.items()}
+            for currency, accounts in self.balances(tables).items()
+        }
+
+    def serialized_key(self, tables: Tables, key: Key) -> Mapping[str, int]:
+        """Return what one account has, in each currency that it has been used in."""
+        found = {
+            str(currency): tables.get("balances", (currency, key))
+            for currency, _ in tables.items("currencies")
+        }
+        return {currency: _writable(balance) for currency, balance in found.items() if balance is not None}
+
+
+def _stale(event: Event) -> tuple[tuple[str, str], ...]:
+    """Report an operation that was taken after its time; it counts all the same (PAID-012).
+
+    By ``ttl_seconds`` alone the log does not know how old it was: its writer sets ``expires_at`` as well.
+    """
+    expires_at = event.record.expires_at
+    if expires_at is None or event.record.hub_ts <= expires_at:
+        return ()
+    text = f"taken at {event.record.hub_ts}, after its time {expires_at}; it counts all the same"
+    return (("OP.STALE", text),)
+
+
+def _writable(balance: int) -> int:
+    if not -U64_MAX <= balance <= U64_MAX:
+        raise RejectedError("OP.OVERFLOW", "a balance is beyond 64 bits and can not be written")
+    return balance

@@ -1,0 +1,104 @@
+"""The audit of queries: who has asked for what, when and why (QAL lines)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from veen.core.types import JsonValue
+from veen.overlays.event import Event
+from veen.overlays.monoid import COUNT, MIN, Monoid
+from veen.overlays.operations.schemas import QUERY, operation_body
+from veen.overlays.overlay import Key, Lowered, Overlay, Tables, appended, sequence, sequence_tables
+from veen.overlays.schema import Schema
+
+
+@dataclass(frozen=True)
+class QueryAudit(Overlay):
+    """Queries in the order of the log, and how many there were of each class."""
+
+    name: ClassVar[str] = "query.audit"
+    version: ClassVar[int] = 2
+    about: ClassVar[str] = "The audit of queries: who has asked for what, and when."
+    schemas: ClassVar[tuple[Schema, ...]] = (QUERY,)
+    tables: ClassVar[Mapping[str, Monoid]] = {
+        "queries": MIN,
+        "classes": COUNT,
+        #: Of each class its queries.
+        **sequence_tables("of_class"),
+    }
+    state_class: ClassVar[str] = "query.audit"
+    grouped: ClassVar[bool] = True
+
+    def lower(self, event: Event, before: Tables) -> Lowered:
+        """Enter a query."""
+        body, record = event.body, event.record
+        entry = (event.position, record.hub_ts, record.client_id, operation_body(event))
+        one = event.canonical_id
+        of_class = appended(before, "of_class", body["resource_class"], (event.position, one))
+        counted = (1, event.position, event.position)
+        return Lowered((("queries", one, entry), ("classes", body["resource_class"], counted), *of_class))
+
+    def group(self, event: Event) -> Key:
+        """Return the class of resources."""
+        found: Key = event.body["resource_class"]
+        return found
+
+    def queries(
+        self, tables: Tables, *, resource_prefix: str = "", since: int = 0, until: int | None = None
+    ) -> Iterator[dict[str, JsonValue]]:
+        """Yield queries in the order of the log: of resources with a prefix, in a time (QAL-004)."""
+        for key, entry in sorted(tables.items("queries"), key=lambda row: row[1][0]):
+            shown = _shown(key, entry)
+            when = shown["time"]
+            assert isinstance(when, int)
+            inside = since <= when and (until is None or when < until)
+            if inside and any(name.startswith(resource_prefix) for name in _resources(shown)):
+                yield shown
+
+    def parse_key(self, text: str) -> Key:
+        """Take a class of resources."""
+        return text
+
+    def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return the queries of a class."""
+        found = tables.get("classes", key)
+        if found is None:
+            return None
+        rows: list[JsonValue] = [
+            _shown(one, tables.get("queries", one)) for _, one in sequence(tables, "of_class", key)
+        ]
+        return {"count": found[0], "queries": rows}
+
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return all queries, and how many there were of each class."""
+        return {
+            "classes": {str(key): found[0] for key, found in tables.items("classes")},
+            "queries": list(self.queries(tables)),
+        }
+
+    def serialized(self, tables: Tables) -> list[Any]:
+        """Return the queries in the order of the log."""
+        rows = sorted(tables.items("queries"), key=lambda row: row[1][0])
+        return [[key, entry[1], entry[3]] for key, entry in rows]
+
+
+def _resources(shown: Mapping[str, JsonValue]) -> list[str]:
+    """Return what a query was about: who has asked for several things may list them in the metadata."""
+    metadata = shown.get("metadata")
+    listed = metadata.get("resources") if isinstance(metadata, dict) else None
+    others = listed if isinstance(listed, list) else []
+    return [str(shown["resource_identifier"]), *(name for name in others if isinstance(name, str))]
+
+
+def _shown(key: Key, entry: Any) -> dict[str, JsonValue]:
+    place, hub_ts, client_id, body = entry
+    decoded = QUERY.decode(body)
+    said = decoded.get("request_time")
+    assert isinstance(key, bytes)
+    return {
+        "stream_seq": place[1],
+        "msg_id": key.hex(),
+        "client_id": client_id.hex(),
+        "time": hub_ts if said is None else said,  # QAL-006
+        **QUERY.to_json(decoded),
+    }

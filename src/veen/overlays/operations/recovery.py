@@ -1,0 +1,256 @@
+"""Recovery: guardians let a new identity take the place of a lost one (REC lines)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, NamedTuple
+
+from veen.core.encoding.shape import Fields
+from veen.core.types import JsonValue
+from veen.overlays.event import Devices, Event, operation_id, parse_id, speaks_for
+from veen.overlays.monoid import MAX, MIN, Monoid, Position
+from veen.overlays.operations.schemas import (
+    RECOVERY_APPROVAL,
+    RECOVERY_EXECUTION,
+    RECOVERY_REQUEST,
+    operation_body,
+)
+from veen.overlays.overlay import (
+    Cell,
+    Key,
+    Lowered,
+    Overlay,
+    Tables,
+    appended,
+    sequence,
+    sequence_keys,
+    sequence_tables,
+)
+from veen.overlays.schema import Schema
+
+APPROVE: Final = "approve"
+#: Kinds of events in the history of a target.
+_KINDS: Final = {"request": RECOVERY_REQUEST, "approval": RECOVERY_APPROVAL, "execution": RECOVERY_EXECUTION}
+
+Verdict = tuple[str, str]
+
+
+class RecoveryPolicy(NamedTuple):
+    """Who vouches for a target, and how many of them are enough."""
+
+    guardians: frozenset[bytes]
+    threshold: int
+
+
+class _Approval(NamedTuple):
+    """An approval that an execution may refer to."""
+
+    position: Position
+    target: bytes
+    new: bytes
+    approver: bytes
+    decision: str
+    authentic: bool
+
+
+@dataclass(frozen=True)
+class Recoveries(Overlay):
+    """The history of each target, and who has taken whose place."""
+
+    name: ClassVar[str] = "recovery"
+    version: ClassVar[int] = 2
+    about: ClassVar[str] = "Recovery: requests, approvals, executions, and which identity replaces which."
+    schemas: ClassVar[tuple[Schema, ...]] = (RECOVERY_REQUEST, RECOVERY_APPROVAL, RECOVERY_EXECUTION)
+    tables: ClassVar[Mapping[str, Monoid]] = {**sequence_tables("histories"), "remap": MAX}
+    #: Approvals by their ids; of each target and new identity the first request that is open.
+    indexes: ClassVar[Mapping[str, Monoid]] = {"approvals": MIN, "requests": MAX}
+    state_class: ClassVar[str] = "recovery"
+
+    #: Policy of each target (REC-006).
+    guardians: Mapping[bytes, RecoveryPolicy] = field(default_factory=dict)
+    #: Of the targets that have none of their own.
+    default_policy: RecoveryPolicy | None = None
+    #: Who may send executions; without any, everybody (REC-010).
+    executors: frozenset[bytes] = frozenset()
+    #: Keys of clients that act for an identity (REC-011).
+    devices: Devices = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a policy that nothing, or everything, would satisfy."""
+        for policy in (*self.guardians.values(), self.default_policy):
+            if policy is not None and not 1 <= policy.threshold <= len(policy.guardians):
+                raise ValueError(f"a threshold of {policy.threshold} of {len(policy.guardians)} guardians")
+
+    def lower(self, event: Event, before: Tables) -> Lowered:
+        """Enter an event in the history of its target; an execution counts or not by what was before."""
+        if event.schema is RECOVERY_REQUEST:
+            return Lowered(_request(event, before))
+        if event.schema is RECOVERY_APPROVAL:
+            return self._approve(event, before)
+        verdict = self._verdict(event, before)
+        if verdict is not None:
+            return Lowered(_entry(event, before, "execution", verdict[0]), (verdict,))
+        body = event.body
+        moved = ("remap", body["target_identity"], (event.position, body["new_identity"]))
+        return Lowered((*_entry(event, before, "execution"), moved))
+
+    def _approve(self, event: Event, before: Tables) -> Lowered:
+        body = event.body
+        approver = body["approver_identity"]
+        authentic = speaks_for(event.record.client_id, approver, self.devices)
+        code = "" if authentic else "OP.RECOVERY_UNAUTHENTICATED"
+        found = _Approval(
+            event.position,
+            body["target_identity"],
+            body["requested_new_identity"],
+            approver,
+            body["decision"],
+            authentic,
+        )
+        cells: list[Cell] = [
+            *_entry(event, before, "approval", code),
+            ("approvals", ("operation", event.operation_id), found),
+            ("approvals", ("message", event.canonical_id), found),
+        ]
+        text = "an approval that the approver has not signed is not counted"
+        return Lowered(cells, () if authentic else ((code, text),))
+
+    def _verdict(self, event: Event, before: Tables) -> Verdict | None:
+        """Return why an execution does not count; None if it does."""
+        body, client_id = event.body, event.record.client_id
+        target, new = body["target_identity"], body["new_identity"]
+        if self.executors and not any(
+            speaks_for(client_id, one, self.devices) for one in self.executors
+        ):  # REC-010
+            return ("OP.RECOVERY_EXECUTOR", "executions are sent by configured identities only")
+        policy = self.guardians.get(target, self.default_policy)
+        if policy is None:
+            return ("OP.RECOVERY_NO_POLICY", "no guardians are configured for the target")
+        found, wrong = _resolve(body, before)
+        if wrong is not None:
+            return wrong
+        counted = {item.approver for item in found if item.authentic} & policy.guardians  # REC-007
+        if len(counted) < policy.threshold:
+            return ("OP.RECOVERY_THRESHOLD", f"{len(counted)} of {policy.threshold} guardians approve")
+        opened = _open_request(target, new, before)
+        if opened is None or opened > min(item.position for item in found):
+            return ("OP.RECOVERY_NO_REQUEST", "no open request came before all of the approvals")
+        if _leads_to(new, target, before):  # REC-009
+            return ("OP.RECOVERY_CYCLE", "the new identity leads back to the target")
+        return None
+
+    def parse_key(self, text: str) -> Key:
+        """Take a target in hex."""
+        return parse_id(text)
+
+    def timeline(self, tables: Tables, target: Key) -> list[dict[str, JsonValue]]:
+        """Return what happened about a target, in order."""
+        return [_shown(row) for row in sequence(tables, "histories", target)]
+
+    def targets(self, tables: Tables) -> list[bytes]:
+        """Return the identities about which something happened."""
+        return sequence_keys(tables, "histories")
+
+    def executions(self, tables: Tables, target: Key) -> Iterator[tuple[dict[str, JsonValue], int]]:
+        """Yield the executions about a target, each with how many approvers it had, guardians or not."""
+        approvals: dict[JsonValue, dict[str, JsonValue]] = {}
+        for row in self.timeline(tables, target):
+            if row["type"] == "approval" and row["counts"] and row["decision"] == APPROVE:
+                approvals |= {row["operation_id"]: row, row["msg_id"]: row}
+            elif row["type"] == "execution":
+                refs = row["approval_references"]
+                assert isinstance(refs, list)
+                named = [approvals[ref] for ref in refs if ref in approvals]
+                fit = [one for one in named if one["requested_new_identity"] == row["new_identity"]]
+                yield row, len({one["approver_identity"] for one in fit})
+
+    def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return who stands for a target, and its history."""
+        rows: list[JsonValue] = [*self.timeline(tables, key)]
+        if not rows:
+            return None
+        assert isinstance(key, bytes)
+        return {"identity": _last(key, tables).hex(), "timeline": rows}
+
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:
+        """Return every target."""
+        return {key.hex(): self.view_key(tables, key, now) for key in self.targets(tables)}
+
+    def serialized(self, tables: Tables) -> Mapping[bytes, Any]:
+        """Return which identity stands for which."""
+        return remap(tables)
+
+
+def remap(tables: Tables) -> dict[bytes, bytes]:
+    """Return for each identity that was replaced the one that stands for it now (REC-009)."""
+    return {key: _last(key, tables) for key, _ in tables.items("remap") if isinstance(key, bytes)}
+
+
+def _entry(event: Event, before: Tables, kind: str, code: str = "") -> tuple[Cell, Cell]:
+    entry = (event.position, event.canonical_id, kind, code, event.record.client_id, operation_body(event))
+    return appended(before, "histories", event.body["target_identity"], entry)
+
+
+def _resolve(body: Fields, before: Tables) -> tuple[list[_Approval], Verdict | None]:
+    """Return the approvals that an execution refers to, or which rule it breaks (REC-004, REC-005)."""
+    found: list[_Approval] = []
+    for number, ref in enumerate(body["approval_references"], start=1):
+        known = before.get("approvals", ("operation", ref)) or before.get("approvals", ("message", ref))
+        if known is None:
+            return found, ("OP.RECOVERY_REFERENCE", f"reference {number} is no approval before the execution")
+        approval = _Approval(*known)
+        if approval.decision != APPROVE:
+            return found, ("OP.RECOVERY_NOT_APPROVED", f"reference {number} does not approve")
+        if (approval.target, approval.new) != (body["target_identity"], body["new_identity"]):
+            return found, ("OP.RECOVERY_OTHER", f"reference {number} approves something else")
+        found.append(approval)
+    return found, None
+
+
+def _request(event: Event, before: Tables) -> Sequence[Cell]:
+    """Enter a request; of open ones the first matters: whatever is behind another is behind it."""
+    target, new = event.body["target_identity"], event.body["requested_new_identity"]
+    entry = _entry(event, before, "request")
+    if _open_request(target, new, before) is not None:
+        return entry
+    return (*entry, ("requests", (target, new), (event.position,)))
+
+
+def _open_request(target: bytes, new: bytes, before: Tables) -> Position | None:
+    """Return the place of the first request that is later than the last execution that counts (REC-007)."""
+    found, done = before.get("requests", (target, new)), before.get("remap", target)
+    if found is None or (done is not None and done[0] > found[0]):
+        return None
+    place: Position = found[0]
+    return place
+
+
+def _leads_to(identity: bytes, target: bytes, tables: Tables) -> bool:
+    while True:
+        if identity == target:
+            return True
+        found = tables.get("remap", identity)
+        if found is None:
+            return False
+        identity = found[1]
+
+
+def _last(identity: bytes, tables: Tables) -> bytes:
+    """Return who stands for an identity in the end; there are no cycles."""
+    while (found := tables.get("remap", identity)) is not None:
+        identity = found[1]
+    return identity
+
+
+def _shown(row: Any) -> dict[str, JsonValue]:
+    place, canonical_id, kind, code, client_id, body = row
+    schema = _KINDS[kind]
+    return {
+        "type": kind,
+        "stream_seq": place[1],
+        "msg_id": canonical_id.hex(),
+        "operation_id": operation_id(canonical_id).hex(),
+        "client_id": client_id.hex(),
+        "counts": not code,
+        "code": code or None,
+        **schema.to_json(schema.decode(body)),
+    }

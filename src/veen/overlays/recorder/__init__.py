@@ -1,0 +1,1 @@
+"""The recorder overlay and its schemas."""

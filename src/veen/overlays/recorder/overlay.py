@@ -1,0 +1,222 @@
+"""The recorder's streams: who has recorded what, and how streams are declared (SDR lines).
+
+A fold sees one stream. What holds between streams, as that each type of event is in one of them (SDR-005), is
+seen by who puts the states of all of them next to each other: ``veen.recorder`` does.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from veen.core.crypto.hash import tagged_hash
+from veen.core.types import JsonValue
+from veen.overlays.engine import encode_state
+from veen.overlays.event import Event
+from veen.overlays.monoid import COUNT, MAX, Monoid
+from veen.overlays.overlay import Cell, Key, Lowered, Overlay, Tables
+from veen.overlays.recorder.schemas import CHANGE, CHECKPOINT, EVENT, IMPORTED
+from veen.overlays.schema import Schema
+
+#: What a change makes of its stream.
+_BECOMES: Final = {"declare": "declared", "rename": "renamed", "split": "split", "retire": "retired"}
+#: The one key of a table that has one row.
+_ALL: Final = "all"
+
+
+@dataclass(frozen=True)
+class Recorder(Overlay):
+    """Events by type and principal, copies by where they came from, streams as they are declared."""
+
+    name: ClassVar[str] = "recorder"
+    about: ClassVar[str] = "The recorder: events by type and principal, checkpoints, declared streams."
+    schemas: ClassVar[tuple[Schema, ...]] = (EVENT, IMPORTED, CHECKPOINT, CHANGE)
+    tables: ClassVar[Mapping[str, Monoid]] = {
+        #: Of each epoch how many events there are, and their first and last number.
+        "covered": COUNT,
+        #: Of each type and principal how many events; when and where the first and the last one are.
+        "types": COUNT,
+        "principals": COUNT,
+        #: The same of keys that have changed streams.
+        "admins": COUNT,
+        #: Of each label elsewhere how many copies, and the first and last number there.
+        "imported": COUNT,
+        "checkpoints": COUNT,
+        "checkpoint": MAX,
+        "streams": MAX,
+    }
+    state_class: ClassVar[str] = "recorder"
+    needs_past: ClassVar[bool] = False
+
+    #: Whose changes of streams count; if none are given, everybody's.
+    admins: frozenset[bytes] = frozenset()
+
+    def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - an event counts by itself
+        """Enter an event, a copy, a checkpoint or a change of streams."""
+        if event.schema is EVENT:
+            return _event(event)
+        if event.schema is IMPORTED:
+            return _imported(event)
+        if event.schema is CHECKPOINT:
+            return _checkpoint(event)
+        client_id = event.record.client_id
+        if self.admins and client_id not in self.admins:
+            return Lowered((), (("SDR.NOT_AN_ADMIN", f"{client_id.hex()} is no admin of the recorder"),))
+        return _change(event)
+
+    def parse_key(self, text: str) -> Key:
+        """Take a type of events, a principal in hex, or the name of a stream."""
+        return text
+
+    def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return what there is of a type, a principal and a stream of this name."""
+        said = tables.get("streams", key)
+        found: dict[str, JsonValue] = {} if said is None else {"stream": _stream(said)}
+        for table, name in (("types", "type"), ("principals", "principal")):
+            counted = tables.get(table, key)
+            found |= {} if counted is None else {name: _counted(counted)}
+        return found or None
+
+    def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
+        """Return all of it; and the types that several declared streams have (SDR-005)."""
+        return {
+            "covered": [
+                {"epoch": key[0], "events": found[0], "first_seq": found[1], "last_seq": found[2]}
+                for key, found in tables.items("covered")
+            ],
+            "types": {str(key): _counted(found) for key, found in tables.items("types")},
+            "principals": {str(key): _counted(found) for key, found in tables.items("principals")},
+            "admins": {str(key): _counted(found) for key, found in tables.items("admins")},
+            "imported": [_copied(key, found) for key, found in tables.items("imported")],
+            "checkpoints": _checkpoints(tables),
+            "streams": {str(key): _stream(found) for key, found in tables.items("streams")},
+            "shared_types": _shared(tables),
+        }
+
+    def serialized(self, tables: Tables) -> list[Any]:
+        """Return counts, the last checkpoint and the streams."""
+        counted = ("covered", "types", "principals", "admins", "imported", "checkpoints")
+        return [
+            *([[key, list(found)] for key, found in tables.items(name)] for name in counted),
+            [list(found[1:]) for _, found in tables.items("checkpoint")],
+            _configuration(tables),
+        ]
+
+
+def _place_of(event: Event) -> tuple[int, int, int]:
+    record = event.record
+    return (record.hub_ts, record.epoch, record.stream_seq)
+
+
+def _event(event: Event) -> Lowered:
+    body, record = event.body, event.record
+    if body["principal_id"] != record.client_id.hex():  # SDR-002, SDR-023
+        said = f"principal_id {body['principal_id']!r} is not {record.client_id.hex()}, which has signed"
+        return Lowered((), (("SDR.PRINCIPAL_MISMATCH", said),))
+    place = _place_of(event)
+    cells: tuple[Cell, ...] = (
+        ("covered", (record.epoch,), (1, record.stream_seq, record.stream_seq)),
+        ("types", body["event_type"], (1, place, place)),
+        ("principals", body["principal_id"], (1, place, place)),
+    )
+    return Lowered(cells)
+
+
+def _imported(event: Event) -> Lowered:
+    body = event.body
+    label = (body["origin_hub_id"], body["origin_stream"], body["origin_epoch"])
+    seq = body["origin_stream_seq"]
+    return Lowered((("imported", label, (1, seq, seq)),))
+
+
+def _checkpoint(event: Event) -> Lowered:
+    body = event.body
+    created, events = body["created_at"], sum(entry["upto_seq"] for entry in body["streams"])
+    return Lowered(
+        (
+            ("checkpoints", _ALL, (1, created, created)),
+            ("checkpoint", _ALL, (event.position, created, body["log_root"], body["profile_id"], events)),
+        )
+    )
+
+
+def _change(event: Event) -> Lowered:
+    body = event.body
+    kind, into = body["change"], tuple(body.get("into") or ())
+    types, kept = tuple(sorted(set(body.get("event_types") or ()))), body.get("retention_hint")
+    place = _place_of(event)
+    cells: list[Cell] = [("admins", event.record.client_id.hex(), (1, place, place))]
+    if kind == "declare":
+        cells.append(("streams", body["stream"], (event.position, "declared", (), types, kept)))
+        return Lowered(cells)
+    cells.append(("streams", body["stream"], (event.position, _BECOMES[kind], into, (), None)))
+    if kind == "rename":  # what the stream had goes with its name; a split is followed by declarations
+        cells.append(("streams", into[0], (event.position, "declared", (), types, kept)))
+    return Lowered(cells)
+
+
+def shared_types(declared: Iterable[tuple[str, Iterable[str]]]) -> dict[str, list[str]]:
+    """Return the types of events that more than one stream is declared for, with these streams (SDR-005)."""
+    found: dict[str, list[str]] = {}
+    for stream, types in declared:
+        for event_type in types:
+            found.setdefault(event_type, []).append(stream)
+    return {name: streams for name, streams in sorted(found.items()) if len(streams) > 1}
+
+
+def _shared(tables: Tables) -> JsonValue:
+    found = shared_types((str(stream), said[3]) for stream, said in tables.items("streams"))
+    return {name: list(streams) for name, streams in found.items()}
+
+
+def profile_id(tables: Tables) -> bytes:
+    """Return what names the configuration of the recorder: its streams as they are declared (SDR-012)."""
+    return tagged_hash("veen/recorder-profile", encode_state(_configuration(tables)))
+
+
+def _configuration(tables: Tables) -> list[Any]:
+    return [[stream, *said[1:]] for stream, said in tables.items("streams")]
+
+
+def _place(place: Any) -> JsonValue:
+    return {"hub_ts": place[0], "epoch": place[1], "stream_seq": place[2]}
+
+
+def _counted(found: Any) -> JsonValue:
+    return {"events": found[0], "first": _place(found[1]), "last": _place(found[2])}
+
+
+def _copied(key: Any, found: Any) -> JsonValue:
+    hub, stream, epoch = key
+    return {
+        "origin_hub_id": hub.hex(),
+        "origin_stream": stream,
+        "origin_epoch": epoch,
+        "copies": found[0],
+        "first_seq": found[1],
+        "last_seq": found[2],
+    }
+
+
+def _checkpoints(tables: Tables) -> JsonValue:
+    counted, last = tables.get("checkpoints", _ALL), tables.get("checkpoint", _ALL)
+    if last is None:
+        return {"count": 0}
+    return {
+        "count": counted[0],
+        "last": {
+            "stream_seq": last[0][1],
+            "created_at": last[1],
+            "log_root": last[2].hex(),
+            "profile_id": last[3].hex(),
+            "events": last[4],
+        },
+    }
+
+
+def _stream(found: Any) -> JsonValue:
+    return {
+        "state": found[1],
+        "into": list(found[2]),
+        "event_types": list(found[3]),
+        "retention_hint": found[4],
+    }

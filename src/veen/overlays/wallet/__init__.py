@@ -1,0 +1,1 @@
+"""Wallets: schemas, effects, the fold and its reconciliation."""

@@ -1,0 +1,171 @@
+"""Comparing wallet streams: every debit has its credit, and money is neither made nor lost (WAL-059).
+
+Where each wallet has its own stream, a fold sees one side of a transfer. Here the sides meet: a credit that
+is pending, and a debit that agrees with it, are money under way (C-160).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from veen.overlays.monoid import Position
+from veen.overlays.overlay import Tables, sequence_keys
+from veen.overlays.schema import RejectedError
+from veen.overlays.wallet.overlay import OUT, owner_of, pending_of, wallet_of
+
+if TYPE_CHECKING:
+    from veen.overlays.wallet.effects import Effect
+
+
+class Side(NamedTuple):
+    """One side of a transfer in a stream: it counts, unless it is a credit that is pending."""
+
+    wallet: bytes
+    other: bytes
+    amount: int
+    #: Epoch, number and message in its stream.
+    place: Position
+
+
+class Problem(NamedTuple):
+    """A transfer whose sides do not agree."""
+
+    code: str
+    transfer_id: bytes
+    debit: Side | None
+    credit: Side | None
+
+
+class UnderWay(NamedTuple):
+    """A transfer whose debit counts, and whose credit is pending where it should come in."""
+
+    transfer_id: bytes
+    debit: Side
+    credit: Side
+
+
+@dataclass(slots=True)
+class Conservation:
+    """The money of a currency, in all streams together."""
+
+    balances: int = 0
+    deposited: int = 0
+    withdrawn: int = 0
+    adjusted: int = 0
+    #: Debits without a credit that agrees, and credits that count without such a debit.
+    undelivered: int = 0
+    unbacked: int = 0
+    #: Debits whose credit is pending.
+    pending: int = 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether what there is is what came in, went out, and is under way."""
+        came = self.deposited - self.withdrawn + self.adjusted
+        return self.balances == came - self.undelivered + self.unbacked - self.pending
+
+
+@dataclass(slots=True)
+class Reconciliation:
+    """What comparing has found."""
+
+    problems: list[Problem] = field(default_factory=list)
+    pending: list[UnderWay] = field(default_factory=list)
+    currencies: dict[str, Conservation] = field(default_factory=dict)
+
+
+#: Sides of transfers, by transfer and hash of the body. That says who pays and who is paid; each has one
+#: stream, and one such transfer in it. So there is one debit at most, one credit that counts, one that waits.
+_Sides = dict[tuple[bytes, bytes], Side]
+
+
+@dataclass(slots=True)
+class _Collected:
+    """What some streams say of transfers."""
+
+    currency_of: dict[bytes, str] = field(default_factory=dict)
+    debits: _Sides = field(default_factory=dict)
+    #: Credits that count, and those that are pending.
+    credits: _Sides = field(default_factory=dict)
+    pending: _Sides = field(default_factory=dict)
+
+
+def reconcile(streams: Iterable[Tables]) -> Reconciliation:
+    """Compare the folded streams of a deployment; a wallet may be opened in one of them only (WAL-073).
+
+    What others did in a wallet's own stream before it was opened is left out: they have no place there
+    (C-132), and could else have their wallets opened in two streams by anybody.
+    """
+    found, known = Reconciliation(), _Collected()
+    for tables in streams:
+        _count(tables, found, known.currency_of)
+        _collect(tables, known)
+    _compare(known, found)
+    return found
+
+
+def _count(tables: Tables, found: Reconciliation, currency_of: dict[bytes, str]) -> None:
+    """Add up the money of a stream."""
+    own = owner_of(tables)
+    for key, (_, _, _, currency, _) in tables.items("opened"):
+        wallet = wallet_of(key)
+        if own not in (None, wallet):
+            continue
+        if wallet in currency_of:
+            raise RejectedError("WAL.TWO_STREAMS", f"wallet {wallet.hex()} is opened in two streams")
+        currency_of[wallet] = currency
+        effect: Effect = tables.get("wallets", wallet)
+        money = found.currencies.setdefault(currency, Conservation())
+        money.balances += effect.balance
+        money.deposited += effect.deposited
+        money.withdrawn += effect.withdrawn
+        money.adjusted += effect.adjusted
+
+
+def _collect(tables: Tables, known: _Collected) -> None:
+    """Sort the sides of transfers in a stream."""
+    own = owner_of(tables)
+    for key, (place, amount, other, why, body_hash) in tables.items("transfers"):
+        assert isinstance(key, tuple)
+        wallet, side, transfer_id = key
+        if not why and own in (None, wallet):
+            sides = known.debits if side == OUT else known.credits
+            sides[transfer_id, body_hash] = Side(wallet, other, amount, place)
+    for wallet in sequence_keys(tables, "pending"):  # whose own stream it is: nobody else waits
+        for item in pending_of(tables, wallet):
+            side = Side(wallet, item.source, item.amount, item.place)
+            known.pending[item.transfer_id, item.body_hash] = side
+
+
+def _compare(known: _Collected, found: Reconciliation) -> None:
+    """Put aside sides that are the same byte for byte (C-160); what is left is a problem."""
+    alone: dict[tuple[bytes, bytes, bytes], Side] = {}
+    for key, debit in sorted(known.debits.items()):
+        money = found.currencies[known.currency_of[debit.wallet]]
+        if _is_same_money(debit, known.credits.get(key), known.currency_of):
+            del known.credits[key]
+        elif _is_same_money(debit, known.pending.get(key), known.currency_of):
+            found.pending.append(UnderWay(key[0], debit, known.pending.pop(key)))
+            money.pending += debit.amount
+        else:
+            alone[key[0], debit.wallet, debit.other] = debit
+            money.undelivered += debit.amount
+    for credit in known.credits.values():
+        found.currencies[known.currency_of[credit.wallet]].unbacked += credit.amount
+    for (transfer_id, _), credit in (*known.credits.items(), *known.pending.items()):
+        # The id alone is anybody's to use: only between the same wallets it is the same transfer.
+        paid = alone.pop((transfer_id, credit.other, credit.wallet), None)
+        code = "WAL.UNBACKED_CREDIT" if paid is None else "WAL.TRANSFER_MISMATCH"
+        found.problems.append(Problem(code, transfer_id, paid, credit))
+    for (transfer_id, _, _), debit in alone.items():
+        found.problems.append(Problem("WAL.UNDELIVERED_CREDIT", transfer_id, debit, None))
+    found.problems.sort(key=attrgetter("transfer_id"))
+
+
+def _is_same_money(debit: Side, credit: Side | None, currency_of: Mapping[bytes, str]) -> bool:
+    """Tell whether there is a credit, in the currency of the debit; if it is pending it may have none yet."""
+    if credit is None:
+        return False
+    currency = currency_of[debit.wallet]
+    return currency_of.get(credit.wallet, currency) == currency
