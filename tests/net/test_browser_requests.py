@@ -15,16 +15,16 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.builders import some_label
-from tests.client.people import make_home
-from tests.hub.process import Client, HubProcess
-from tests.hub.serving import Answer, Raw
-from tests.recorder.feeds import recorded as events_of
-from tests.recorder.receiving import listening
-from tests.service.world import APP, Service, make_place, recorded, until
+from tests.client.participants import make_home
+from tests.hub.hub_process import Client, HubProcess
+from tests.hub.hub_thread import Answer, Raw
+from tests.query_service.service_process import APP, Service, make_place, recorded, until
+from tests.recorder.feed.feed_reader import recorded as events_of
+from tests.recorder.inputs.otlp_process import listening
 from veen.cli.main import app
-from veen.core.api import SubmitRequest
-from veen.core.error_envelope import ErrorEnvelope
-from veen.service.store import Kind
+from veen.core.api.data_plane import SubmitRequest
+from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.query_service.store import Kind
 
 EVIL, LISTED = "http://evil.example", "https://app.example"
 NAME, STREAM = "logs.example", "record/app/pages"

@@ -7,15 +7,15 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl
 
-from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import HTTP_STATUS, Code
+from veen.core.objects.error_envelope import ErrorEnvelope
 
 CBOR: Final = "application/cbor"
 CBOR_SEQ: Final = "application/cbor-seq"
 JSON: Final = "application/json"
 OCTETS: Final = "application/octet-stream"
 TEXT: Final = "text/plain; charset=utf-8"
-#: What can be fetched again and never changes; only a hub's newest state does.
+#: What can be fetched again and never changes; only the newest state does.
 IMMUTABLE: Final = "public, max-age=31536000, immutable"
 
 #: How most answers begin.

@@ -2,6 +2,9 @@
 
 A connection has at most one deadline at a time: for a request's headers, for its body, for being idle, or
 for taking its answer. A sweep, not a timer each, ends those that have passed.
+
+The server is our own, on httptools: it cuts off slow and greedy clients at every step, and answers a submit
+without a task of its own (docs/adr/0008).
 """
 
 import asyncio
@@ -13,13 +16,12 @@ from typing import Final, cast
 
 import httptools
 
-from veen.core.error_envelope import ErrorEnvelope
-from veen.core.errors import Code, ProtocolError
-from veen.hub.http.addressing import Head, Names, split_target
-from veen.hub.http.application import Application, Bounds
-from veen.hub.http.memory import Memory
-from veen.hub.http.message import Request, Response
-from veen.hub.refusing import bad_request, envelope_of, unavailable
+from veen.core.errors import Code, ProtocolError, bad_request
+from veen.core.objects.error_envelope import ErrorEnvelope, envelope_of, unavailable
+from veen.net.byte_budget import ByteBudget
+from veen.net.host_names import Head, Names, split_target
+from veen.net.http_application import Application, Bounds
+from veen.net.http_message import Request, Response
 
 #: Headers that some handler looks at; the rest are counted and forgotten.
 _USED: Final = frozenset(
@@ -75,7 +77,7 @@ class Connection(asyncio.Protocol):
         bounds: Bounds,
         clock: Callable[[], float],
         open_connections: "set[Connection]",
-        memory: Memory,
+        memory: ByteBudget,
         *,
         names: Names,
         local: bool = False,
@@ -89,7 +91,7 @@ class Connection(asyncio.Protocol):
         self._open = open_connections
         self._memory = memory
         #: Bytes of answers that the client does not take.
-        self._untaken = 0
+        self._unsent_bytes = 0
         self._names = names
         #: A Host that was looked at and is ours: most requests of a connection have the same.
         self._known_host: str | None = None
@@ -109,7 +111,7 @@ class Connection(asyncio.Protocol):
         self._going_on = False
         #: Bytes that came and were not parsed: reading pauses while there are any.
         self._unread = b""
-        self._left = _PER_TURN
+        self._turns_left = _PER_TURN
         self._scheduled = self._ended = False
         self.deadline = float("inf")
         self._begin()
@@ -125,7 +127,7 @@ class Connection(asyncio.Protocol):
         self._reading = False
         self._unparsed = 0
         #: Whether the parser gathers a header, or a trailer, that it has not shown yet.
-        self._gathering = self._newly = False
+        self._gathering = self._header_progress = False
         self._has_head = False
 
     # --- the transport --------------------------------------------------------------------------------------
@@ -147,8 +149,8 @@ class Connection(asyncio.Protocol):
         """End; answers that are still made are thrown away."""
         self._open.discard(self)
         self._transport = None
-        self._memory.give(self._untaken + sum(len(request.body) for request, _ in self._waiting))
-        self._untaken = 0
+        self._memory.give(self._unsent_bytes + sum(len(request.body) for request, _ in self._waiting))
+        self._unsent_bytes = 0
         self._drop_body()
         self._waiting.clear()
         self._unread = b""
@@ -163,7 +165,7 @@ class Connection(asyncio.Protocol):
         """Parse, and handle a few requests."""
         if self._closing:
             return
-        self._left = _PER_TURN
+        self._turns_left = _PER_TURN
         if self._unread or len(data) > _SLICE:
             self._unread += data
             self._feed()
@@ -205,14 +207,14 @@ class Connection(asyncio.Protocol):
     def _take_turn(self) -> None:
         self._scheduled = False
         if self._transport is not None:
-            self._left = _PER_TURN
+            self._turns_left = _PER_TURN
             self._go_on()
 
     def _parse(self, data: bytes) -> None:
         if not self._reading:
             self._reading = True
             self._allow(self._bounds.header_sec)
-        self._newly = False
+        self._header_progress = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -228,7 +230,7 @@ class Connection(asyncio.Protocol):
 
     def _bound_header(self, size: int) -> None:
         """Refuse a header without end: the parser shows none before it is whole, and keeps it meanwhile."""
-        if self._gathering and not self._newly:
+        if self._gathering and not self._header_progress:
             self._unparsed += size
             if self._unparsed > self._bounds.max_header_bytes:
                 self._refuse(self._app.refuse(self._too_long()))
@@ -261,15 +263,15 @@ class Connection(asyncio.Protocol):
         """The client does not take its answers: it has some time to."""
         self._draining = True
         if self._transport is not None:
-            self._untaken = self._transport.get_write_buffer_size()
-            self._memory.take(self._untaken)
+            self._unsent_bytes = self._transport.get_write_buffer_size()
+            self._memory.take(self._unsent_bytes)
         self._rest()
 
     def resume_writing(self) -> None:
         """It has taken them."""
         self._draining = False
-        self._memory.give(self._untaken)
-        self._untaken = 0
+        self._memory.give(self._unsent_bytes)
+        self._unsent_bytes = 0
         self._rest()
         self._go_on()
 
@@ -278,11 +280,11 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         self._begin()
-        self._reading = self._gathering = self._newly = True
+        self._reading = self._gathering = self._header_progress = True
 
     def on_chunk_header(self) -> None:
         """A chunk begins; behind the last one there may be trailers."""
-        self._gathering = self._newly = True
+        self._gathering = self._header_progress = True
 
     def on_url(self, url: bytes) -> None:
         """Take a piece of the request line."""
@@ -371,7 +373,7 @@ class Connection(asyncio.Protocol):
         request = self._request(body)
         self._reading = self._gathering = False
         self._body, self._size = [], 0  # it is the request's now
-        if self._busy or self._draining or self._waiting or not self._left:
+        if self._busy or self._draining or self._waiting or not self._turns_left:
             self._waiting.append((request, keep))
             if len(self._waiting) >= _MAX_WAITING:
                 self._pause()
@@ -390,10 +392,10 @@ class Connection(asyncio.Protocol):
 
     def _handle(self, request: Request, *, keep: bool) -> None:
         self._busy = True
-        self._left -= 1
+        self._turns_left -= 1
         self._keep = keep
         self._current = request
-        self.deadline = float("inf")  # now it is the hub that takes its time
+        self.deadline = float("inf")  # now it is the server that takes its time
         self._app.handle(request)
 
     def _respond(self, response: Response) -> None:
@@ -419,7 +421,7 @@ class Connection(asyncio.Protocol):
         if self._going_on:
             return  # answered at once, by the loop below
         self._going_on = True
-        while self._waiting and not self._busy and not self._draining and self._left > 0:
+        while self._waiting and not self._busy and not self._draining and self._turns_left > 0:
             request, keep = self._waiting.popleft()
             self._handle(request, keep=keep)
             if self._paused and len(self._waiting) < _MAX_WAITING // 2:
@@ -479,7 +481,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def shut(self) -> None:
-        """Close as soon as what was asked has been answered: the hub is stopping."""
+        """Close as soon as what was asked has been answered: the server is stopping."""
         self._closing = True
         if not self._busy and not self._waiting and self._transport is not None:
             self._transport.close()

@@ -4,7 +4,7 @@ import pytest
 
 from tests.expect import refused
 from veen.core.errors import Code, Detail
-from veen.hub.http.addressing import (
+from veen.net.host_names import (
     Authority,
     Head,
     Names,

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from veen.core.error_envelope import ErrorEnvelope
-from veen.hub.http.message import Request, Response
+from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.net.http_message import Request, Response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,16 +3,20 @@
 A browser sends what any page wants to any address, also to this machine. It says so: in Origin, and in
 Sec-Fetch-Site. And it lets a page read what comes from the page's own name; whoever owns a name can have it
 lead to an address of ours (rebinding). So requests are taken under our own names only.
+
+``machine_names`` asks the machine for its own names; ``served_names`` adds those an operator gave.
 """
 
 import re
+import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from threading import Thread
 from typing import Final, NamedTuple
 
-from veen.core.errors import Code, Detail, ProtocolError
-from veen.hub.refusing import bad_request
+from veen.core.errors import Code, Detail, ProtocolError, bad_request
+from veen.net.listener import StartError
 
 #: Letters, digits and dashes as in DNS, and underscores, which names of containers have.
 _LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
@@ -167,3 +171,30 @@ class Names:
 
 def _forbidden(field: str, message: str) -> ProtocolError:
     return ProtocolError(Detail.VALUE, message, code=Code.FORBIDDEN, field=field)
+
+
+#: How long a name server may take. Who needs the full name and does not get it in time lists it.
+_WAIT_SEC: Final = 1.0
+
+
+def machine_names() -> frozenset[str]:
+    """Return the host name of this machine, and its full name if that can be found out."""
+    found = [socket.gethostname()]
+    asking = Thread(target=lambda: found.append(socket.getfqdn()), name="veen-full-name", daemon=True)
+    asking.start()
+    asking.join(_WAIT_SEC)
+    names = (parse_host(name) for name in list(found))
+    return frozenset(name for name in names if name is not None)
+
+
+def served_names(hosts: Collection[str]) -> Names:
+    """Return the names that were given, or else those of the machine."""
+    found = set()
+    for host in hosts:
+        name = parse_host(host)
+        if name is None:
+            raise StartError(f"--host is a name without a port, for example logs.example, not {host!r}")
+        found.add(name)
+    return Names(
+        hosts=frozenset(found) or machine_names(), advice="give it to the service at its start, --host NAME"
+    )

@@ -1,4 +1,4 @@
-"""TLS as the hub serves it: version 1.2 or newer, AEAD suites only, no compression (SH0-003)."""
+"""TLS as a server offers it: version 1.2 or newer, AEAD suites only, no compression (SH0-003)."""
 
 import ssl
 from pathlib import Path

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from veen.hub.http.connection import Connection
+from veen.net.http_connection import Connection
 
 _PIECE_BYTES: Final = 64 << 10
 

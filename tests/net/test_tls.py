@@ -2,13 +2,15 @@
 
 import ssl
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.hub.certificates import make_certificate
-from tests.hub.serving import Raw, Sender, Service, eventually, serving
-from veen.core.api import StreamRequest, StreamResponse
+from tests.hub.hub_process import veen
+from tests.hub.hub_thread import Raw, Sender, Service, eventually, serving
+from veen.core.api.data_plane import StreamRequest, StreamResponse
 
 #: More than the buffers of two sockets take.
 PAGE_BYTES = 24 << 20
@@ -118,3 +120,11 @@ def test_answers_that_a_client_does_not_take_are_counted(hub: Service) -> None:
 def test_a_client_that_never_shakes_hands_is_cut_off(hub: Service) -> None:
     with Raw(hub.address) as raw:
         assert raw.ended()
+
+
+def test_a_hub_is_asked_by_its_directory_whoever_signed_its_certificate(tmp_path: Path) -> None:
+    cert, key = make_certificate(tmp_path)
+    with serving(tmp_path / "data", tls_cert=cert, tls_key=key) as service:
+        done = veen("hub", "health", "--hub", service.data_dir)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert veen("hub", "health", "--hub", service.running.urls[0]).returncode == 2

@@ -1,7 +1,7 @@
-"""How much all clients together may make the hub hold: requests on their way in, answers not taken."""
+"""A budget of memory that all connections share: requests on their way in, answers not yet sent."""
 
 
-class Memory:
+class ByteBudget:
     """A count of bytes with a bound."""
 
     def __init__(self, most: int) -> None:

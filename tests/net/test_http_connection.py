@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.hub.serving import CBOR, Raw, Sender, Service, eventually, serving
-from veen.core.api import ReceiptRequest, StreamRequest, SubmitRequest, SubmitResponse
+from tests.hub.hub_thread import CBOR, Raw, Sender, Service, eventually, serving
+from veen.core.api.data_plane import ReceiptRequest, StreamRequest, SubmitRequest, SubmitResponse
 
 HEADER_BYTES = 4096
 

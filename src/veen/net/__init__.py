@@ -1,0 +1,1 @@
+"""Listening sockets, HTTP connections and their bounds; knows nothing of hubs."""
