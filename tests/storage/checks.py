@@ -11,18 +11,17 @@ import pytest
 
 from tests import rawcbor
 from tests.expect import refused
+from tests.paths import ROOT
 from tests.storage.stores import A, B, C, Store, open_writer
-from veen.core import layout
-from veen.core.entry import Entry
+from veen.core.data_dir import paths
+from veen.core.data_dir.paths import Domain
 from veen.core.errors import Code, Detail, ProtocolError
-from veen.core.layout import Domain
-from veen.core.msg import Msg
-from veen.core.receipt import Receipt
+from veen.core.objects.entry import Entry
+from veen.core.objects.msg import Msg
+from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
 from veen.storage.fs import AppendFile, Filesystem, RealFilesystem, Write
-from veen.storage.reader import Reader
-
-ROOT = Path(__file__).resolve().parents[2]
+from veen.storage.read.reader import Reader
 
 # --- opening ------------------------------------------------------------------------------------------------
 
@@ -186,8 +185,8 @@ def contents(fs: RealFilesystem, *, derived: bool = True) -> dict[str, bytes]:
     return {
         path: data
         for path, data in found.items()
-        if not path.startswith(layout.INDEX)
-        and path != layout.LOCK
+        if not path.startswith(paths.INDEX)
+        and path != paths.LOCK
         and (derived or path.endswith((".log", ".bz2", ".wal")))
     }
 
@@ -195,7 +194,7 @@ def contents(fs: RealFilesystem, *, derived: bool = True) -> dict[str, bytes]:
 def unordered(files: dict[str, bytes]) -> dict[str, object]:
     """Return files with receipts and checkpoints in any order: a repair puts them down label by label."""
     found: dict[str, object] = dict(files)
-    for path in (layout.RECEIPTS, layout.CHECKPOINTS):
+    for path in (paths.RECEIPTS, paths.CHECKPOINTS):
         data, at, items = files.get(path, b""), 0, []
         while at < len(data):
             end = rawcbor.skip(data, at)
@@ -207,8 +206,8 @@ def unordered(files: dict[str, bytes]) -> dict[str, object]:
 
 def chunk_ranges(fs: Filesystem, label: Label, domain: Domain = Domain.DATA) -> list[tuple[int, int | None]]:
     """Return the ranges of a label's chunk files; None as the end of the one that still grows."""
-    parsed = filter(None, map(layout.parse, fs.names(domain)))
-    kinds = (layout.Kind.CHUNK, layout.Kind.OPEN_CHUNK)
+    parsed = filter(None, map(paths.parse, fs.names(domain)))
+    kinds = (paths.FileKind.CHUNK, paths.FileKind.OPEN_CHUNK)
     return [
         (name.start_seq or 0, name.end_seq) for name in parsed if name.label == label and name.kind in kinds
     ]

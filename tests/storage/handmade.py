@@ -13,27 +13,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests import builders
-from veen.core import labels, layout
-from veen.core.artifacts import CheckpointIndex, ChunkRange, ChunkSummary, IndexedCheckpoint, PeakSnapshot
-from veen.core.captoken import CapToken
-from veen.core.checkpoint import Checkpoint, label_pair
-from veen.core.datadir import (
-    ClientPosition,
-    FirstUse,
-    Registry,
-    StoreRecord,
-    Tombstone,
-    control_leaf,
+from veen.core.crypto.ed25519 import SigningKey
+from veen.core.crypto.hash import u32be, u64be
+from veen.core.data_dir import paths
+from veen.core.data_dir.chunk_artifacts import (
+    CheckpointIndex,
+    ChunkRange,
+    ChunkSummary,
+    IndexedCheckpoint,
+    PeakSnapshot,
 )
-from veen.core.ed25519 import SigningKey
-from veen.core.entry import Entry
-from veen.core.hashing import u32be, u64be
-from veen.core.identity import ForkParent, HubIdentity
-from veen.core.layout import Domain
+from veen.core.data_dir.paths import Domain
+from veen.core.data_dir.store_records import ClientPosition, FirstUse, Registry, StoreRecord, Tombstone
 from veen.core.limits import Limits
-from veen.core.mmr import Peaks, complete_nodes
-from veen.core.msg import Msg
-from veen.core.receipt import Receipt
+from veen.core.merkle.mmr import Peaks, complete_nodes
+from veen.core.objects import labels
+from veen.core.objects.capability import CapToken
+from veen.core.objects.checkpoint import Checkpoint, label_pair
+from veen.core.objects.control_record import control_leaf
+from veen.core.objects.entry import Entry
+from veen.core.objects.hub_identity import ForkParent, HubIdentity
+from veen.core.objects.msg import Msg
+from veen.core.objects.receipt import Receipt
 from veen.core.types import AuthRef, Label, LeafHash, NodeHash, StreamId, VerifyKey
 
 #: Four small entries make a chunk, or fewer large ones.
@@ -221,8 +222,8 @@ class Chunk:
     def path(self) -> str:
         first = self.entries[0]
         if self.sealed:
-            return layout.chunk(first.domain, first.label, self.start, self.end)
-        return layout.open_chunk(first.domain, first.label, self.start)
+            return paths.chunk(first.domain, first.label, self.start, self.end)
+        return paths.open_chunk(first.domain, first.label, self.start)
 
 
 def split(hub: Hub, entries: Iterable[Admitted]) -> list[Chunk]:
@@ -285,9 +286,9 @@ def _points(hub: Hub, domain: Domain, label: Label, checkpoints: Mapping[int, Ch
     """Return the checkpoint and peaks files of a label."""
     tree: Tree = {}
     for upto, checkpoint in checkpoints.items():
-        tree[layout.checkpoint(domain, label, upto)] = checkpoint.encode()
+        tree[paths.checkpoint(domain, label, upto)] = checkpoint.encode()
         hashes = peaks_of(hub.entries(label)[:upto]).hashes
-        tree[layout.peaks(domain, label, upto)] = PeakSnapshot(hashes).encode()
+        tree[paths.peaks(domain, label, upto)] = PeakSnapshot(hashes).encode()
     return tree
 
 
@@ -299,7 +300,7 @@ def checkpoint_index(hub: Hub, domain: Domain, chunks: Sequence[Chunk], uptos: I
         items[upto] = IndexedCheckpoint(
             mmr_root=peaks_of(hub.entries(label)[:upto]).root,
             chunk_range=ChunkRange(start_seq=start, end_seq=upto),
-            peaks_ref=Path(layout.peaks(domain, label, upto)).name,
+            peaks_ref=Path(paths.peaks(domain, label, upto)).name,
         )
     return CheckpointIndex(items).encode()
 
@@ -321,7 +322,7 @@ class Segment:
 
     @property
     def path(self) -> str:
-        return layout.journal(self.number)
+        return paths.journal(self.number)
 
     def record(self, kind: int, payload: bytes = b"", bindings: int = 0) -> "Segment":
         position = len(self.data)
@@ -383,8 +384,8 @@ def directory(
     flushed = len(hub.events) if flushed is None else flushed
     journal_from = flushed if journal_from is None else journal_from
     tree = {
-        layout.STORE: hub.store.encode(),
-        layout.LOCK: b"pid 4711\n",
+        paths.STORE: hub.store.encode(),
+        paths.LOCK: b"pid 4711\n",
         "hub-identity.cbor": hub.identity.encode(),
         "hub-identity.sig": hub.identity.sign(builders.signing_key(hub.name)),
     }
@@ -406,19 +407,19 @@ def chunk_files(hub: Hub, events: Sequence[Event], *, index: bool = False) -> Tr
         for chunk in chunks:
             tree[chunk.path()] = chunk.content
             if chunk.sealed:
-                path = layout.summary(domain, label, chunk.start, chunk.end)
+                path = paths.summary(domain, label, chunk.start, chunk.end)
                 tree[path] = summary(hub, chunk).encode()
                 checkpoints.setdefault(chunk.end, hub.checkpoint(label, chunk.end))
         tree |= _points(hub, domain, label, checkpoints)
         nodes = complete_nodes(item.receipt.leaf_hash for item in own)
-        tree[layout.nodes(domain, label)] = b"".join(nodes)
+        tree[paths.nodes(domain, label)] = b"".join(nodes)
         if index and checkpoints:
-            path = layout.checkpoint_index(domain, label)
+            path = paths.checkpoint_index(domain, label)
             tree[path] = checkpoint_index(hub, domain, chunks, sorted(checkpoints))
         if domain is Domain.DATA:  # the derived files are about messages
             receipts += b"".join(item.receipt.encode() for item in own)
             all_checkpoints += b"".join(checkpoints[upto].encode() for upto in sorted(checkpoints))
-    return tree | {layout.RECEIPTS: receipts, layout.CHECKPOINTS: all_checkpoints}
+    return tree | {paths.RECEIPTS: receipts, paths.CHECKPOINTS: all_checkpoints}
 
 
 def journal_files(
@@ -441,14 +442,14 @@ def prune(hub: Hub, tree: Tree, label: Label, count: int = 1) -> Tree:
     domain = hub.entries(label)[0].domain
     for chunk in split(hub, hub.entries(label))[:count]:
         del tree[chunk.path()]
-        tree[layout.tombstone(domain, label, chunk.start, chunk.end)] = tombstone(hub, chunk).encode()
+        tree[paths.tombstone(domain, label, chunk.start, chunk.end)] = tombstone(hub, chunk).encode()
     return tree
 
 
 def compress(tree: Tree, path: str) -> Tree:
     """Return the directory with one chunk compressed."""
     tree = dict(tree)
-    tree[path + layout.COMPRESSED] = bz2.compress(tree.pop(path), 9)
+    tree[path + paths.COMPRESSED] = bz2.compress(tree.pop(path), 9)
     return tree
 
 

@@ -4,18 +4,18 @@ from dataclasses import replace
 
 from tests import builders
 from tests.storage.handmade import Admitted, Asked, Event, Hub, Tree, chunk_files, directory
-from veen.core import layout
-from veen.core.checkpoint import Checkpoint
-from veen.core.datadir import ForkRecord
-from veen.core.identity import ForkParent
+from veen.core.data_dir import paths
+from veen.core.data_dir.store_records import ForkRecord
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.hub_identity import ForkParent
 
 
 def cut(hub: Hub) -> tuple[Hub, list[Checkpoint]]:
     """Return a hub's messages up to the last checkpoint of each label, and these checkpoints."""
-    uptos = {item.label: 0 for item in hub.entries_of(layout.Domain.DATA)}
+    uptos = {item.label: 0 for item in hub.entries_of(paths.Domain.DATA)}
     for path in chunk_files(hub, hub.events):
-        name = layout.parse(path.removeprefix("log/"))
-        if name is not None and name.kind is layout.Kind.CHECKPOINT:
+        name = paths.parse(path.removeprefix("log/"))
+        if name is not None and name.kind is paths.FileKind.CHECKPOINT:
             uptos[name.label] = max(uptos[name.label], name.end_seq or 0)
     uptos = {label: upto for label, upto in uptos.items() if upto}
     events: list[Event] = [
@@ -35,17 +35,17 @@ def fork(parent: Hub, child: Hub) -> Tree:
     record = ForkRecord(parent_hub_id=parent.identity.hub_id, checkpoints=tuple(checkpoints))
     child = replace(child, parent=ForkParent(hub_id=record.parent_hub_id, fork_hash=record.fork_hash))
     copied, own = chunk_files(shortened, shortened.events), chunk_files(child, child.events)
-    both = {path: copied[path] + own[path] for path in (layout.RECEIPTS, layout.CHECKPOINTS)}
+    both = {path: copied[path] + own[path] for path in (paths.RECEIPTS, paths.CHECKPOINTS)}
     parents = directory(parent)
     archived = {path: parents[path] for path in parents if path.startswith(("authorize/", "control/"))}
-    archived |= {path: parents[path] for path in (layout.STORE, "hub-identity.cbor", "hub-identity.sig")}
+    archived |= {path: parents[path] for path in (paths.STORE, "hub-identity.cbor", "hub-identity.sig")}
     return (
         copied
         | own
         | both
         | {
-            layout.STORE: child.store.encode(),
-            layout.FORK: record.encode(),
+            paths.STORE: child.store.encode(),
+            paths.FORK: record.encode(),
             "hub-identity.cbor": child.identity.encode(),
             "hub-identity.sig": child.identity.sign(builders.signing_key(child.name)),
         }

@@ -6,21 +6,20 @@ from functools import cache
 from itertools import count
 
 from tests import builders
-from veen.core import labels
-from veen.core.capability import Bucket, effective_rate
-from veen.core.captoken import CapToken
-from veen.core.checkpoint import Checkpoint, label_pair
+from veen.core.data_dir.store_records import StreamEpoch
 from veen.core.limits import Limits
-from veen.core.msg import Msg
-from veen.core.receipt import Receipt
+from veen.core.objects import labels
+from veen.core.objects.capability import Bucket, CapToken, effective_rate
+from veen.core.objects.checkpoint import Checkpoint, label_pair
+from veen.core.objects.msg import Msg
+from veen.core.objects.new_entry import NewEntry
+from veen.core.objects.receipt import Receipt
 from veen.core.types import AuthRef, Label, LeafHash, NodeHash, StreamId
-from veen.storage.batch import Batch
 from veen.storage.directory import create_store
 from veen.storage.fs import Filesystem
-from veen.storage.journal import Binding
-from veen.storage.staging import Record
-from veen.storage.state import StreamEpoch
-from veen.storage.writer import Options, Writer
+from veen.storage.journal.journal import Binding
+from veen.storage.write.batch import Batch
+from veen.storage.write.writer import Options, Writer
 
 HUB = builders.signing_key("hub")
 HUB_ID = builders.hub_id()
@@ -63,12 +62,12 @@ def counting_random() -> Callable[[int], bytes]:
     return lambda length: builders.digest(f"nonce {next(numbers)}")[:length]
 
 
-def counted(batch: Batch, record: Record, hub_ts: int) -> Record:
+def counted(batch: Batch, record: NewEntry, hub_ts: int) -> NewEntry:
     """Return a record with what is left of its token's rate, as a hub works it out that refuses nothing."""
     token = None if record.auth_ref is None or record.client_id is None else batch.token(record.auth_ref)
     if token is None:
         return record
-    rate = effective_rate(token, batch._behind.limits)
+    rate = effective_rate(token, batch._committed.limits)
     seen = batch.auth(token.auth_ref)
     left = (seen and seen.bucket) or Bucket.full(rate, hub_ts)
     return record._replace(bucket=left.spend(rate, hub_ts, 1))
@@ -104,20 +103,20 @@ class Store:
         for label in labels_:
             position = batch.client(label, builders.verify_key(client))
             msg = message(label, client, position.client_seq + 1, body_size)
-            made.append(batch.append(Record.of_msg(msg), self.signer(Record.of_msg(msg))))
+            made.append(batch.append(NewEntry.of_msg(msg), self.signer(NewEntry.of_msg(msg))))
         self.writer.commit(batch)
         self.receipts += made
         return made
 
-    def signer(self, record: Record) -> Callable[[int, NodeHash], Receipt]:
+    def signer(self, record: NewEntry) -> Callable[[int, NodeHash], Receipt]:
         """Return what signs the receipt of a record now."""
         return lambda seq, root: signed_receipt(record.label, seq, record.leaf_hash, root, self.clock)
 
     def authorize(self, token: CapToken) -> Receipt:
         """Put a token into the authorize log."""
-        return self.record(Record.of_token(AUTHORIZE, token))
+        return self.record(NewEntry.of_token(AUTHORIZE, token))
 
-    def record(self, record: Record, bindings: Sequence[Binding] = ()) -> Receipt:
+    def record(self, record: NewEntry, bindings: Sequence[Binding] = ()) -> Receipt:
         """Commit one record of any log."""
         batch = self.writer.batch()
         receipt = batch.append(counted(batch, record, self.clock), self.signer(record))

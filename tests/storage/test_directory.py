@@ -21,15 +21,16 @@ from tests.storage.stores import (
     new_store,
     open_writer,
 )
-from veen.core import labels, layout
-from veen.core.datadir import BZIP2, Registry, StoreRecord
-from veen.core.layout import Domain
+from veen.core.data_dir import paths
+from veen.core.data_dir.paths import Domain
+from veen.core.data_dir.store_records import BZIP2, Registry, StoreRecord
+from veen.core.objects import labels
+from veen.core.objects.new_entry import NewEntry
 from veen.storage.directory import create_store, domains_of, open_store
 from veen.storage.errors import BusyError, DamagedError, NotAStoreError
 from veen.storage.fs import RealFilesystem
-from veen.storage.reader import Reader
-from veen.storage.repair import repair
-from veen.storage.staging import Record
+from veen.storage.maintain.repair import repair
+from veen.storage.read.reader import Reader
 
 
 def test_a_new_directory_says_whose_it_is_and_is_empty(fs: RealFilesystem) -> None:
@@ -37,7 +38,7 @@ def test_a_new_directory_says_whose_it_is_and_is_empty(fs: RealFilesystem) -> No
     registry = Registry.of(TINY, compression=BZIP2)
     assert made == StoreRecord(hub_id=HUB_ID, registries=(registry,), epoch_secs=(0, 3_600))
     assert open_store(fs) == made
-    assert fs.read(layout.STORE) == made.encode()
+    assert fs.read(paths.STORE) == made.encode()
     assert {path.name for path in fs.root.iterdir()} == {
         "store.cbor",
         "receipts.cborseq",
@@ -55,15 +56,15 @@ def test_a_new_directory_says_whose_it_is_and_is_empty(fs: RealFilesystem) -> No
 
 def test_a_directory_is_made_once(fs: RealFilesystem) -> None:
     make(fs)
-    before = fs.read(layout.STORE)
+    before = fs.read(paths.STORE)
     with pytest.raises(NotAStoreError, match="already"):
         make(fs)
-    assert fs.read(layout.STORE) == before
+    assert fs.read(paths.STORE) == before
 
 
 def test_a_directory_that_was_not_finished_is_none_and_can_be_made_again(fs: RealFilesystem) -> None:
     make(fs)
-    fs.unlink(layout.STORE)
+    fs.unlink(paths.STORE)
     with pytest.raises(NotAStoreError, match=r"no store\.cbor"):
         open_store(fs)
     make(fs)
@@ -80,7 +81,7 @@ def test_a_place_without_a_directory_is_none(fs: RealFilesystem) -> None:
 @pytest.mark.parametrize("damaged", [b"", b"\xa0", b"garbage"])
 def test_a_damaged_store_record_is_named(fs: RealFilesystem, damaged: bytes) -> None:
     make(fs)
-    (fs.root / layout.STORE).write_bytes(damaged)
+    (fs.root / paths.STORE).write_bytes(damaged)
     with pytest.raises(DamagedError, match=r"store\.cbor at byte 0"):
         open_writer(fs)
 
@@ -112,7 +113,7 @@ def test_nobody_else_may_read_any_of_it(fs: RealFilesystem) -> None:
         for _ in range(6):
             store.append(A, B)
         store.authorize(builders.cap_token())
-        store.record(Record.of_control(CONTROL, b"record"))
+        store.record(NewEntry.of_control(CONTROL, b"record"))
         store.writer.flush()
         store.append(A)
         store.writer.checkpoint(A, 6)
@@ -194,7 +195,7 @@ def test_a_process_that_dies_lets_go_and_loses_nothing(fs: RealFilesystem) -> No
 
 def test_a_lock_without_a_name_is_somebodys_all_the_same(fs: RealFilesystem) -> None:
     make(fs)
-    held = fs.lock(layout.LOCK, b"")
+    held = fs.lock(paths.LOCK, b"")
     with pytest.raises(BusyError, match="another process"):
         open_writer(RealFilesystem(fs.root))
     held.release()
@@ -204,7 +205,7 @@ def test_a_lock_without_a_name_is_somebodys_all_the_same(fs: RealFilesystem) -> 
 
 def test_a_writer_that_can_not_open_lets_go(fs: RealFilesystem) -> None:
     make(fs)
-    fs.remove_index(layout.INDEX)
+    fs.remove_index(paths.INDEX)
     for _ in range(2):
         with pytest.raises(DamagedError, match="veen repair"):
             open_writer(fs)
@@ -216,7 +217,7 @@ def test_a_changed_store_record_takes_effect_at_the_next_opening(fs: RealFilesys
     make(fs)
     store = open_store(fs)
     more = replace(store, registries=(*store.registries, Registry.of(TINY, effective_from=5_000)))
-    (fs.root / layout.STORE).write_bytes(more.encode())
+    (fs.root / paths.STORE).write_bytes(more.encode())
     with writing(fs) as opened:
         assert opened.writer.store == more
         assert opened.writer.floor_ts == 5_000

@@ -8,7 +8,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from tests.storage.simdisk import SimDisk
+from tests.storage.simulation.simdisk import SimDisk
 from veen.storage.fs import Filesystem, RealFilesystem, Write
 
 

@@ -14,17 +14,17 @@ import pytest
 
 from tests import builders
 from tests.storage.checks import check_receipts, not_found, reading, writing
-from tests.storage.make_old import DATA, MAKERS, write
+from tests.storage.old_directories import DATA, MAKERS, write
 from tests.storage.stores import HUB, A, B
-from veen.core import layout
-from veen.core.checkpoint import Checkpoint
-from veen.core.receipt import Receipt
+from veen.core.data_dir import paths
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.receipt import Receipt
 from veen.core.types import AuthRef, Label
-from veen.storage import journal
 from veen.storage.errors import StaleIndexError
 from veen.storage.fs import RealFilesystem
-from veen.storage.reader import Reader
-from veen.storage.repair import repair
+from veen.storage.journal import journal
+from veen.storage.maintain.repair import repair
+from veen.storage.read.reader import Reader
 
 LATER = 10**9
 OLD = sorted(path.stem for path in DATA.glob("*.json"))
@@ -116,6 +116,6 @@ def test_an_old_directory_can_be_pruned_and_repaired_again(name: str, tmp_path: 
 def test_a_directory_made_today_is_as_good(kind: str, tmp_path: Path) -> None:
     write(kind, tmp_path / "made")
     fs = RealFilesystem(tmp_path / "made")
-    assert fs.size(layout.STORE)
+    assert fs.size(paths.STORE)
     lead_a_life(fs, json.loads((tmp_path / "made.json").read_text(encoding="utf-8")))
     fs.close()

@@ -6,10 +6,7 @@ and shares no code with the rest. The files are described in docs/reference/data
 """
 
 from veen.storage.attachments import Attachments, coid_of
-from veen.storage.background import BackgroundFlush
-from veen.storage.batch import Batch
-from veen.storage.copying import Forked, clone, fork
-from veen.storage.directory import create_store, open_store
+from veen.storage.directory import change_registry, create_store, open_store
 from veen.storage.errors import (
     BusyError,
     DamagedError,
@@ -20,44 +17,38 @@ from veen.storage.errors import (
     StorageError,
 )
 from veen.storage.fs import Filesystem, RealFilesystem
-from veen.storage.journal import Binding
-from veen.storage.kept import Kept
-from veen.storage.migration import change_registry
-from veen.storage.partitions import Partition, plan, read_frames, read_partition
-from veen.storage.reader import Reader
-from veen.storage.repair import Repaired, repair
-from veen.storage.rows import Manifest
-from veen.storage.sidecars import newest_label
-from veen.storage.staging import Record
-from veen.storage.state import AuthRecord, ClientCursor, Head, StreamEpoch
-from veen.storage.writer import Options, Writer
+from veen.storage.index.label_state import Head
+from veen.storage.index.rows import Manifest
+from veen.storage.journal.journal import Binding
+from veen.storage.maintain.copy import Forked, clone, fork
+from veen.storage.maintain.repair import Repaired, repair
+from veen.storage.read.partitions import Partition, plan, read_frames, read_partition
+from veen.storage.read.reader import Reader
+from veen.storage.write.batch import Batch
+from veen.storage.write.sidecars import newest_label
+from veen.storage.write.writer import BackgroundFlush, Options, Writer
 
 __all__ = [
     "Attachments",
-    "AuthRecord",
     "BackgroundFlush",
     "Batch",
     "Binding",
     "BusyError",
-    "ClientCursor",
     "DamagedError",
     "Filesystem",
     "Forked",
     "FullError",
     "Head",
-    "Kept",
     "Manifest",
     "NotAStoreError",
     "Options",
     "Partition",
     "Reader",
     "RealFilesystem",
-    "Record",
     "Repaired",
     "StaleIndexError",
     "StoppedError",
     "StorageError",
-    "StreamEpoch",
     "Writer",
     "change_registry",
     "clone",

@@ -4,11 +4,11 @@ from contextlib import suppress
 from threading import Lock
 from typing import Final
 
+from veen.core.crypto.hash import HASH_BYTES, sha256
 from veen.core.errors import Code, Detail, ProtocolError
-from veen.core.hashing import HASH_BYTES, h
 from veen.core.limits import AEAD_TAG_BYTES, Limits
 from veen.core.types import Coid
-from veen.storage.durable import TMP, read_file, replace_file
+from veen.storage.atomic_file import TMP, read_file, replace_file
 from veen.storage.errors import FullError, not_found
 from veen.storage.fs import Filesystem
 
@@ -42,7 +42,7 @@ class Attachments:
                 actual=len(data),
                 max_allowed=self.max_item_bytes,
             )
-        if h(data) != coid:
+        if sha256(data) != coid:
             raise ProtocolError(
                 Detail.VALUE,
                 "the bytes are not those that the name says",
@@ -92,7 +92,7 @@ def read_attachment(fs: Filesystem, coid: Coid) -> bytes:
     data = read_file(fs, _path(coid))
     if data is None:
         raise not_found("coid", "there is no such attachment")
-    if h(data) != coid:
+    if sha256(data) != coid:
         raise not_found("coid", "the attachment was damaged on disk; send it again")
     return data
 

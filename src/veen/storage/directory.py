@@ -1,18 +1,40 @@
-"""A data directory as a whole: creating one, recognising one, and who it belongs to."""
+"""A data directory as a whole: creating and recognising one, its hub's public identity (C-89), its limits.
+
+Chunk boundaries follow from the limits, so a directory retains every registry it has had (C-86). A new one
+holds from a time that no entry has reached yet; hub_ts never goes back, so it is clear which one an entry
+obeys.
+"""
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 
-from veen.core import labels, layout
-from veen.core.datadir import NO_COMPRESSION, Registry, StoreRecord
+from veen.core.crypto.ed25519 import SIGNATURE_BYTES
+from veen.core.data_dir import hub_settings, paths
+from veen.core.data_dir.hub_settings import HubSettings
+from veen.core.data_dir.paths import Domain
+from veen.core.data_dir.store_records import NO_COMPRESSION, Registry, StoreRecord
+from veen.core.encoding.wire_object import W
 from veen.core.errors import ProtocolError
-from veen.core.layout import Domain
 from veen.core.limits import Limits
-from veen.core.types import HubId, Label
-from veen.storage.durable import read_file, replace_file
+from veen.core.objects import labels
+from veen.core.objects.hub_identity import HubIdentity
+from veen.core.types import HubId, Label, Signature
+from veen.storage.atomic_file import read_file, replace_file
 from veen.storage.errors import BusyError, DamagedError, NotAStoreError
-from veen.storage.fs import Filesystem, Held, Write
-from veen.storage.index import Index, Meta
+from veen.storage.fs import FileLock, Filesystem, Write
+from veen.storage.index.index import Index, Meta
+
+#: Which limits hold for an entry, by its hub_ts.
+LimitsAt = Callable[[int], Limits]
+
+
+def limits_by_time(store: StoreRecord) -> LimitsAt:
+    """Return which limits hold when; almost always there is one set of them."""
+    regimes = [(item.effective_from, item.limits) for item in reversed(store.registries)]
+    if len(regimes) == 1:
+        only = regimes[0][1]
+        return lambda _: only
+    return lambda hub_ts: next(limits for start, limits in regimes if start <= hub_ts)
 
 
 def create_store(
@@ -24,13 +46,13 @@ def create_store(
     compression: str = NO_COMPRESSION,
 ) -> StoreRecord:
     """Make a data directory. store.cbor comes last: without it there is none, and this can be done again."""
-    if fs.size(layout.STORE) is not None:
+    if fs.size(paths.STORE) is not None:
         raise NotAStoreError("there is a data directory here already; choose another place")
     fs.make_dir("")
-    for name in (*Domain, layout.STATE_DIR, layout.ANCHORS_DIR):
+    for name in (*Domain, paths.STATE_DIR, paths.ANCHORS_DIR):
         fs.make_dir(name)
-    fs.make_dir(layout.INDEX)
-    fs.remove_index(layout.INDEX)  # of an attempt that failed; and so that its names are made anew
+    fs.make_dir(paths.INDEX)
+    fs.remove_index(paths.INDEX)  # of an attempt that failed; and so that its names are made anew
     index = Index.create(fs)
     try:
         with index.change() as changes:
@@ -49,20 +71,20 @@ def make_certain(fs: Filesystem, store: StoreRecord) -> None:
     Whoever is going to acknowledge entries does this first. That the files can be seen does not mean that
     they will stay: their writer may have ended before the last sync, or that sync may have failed.
     """
-    missing = [path for path in (layout.RECEIPTS, layout.CHECKPOINTS) if fs.size(path) is None]
+    missing = [path for path in (paths.RECEIPTS, paths.CHECKPOINTS) if fs.size(path) is None]
     fs.write_all([Write(path, 0, b"") for path in missing])
-    replace_file(fs, layout.STORE, store.encode())
+    replace_file(fs, paths.STORE, store.encode())
 
 
 def open_store(fs: Filesystem) -> StoreRecord:
     """Read store.cbor."""
-    stored = read_file(fs, layout.STORE)
+    stored = read_file(fs, paths.STORE)
     if stored is None:
-        raise NotAStoreError(f"not a data directory: it has no {layout.STORE}")
+        raise NotAStoreError(f"not a data directory: it has no {paths.STORE}")
     try:
         return StoreRecord.decode(stored)
     except ProtocolError as error:
-        raise DamagedError(layout.STORE, 0, str(error)) from error
+        raise DamagedError(paths.STORE, 0, str(error)) from error
 
 
 def reading_limits(store: StoreRecord) -> Limits:
@@ -87,10 +109,104 @@ def reserved_labels(hub_id: HubId) -> dict[Domain, Label]:
     }
 
 
-def take_lock(fs: Filesystem, owner: str) -> Held:
+def take_lock(fs: Filesystem, owner: str) -> FileLock:
     """Become the one writer; ``owner`` tells others who it is."""
     try:
-        return fs.lock(layout.LOCK, owner.encode())
+        return fs.lock(paths.LOCK, owner.encode())
     except BlockingIOError:
-        holder = fs.read(layout.LOCK).decode(errors="replace").strip() or "another process"
+        holder = fs.read(paths.LOCK).decode(errors="replace").strip() or "another process"
         raise BusyError(f"the data directory is in use by {holder}; stop that process first") from None
+
+
+def require_limits(store: StoreRecord, limits: Limits) -> None:
+    """Refuse limits other than those in force: they would move chunk boundaries without a trace."""
+    current = store.registries[-1]
+    if current.limits != limits:
+        wanted = Registry.of(limits)
+        changed = sorted({item.name for item in set(wanted.values) ^ set(current.values)})
+        raise NotAStoreError(
+            f"the data directory has other limits ({', '.join(changed)}); "
+            "use those, or change the directory's with change_registry"
+        )
+
+
+def change_registry(fs: Filesystem, limits: Limits, compression: str, *, owner: str) -> Registry:
+    """Put other limits into force for all entries from now on; the hub must have been stopped cleanly."""
+    held = take_lock(fs, owner)
+    try:
+        store = open_store(fs)
+        last_ts = _last_ts(fs)
+        current = store.registries[-1]
+        changed = Registry.of(limits, effective_from=last_ts + 1, compression=compression)
+        if replace(changed, effective_from=current.effective_from) == current:
+            return current
+        earlier = [item for item in store.registries if item.effective_from <= last_ts]
+        replace_file(fs, paths.STORE, replace(store, registries=(*earlier, changed)).encode())
+        return changed
+    finally:
+        held.release()
+
+
+def _last_ts(fs: Filesystem) -> int:
+    index = Index.open(fs, readonly=True)
+    try:
+        with index.view() as view:
+            meta = view.meta()
+    finally:
+        index.close()
+    if not meta.clean:
+        raise NotAStoreError("the hub was not stopped cleanly; start it, stop it, then change the limits")
+    return meta.last_ts
+
+
+def read_public(fs: Filesystem) -> tuple[HubIdentity, HubSettings]:
+    """Read what is not secret: who the hub is, and what was decided at its first start."""
+    store = open_store(fs)
+    found = read_identity(fs)
+    settings = read_object(fs, hub_settings.SETTINGS, HubSettings)
+    if found is None or found[0].hub_id != store.hub_id or settings is None:
+        raise NotAStoreError("the log is here, but not the identity and settings of its hub")
+    return found[0], settings
+
+
+def read_identity(fs: Filesystem) -> tuple[HubIdentity, Signature] | None:
+    """Read the identity, as it will be if a change is under way; the key that hub_id names has signed it."""
+    pending = read_file(fs, hub_settings.PENDING)
+    if pending is not None:
+        identity, sig = (
+            _decode(hub_settings.PENDING, pending[SIGNATURE_BYTES:], HubIdentity),
+            pending[:SIGNATURE_BYTES],
+        )
+    else:
+        stored = read_object(fs, hub_settings.IDENTITY, HubIdentity)
+        if stored is None:
+            return None
+        identity, sig = stored, read_file(fs, hub_settings.IDENTITY_SIG) or b""
+    try:
+        identity.verify_signature(identity.hub_keys[0].hub_pk, sig)
+    except ProtocolError as error:
+        if pending is not None:
+            raise DamagedError(
+                hub_settings.PENDING,
+                0,
+                f"a change of keys was cut short, and its signature is wrong: {error}",
+                f"restore {hub_settings.IDENTITY}, {hub_settings.IDENTITY_SIG} and {hub_settings.SECRETS}"
+                " from a backup and remove this file",
+            ) from error
+        raise DamagedError(
+            hub_settings.IDENTITY_SIG, 0, str(error), "restore both files from a backup"
+        ) from error
+    return identity, Signature(sig)
+
+
+def read_object(fs: Filesystem, path: str, cls: type[W]) -> W | None:
+    """Read a file that is one object; None if it is not there."""
+    data = read_file(fs, path)
+    return None if data is None else _decode(path, data, cls)
+
+
+def _decode(path: str, data: bytes, cls: type[W]) -> W:
+    try:
+        return cls.decode(data)
+    except ProtocolError as error:
+        raise DamagedError(path, 0, str(error), "restore the file from a backup") from error

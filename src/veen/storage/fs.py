@@ -63,7 +63,7 @@ class AppendFile(Protocol):
         """Close the file."""
 
 
-class Held(Protocol):
+class FileLock(Protocol):
     """A lock that is held."""
 
     def release(self) -> None:
@@ -106,7 +106,7 @@ class Filesystem(Protocol):
     def open_append(self, path: str) -> AppendFile:
         """Open an existing file for appending."""
 
-    def lock(self, path: str, owner: bytes) -> Held:
+    def lock(self, path: str, owner: bytes) -> FileLock:
         """Take the writer's lock and say in the file who holds it; BlockingIOError if another does."""
 
     def open_index(self, path: str, *, readonly: bool, create: bool = False) -> lmdb.Environment:
@@ -325,7 +325,7 @@ class RealFilesystem:
         """Open a file for appending."""
         return _RealAppend(os.open(self.root / path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
 
-    def lock(self, path: str, owner: bytes) -> Held:
+    def lock(self, path: str, owner: bytes) -> FileLock:
         """Take an flock: the kernel lets go of it when the process ends, however it ends."""
         fd = os.open(self.root / path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:

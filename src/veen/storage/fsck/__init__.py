@@ -5,8 +5,8 @@ It shares no code with the writer, so that a mistake there can not hide itself h
 writer's lock nor any secret, and may look at a directory while a hub works on it.
 """
 
+from veen.storage.fsck.checker import ShowProgress, check
 from veen.storage.fsck.report import Finding, LabelReport, Level, Reason, Report
-from veen.storage.fsck.run import ShowProgress, check
 from veen.storage.fsck.source import Files
 
 __all__ = ["Files", "Finding", "LabelReport", "Level", "Reason", "Report", "ShowProgress", "check"]

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
-from veen.core.datadir import StoreRecord
-from veen.core.layout import Domain
+from veen.core.data_dir.paths import Domain
+from veen.core.data_dir.store_records import StoreRecord
 from veen.core.limits import DEFAULT_LIMITS, Limits
 from veen.core.types import Label
 from veen.storage.fsck.journal import Journal

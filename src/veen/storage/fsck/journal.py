@@ -8,11 +8,12 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from veen.core import labels, layout
-from veen.core.checkpoint import Checkpoint
-from veen.core.entry import EntryHeader
+from veen.core.data_dir import paths
 from veen.core.errors import Detail, ProtocolError
-from veen.core.receipt import Receipt
+from veen.core.objects import labels
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.entry import EntryHeader
+from veen.core.objects.receipt import Receipt
 from veen.core.types import Label, RoutingKey, StreamId
 from veen.storage.fsck.report import Finding, FoundError, Level, Reason, refused, wrong
 from veen.storage.fsck.source import Source
@@ -28,7 +29,7 @@ _NO_PADDING: Final = bytes(3)
 _BATCH, _COMMITTED, _END, _CHECKPOINT = 1, 2, 3, 4
 
 
-class Place(NamedTuple):
+class JournalPosition(NamedTuple):
     """Where an entry stands."""
 
     path: str
@@ -41,14 +42,14 @@ class Run:
     """The entries of one label in the journal: a range without a gap."""
 
     first: int
-    places: list[Place] = field(default_factory=list)
+    places: list[JournalPosition] = field(default_factory=list)
 
     @property
     def last(self) -> int:
         """The last sequence number."""
         return self.first + len(self.places) - 1
 
-    def place(self, seq: int) -> Place:
+    def place(self, seq: int) -> JournalPosition:
         """Return where an entry stands."""
         return self.places[seq - self.first]
 
@@ -95,7 +96,7 @@ class _Segment:
     @classmethod
     def read(cls, source: Source, number: int) -> "_Segment | None":
         """Read a segment; None if it was only being created. Raise if its header was whole once."""
-        path = layout.journal(number)
+        path = paths.journal(number)
         data = source.read(path)
         if len(data) >= _HEADER.size:
             magic, named, nonce, zero, crc = _HEADER.unpack_from(data)
@@ -150,13 +151,13 @@ class _Scan:
 
     def run(self) -> None:
         """Read all segments."""
-        names = self._source.names(layout.STATE_DIR)
-        numbers = sorted(number for name in names if (number := layout.parse_journal(name)) is not None)
+        names = self._source.names(paths.STATE_DIR)
+        numbers = sorted(number for name in names if (number := paths.parse_journal(name)) is not None)
         promised = False
         for number in numbers:
-            path = layout.journal(number)
+            path = paths.journal(number)
             if number != numbers[0] and number - 1 not in numbers:
-                raise wrong(layout.journal(number - 1), None, Reason.MISSING, f"{path} stands behind it")
+                raise wrong(paths.journal(number - 1), None, Reason.MISSING, f"{path} stands behind it")
             segment = _Segment.read(self._source, number)
             if segment is None:
                 promised = False
@@ -168,7 +169,7 @@ class _Scan:
                 missing = Finding(path, end, Reason.JOURNAL_RECORD, "the end record is missing")
                 self._doubt = self._doubt or missing
         if promised:
-            absent = layout.journal(numbers[-1] + 1)
+            absent = paths.journal(numbers[-1] + 1)
             raise wrong(absent, None, Reason.MISSING, "the segment before it promises that it exists")
         if self._dropped is not None:
             self.journal.notes.append(f"{self._dropped}: a write that was never acknowledged, dropped")
@@ -252,7 +253,7 @@ class _Scan:
             raise wrong(
                 segment.path, at, Reason.ORDER, f"entry {header.stream_seq} stands behind entry {run.last}"
             )
-        run.places.append(Place(segment.path, at, end - at))
+        run.places.append(JournalPosition(segment.path, at, end - at))
         return end
 
     def _time(self, segment: _Segment, at: int, receipt: bytes) -> None:

@@ -4,15 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from veen.core import ed25519, labels, layout
-from veen.core.checkpoint import Checkpoint
-from veen.core.datadir import ForkRecord
-from veen.core.ed25519 import SIGNATURE_BYTES
+from veen.core.crypto import ed25519
+from veen.core.crypto.ed25519 import SIGNATURE_BYTES
+from veen.core.data_dir import paths
+from veen.core.data_dir.store_records import ForkRecord
+from veen.core.encoding.wire_object import W
 from veen.core.errors import Detail, ProtocolError
-from veen.core.identity import ForkParent, HubIdentity
-from veen.core.receipt import Receipt
+from veen.core.objects import labels
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.hub_identity import ForkParent, HubIdentity
+from veen.core.objects.receipt import Receipt
 from veen.core.types import HubId, Label, RoutingKey, VerifyKey
-from veen.core.wire import W
 from veen.storage.fsck.report import Finding, Findings, FoundError, Level, Reason, refused, wrong
 from veen.storage.fsck.source import Source
 
@@ -123,7 +125,7 @@ def load_keys(
         keys.signers = Signers(identity)
         keys.routing = identity.routing_key
         if identity.hub_id != hub_id:
-            path = where.removesuffix(ARCHIVE) + layout.FORK if where else layout.STORE
+            path = where.removesuffix(ARCHIVE) + paths.FORK if where else paths.STORE
             detail = f"hub_id is not the one of {where}{IDENTITY}"
             found.add(Finding(path, None, Reason.HUB_ID, detail))
     if given:
@@ -142,12 +144,12 @@ def _verify_copied(keys: Keys, found: Findings) -> None:
         try:
             keys.verify_checkpoint(checkpoint)
         except ProtocolError as error:
-            found.add(refused(keys.where + layout.FORK, 0, error).finding)
+            found.add(refused(keys.where + paths.FORK, 0, error).finding)
 
 
 def _fork(source: Source, where: str, named: ForkParent | None, found: Findings) -> ForkRecord | None:
     """Read what a hub was forked from; it must be what the hub's identity names, if that names any."""
-    path = where + layout.FORK
+    path = where + paths.FORK
     try:
         fork = _read(source, path, ForkRecord)
         if fork is None and named is not None:
@@ -171,11 +173,11 @@ def _read(source: Source, path: str, cls: type[W]) -> W | None:
         raise refused(path, 0, error) from error
 
 
-def reserved_labels(hub_id: HubId) -> dict[Label, layout.Domain]:
+def reserved_labels(hub_id: HubId) -> dict[Label, paths.Domain]:
     """Return the labels that are not of messages, and where their logs are."""
     return {
-        labels.authorize_label(hub_id): layout.Domain.AUTHORIZE,
-        labels.control_label(hub_id): layout.Domain.CONTROL,
+        labels.authorize_label(hub_id): paths.Domain.AUTHORIZE,
+        labels.control_label(hub_id): paths.Domain.CONTROL,
     }
 
 

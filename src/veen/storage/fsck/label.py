@@ -1,14 +1,56 @@
-"""One label: the walk through its log, and what can only be said behind its last entry."""
+"""One label: the walk through its log, what can only be said behind its last entry, its checkpoint index."""
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
-from veen.core import layout
-from veen.storage.fsck.index import check_index
+from veen.core.data_dir import paths
+from veen.core.data_dir.chunk_artifacts import CheckpointIndex, IndexedCheckpoint
+from veen.core.errors import ProtocolError
+from veen.core.objects.checkpoint import Checkpoint
+from veen.storage.fsck.context import Context
+from veen.storage.fsck.files import LabelFiles
 from veen.storage.fsck.journal import Run
-from veen.storage.fsck.listing import LabelFiles
-from veen.storage.fsck.nodes import node_bytes
+from veen.storage.fsck.label_log import node_bytes
+from veen.storage.fsck.label_walk import LabelWalk
 from veen.storage.fsck.report import Finding, FoundError, Level, Reason
-from veen.storage.fsck.walk import LabelWalk
+
+
+def check_index(context: Context, files: LabelFiles, ends: list[tuple[int, int]]) -> Finding | None:
+    """Return the first wrong thing in an index; that it lacks newer checkpoints is none."""
+    path = files.index
+    assert path is not None
+    try:
+        index = CheckpointIndex.decode(context.source.read(path))
+    except ProtocolError as error:
+        return Finding(path, 0, error.detail, error.message, derived=True)
+    for upto, item in index.checkpoints.items():
+        mistake = _mistake(context, files, ends, upto, item)
+        if mistake is not None:
+            text = f"checkpoint {upto}: {mistake}"
+            return Finding(path, 0, Reason.CHECKPOINT_INDEX, text, derived=True)
+    return None
+
+
+def _mistake(
+    context: Context, files: LabelFiles, ends: list[tuple[int, int]], upto: int, item: IndexedCheckpoint
+) -> str | None:
+    checkpoint_path = files.checkpoints.get(upto)
+    if checkpoint_path is None:
+        return "there is no such checkpoint"
+    try:
+        checkpoint = Checkpoint.decode(context.source.read(checkpoint_path))
+    except ProtocolError:
+        return None  # a finding of its own
+    if item.mmr_root != checkpoint.mmr_root:
+        return "mmr_root is not that of the checkpoint"
+    # The chunk that holds it begins where the one before ends; the last one may still be open.
+    number = bisect_left(ends, upto, key=lambda chunk: chunk[1])
+    start = ends[number - 1][1] + 1 if number else 1
+    if (item.chunk_range.start_seq, item.chunk_range.end_seq) != (start, upto):
+        return "the range is not from the start of its chunk"
+    if item.peaks_ref != paths.peaks(files.domain, files.label, upto).removeprefix(f"{files.domain}/"):
+        return "peaks_ref is not the name of its peaks file"
+    return None
 
 
 @dataclass(slots=True)
@@ -72,7 +114,7 @@ class LabelCheck(LabelWalk):
         for (start, end), path in sorted(files.summaries.items()):
             if path in self.claimed:
                 continue
-            chunk = layout.chunk(files.domain, files.label, start, end)
+            chunk = paths.chunk(files.domain, files.label, start, end)
             if end > head:
                 self.found.add(Finding(chunk, None, Reason.MISSING, f"its summary is there: {path}"))
             else:
@@ -88,7 +130,7 @@ class LabelCheck(LabelWalk):
                 self.found.add(Finding(kept.path, kept.offset, Reason.GAP, detail))
         if self.copied is not None and self.copied.upto_seq != head:
             reason = Reason.MISSING if self.copied.upto_seq > head else Reason.UNEXPECTED
-            detail = f"the log ends with entry {head}, {layout.FORK} has it up to {self.copied.upto_seq}"
+            detail = f"the log ends with entry {head}, {paths.FORK} has it up to {self.copied.upto_seq}"
             self.found.add(Finding(self.next_chunk, None, reason, detail))
         lone = files.peaks.keys() - files.checkpoints.keys() - self.asked_for.keys() - self.unfinished
         for upto in sorted(lone):
@@ -101,7 +143,7 @@ class LabelCheck(LabelWalk):
         last = self.files.chunks[-1] if self.files.chunks else None
         if last is not None and last.end is None:
             return last.path
-        return layout.open_chunk(self.files.domain, self.files.label, self.in_chunks + 1)
+        return paths.open_chunk(self.files.domain, self.files.label, self.in_chunks + 1)
 
     @property
     def settled(self) -> int:
@@ -114,7 +156,7 @@ class LabelCheck(LabelWalk):
         path = self.files.nodes
         if path is None:
             if needed and not self.context.archived:
-                name = layout.nodes(self.files.domain, self.files.label)
+                name = paths.nodes(self.files.domain, self.files.label)
                 self.found.add(Finding(name, None, Reason.MISSING, "the node store is missing", derived=True))
             return
         differs = nodes.differs_at

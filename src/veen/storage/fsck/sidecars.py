@@ -2,15 +2,15 @@
 
 from typing import TypeVar
 
-from veen.core.artifacts import ChunkSummary, PeakSnapshot
-from veen.core.checkpoint import Checkpoint
-from veen.core.datadir import Tombstone
+from veen.core.data_dir.chunk_artifacts import ChunkSummary, PeakSnapshot
+from veen.core.data_dir.store_records import Tombstone
+from veen.core.encoding.wire_object import Wire
 from veen.core.errors import Detail, ProtocolError
-from veen.core.mmr import Peaks
+from veen.core.merkle.mmr import Peaks
+from veen.core.objects.checkpoint import Checkpoint
 from veen.core.types import Label, NodeHash
-from veen.core.wire import Wire
 from veen.storage.fsck.context import Context
-from veen.storage.fsck.log import Chunk
+from veen.storage.fsck.label_log import Chunk
 from veen.storage.fsck.report import FoundError, Level, Reason, refused, wrong
 
 W = TypeVar("W", bound=Wire)

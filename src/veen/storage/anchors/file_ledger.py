@@ -1,0 +1,184 @@
+"""The file ledger: a CBOR sequence of entries, each with the hash of the one before, that only grows.
+
+Beside it stands a head, which says how much of it was acknowledged. Everything up to there must be as it was
+written, or the ledger is refused. What is behind it is left of a write that was cut short; nobody was told of
+it, nobody can tell whether it is what was to be written, and it is cut off.
+"""
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Final
+
+from veen.core.crypto.hash import ZERO_32
+from veen.core.encoding import cbor
+from veen.core.errors import CborError, Fault, ProtocolError
+from veen.core.objects.anchor import FILE, MAX_ENTRY_BYTES, AnchorRef, LedgerEntry, LedgerHead
+from veen.core.types import NodeHash
+from veen.storage.anchors.backend import AnchorError, Verdict
+from veen.storage.atomic_file import read_file, replace_file
+from veen.storage.errors import BusyError, DamagedError
+from veen.storage.fs import FileLock, Filesystem, Write
+
+_EMPTY: Final = LedgerHead(count=0, size=0, last_hash=ZERO_32)
+_BLOCK_BYTES: Final = 1 << 20
+
+
+class FileLedger:
+    """A ledger in a directory; the first ``publish`` locks it until ``close``. One thread at a time.
+
+    Reading needs no lock, and sees all that was acknowledged before.
+    """
+
+    name = FILE
+
+    def __init__(self, fs: Filesystem, path: str, owner: str = "another process") -> None:
+        self._fs = fs
+        self._path = path
+        # It sorts before the ledger, so that a copy of the directory never has a head ahead of its ledger.
+        self._head_path = str(PurePosixPath(path).with_suffix(".ack"))
+        self._lock_path = path + ".lock"
+        self._owner = owner
+        self._held: FileLock | None = None
+        #: How far the ledger goes; None until it was read, and after an error of the disk.
+        self._head: LedgerHead | None = None
+
+    def close(self) -> None:
+        """Let go of the ledger."""
+        held, self._held, self._head = self._held, None, None
+        if held is not None:
+            held.release()
+
+    # --- publishing -----------------------------------------------------------------------------------------
+
+    def publish(self, root: NodeHash, epoch: int, ts: int, nonce: bytes) -> bytes:
+        """Append an entry; it is on disk when this returns."""
+        try:
+            head = self._open()
+            entry = LedgerEntry(
+                index=head.count, prev_hash=head.last_hash, mmr_root=root, epoch=epoch, ts=ts, nonce=nonce
+            )
+            self._head = None  # unclear until both files are written
+            self._head = self._append(head, entry)
+        except OSError as error:
+            raise AnchorError(f"the ledger {self._path} can not be written: {error}") from error
+        made = AnchorRef(
+            backend=FILE, epoch=epoch, ts=ts, nonce=nonce, index=entry.index, entry_hash=entry.entry_hash
+        )
+        return made.encode()
+
+    def _append(self, head: LedgerHead, entry: LedgerEntry) -> LedgerHead:
+        data = entry.encode()
+        self._fs.write_all([Write(self._path, head.size, data)])
+        grown = LedgerHead(count=head.count + 1, size=head.size + len(data), last_hash=entry.entry_hash)
+        # Its directory is synced with it: the ledger's own name is durable then, too.
+        replace_file(self._fs, self._head_path, grown.encode())
+        return grown
+
+    def _open(self) -> LedgerHead:
+        if self._held is None:
+            try:
+                self._held = self._fs.lock(self._lock_path, self._owner.encode())
+            except BlockingIOError:
+                holder = self._fs.read(self._lock_path).decode(errors="replace").strip()
+                raise BusyError(f"the ledger {self._path} is in use by {holder or 'another'}") from None
+        return self._recover() if self._head is None else self._head
+
+    def _recover(self) -> LedgerHead:
+        """Check all that was acknowledged, and settle what was not."""
+        head = self._read_head()
+        if head is None:
+            if self._fs.size(self._path):
+                raise DamagedError(
+                    self._head_path,
+                    None,
+                    "it is missing, so nobody knows how much of the ledger was acknowledged",
+                    "restore it, or move the ledger away and begin another",
+                )
+            head = _EMPTY
+            replace_file(self._fs, self._head_path, head.encode())
+        for _ in self._entries(head):
+            pass
+        size = self._fs.size(self._path)
+        if size is None:
+            # Its name first: a head that names entries of a file without one would be all that is left.
+            self._fs.write_all([Write(self._path, 0, b"")])
+            self._fs.sync_dir(self._path.rpartition("/")[0])
+        elif size > head.size + MAX_ENTRY_BYTES:
+            raise self._damaged(
+                head.size, "there is more behind the acknowledged entries than a write leaves"
+            )
+        elif size > head.size:
+            self._fs.truncate(self._path, head.size)
+        return head
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def verify(self, root: NodeHash, anchor_ref: bytes) -> Verdict:
+        """Walk the ledger from its start, and tell whether the entry is there and is for this root."""
+        try:
+            ref = AnchorRef.decode(anchor_ref)
+        except ProtocolError as error:
+            return Verdict(ok=False, reason=f"this is not an anchor_ref: {error}")
+        if ref.backend != FILE:
+            return Verdict(ok=False, reason=f"the anchor is not in a ledger, but of {ref.backend}")
+        try:
+            named = [entry for entry in self._entries(self._read_head()) if entry.index == ref.index]
+        except DamagedError as error:
+            return Verdict(ok=False, reason=str(error))
+        except OSError as error:
+            return Verdict(ok=False, reason=f"the ledger {self._path} can not be read: {error.strerror}")
+        if not named:
+            return Verdict(ok=False, reason=f"the ledger has no entry {ref.index}")
+        (entry,) = named
+        if entry.entry_hash != ref.entry_hash:
+            return Verdict(ok=False, reason=f"entry {ref.index} of the ledger is another one")
+        if (entry.epoch, entry.ts, entry.nonce) != (ref.epoch, ref.ts, ref.nonce):
+            return Verdict(ok=False, reason=f"entry {ref.index} of the ledger has another epoch, ts or nonce")
+        if entry.mmr_root != root:
+            return Verdict(ok=False, reason=f"entry {ref.index} of the ledger is for another root")
+        return Verdict(ok=True, reason=f"entry {ref.index} of the ledger, ts {entry.ts}")
+
+    def _read_head(self) -> LedgerHead | None:
+        stored = read_file(self._fs, self._head_path)
+        if stored is None:
+            return None
+        try:
+            return LedgerHead.decode(stored)
+        except ProtocolError as error:
+            raise DamagedError(self._head_path, 0, str(error), "restore it from a copy") from error
+
+    def _entries(self, head: LedgerHead | None) -> Iterator[LedgerEntry]:
+        """Return all that was acknowledged; of a ledger without a head, all there is."""
+        count, last, at = 0, ZERO_32, 0
+        data, pos = b"", 0
+        while head is None or count < head.count:
+            if len(data) - pos < MAX_ENTRY_BYTES:
+                data, pos = data[pos:] + self._read(at + len(data) - pos), 0
+            if head is None and pos == len(data):
+                return
+            entry = self._next(data[pos : pos + MAX_ENTRY_BYTES], at, count, last)
+            yield entry
+            size = len(entry.encode())
+            count, last, at, pos = count + 1, entry.entry_hash, at + size, pos + size
+        if (at, last) != (head.size, head.last_hash):
+            raise self._damaged(at, f"entry {count - 1} is not the one that was acknowledged")
+
+    def _read(self, at: int) -> bytes:
+        try:
+            return self._fs.read(self._path, at, _BLOCK_BYTES)
+        except FileNotFoundError:
+            raise self._damaged(at, "the ledger is missing") from None
+
+    def _next(self, data: bytes, at: int, count: int, last: bytes) -> LedgerEntry:
+        """Read one entry; refuse what must not come here."""
+        try:
+            entry = LedgerEntry.decode(data[: cbor.item_end(data, 0)])
+        except ProtocolError as error:
+            cut = isinstance(error, CborError) and error.fault is Fault.TRUNCATED
+            raise self._damaged(at, "the ledger ends within an entry" if cut else str(error)) from error
+        if (entry.index, entry.prev_hash) != (count, last):
+            raise self._damaged(at, f"entry {entry.index} does not continue the {count} before it")
+        return entry
+
+    def _damaged(self, at: int, what: str) -> DamagedError:
+        return DamagedError(self._path, at, what, "restore the ledger from a copy, or begin another")

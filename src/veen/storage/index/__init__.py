@@ -1,0 +1,1 @@
+"""The index: rows of LMDB that are derived from the log."""

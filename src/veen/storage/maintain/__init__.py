@@ -1,0 +1,1 @@
+"""Repair, rebuilding and copies of a data directory."""

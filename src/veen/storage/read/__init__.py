@@ -1,0 +1,1 @@
+"""Reading: entries, ranges, proofs and partitions of a log."""

@@ -1,0 +1,284 @@
+"""What a log answers: pages, receipts, proofs, checkpoints. By a hub, or by its files alone.
+
+Everything is found through the index; nothing here waits for the sequencer. Any thread may ask.
+
+A stream has a label for each of its epochs (C-42).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import veen
+from veen.core.api.data_plane import (
+    CheckpointResponse,
+    ProofRequest,
+    ProofResponse,
+    ReceiptRequest,
+    StreamRequest,
+    SubmitResponse,
+)
+from veen.core.api.tooling import (
+    CheckpointLatestRequest,
+    CheckpointRangeRequest,
+    CheckpointRangeResponse,
+    ConsistencyRequest,
+    ConsistencyResponse,
+    EquivocationRequest,
+    EquivocationResponse,
+    ProofAtRequest,
+    StreamEpochsRequest,
+    StreamEpochsResponse,
+)
+from veen.core.encoding import cbor
+from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.objects import labels
+from veen.core.objects.hub_identity import HubIdentity
+from veen.core.objects.receipt import Receipt
+from veen.core.types import Label, RoutingKey, StreamId
+from veen.storage.errors import not_found
+from veen.storage.read.reader import Reader
+
+if TYPE_CHECKING:
+    from veen.core.objects.checkpoint import Checkpoint
+
+
+def epochs_of(reader: Reader, routing: RoutingKey, stream: StreamId) -> list[int]:
+    """Return the epochs in which a stream has entries, ascending.
+
+    Where labels never change, a hub need not have found out which stream a label is of: epoch 0 is looked at.
+    """
+    bound = (reader.binding(label) for label in reader.labels_of(stream))
+    found = {binding.epoch for binding in bound if binding is not None}
+    if reader.last_seq(labels.label(routing, stream, 0)):
+        found.add(0)
+    return sorted(found)
+
+
+SERVER_VERSION: Final = veen.__version__
+_VERSION_TEXT: Final = cbor.write_text(SERVER_VERSION)
+#: Epochs that one request for checkpoints looks at, and checkpoints it returns.
+_MAX_EPOCHS: Final = 1024
+_MAX_CHECKPOINTS: Final = 256
+_MAX_LISTED_EPOCHS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageBounds:
+    """How much a page may hold."""
+
+    max_items: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The entries that a request is about: ``start`` to ``end``, of a label with ``head``."""
+
+    start: int
+    end: int
+    head: int
+
+    @property
+    def is_empty(self) -> bool:
+        return self.start > self.end
+
+
+class ReadRequests:
+    """The read operations."""
+
+    def __init__(self, reader: Reader, identity: HubIdentity, bounds: PageBounds) -> None:
+        self._reader = reader
+        self._bounds = bounds
+        self.identity = identity
+        self._reserved = {labels.authorize_label(identity.hub_id), labels.control_label(identity.hub_id)}
+
+    # --- pages ----------------------------------------------------------------------------------------------
+
+    def waits(self, request: StreamRequest) -> bool:
+        """Tell whether a request asks for entries that do not exist yet."""
+        self._check(request)
+        start = max(request.from_seq if request.cursor is None else request.cursor, 1)
+        bound = request.to_seq is not None and request.to_seq < start
+        return not bound and start > self._reader.last_seq(request.label)
+
+    def page(self, request: StreamRequest) -> bytes:
+        """Return a page as it is sent. Built from stored bytes: a message is not taken apart to be read."""
+        found = self._range(request)
+        items: list[bytes] = []
+        size, seq = 0, found.start - 1
+        for seq, msg, receipt in self._frames(request.label, found):
+            item = b"\x01" + cbor.write_uint(seq) + b"\x02" + msg
+            item = b"\xa3" + item + b"\x03" + receipt if request.with_receipts else b"\xa2" + item
+            items.append(item)
+            size += len(item)
+            if size >= self._bounds.max_bytes:
+                break
+        fields = [
+            b"\x01\x01",
+            b"\x02" + cbor.write_bytes(request.label),
+            b"\x03" + cbor.write_uint(found.start),
+        ]
+        if request.to_seq is not None:
+            fields.append(b"\x04" + cbor.write_uint(min(request.to_seq, found.head)))
+        fields.append(b"\x05" + cbor.head(cbor.MAJOR_ARRAY, len(items)) + b"".join(items))
+        bound = found.head if request.to_seq is None else min(request.to_seq, found.head)
+        if items and seq < bound:
+            fields.append(b"\x06" + cbor.write_uint(seq + 1))
+        if items and request.with_mmr_proof:
+            fields.append(b"\x07" + self._reader.prove(request.label, seq).encode())
+        fields.append(b"\x08" + _VERSION_TEXT)
+        return cbor.head(cbor.MAJOR_MAP, len(fields)) + b"".join(fields)
+
+    def sequence(self, label: Label, start: int, *, with_proof: bool) -> bytes:
+        """Return a page for older clients: a sequence of {1: receipt, 2: msg, 3: mmr_proof?} (C-70)."""
+        found = self._range(StreamRequest(label=label, from_seq=start))
+        parts: list[bytes] = []
+        size = 0
+        for seq, msg, receipt in self._frames(label, found):
+            item = b"\x01" + receipt + b"\x02" + msg
+            if with_proof:
+                item = b"\xa3" + item + b"\x03" + self._reader.prove(label, seq).encode()
+            else:
+                item = b"\xa2" + item
+            parts.append(item)
+            size += len(item)
+            if size >= self._bounds.max_bytes:
+                break
+        return b"".join(parts)
+
+    def _frames(self, label: Label, found: _Range) -> Iterator[tuple[int, bytes, bytes]]:
+        if found.is_empty:
+            return
+        seq = found.start
+        for place in self._reader.entries(label, found.start, found.end):
+            yield seq, place.frame.msg_bytes, place.frame.receipt_bytes
+            seq += 1
+
+    def _check(self, request: StreamRequest) -> None:
+        """Refuse what is wrong whatever the log holds (C-72)."""
+        if request.label in self._reserved:
+            raise ProtocolError(
+                Detail.VALUE, "the label is of the hub's own log", code=Code.FORBIDDEN, field="label"
+            )
+        if request.max_items == 0:
+            raise _bad_request("max_items", "max_items must be at least 1")
+        if (
+            request.cursor is None
+            and request.to_seq is not None
+            and max(request.from_seq, 1) > request.to_seq
+        ):
+            raise _bad_request("to_seq", "from_seq is beyond to_seq")
+
+    def _range(self, request: StreamRequest) -> _Range:
+        """Work out which entries are meant (C-72)."""
+        self._check(request)
+        start = max(request.from_seq if request.cursor is None else request.cursor, 1)
+        head = self._head(request.label)
+        most = min(request.max_items or self._bounds.max_items, self._bounds.max_items)
+        end = min(head, start + most - 1)
+        if request.to_seq is not None:
+            end = min(end, request.to_seq)
+        return _Range(start, end, head)
+
+    def _head(self, label: Label) -> int:
+        head = self._reader.last_seq(label)
+        if not head:
+            raise not_found("label", "there is no such label")
+        return head
+
+    def _check_entry(self, label: Label, seq: int) -> None:
+        """Refuse what is not there; entries are numbered from 1 (C-72)."""
+        if not 1 <= seq <= self._head(label):
+            raise not_found("stream_seq", f"there is no entry {seq}")
+
+    # --- receipts and proofs --------------------------------------------------------------------------------
+
+    def receipt(self, request: ReceiptRequest) -> SubmitResponse:
+        """Return the receipt of an entry."""
+        self._check_entry(request.label, request.stream_seq)
+        receipt = self._reader.entry(request.label, request.stream_seq).receipt
+        return SubmitResponse(receipt=receipt, server_version=SERVER_VERSION)
+
+    def proof(self, request: ProofRequest) -> ProofResponse:
+        """Return the proof of an entry at its own size; it never changes (C-24)."""
+        self._check_entry(request.label, request.stream_seq)
+        proof = self._reader.prove(request.label, request.stream_seq)
+        return ProofResponse(mmr_proof=proof, server_version=SERVER_VERSION)
+
+    def proof_at(self, request: ProofAtRequest) -> ProofResponse:
+        """Return the proof of an entry at a later size."""
+        self._check_entry(request.label, request.stream_seq)
+        if request.stream_seq > request.upto_seq:
+            raise _bad_request("upto_seq", "an entry is proved at its own size or a later one")
+        proof = self._reader.prove(request.label, request.stream_seq, request.upto_seq)
+        return ProofResponse(mmr_proof=proof, server_version=SERVER_VERSION)
+
+    def consistency(self, request: ConsistencyRequest) -> ConsistencyResponse:
+        """Return the proof that a log has only grown."""
+        self._head(request.label)
+        if not 1 <= request.old_size <= request.new_size:
+            raise _bad_request("old_size", "old_size is from 1 to new_size")
+        return ConsistencyResponse(
+            proof=self._reader.prove_consistency(request.label, request.old_size, request.new_size)
+        )
+
+    def report_equivocation(self, request: EquivocationRequest) -> EquivocationResponse:
+        """Tell whether two receipts are ours and can not both be true (API-064)."""
+        for name, receipt in (("first", request.first), ("second", request.second)):
+            self._verify(name, receipt)
+        return EquivocationResponse(ok=request.first.contradicts(request.second))
+
+    def _verify(self, name: str, receipt: Receipt) -> None:
+        try:
+            self.identity.verify_receipt(receipt)
+        except ProtocolError as error:
+            raise ProtocolError(
+                error.detail,
+                f"the {name} receipt is not ours: {error.message}",
+                code=Code.BAD_REQUEST,
+                field=name,
+            ) from None
+
+    # --- checkpoints ----------------------------------------------------------------------------------------
+
+    def checkpoint_latest(self, request: CheckpointLatestRequest) -> CheckpointResponse:
+        """Return the newest checkpoint of a label."""
+        self._head(request.label)
+        found = self._reader.latest_checkpoint(request.label)
+        if found is None:
+            raise not_found("checkpoint", "the label has no checkpoint yet; ask /v1/checkpoint to make one")
+        return CheckpointResponse(checkpoint=found, server_version=SERVER_VERSION)
+
+    def checkpoint_range(self, request: CheckpointRangeRequest) -> CheckpointRangeResponse:
+        """Return the checkpoints of a stream; epoch after epoch, as far as one answer goes."""
+        if request.epoch_min > request.epoch_max:
+            raise _bad_request("epoch_max", "epoch_min is beyond epoch_max")
+        found: list[Checkpoint] = []
+        last = min(request.epoch_max, request.epoch_min + _MAX_EPOCHS - 1)
+        start = request.from_seq or 1
+        for epoch in range(request.epoch_min, last + 1):
+            label = labels.label(self.identity.routing_key, request.stream_id, epoch)
+            head = self._reader.last_seq(label)
+            room = _MAX_CHECKPOINTS - len(found)
+            here = self._reader.checkpoints(label, start, head, room + 1) if head else []
+            found += here[:room]
+            if len(here) > room:
+                return CheckpointRangeResponse(
+                    checkpoints=tuple(found), next_epoch=epoch, next_seq=here[room].upto_seq
+                )
+            start = 1
+        more = last + 1 if last < request.epoch_max else None
+        return CheckpointRangeResponse(checkpoints=tuple(found), next_epoch=more)
+
+    def epochs(self, request: StreamEpochsRequest) -> StreamEpochsResponse:
+        """Return in which epochs a stream has entries; as many as one answer holds."""
+        first = request.from_epoch or 0
+        found = epochs_of(self._reader, self.identity.routing_key, request.stream_id)
+        found = [epoch for epoch in found if epoch >= first]
+        more = found[_MAX_LISTED_EPOCHS] if len(found) > _MAX_LISTED_EPOCHS else None
+        return StreamEpochsResponse(epochs=tuple(found[:_MAX_LISTED_EPOCHS]), next_epoch=more)
+
+
+def _bad_request(field: str, message: str) -> ProtocolError:
+    return ProtocolError(Detail.VALUE, message, code=Code.BAD_REQUEST, field=field)

@@ -1,0 +1,1 @@
+"""Writing: batches, commits, flushes, chunks and their retention."""

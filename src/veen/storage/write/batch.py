@@ -1,0 +1,145 @@
+"""Entries that are being admitted together: placed behind each other, not written yet."""
+
+from typing import Protocol
+
+from veen.core.data_dir.paths import Domain
+from veen.core.data_dir.store_records import AuthRecord, ClientCursor, StreamEpoch
+from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.limits import Limits
+from veen.core.objects.capability import CapToken
+from veen.core.objects.labels import authorize_label
+from veen.core.objects.new_entry import NewEntry
+from veen.core.objects.receipt import Receipt
+from veen.core.types import AuthRef, Label, LeafHash, VerifyKey
+from veen.storage.index.label_state import Head
+from veen.storage.journal.journal import Binding
+from veen.storage.journal.tail import SignReceipt, Tail, stage
+from veen.storage.read.reader import Reader
+
+
+class CommittedLog(Protocol):
+    """What a batch continues: the log up to now, as its writer knows it."""
+
+    def head(self, label: Label) -> Head:
+        """Return the head of a label that may be appended to."""
+
+    @property
+    def reader(self) -> Reader:
+        """What has been committed."""
+
+    def domain_of(self, label: Label) -> Domain:
+        """Return which log a label belongs to."""
+
+    @property
+    def floor_ts(self) -> int:
+        """The lowest hub_ts that the next entry may have."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits in force."""
+
+
+class Batch:
+    """A batch sees the log as it will be when the batch is committed.
+
+    It may continue a batch that is still being committed, in another thread: that one does not change any
+    more, and what it has added is here twice for a moment, as itself and as part of the log, which says the
+    same.
+    """
+
+    def __init__(self, committed: CommittedLog, number: int, after: "Batch | None" = None) -> None:
+        #: Which commit of the writer this is going to be.
+        self.number = number
+        self._committed = committed
+        self._after = after
+        self._log: Batch | Reader = after or committed.reader
+        self._authorize = authorize_label(committed.reader.store.hub_id)
+        self.frames: list[bytes] = []
+        self.bindings: list[Binding] = []
+        self._bindings: dict[Label, StreamEpoch | None] = {}
+        self.added = Tail(segment=0)
+        #: The lowest hub_ts that the next entry may have (C-15).
+        self.floor_ts: int = (after or committed).floor_ts
+
+    def settle(self) -> None:
+        """Let go of the batch before: it has been committed, and the log has it."""
+        self._after, self._log = None, self._committed.reader
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not (self.frames or self.bindings)
+
+    def head(self, label: Label) -> Head:
+        """Return the head of a label."""
+        added = self.added.labels.get(label)
+        return (self._after or self._committed).head(label) if added is None else added.head
+
+    def last_seq(self, label: Label) -> int:
+        """Return the number of the newest entry of a label; 0 if it has none."""
+        return self.head(label).seq
+
+    def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
+        """Return how far a client has come in a label."""
+        return self.added.clients.get((label, client_id)) or self._log.client(label, client_id)
+
+    def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
+        """Return when a token was first seen."""
+        known, seen = self._log.auth(auth_ref), self.added.auths.get(auth_ref)
+        return known.merged(seen) if known and seen else known or seen
+
+    def client_since(self, client_id: VerifyKey) -> int | None:
+        """Return when a client was first seen, in any label."""
+        known = self._log.client_since(client_id)
+        return self.added.since.get(client_id) if known is None else known
+
+    def token(self, auth_ref: AuthRef) -> CapToken | None:
+        """Return a token that was authorized."""
+        known = self._log.token(auth_ref)
+        seen = self.added.auths.get(auth_ref)
+        if known is not None or seen is None or not seen.authorize_seq:
+            return known
+        authorized = self.added.labels[self._authorize].entry(seen.authorize_seq)
+        assert authorized is not None
+        return CapToken.decode(authorized.record.content, self._committed.limits)
+
+    def binding(self, label: Label) -> StreamEpoch | None:
+        """Return the stream and epoch of a label, if the hub has found out."""
+        added = self.added.bindings.get(label)
+        if added is not None:
+            return added
+        if label not in self._bindings:  # asked for every message, and few labels share a batch
+            self._bindings[label] = self._log.binding(label)
+        return self._bindings[label]
+
+    def find(self, leaf_hash: LeafHash) -> tuple[Label, int] | None:
+        """Return where a message is, by its id."""
+        return self.added.leaves.get(leaf_hash) or self._log.find(leaf_hash)
+
+    def append(self, record: NewEntry, sign: SignReceipt) -> Receipt:
+        """Place a record at the end of its label and return its receipt: not to be sent before the commit."""
+        domain = self._committed.domain_of(record.label)
+        if (record.client_id is not None) != (domain is Domain.DATA):
+            raise ProtocolError(
+                Detail.VALUE, "the label belongs to another log", code=Code.FORBIDDEN, field="label"
+            )
+        limits = self._committed.limits
+        most = limits.max_msg_bytes  # of a frame, whatever is in it
+        if domain is Domain.AUTHORIZE:
+            most = min(most, limits.max_cap_bytes)
+        if len(record.content) > most:  # admission refuses it too; but here it would spoil the directory
+            raise ProtocolError(
+                Detail.FIELD_SIZE, f"{len(record.content)} bytes exceed {most}", max_allowed=most
+            )
+        staged = stage(record, self.head(record.label), sign)
+        if staged.head.hub_ts < self.floor_ts:
+            raise ProtocolError(Detail.VALUE, "hub_ts went back", field="hub_ts")
+        self.floor_ts = staged.head.hub_ts
+        self.added.add(staged)
+        self.frames.append(staged.frame)
+        return staged.receipt
+
+    def bind(self, binding: Binding) -> None:
+        """Record the stream and epoch of a label along with the entry that needed it."""
+        self.bindings.append(binding)
+        self.added.bind(binding)

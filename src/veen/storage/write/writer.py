@@ -1,0 +1,463 @@
+"""The writer of a data directory: one process, one committing thread.
+
+    batch = writer.batch()
+    receipt = batch.append(record, sign)      # placed and framed; nothing is written
+    writer.commit(batch)                      # durable when this returns: now receipts may leave
+
+While one thread commits a batch, another may fill the next one: ``writer.batch(after=batch)``. It can only be
+committed if the one before it was.
+
+``flush`` moves what is durable into chunk files; it may run in another thread (``BackgroundFlush``). A full
+disk undoes the batch it meets. Any other error of the disk stops the writer until it is opened again; reading
+goes on.
+"""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from threading import Condition, Event, Lock, Thread
+from typing import Final
+
+import lmdb
+
+from veen.core.data_dir import paths
+from veen.core.data_dir.store_records import StoreRecord
+from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.limits import Limits
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.types import Label, RandomBytes
+from veen.stdx.lru import LruCache
+from veen.storage.directory import (
+    domains_of,
+    make_certain,
+    open_store,
+    reading_limits,
+    require_limits,
+    take_lock,
+)
+from veen.storage.errors import DamagedError, FullError, StoppedError, not_found
+from veen.storage.fs import FileLock, Filesystem
+from veen.storage.index.index import Index
+from veen.storage.index.label_state import Head
+from veen.storage.index.rows import ChunkRow
+from veen.storage.journal import right_edge
+from veen.storage.journal.journal import Segment, segments, settle
+from veen.storage.journal.replay import Replay, unreleased
+from veen.storage.journal.tail import Tail
+from veen.storage.read.reader import Reader
+from veen.storage.write.batch import Batch
+from veen.storage.write.compress import pack_next
+from veen.storage.write.flush import Flush, SignCheckpoint
+from veen.storage.write.retention import prune
+from veen.storage.write.sidecars import write_checkpoint_indexes
+
+#: Nothing is wrong with the disk then, and nothing was changed: it can be tried again.
+_NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
+#: Heads kept in memory of labels that are not in a tail. Any number of labels uses no more.
+_KEPT_HEADS: Final = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How much may be in the journal only: bounds memory, and what a start has to replay."""
+
+    #: A segment is moved into chunks when it has grown to this, and commits wait when it has grown to twice
+    #: as much. One more may be on its way, so the journal has four times this at most.
+    segment_bytes: int = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a start found in the journal."""
+
+    segments: int = 0
+    entries: int = 0
+    #: Bytes of batches that were never acknowledged, and were dropped.
+    torn_bytes: int = 0
+
+
+class Writer:
+    """Appends to a data directory that it has locked."""
+
+    def __init__(
+        self,
+        fs: Filesystem,
+        held: FileLock,
+        index: Index,
+        store: StoreRecord,
+        *,
+        sign_checkpoint: SignCheckpoint,
+        random: RandomBytes,
+        options: Options,
+    ) -> None:
+        self.fs = fs
+        self.store = store
+        self.domain_of = domains_of(store.hub_id)
+        self.reader = Reader(fs, index, store, lambda: self._tails)
+        self.recovered = Recovered()
+        self._held = held
+        self._index = index
+        self._sign = sign_checkpoint
+        self._random = random
+        self._options = options
+        self._limits = reading_limits(store)
+        self.limits = store.registries[-1].limits
+        self._flush = Flush(fs, index, store, sign_checkpoint, self.domain_of)
+        self._commit_lock = Lock()
+        self._flush_lock = Lock()
+        self._room = Condition(self._commit_lock)
+        self._heads: LruCache[Label, Head] = LruCache(_KEPT_HEADS)
+        self._commits = 0
+        self._stopped: str | None = None
+        self._redo = False
+        self._full: str | None = None
+        self._tails: tuple[Tail, ...] = ()
+        self._segment: Segment | None = None
+        #: Called when a segment is full, by whoever flushes in the background; without it, commits flush.
+        self.on_full = self.flush
+
+    # --- opening and closing --------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        fs: Filesystem,
+        *,
+        sign_checkpoint: SignCheckpoint,
+        random: RandomBytes,
+        owner: str,
+        limits: Limits | None = None,
+        options: Options | None = None,
+    ) -> "Writer":
+        """Lock a directory, finish what an earlier writer left, and be ready to append.
+
+        ``limits``, if given, must be those of the directory.
+        """
+        held = index = None
+        try:
+            open_store(fs)  # before the lock: nothing is made in a place that is not a data directory
+            held = take_lock(fs, owner)
+            store = open_store(fs)
+            if limits is not None:
+                require_limits(store, limits)
+            index = Index.open(fs)
+            make_certain(fs, store)
+            writer = cls(
+                fs,
+                held,
+                index,
+                store,
+                sign_checkpoint=sign_checkpoint,
+                random=random,
+                options=options or Options(),
+            )
+            writer._start()
+        except BaseException as error:
+            if index is not None:
+                index.close()
+            if held is not None:
+                held.release()
+            if isinstance(error, OSError | lmdb.Error):
+                raise StoppedError(
+                    f"the writer can not start: {error}; check the disk and its free space"
+                ) from error
+            raise
+        return writer
+
+    def _start(self) -> None:
+        with self._index.view() as view:
+            meta = view.meta()
+        for number in segments(self.fs):
+            if number < meta.journal:  # moved before, not deleted in time
+                self.fs.unlink(paths.journal(number))
+        for read in list(unreleased(self.fs, meta)):
+            settle(self.fs, read)
+            with self._index.view() as view:
+                tail = Replay(self.fs, view, self.store).tail(read)
+            self._flush.run(tail, redo=True, clean=True)
+            self.recovered = Recovered(
+                self.recovered.segments + 1,
+                self.recovered.entries + sum(len(item.entries) for item in tail.labels.values()),
+                self.recovered.torn_bytes + read.torn_bytes,
+            )
+        with self._index.view() as view:
+            meta = view.meta()
+            right_edge.check_moment(self.fs, view, self.store.hub_id)
+        self._segment = Segment.create(self.fs, meta.journal, self._random)
+        with self._index.change() as changes:
+            changes.put_meta(replace(meta, clean=False))
+        self._tails = (Tail(self._segment.number),)
+
+    def close(self) -> None:
+        """Move everything into chunk files, and let go of the directory. The journal is empty afterwards."""
+        try:
+            if self._stopped is None:
+                self.flush()
+                self._finish()
+        finally:
+            self.abandon()
+
+    def _finish(self) -> None:
+        assert self._active.is_empty, "a clean stop leaves nothing in the journal"
+        with self._disk():
+            write_checkpoint_indexes(self.fs, self._index)
+            with self._index.change() as changes:
+                changes.put_meta(replace(changes.meta(), clean=True))
+            self.fs.unlink(paths.journal(self._active.segment))
+            self.fs.sync_dir(paths.STATE_DIR)
+        self._stopped = "closed"
+
+    def halt(self, reason: str) -> None:
+        """Take no more entries; reading goes on."""
+        with self._room:
+            self._stopped = self._stopped or reason
+            self._room.notify_all()
+
+    def abandon(self) -> None:
+        """Let go of the directory as it is; the next writer recovers. Acknowledged entries are durable."""
+        self._stopped = self._stopped or "closed"
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
+        self._index.close()
+        self._held.release()
+
+    # --- the log behind a batch -----------------------------------------------------------------------------
+
+    @property
+    def _active(self) -> Tail:
+        return self._tails[-1]
+
+    @property
+    def journal_bytes(self) -> int:
+        """How many bytes of entries are in the journal only."""
+        return sum(tail.size for tail in self._tails)
+
+    @property
+    def floor_ts(self) -> int:
+        """The lowest hub_ts that the next entry may have (C-15)."""
+        return self.reader.floor_ts
+
+    def head(self, label: Label) -> Head:
+        """Return the head of a label; its files are checked when it is first touched."""
+        for tail in reversed(self._tails):
+            found = tail.labels.get(label)
+            if found is not None:
+                return found.head
+        head = self._heads.get(label)
+        if head is None:
+            head = self._load(label)
+            self._heads.put(label, head)
+        return head
+
+    def _load(self, label: Label) -> Head:
+        with self._index.view() as view:
+            state = right_edge.check_label(self.fs, view, self.domain_of(label), label)
+        if state is None:
+            return Head.empty()
+        if state.frozen:
+            raise frozen()
+        return state.head
+
+    # --- committing -----------------------------------------------------------------------------------------
+
+    def batch(self, after: Batch | None = None) -> Batch:
+        """Begin a batch, behind one that is being committed or behind the log."""
+        self._require_running()
+        return Batch(self, self._commits if after is None else after.number + 1, after)
+
+    def commit(self, batch: Batch) -> None:
+        """Make a batch durable. Its receipts may leave the process when this has returned."""
+        assert batch.number == self._commits, "a batch is committed once, behind all that it has seen"
+        if not batch.is_empty:
+            self._make_room()
+            with self._commit_lock, self._disk():
+                self._writable().append(batch.frames, batch.bindings)
+                self._active.absorb(batch.added)
+        batch.settle()
+        self._commits += 1
+
+    def checkpoint(self, label: Label, upto_seq: int) -> Checkpoint:
+        """Return the stored checkpoint of a prefix, or make it (C-40). It never ends a chunk (C-81)."""
+        stored = self.reader.checkpoint(label, upto_seq)
+        if stored is not None:
+            return stored
+        head = self.reader.head(label)
+        if head is None or not 1 <= upto_seq <= head.seq:
+            raise not_found("upto_seq", f"there is no entry {upto_seq} to make a checkpoint of")
+        if self.reader.is_frozen(label):
+            raise frozen()
+        root = self.reader.root(label, upto_seq)
+        made = self._sign(label, upto_seq, root, self.reader.binding(label))
+        with self._commit_lock, self._disk():
+            self._writable().append_checkpoint(made)
+            self._active.add_checkpoint(made)
+        return made
+
+    def _writable(self) -> Segment:
+        self._require_running()
+        assert self._segment is not None
+        return self._segment
+
+    def _require_running(self) -> None:
+        if self._stopped is not None:
+            raise _has_stopped(self._stopped)
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        """Stop for good on any error of the disk: what is on it now is for the next start to find out."""
+        try:
+            yield
+        except FullError:
+            raise  # nothing was kept, nothing is unclear
+        except (OSError, lmdb.Error, DamagedError) as error:
+            self._stopped = str(error)
+            raise _has_stopped(self._stopped) from error
+
+    @contextmanager
+    def _maintenance(self) -> Iterator[None]:
+        """As ``_disk``, but a full disk only puts off what is done here: it can be done again."""
+        with self._disk():
+            try:
+                yield
+            except lmdb.DiskError as error:
+                raise FullError("no space left for the index; make space") from error
+            except OSError as error:
+                if error.errno in _NO_DESCRIPTORS:
+                    raise FullError("too many files are open to move the journal into chunks") from error
+                if error.errno != errno.ENOSPC:
+                    raise
+                raise FullError("no space left to move the journal into chunks; make space") from error
+
+    def _make_room(self) -> None:
+        limit = self._options.segment_bytes
+        if self._active.size < limit:
+            return
+        self.on_full()
+        with self._room:
+            # Wait for the background rather than let the journal grow: memory and recovery are bounded.
+            while self._stopped is None and self._active.size >= 2 * limit:
+                if self._full is not None:
+                    raise FullError(self._full)
+                self._room.wait()
+
+    # --- flushing -------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Move everything committed before the call into chunk files, and release its journal segments."""
+        with self._flush_lock:
+            for _ in self._tails:  # two, if an earlier flush met a full disk
+                self._require_running()
+                with self._flushing():
+                    if len(self._tails) == 1 and not self._freeze():
+                        return
+                    with self._maintenance():
+                        self._flush_oldest()
+
+    def _flush_oldest(self) -> None:
+        frozen = self._tails[0]
+        self._redo, again = True, self._redo  # until it is through: the journal still has all of it
+        self._flush.run(frozen, redo=again)
+        self._redo = False
+        # Heads first: whoever misses the tail must not find an older one.
+        for label, label_tail in frozen.labels.items():
+            self._heads.put(label, label_tail.head)
+        with self._commit_lock:
+            self._tails = self._tails[1:]
+        while pack_next(self.fs, self._index):
+            pass
+
+    def prune(self, label: Label, upto_seq: int) -> list[ChunkRow]:
+        """Prune the sealed chunks of a label that end at or before an entry (C-85); return them."""
+        with self._flush_lock, self._maintenance():
+            self._require_running()
+            return prune(self.fs, self._index, self._limits, label, upto_seq)
+
+    @contextmanager
+    def _flushing(self) -> Iterator[None]:
+        """Tell commits that wait for room how it went."""
+        full = None
+        try:
+            yield
+        except FullError as error:
+            full = str(error)
+            raise
+        finally:
+            with self._room:
+                self._full = full
+                self._room.notify_all()
+
+    def _freeze(self) -> bool:
+        """Close the active segment and begin another; False if there is nothing to move."""
+        with self._commit_lock, self._disk():
+            if self._active.is_empty:
+                return False
+            old = self._writable()
+            try:
+                following = Segment.create(self.fs, old.number + 1, self._random)
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTORS:
+                    raise
+                begun = paths.journal(old.number + 1)
+                if self.fs.size(begun) is not None:
+                    self.fs.unlink(begun)  # it would be in the way of the next attempt
+                raise FullError("too many files are open to begin a journal segment") from error
+            try:
+                old.end()
+            except FullError:
+                following.discard(self.fs)
+                raise
+            self._segment = following
+            self._tails = (*self._tails, Tail(following.number))
+            return True
+
+
+def frozen() -> ProtocolError:
+    """Return the refusal of an entry for a label that a fork has copied."""
+    return ProtocolError(
+        Detail.VALUE, "the label belongs to the parent of this fork", code=Code.FORBIDDEN, field="label"
+    )
+
+
+def _has_stopped(why: str) -> StoppedError:
+    return StoppedError(f"the writer has stopped: {why}; check the disk and its free space, then start again")
+
+
+#: Entries are in chunk files, for readers that do not look at the journal, after this long.
+DEFAULT_INTERVAL_SEC: Final = 2.0
+
+
+class BackgroundFlush:
+    """Flushes when a segment is full, and at an interval. Its last error can be asked for."""
+
+    def __init__(self, writer: Writer, interval_sec: float = DEFAULT_INTERVAL_SEC) -> None:
+        self._writer = writer
+        self._interval = interval_sec
+        self._wake = Event()
+        self._ending = False
+        self.error: Exception | None = None
+        writer.on_full = self._wake.set
+        self._thread = Thread(target=self._run, name="veen-flush", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; what it has not moved is left to ``Writer.close``."""
+        self._ending = True
+        self._wake.set()
+        self._thread.join()
+        self._writer.on_full = self._writer.flush
+
+    def _run(self) -> None:
+        while not self._ending:
+            self._wake.wait(self._interval)
+            self._wake.clear()
+            try:
+                self._writer.flush()
+                self.error = None
+            except FullError as error:
+                self.error = error  # tried again at the next interval
+            except Exception as error:  # noqa: BLE001 - whatever it is, commits must not wait for this thread
+                self.error = error
+                self._writer.halt(str(error))
+                return
