@@ -4,12 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests import builders
-from veen.core import labels
-from veen.core.control import REVOCATION_SCHEMA, REVOCATION_STREAM, RevocationBody, Target
-from veen.core.identity import HubIdentity
-from veen.core.msg import Msg
-from veen.core.payload import PayloadHeader
-from veen.core.sealing import seal
+from veen.core.objects import labels
+from veen.core.objects.control_record import REVOCATION_SCHEMA, REVOCATION_STREAM, RevocationBody, Target
+from veen.core.objects.hub_identity import HubIdentity
+from veen.core.objects.msg import Msg, PayloadHeader
+from veen.core.objects.sealed_payload import seal
 from veen.core.types import AuthRef, Label, ReaderPublicKey, SchemaId
 
 ADMIN = builders.verify_key("admin").hex()

@@ -11,7 +11,7 @@ from subprocess import run
 from time import monotonic
 
 from tests.builders import some_label
-from tests.hub.process import TIMEOUT, Api, Client, HubProcess, Refused, check_sound, veen
+from tests.hub.hub_process import TIMEOUT, Api, Client, HubProcess, Refused, check_sound, veen
 
 #: Given back when the disk is full: enough to move all that is in the journal.
 _BALLAST_BYTES = 4 << 20

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tests import builders
-from tests.hub.inside import Outcome, copy_with_secrets, inside
-from veen.core import labels
-from veen.core.captoken import CapToken
-from veen.core.error_envelope import ErrorEnvelope
-from veen.core.msg import Msg
-from veen.core.receipt import Receipt
+from tests.hub.hub_without_sockets import Outcome, copy_with_secrets, inside
+from veen.core.objects import labels
+from veen.core.objects.capability import CapToken
+from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.core.objects.msg import Msg
+from veen.core.objects.receipt import Receipt
 from veen.core.types import HubId, RoutingKey
 from veen.hub.config import Settings
 

@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 
 from tests.builders import some_label
-from tests.hub.process import TIMEOUT, Client, HubProcess, Refused, check_sound
-from tests.storage.oneshots import start
+from tests.hub.hub_process import TIMEOUT, Client, HubProcess, Refused, check_sound
+from tests.storage.simulation.oneshots import start
 
 _MOUNT: Final = ("unshare", "--map-root-user", "--mount")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import some_label
-from tests.hub.process import (
+from tests.hub.hub_process import (
     TIMEOUT,
     VEEN,
     Client,

@@ -22,13 +22,13 @@ from pydantic import (
     model_validator,
 )
 
-from veen.core.control import REVOCATION_STREAM
 from veen.core.errors import ProtocolError
-from veen.core.labels import stream_id
 from veen.core.limits import Limits, default_limits
-from veen.core.pow import MAX_DIFFICULTY
+from veen.core.objects.control_record import REVOCATION_STREAM
+from veen.core.objects.labels import stream_id
+from veen.core.objects.proof_of_work import MAX_DIFFICULTY
 from veen.core.types import RoutingKey, StreamId, VerifyKey
-from veen.hub.http.addressing import parse_host, parse_origin
+from veen.net.host_names import parse_host, parse_origin
 
 PREFIX: Final = "VEEN_"
 #: Names of variables that are not fields.

@@ -1,20 +1,68 @@
-"""A data directory as a hub's home: made at the first start, opened at every other (C-51, C-89)."""
+"""A data directory as a hub's home: made at the first start, opened at every other (C-51, C-89).
+
+Beside the log it holds the hub's secrets, which stay when the rest is copied, and checkpoint-binding.cbor:
+which key stands behind which checkpoint (C-83). A fork gets an identity of its own, which names the log that
+it continues (C-95).
+"""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar, Final
 
-from veen.core import hpke, hubfiles
-from veen.core.ed25519 import SEED_BYTES, SIGNATURE_BYTES, SigningKey
-from veen.core.hubfiles import EarlierRule, HubSettings
-from veen.core.identity import HubIdentity
+from veen.core.crypto import hpke
+from veen.core.crypto.ed25519 import SEED_BYTES, SIGNATURE_BYTES, SigningKey
+from veen.core.data_dir import hub_settings, paths
+from veen.core.data_dir.hub_settings import EarlierRule, HubSettings
+from veen.core.encoding.field_types import B32, VER, ListOf
+from veen.core.encoding.shape import Field, MapShape
+from veen.core.encoding.wire_object import Wire, decode_sequence
+from veen.core.errors import ProtocolError
 from veen.core.limits import Limits
-from veen.core.types import RandomBytes, ReaderSecretKey, RoutingKey
-from veen.hub import files
-from veen.hub.files import HubSecrets
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.hub_identity import BoundCheckpoint, CheckpointBinding, ForkParent, HubIdentity
+from veen.core.objects.labels import hub_id
+from veen.core.types import Label, RandomBytes, ReaderSecretKey, RoutingKey
 from veen.hub.keyring import KeyRing, new_identity
-from veen.storage import DamagedError, Filesystem, NotAStoreError, StoppedError, create_store, open_store
-from veen.storage.durable import read_file, replace_file
-from veen.storage.public import read_object, read_public
+from veen.storage import (
+    DamagedError,
+    Filesystem,
+    Forked,
+    NotAStoreError,
+    Reader,
+    StoppedError,
+    create_store,
+    fork,
+    open_store,
+)
+from veen.storage.atomic_file import read_file, replace_file
+from veen.storage.directory import read_object, read_public
+
+SECRETS: Final = hub_settings.SECRETS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubSecrets(Wire):
+    """hub-secrets.cbor. Readable by the hub's user only; never copied, logged or sent."""
+
+    SHAPE: ClassVar = MapShape(
+        "hub_secrets",
+        Field("ver", VER, key=1),
+        Field("seeds", ListOf(B32, may_be_empty=False), key=2),
+        Field("control_sk", B32, key=3),
+        Field("pow_key", B32, key=4),
+    )
+
+    #: Of the signing keys, oldest first; all are kept, so that checkpoints of old epochs can still be made.
+    seeds: tuple[bytes, ...]
+    #: X25519: admin messages are sealed to it (C-107).
+    control_sk: bytes
+    #: Of the challenges for proof of work (C-65).
+    pow_key: bytes
+
+    def __repr__(self) -> str:
+        """Say nothing that could end up in a log."""
+        return f"HubSecrets({len(self.seeds)} keys)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +98,17 @@ def create_home(
 ) -> Home:
     """Make a hub in an empty place. A start that was cut short is continued, with the same keys."""
     fs.make_dir("")
-    secrets = read_object(fs, files.SECRETS, HubSecrets)
+    secrets = read_object(fs, SECRETS, HubSecrets)
     if secrets is None:
         secrets = HubSecrets(
             seeds=(random(SEED_BYTES),), control_sk=random(SEED_BYTES), pow_key=random(SEED_BYTES)
         )
-        replace_file(fs, files.SECRETS, secrets.encode())
+        replace_file(fs, SECRETS, secrets.encode())
     first = SigningKey.from_seed(secrets.seeds[0])
     control_pk = hpke.public_key(ReaderSecretKey(secrets.control_sk))
     ring = KeyRing.of(new_identity(first, control_pk, routing), secrets.seeds)
     write_identity(fs, ring)
-    replace_file(fs, hubfiles.SETTINGS, settings.encode())
+    replace_file(fs, hub_settings.SETTINGS, settings.encode())
     # Last: with it the place is a data directory, and everything else is there.
     create_store(fs, ring.identity.hub_id, limits, epoch_secs=(settings.epoch_sec,))
     return Home(ring, secrets, settings)
@@ -69,20 +117,20 @@ def create_home(
 def open_home(fs: Filesystem, *, locked: bool = True) -> Home:
     """Open the hub that lives here. Whoever holds its lock finishes a change of keys that was cut short."""
     identity, settings = read_public(fs)
-    pending = read_file(fs, hubfiles.PENDING) if locked else None
+    pending = read_file(fs, hub_settings.PENDING) if locked else None
     if pending is not None:
         _publish(fs, identity, pending[:SIGNATURE_BYTES])
-    secrets = read_object(fs, files.SECRETS, HubSecrets)
+    secrets = read_object(fs, SECRETS, HubSecrets)
     if secrets is None:
         raise NotAStoreError(
-            f"this is a copy: {files.SECRETS} is not here, so it can be read and checked, but not written; "
+            f"this is a copy: {SECRETS} is not here, so it can be read and checked, but not written; "
             "to replace the hub that it was copied from, stop that one for good and bring the file from "
             "there; to go on as another hub, fork it"
         )
     ring = KeyRing.of(identity, secrets.seeds)
     missing = [key for key in identity.hub_keys if key.valid_until is None and key.hub_pk not in ring.keys]
     if missing:
-        raise DamagedError(files.SECRETS, None, "it has not the hub's current key", "bring the right file")
+        raise DamagedError(SECRETS, None, "it has not the hub's current key", "bring the right file")
     return Home(ring, secrets, settings)
 
 
@@ -94,16 +142,16 @@ def write_identity(fs: Filesystem, ring: KeyRing) -> None:
     """
     identity = ring.identity
     sig = identity.sign(ring.keys[identity.hub_keys[0].hub_pk])
-    replace_file(fs, hubfiles.PENDING, sig + identity.encode())
+    replace_file(fs, hub_settings.PENDING, sig + identity.encode())
     _publish(fs, identity, sig)
 
 
 def _publish(fs: Filesystem, identity: HubIdentity, sig: bytes) -> None:
-    replace_file(fs, hubfiles.IDENTITY, identity.encode())
-    replace_file(fs, hubfiles.IDENTITY_SIG, sig)
-    replace_file(fs, hubfiles.IDENTITY_JSON, json.dumps(identity.to_json(), indent=2).encode() + b"\n")
-    replace_file(fs, hubfiles.KEY_MAP, identity.key_map().encode())
-    fs.unlink(hubfiles.PENDING)
+    replace_file(fs, hub_settings.IDENTITY, identity.encode())
+    replace_file(fs, hub_settings.IDENTITY_SIG, sig)
+    replace_file(fs, hub_settings.IDENTITY_JSON, json.dumps(identity.to_json(), indent=2).encode() + b"\n")
+    replace_file(fs, hub_settings.KEY_MAP, identity.key_map().encode())
+    fs.unlink(hub_settings.PENDING)
     fs.sync_dir("")
 
 
@@ -113,10 +161,10 @@ def rotate(fs: Filesystem, home: Home, random: RandomBytes, *, at: int, overlap_
     Once it is, an error leaves open whether the key has changed: the hub must stop, and the next start finds
     out. A seed of an attempt that failed is kept, since nobody can be sure that it is not in use.
     """
-    stored = read_object(fs, files.SECRETS, HubSecrets) or home.secrets
+    stored = read_object(fs, SECRETS, HubSecrets) or home.secrets
     seed = random(SEED_BYTES)
     secrets = replace(stored, seeds=(*stored.seeds, seed))
-    replace_file(fs, files.SECRETS, secrets.encode())
+    replace_file(fs, SECRETS, secrets.encode())
     ring = home.ring.rotated(seed, at, overlap_sec)
     try:
         write_identity(fs, ring)
@@ -130,5 +178,69 @@ def write_settings(fs: Filesystem, home: Home, *, require_cap: bool, now: int) -
     before = EarlierRule(until=now, require_cap=home.settings.require_cap)
     earlier = (*(home.settings.earlier or ()), before)
     settings = replace(home.settings, require_cap=require_cap, earlier=earlier)
-    replace_file(fs, hubfiles.SETTINGS, settings.encode())
+    replace_file(fs, hub_settings.SETTINGS, settings.encode())
     return Home(home.ring, home.secrets, settings)
+
+
+def write_binding(fs: Filesystem, home: Home, max_skew_sec: int) -> None:
+    """Add the checkpoints that were made since the last time."""
+    known = {item.place: item for item in _read(fs)}
+    changed = False
+    for checkpoint in _made(fs):
+        place = checkpoint.label_curr, checkpoint.epoch, checkpoint.upto_seq
+        if place in known:
+            continue
+        try:
+            key = home.identity.verify_checkpoint(
+                checkpoint, epoch_sec=home.settings.epoch_sec, max_skew_sec=max_skew_sec
+            )
+        except ProtocolError:
+            continue  # of a parent, in a fork: its own files speak for it
+        known[place] = BoundCheckpoint(
+            label=checkpoint.label_curr,
+            epoch=checkpoint.epoch,
+            upto_seq=checkpoint.upto_seq,
+            hub_id=home.identity.hub_id,
+            key_id=key.key_id,
+            mmr_root=checkpoint.mmr_root,
+        )
+        changed = True
+    if changed or fs.size(hub_settings.BINDING) is None:
+        replace_file(fs, hub_settings.BINDING, CheckpointBinding.of(known.values()).encode())
+
+
+def _made(fs: Filesystem) -> list[Checkpoint]:
+    try:
+        return decode_sequence(read_file(fs, paths.CHECKPOINTS) or b"", Checkpoint)
+    except ProtocolError:
+        return []  # damaged: a repair makes it anew, and the next stop goes on
+
+
+def _read(fs: Filesystem) -> tuple[BoundCheckpoint, ...]:
+    stored = read_file(fs, hub_settings.BINDING)
+    if stored is None:
+        return ()
+    try:
+        return CheckpointBinding.decode(stored).checkpoints
+    except ProtocolError:
+        return ()  # damaged: made anew
+
+
+def fork_home(
+    source: Reader, target: Filesystem, random: RandomBytes, cuts: Mapping[Label, int] | None = None
+) -> tuple[HubIdentity, Forked]:
+    """Cut a log at checkpoints, and make a hub of the copy: new keys and labels, old entries as they were."""
+    _, settings = read_public(source.fs)
+    secrets = HubSecrets(
+        seeds=(random(SEED_BYTES),), control_sk=random(SEED_BYTES), pow_key=random(SEED_BYTES)
+    )
+    first = SigningKey.from_seed(secrets.seeds[0])
+    done = fork(source, target, hub_id(first.public_key), cuts)
+    control_pk = hpke.public_key(ReaderSecretKey(secrets.control_sk))
+    parent = ForkParent(hub_id=source.store.hub_id, fork_hash=done.record.fork_hash)
+    identity = replace(new_identity(first, control_pk, None), parent=parent)
+    # The secret is on disk before anybody is told of the key; the identity makes the place a hub.
+    replace_file(target, SECRETS, secrets.encode())
+    replace_file(target, hub_settings.SETTINGS, settings.encode())
+    write_identity(target, KeyRing.of(identity, secrets.seeds))
+    return identity, done

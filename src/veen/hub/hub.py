@@ -1,8 +1,8 @@
 """A hub at work: its parts put together, and the way of a message through them. Lives on one loop.
 
-    verifying (processes) -> sequencer (the loop) -> the disk (a thread) -> answers (the loop)
+    verifier pool (processes) -> sequencer (the loop) -> the disk (a thread) -> answers (the loop)
 
-It knows nothing of HTTP; ``veen.hub.endpoints`` does.
+It knows nothing of HTTP; ``veen.hub.api.routes`` does.
 """
 
 import asyncio
@@ -13,48 +13,40 @@ from contextlib import suppress
 from time import perf_counter
 from typing import Any, Final
 
-from veen.core import labels
-from veen.core.checkpoint import Checkpoint
-from veen.core.control import ControlRecord, TrustRecord, decode_control
-from veen.core.error_envelope import ErrorEnvelope
-from veen.core.hubfiles import HubSettings
-from veen.core.identity import HubIdentity
+from veen.admission.prefilter import PowRules
+from veen.admission.stateless import MessageRules
+from veen.core.objects import labels
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.control_record import ControlRecord, TrustRecord
+from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.core.objects.new_entry import NewEntry
 from veen.core.types import Label, RandomBytes, VerifyKey
 from veen.hub import home as homes
-from veen.hub.admission.authority import Authority
-from veen.hub.admission.message import MessageRules
-from veen.hub.admission.prefilter import PowRules
-from veen.hub.admission.scope import Scopes
-from veen.hub.admission.sequence import Policy
-from veen.hub.anchor_backend import make_backend
-from veen.hub.anchoring import Anchoring, Cadence
-from veen.hub.binding import write_binding
+from veen.hub.anchors import Anchorer, Cadence, make_backend
 from veen.hub.config import Settings
-from veen.hub.control import ControlPlane
-from veen.hub.home import Home
-from veen.hub.http.memory import Memory
-from veen.hub.job import Job
+from veen.hub.control.control_plane import ControlPlane
+from veen.hub.home import Home, write_binding
 from veen.hub.keyring import CheckpointSigner, Clock
-from veen.hub.logs import Log
 from veen.hub.metrics import Failure, Metrics
-from veen.hub.readers import Readers
-from veen.hub.sequencer import Sequencer, Work
-from veen.hub.submission import Submission
-from veen.hub.verifying import Verifying
-from veen.hub.waiting import Waiting
+from veen.hub.policy import policy_of, read_authority
+from veen.hub.read.long_poll import LongPolls
+from veen.hub.read.thread_pool import Job, ThreadPool
+from veen.hub.submit.sequencer import Sequencer, Work
+from veen.hub.submit.submission import Submission
+from veen.hub.submit.verifier_pool import VerifierPool
+from veen.net.byte_budget import ByteBudget
+from veen.stdx.json_log import Log
+from veen.stdx.lru import LruCache
 from veen.storage import (
     Attachments,
     BackgroundFlush,
     FullError,
-    Kept,
-    Reader,
     RealFilesystem,
-    Record,
     Writer,
     newest_label,
     open_store,
 )
-from veen.storage.answers import PageBounds, Reads
+from veen.storage.read.requests import PageBounds, ReadRequests
 
 #: Attachments that wait to be written.
 _MAX_PUTS: Final = 16
@@ -66,38 +58,6 @@ _CHECKPOINT_SEC: Final = 60
 _SPACE_BYTES: Final = 256 << 20
 #: A disk that was full is called so for this long, then it is tried again.
 _FULL_SEC: Final = 10.0
-
-
-def read_authority(reader: Reader, settings: Settings) -> Authority:
-    """Work out from configuration and control log whom the hub trusts."""
-    control = labels.control_label(reader.store.hub_id)
-    last = reader.last_seq(control)
-    places = reader.entries(control, 1, last) if last else iter(())
-    before = Authority.of(settings.issuers, trust_all=settings.trust_all_issuers)
-    return before.after(decode_control(place.entry.msg_bytes) for place in places)
-
-
-def policy_of(
-    identity: HubIdentity, kept: HubSettings, settings: Settings, reader: Reader, at: int | None = None
-) -> Policy:
-    """Return the rules of the stateful rows: those of now, or of a time."""
-    registries = reader.store.registries
-    limits = (registries[-1] if at is None else reader.store.registry_at(at)).limits
-    scopes = Scopes(
-        identity.routing_key,
-        rotates=bool(kept.epoch_sec),
-        streams=[*settings.stream_ids, *settings.control_streams],
-        reserved=(labels.authorize_label(identity.hub_id), labels.control_label(identity.hub_id)),
-    )
-    return Policy(
-        limits=limits,
-        scopes=scopes,
-        epoch_sec=kept.epoch_sec,
-        require_cap=kept.require_cap if at is None else kept.require_cap_at(at),
-        is_primary=settings.role == "primary",
-        max_client_lifetime_sec=settings.max_client_id_lifetime_sec,
-        max_client_msgs=settings.max_msgs_per_client_id_per_label,
-    )
 
 
 class Hub:
@@ -132,7 +92,7 @@ class Hub:
         self._background = BackgroundFlush(self.writer)
         self.limits = self.writer.limits
         bounds = PageBounds(max_items=settings.max_page_items, max_bytes=settings.max_page_bytes)
-        self.reads = Reads(self.reader, home.identity, bounds)
+        self.reads = ReadRequests(self.reader, home.identity, bounds)
         self.policy = policy_of(home.identity, home.settings, settings, self.reader)
         self.attachments = (
             Attachments(fs, self.limits, settings.max_attachment_store_bytes)
@@ -146,11 +106,11 @@ class Hub:
         self.pow = (
             PowRules(settings.pow_difficulty, home.secrets.pow_key) if settings.pow_difficulty else None
         )
-        self.readers = Readers(self.call)
+        self.readers = ThreadPool(self.call)
         #: Attachments are written apart, so that those who read do not wait for their syncs.
-        self.putters = Readers(self.call, threads=1, most=_MAX_PUTS)
-        self.waiting = Waiting(settings.max_waiters)
-        self.memory = Memory(settings.max_held_bytes)
+        self.putters = ThreadPool(self.call, threads=1, most=_MAX_PUTS)
+        self.waiting = LongPolls(settings.max_waiters)
+        self.memory = ByteBudget(settings.max_held_bytes)
         #: The label that was committed last, as far as this process or the log knows (C-76).
         self.newest: Label | None = newest_label(fs)
         self.stopping = False
@@ -158,7 +118,7 @@ class Hub:
         #: Where it is served, once it is.
         self.urls: tuple[str, ...] = ()
         #: Of labels, the last checkpoint made by this process.
-        self._checkpoints: Kept[Label, int] = Kept(1024)
+        self._checkpoints: LruCache[Label, int] = LruCache(1024)
         self.control_plane = ControlPlane(self)
         self.control_plane.catch_up()
         self._add_gauges()
@@ -175,8 +135,8 @@ class Hub:
             clock=self.clock,
         )
 
-    def _make_verifying(self, workers: int) -> Verifying:
-        made = Verifying(
+    def _make_verifying(self, workers: int) -> VerifierPool:
+        made = VerifierPool(
             self.rules,
             self._verified,
             workers=workers,
@@ -204,10 +164,10 @@ class Hub:
         self._signer.hub_ts_of = lambda label, seq: self.reader.entry(label, seq).receipt.hub_ts
         return made
 
-    def _make_anchoring(self) -> Anchoring | None:
+    def _make_anchoring(self) -> Anchorer | None:
         if self._anchors is None:
             return None
-        return Anchoring(
+        return Anchorer(
             self._anchors,
             Cadence.of(self.settings),
             self.reader,
@@ -349,7 +309,7 @@ class Hub:
     def control(self, *records: ControlRecord) -> None:
         """Record decisions of operator or admins; they count from here on. For the sequencer's thread."""
         label = labels.control_label(self.home.identity.hub_id)
-        self.sequencer.append(*(Record.of_control(label, record.encode()) for record in records))
+        self.sequencer.append(*(NewEntry.of_control(label, record.encode()) for record in records))
         self.sequencer.authority = self.sequencer.authority.after(records)
 
     def trust(self, issuer: VerifyKey, *, trusted: bool, note: str | None) -> None:
@@ -438,7 +398,10 @@ def _detail(error: ErrorEnvelope) -> str:
 
 
 def _line(item: Submission, ts: int, now: float) -> str:
-    """Return the log line of a message (OBS0-003). By hand: there is one for each."""
+    """Return the log line of a message (OBS0-003). By hand: there is one for each.
+
+    It has prefixes of ids and no content, so that nothing secret comes near a log.
+    """
     record, error = item.record, item.error
     about = ""
     if error is not None:

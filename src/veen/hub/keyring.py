@@ -4,14 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from veen.core import checkpoint, labels
-from veen.core.checkpoint import Checkpoint
-from veen.core.ed25519 import SigningKey
+from veen.core.crypto.ed25519 import SigningKey
+from veen.core.data_dir.store_records import StreamEpoch
 from veen.core.errors import Code, Detail, ProtocolError
-from veen.core.identity import HubIdentity, HubKey
-from veen.core.receipt import Receipt
+from veen.core.objects import checkpoint, labels
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.hub_identity import HubIdentity, HubKey
+from veen.core.objects.new_entry import NewEntry
+from veen.core.objects.receipt import Receipt
 from veen.core.types import Label, NodeHash, ReaderPublicKey, RoutingKey, VerifyKey
-from veen.storage import Record, StreamEpoch
 
 Clock = Callable[[], int]
 #: How long an old key may stay valid: a hundred years.
@@ -136,7 +137,7 @@ def new_identity(first: SigningKey, control_pk: ReaderPublicKey, routing: Routin
     )
 
 
-def signing(key: SigningKey, record: Record, hub_ts: int) -> Callable[[int, NodeHash], Receipt]:
+def signing(key: SigningKey, record: NewEntry, hub_ts: int) -> Callable[[int, NodeHash], Receipt]:
     """Return what makes the receipt of a record, once its place and the root after it are known."""
 
     def sign(seq: int, root: NodeHash) -> Receipt:

@@ -1,8 +1,12 @@
-"""What the hub counts and measures (OBS0). Observing is a list increment; text is made when asked for."""
+"""What the hub counts and measures (OBS0). Observing is a list increment; text is made when asked for.
+
+``TimedFilesystem`` measures the journal's syncs: what an acknowledgement waits for (OPS-003).
+"""
 
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from time import perf_counter
 from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -12,6 +16,9 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     Metric,
 )
+
+from veen.storage import RealFilesystem
+from veen.storage.fs import AppendFile
 
 _MS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 5000.0)
 _SIZES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
@@ -159,3 +166,31 @@ class Metrics:
     def text(self) -> bytes:
         """Return the exposition text."""
         return generate_latest(self._registry)
+
+
+class _TimedAppend:
+    def __init__(self, file: AppendFile, on_sync: Callable[[float], None]) -> None:
+        self.write = file.write
+        self.truncate = file.truncate
+        self.close = file.close
+        self._sync = file.sync
+        self._on_sync = on_sync
+
+    def sync(self) -> None:
+        """Make everything written durable."""
+        started = perf_counter()
+        self._sync()
+        self._on_sync(perf_counter() - started)
+
+
+class TimedFilesystem(RealFilesystem):
+    """Calls ``on_sync`` with the seconds that each sync of the journal took."""
+
+    on_sync: Callable[[float], None] = staticmethod(lambda _: None)
+
+    def open_append(self, path: str) -> AppendFile:
+        """Open an existing file for appending."""
+        return _TimedAppend(super().open_append(path), self._synced)
+
+    def _synced(self, seconds: float) -> None:
+        self.on_sync(seconds)  # asked each time: the journal is opened before anybody listens

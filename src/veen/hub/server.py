@@ -16,77 +16,38 @@ from typing import Any, Final
 
 import uvloop
 
-from veen.core import layout
+from veen.core.data_dir import paths
+from veen.core.data_dir.hub_settings import HubSettings
 from veen.core.errors import ProtocolError
-from veen.core.hubfiles import HubSettings
 from veen.core.limits import Limits
+from veen.hub.api.routes import Endpoints
 from veen.hub.config import ConfigError, Settings
-from veen.hub.descriptors import connections_within
-from veen.hub.endpoints import Endpoints
 from veen.hub.home import Home, create_home, has_home, open_home, write_settings
-from veen.hub.http.addressing import Names
-from veen.hub.http.application import Bounds
-from veen.hub.http.connection import Connection
-from veen.hub.http.pacing import PacedConnection
 from veen.hub.hub import Hub
-from veen.hub.logs import Log
-from veen.hub.machine import machine_names
-from veen.hub.timed import TimedFilesystem
-from veen.hub.tls import server_context
+from veen.hub.metrics import TimedFilesystem
+from veen.net.host_names import Names, machine_names
+from veen.net.http_application import Bounds
+from veen.net.http_connection import Connection
+from veen.net.listener import BACKLOG, StartError, bind, connections_within, url_of
+from veen.net.paced_connection import PacedConnection
+from veen.net.tls import server_context
+from veen.stdx.json_log import Log
 from veen.storage import StorageError, open_store
 from veen.storage.directory import take_lock
 
-_BACKLOG: Final = 1024
 _SWEEP_SEC: Final = 1.0
 _DRAIN_STEP_SEC: Final = 0.02
 _ADD_HOST: Final = "add the name to hosts in the hub's configuration"
 
 
-class StartError(Exception):
-    """The hub can not start; the text says why and what to do."""
-
-
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningHub:
     """A hub that serves."""
 
     pid: int
     urls: tuple[str, ...]
     home: Home
     first_start: bool
-
-
-def bind(addresses: list[str]) -> list[socket.socket]:
-    """Take the addresses, before anything else is touched."""
-    with contextlib.ExitStack() as undo:
-        taken = [undo.enter_context(_bind_one(address)) for address in addresses]
-        undo.pop_all()
-        return taken
-
-
-def _bind_one(address: str) -> socket.socket:
-    host, _, port = address.rpartition(":")
-    try:
-        found = socket.getaddrinfo(
-            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        family, kind, proto, _, place = found[0]
-        sock = socket.socket(family, kind, proto)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.bind(place)
-            sock.listen(_BACKLOG)
-        except OSError:
-            sock.close()
-            raise
-    except OSError as error:
-        raise StartError(
-            f"{address} can not be used: {error.strerror or error}; choose another with --listen, "
-            "or stop the program that uses it"
-        ) from None
-    return sock
 
 
 def prepare(
@@ -96,7 +57,7 @@ def prepare(
     if not has_home(fs):
         _require_profile(_chosen(settings), settings)  # before anything is made
         fs.make_dir("")
-        fs.make_dir(layout.STATE_DIR)
+        fs.make_dir(paths.STATE_DIR)
     held = take_lock(fs, owner)
     try:
         if has_home(fs):
@@ -153,7 +114,7 @@ class Server:
     """Runs a hub until it is told to stop."""
 
     def __init__(
-        self, data_dir: Path, settings: Settings, log: Log, on_ready: Callable[[Running], None]
+        self, data_dir: Path, settings: Settings, log: Log, on_ready: Callable[[RunningHub], None]
     ) -> None:
         self._data_dir = data_dir
         self._settings = settings
@@ -220,7 +181,7 @@ class Server:
         self._log.event(
             "info", "started", urls=urls, hosts=sorted(names.hosts), hub_id=hub_id, pid=os.getpid()
         )
-        self._on_ready(Running(os.getpid(), urls, hub.home, first))
+        self._on_ready(RunningHub(os.getpid(), urls, hub.home, first))
         try:
             await self._stop.wait()
         finally:
@@ -282,7 +243,7 @@ class Server:
         handshake = None if tls is None else float(self._settings.header_timeout_sec)
         servers: list[asyncio.AbstractServer] = [
             await loop.create_server(
-                connect, sock=sock, ssl=tls, ssl_handshake_timeout=handshake, backlog=_BACKLOG
+                connect, sock=sock, ssl=tls, ssl_handshake_timeout=handshake, backlog=BACKLOG
             )
             for sock in sockets
         ]
@@ -373,17 +334,17 @@ class Server:
         mine = str(os.getpid())
         with contextlib.suppress(OSError, ValueError):
             if (
-                str(json.loads((self._data_dir / layout.HUB_RUNNING).read_text(encoding="ascii"))["pid"])
+                str(json.loads((self._data_dir / paths.HUB_RUNNING).read_text(encoding="ascii"))["pid"])
                 == mine
             ):
-                (self._data_dir / layout.HUB_RUNNING).unlink()
+                (self._data_dir / paths.HUB_RUNNING).unlink()
         with contextlib.suppress(OSError):
-            if (self._data_dir / layout.HUB_PID).read_text(encoding="ascii").strip() == mine:
-                (self._data_dir / layout.HUB_PID).unlink()
+            if (self._data_dir / paths.HUB_PID).read_text(encoding="ascii").strip() == mine:
+                (self._data_dir / paths.HUB_PID).unlink()
 
     def _announce(self, urls: tuple[str, ...]) -> None:
         running = json.dumps({"pid": os.getpid(), "urls": urls})
-        for name, text in ((layout.HUB_RUNNING, running), (layout.HUB_PID, str(os.getpid()))):
+        for name, text in ((paths.HUB_RUNNING, running), (paths.HUB_PID, str(os.getpid()))):
             path = self._data_dir / name
             beside = path.with_name(path.name + ".tmp")
             beside.touch(mode=0o600)
@@ -395,7 +356,7 @@ class _AdminSocket:
     """The operator's door: whoever may open it may write to the data directory anyway."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._path = data_dir / layout.ADMIN_SOCKET
+        self._path = data_dir / paths.ADMIN_SOCKET
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()  # of a hub that was killed: the lock says that it is gone
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -423,11 +384,3 @@ class _AdminSocket:
         self._sock.close()
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
-
-
-def url_of(sock: socket.socket, *, secure: bool) -> str:
-    """Return where a socket that is bound can be reached."""
-    host, port = sock.getsockname()[:2]
-    if ":" in host:
-        host = f"[{host}]"
-    return f"{'https' if secure else 'http'}://{host}:{port}"

@@ -1,0 +1,430 @@
+"""Anchors of labels, made in a thread of their own: nothing that clients wait for waits for it (ANC0-002).
+
+What is due follows from the log and the files in anchors/, so that a hub that was stopped or killed knows at
+its next start what it has to make up for. A failure is counted, logged as an error, and tried again.
+
+``make_backend`` returns the backend that the configuration names.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from time import monotonic
+from typing import Final
+
+from veen.core.api.tooling import AnchorRequest, AnchorResponse
+from veen.core.data_dir import paths
+from veen.core.encoding.canonical_json import Described
+from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.objects import labels
+from veen.core.objects.anchor import AnchorRecord
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.types import Label, RandomBytes
+from veen.hub.config import Settings
+from veen.hub.keyring import Clock
+from veen.hub.metrics import Metrics
+from veen.hub.read.thread_pool import Job
+from veen.stdx.json_log import Log
+from veen.storage import Reader, RealFilesystem, StorageError
+from veen.storage.anchors import AnchorError, Backend, FileLedger, anchored, read_record, store_record
+from veen.storage.errors import not_found
+
+
+def make_backend(settings: Settings, data_dir: Path, owner: str) -> Backend | None:
+    """Return it, or None; what the configuration names must be there."""
+    match settings.anchor_backend:
+        case "file":
+            path = settings.anchor_ledger or data_dir / paths.ANCHORS_DIR / paths.LEDGER
+            if not path.parent.is_dir():
+                raise AnchorError(f"anchor_ledger: there is no directory {path.parent}")
+            return FileLedger(RealFilesystem(path.parent), path.name, owner)
+        case "rfc3161":
+            # Its libraries take a while to load, and few hubs need them.
+            from veen.storage.anchors.rfc3161 import Rfc3161, load_roots  # noqa: PLC0415
+
+            assert settings.anchor_url is not None, "the settings have checked it"
+            cert = settings.anchor_tsa_cert
+            try:
+                roots = None if cert is None else load_roots(cert.read_bytes())
+            except OSError as error:
+                raise AnchorError(f"anchor_tsa_cert: {cert} can not be read: {error.strerror}") from None
+            return Rfc3161(settings.anchor_url, roots)
+    return None
+
+
+#: How often it is looked what has grown: an anchor is never a matter of less.
+_TICK_SEC: Final = 0.2
+_NONCE_BYTES: Final = 16
+#: Between two attempts: twice as long each time, from a second on.
+_MAX_BACKOFF_SEC: Final = 300
+#: Requests for an anchor that wait.
+_MAX_ASKED: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Cadence:
+    """When a label is due: so many entries without an anchor, or one of this age."""
+
+    receipts: int
+    seconds: int
+    #: Between anchors that clients have asked for.
+    ask_seconds: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Cadence":
+        """Return what was configured."""
+        return cls(
+            settings.anchor_every_receipts, 60 * settings.anchor_every_minutes, settings.anchor_ask_sec
+        )
+
+
+class Anchorer:
+    """Knows which labels are due, and publishes their roots."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        cadence: Cadence,
+        reader: Reader,
+        *,
+        checkpoint: Callable[[Label, int | None], Checkpoint],
+        on_loop: Callable[[Callable[[Job], None], Job], None],
+        clock: Clock,
+        random: RandomBytes,
+        log: Log,
+        metrics: Metrics,
+        bug: Callable[[Exception], None],
+    ) -> None:
+        """``checkpoint`` makes one of a label, up to an entry or to its newest, and waits for it."""
+        self._backend = backend
+        self._cadence = cadence
+        self._reader = reader
+        self._checkpoint = checkpoint
+        self._on_loop = on_loop
+        self._clock = clock
+        self._random = random
+        self._log = log
+        self._metrics = metrics
+        self._bug = bug
+        self._grown: set[Label] = set()
+        self._lock = Lock()
+        self._saving = Lock()
+        self._asked: SimpleQueue[Job | None] = SimpleQueue()
+        self._reserved = (
+            labels.authorize_label(reader.store.hub_id),
+            labels.control_label(reader.store.hub_id),
+        )
+        #: Up to where labels are anchored; None until the files were looked at.
+        self._anchored: dict[Label, int] | None = None
+        #: Labels with entries that are not anchored, and when they are due; the same as a heap.
+        self._behind: dict[Label, int] = {}
+        self._heap: list[tuple[int, Label]] = []
+        #: Labels that are due, in the order in which they became it.
+        self._due: dict[Label, None] = {}
+        #: How often labels have failed for reasons of their own.
+        self._aside: dict[Label, int] = {}
+        #: Published, but not kept: the disk did not take it.
+        self._unsaved: AnchorRecord | None = None
+        self._failed_in_row = 0
+        self._retry_at = 0.0
+        self._asked_at = float("-inf")
+        self._last_ts: int | None = None
+        self._end_at = float("inf")
+        self._over = False
+        self._thread = Thread(target=self._run, name="veen-anchoring", daemon=True)
+
+    # --- for the loop ---------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def grew(self, grown: Iterable[Label]) -> None:
+        """Take note of labels that have new entries."""
+        with self._lock:
+            self._grown.update(grown)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may ask for an anchor."""
+        return self._asked.qsize() < _MAX_ASKED
+
+    def ask(self, job: Job) -> None:
+        """Have something done in the thread."""
+        self._asked.put(job)
+
+    @property
+    def overdue(self) -> int:
+        """How many labels are due and not anchored yet."""
+        return len(self._due)
+
+    def status(self) -> dict[str, Described]:
+        """Return how it goes, for people."""
+        return {
+            "backend": self._backend.name,
+            "last_anchor_ts": self._last_ts,
+            "overdue": self.overdue,
+            "anchors": self._metrics.anchor_ok,
+            "failures": self._metrics.anchor_fail,
+        }
+
+    def stop(self, seconds: float) -> None:
+        """Anchor what is due, for so long at most; then nothing is written any more."""
+        self._end_at = monotonic() + seconds
+        self._asked.put(None)
+        self._thread.join(seconds)
+        with self._saving:  # a record that is being written is written to its end
+            self._over = True
+        if not self._thread.is_alive():
+            self._backend.close()
+
+    # --- the thread -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            try:
+                job = self._asked.get(timeout=self._pause())
+            except Empty:
+                self._round()
+                continue
+            if job is None:
+                break
+            job.do()
+            self._on_loop(job.on_done, job)
+        self._retry_at = 0.0  # once more, whatever has failed before
+        while self._round():
+            pass
+
+    def _pause(self) -> float:
+        if self._due:
+            return min(_TICK_SEC, max(0.0, self._retry_at - monotonic()))
+        return _TICK_SEC
+
+    def _round(self) -> bool:
+        """Anchor one label, if one is due; tell whether there may be more to do."""
+        try:
+            self._note_growth()
+            waits = not self._due or monotonic() < self._retry_at or monotonic() > self._end_at
+            return not waits and self._anchor_next()
+        except Exception as error:  # noqa: BLE001 - a fault of ours: it is told, and the thread lives on
+            self._bug(error)
+            self._failed(error, None)
+            return False
+
+    # --- what is due ----------------------------------------------------------------------------------------
+
+    def _note_growth(self) -> None:
+        if self._anchored is None and not self._look():
+            return
+        with self._lock:
+            grown, self._grown = self._grown, set()
+        self._note_all((*grown, *self._reserved))
+        now = self._clock()
+        while self._heap and self._heap[0][0] <= now:
+            at, label = heappop(self._heap)
+            if self._behind.get(label) == at:
+                self._due[label] = None
+
+    def _look(self) -> bool:
+        """Find out from files what is anchored, and what is not."""
+        if monotonic() < self._retry_at:
+            return False
+        try:
+            self._anchored = anchored(self._reader.fs)
+            # Labels that a fork has copied do not grow: their anchors are its parent's matter.
+            known = [label for label in self._reader.labels() if not self._reader.is_frozen(label)]
+        except (StorageError, OSError) as error:
+            self._anchored = None
+            self._failed(error, None)
+            return False
+        self._note_all(known)
+        return True
+
+    def _note_all(self, grown: Iterable[Label]) -> None:
+        for label in grown:
+            try:
+                self._note(label)
+            except (StorageError, OSError) as error:
+                self._set_aside(label, error)
+
+    def _note(self, label: Label) -> None:
+        assert self._anchored is not None
+        if label in self._due or (label in self._aside and label in self._behind):
+            return
+        last, done = self._reader.last_seq(label), self._anchored.get(label, 0)
+        if last - done >= self._cadence.receipts:
+            self._due[label] = None
+        elif last > done and label not in self._behind:
+            self._wait(label, self._since(label, done + 1) + self._cadence.seconds)
+
+    def _since(self, label: Label, seq: int) -> int:
+        try:
+            return self._reader.entry(label, seq).receipt.hub_ts
+        except ProtocolError:
+            return 0  # pruned: it is old
+
+    def _wait(self, label: Label, at: int) -> None:
+        self._behind[label] = at
+        heappush(self._heap, (at, label))
+
+    # --- anchors --------------------------------------------------------------------------------------------
+
+    def _anchor_next(self) -> bool:
+        """Anchor the label that is due for longest; False if no other could be anchored either."""
+        label = next(iter(self._due))
+        try:
+            checkpoint = self._checkpoint(label, None)
+        except (ProtocolError, StorageError, OSError) as error:
+            self._set_aside(label, error)
+            return True
+        try:
+            self._publish(checkpoint)
+        except StorageError as error:
+            self._failed(error, label)
+            return False
+        return True
+
+    def _publish(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        epoch: int | None = None,
+        ts: int | None = None,
+        nonce: bytes | None = None,
+    ) -> AnchorRecord:
+        if self._unsaved is not None:
+            self._save(self._unsaved)
+            kept = read_record(self._reader.fs, checkpoint.label_curr, checkpoint.upto_seq)
+            if kept is not None:
+                return kept
+        ref = self._backend.publish(
+            checkpoint.mmr_root,
+            checkpoint.epoch if epoch is None else epoch,
+            self._clock() if ts is None else ts,
+            self._random(_NONCE_BYTES) if nonce is None else nonce,
+        )
+        record = AnchorRecord(
+            label=checkpoint.label_curr,
+            upto_seq=checkpoint.upto_seq,
+            mmr_root=checkpoint.mmr_root,
+            anchor_ref=ref,
+        )
+        self._save(record)
+        return record
+
+    def _save(self, record: AnchorRecord) -> None:
+        self._unsaved = record  # until it is kept: it is not to be published again
+        with self._saving:
+            if self._over:
+                raise AnchorError("the hub has stopped")
+            try:
+                store_record(self._reader.fs, record)
+            except OSError as error:
+                raise AnchorError(f"the anchor was made, but could not be kept: {error}") from error
+        self._unsaved = None
+        self._done(record)
+
+    def _done(self, record: AnchorRecord) -> None:
+        label = record.label
+        if self._anchored is not None:
+            self._anchored[label] = max(record.upto_seq, self._anchored.get(label, 0))
+        for before in (self._due, self._behind, self._aside):
+            before.pop(label, None)
+        self.grew([label])  # since then, or it was not anchored up to its end
+        self._failed_in_row, self._retry_at = 0, 0.0
+        self._last_ts = self._clock()
+        self._metrics.anchor_ok += 1
+        self._log.event("info", "anchored", label=label.hex(), upto_seq=record.upto_seq)
+
+    # --- failures -------------------------------------------------------------------------------------------
+
+    def _failed(self, error: Exception, label: Label | None) -> None:
+        """Take note that no label can be anchored for now."""
+        wait = _backoff(self._failed_in_row)
+        self._failed_in_row += 1
+        self._retry_at = monotonic() + wait
+        self._alarm(error, label, wait)
+
+    def _set_aside(self, label: Label, error: Exception) -> None:
+        """Take note that this label can not be anchored for now; others can."""
+        failures = self._aside.get(label, 0)
+        wait = _backoff(failures)
+        self._aside[label] = failures + 1
+        self._due.pop(label, None)
+        self._wait(label, self._clock() + wait)
+        self._alarm(error, label, wait)
+
+    def _alarm(self, error: Exception, label: Label | None, wait: int) -> None:
+        self._metrics.anchor_fail += 1
+        self._log.event(
+            "error",
+            "anchor-failed",
+            label="" if label is None else label.hex(),
+            error=str(error),
+            retry_in_sec=wait,
+            overdue=self.overdue,
+        )
+
+    # --- on request -----------------------------------------------------------------------------------------
+
+    def answer(self, asked: AnchorRequest, *, local: bool) -> AnchorResponse:
+        """Return the anchor of a label, or make it; others than the operator can not have many made.
+
+        For the thread; see ``ask``.
+        """
+        label = asked.label
+        last = self._reader.last_seq(label)
+        upto = last if asked.upto_seq is None else asked.upto_seq
+        if not 1 <= upto <= last:
+            raise not_found("upto_seq", f"there is no entry {upto} to anchor")
+        chosen = (asked.epoch, asked.ts, asked.nonce)
+        record = read_record(self._reader.fs, label, upto)
+        if record is not None:
+            ref = record.ref
+            if any(
+                one not in (None, other)
+                for one, other in zip(chosen, (ref.epoch, ref.ts, ref.nonce), strict=True)
+            ):
+                raise ProtocolError(
+                    Detail.VALUE,
+                    "the label is anchored at this entry, with another epoch, ts or nonce",
+                    code=Code.CONFLICT,
+                    field="upto_seq",
+                )
+            return AnchorResponse(record=record, checkpoint=self._checkpoint(label, upto))
+        if not local:
+            self._require_few(label, chosen)
+        checkpoint = self._checkpoint(label, upto)
+        try:
+            record = self._publish(checkpoint, epoch=asked.epoch, ts=asked.ts, nonce=asked.nonce)
+        except StorageError as error:
+            self._failed(error, label)
+            raise AnchorError(str(error) if local else "the anchor could not be made; try later") from error
+        return AnchorResponse(record=record, checkpoint=checkpoint)
+
+    def _require_few(self, label: Label, chosen: tuple[object, ...]) -> None:
+        """Refuse a client that would have more anchors made than the operator has allowed for."""
+        if any(value is not None for value in chosen) or not self._cadence.ask_seconds:
+            raise ProtocolError(
+                Detail.VALUE,
+                "only the operator may choose when and with what a label is anchored; ask through the data "
+                "directory of the hub",
+                code=Code.FORBIDDEN,
+                field="label",
+            )
+        now = monotonic()
+        if now < self._retry_at:
+            raise AnchorError("anchors can not be made at the moment; try later")
+        if label not in self._due:
+            if now < self._asked_at + self._cadence.ask_seconds:
+                raise AnchorError(
+                    f"an anchor was asked for less than {self._cadence.ask_seconds} s ago; try later"
+                )
+            self._asked_at = now
+
+
+def _backoff(failures: int) -> int:
+    return int(min(_MAX_BACKOFF_SEC, 1 << min(failures, 16)))

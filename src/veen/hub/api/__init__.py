@@ -1,0 +1,1 @@
+"""The HTTP API of the hub: routes, handlers and error envelopes."""

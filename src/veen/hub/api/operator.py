@@ -1,0 +1,283 @@
+"""Operator requests to a running hub: trust, keys, copies and revocations (KEX1+)."""
+
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from veen.core.api.tooling import AnchorRequest, BackupLabel, BackupRequest, BackupResponse
+from veen.core.errors import Code, Detail, ProtocolError, bad_request
+from veen.core.objects.control_record import RevocationRecord, Target
+from veen.core.objects.error_envelope import unavailable
+from veen.core.objects.labels import control_label
+from veen.core.types import JsonValue, VerifyKey
+from veen.hub.api.bodies import decode, describe, encode, parse_json, wants_json
+from veen.hub.api.errors import hex32, number
+from veen.hub.control.control_plane import describe_revocation, revocation_of
+from veen.hub.control.offline_orders import describe_keys
+from veen.hub.hub import Hub
+from veen.hub.keyring import MAX_OVERLAP_SEC
+from veen.hub.read.thread_pool import Job
+from veen.net.http_message import Request, Response, error_response
+from veen.storage import FullError, RealFilesystem, clone
+from veen.storage.directory import read_public
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
+#: Copies beside each other: whoever may ask for one must not be able to fill the disk.
+_MAX_COPIES: Final = 16
+
+
+class OperatorHandlers:
+    """Takes orders; those that change the hub come through its own socket only."""
+
+    def __init__(self, hub: Hub, later: Callable[[Request, Job], None]) -> None:
+        self._hub = hub
+        self._later = later
+        self._copying = False
+
+    def trusted(self, request: Request) -> Response:
+        """List the issuers whose tokens count."""
+        authority = self._hub.sequencer.authority
+        return describe(
+            request,
+            {
+                "trust_all": authority.trust_all,
+                "issuers": [
+                    {
+                        "issuer_pk": key,
+                        "from": "configuration" if key in authority.configured else "control log",
+                    }
+                    for key in sorted(authority.trusted)
+                ],
+            },
+        )
+
+    def trust(self, request: Request) -> None:
+        """Trust an issuer, or no longer: {"issuer_pk": HEX, "trusted": bool, "note": text?}."""
+        match parse_json(request.body):
+            case {"issuer_pk": str(issuer), "trusted": bool(trusted), **rest}:
+                note = rest.get("note")
+            case _:
+                raise bad_request("issuer_pk", "send issuer_pk and trusted")
+        key, text = VerifyKey(hex32(issuer, "issuer_pk")), note if isinstance(note, str) else None
+        if not trusted and key in self._hub.sequencer.authority.configured:
+            raise ProtocolError(
+                Detail.VALUE,
+                "the issuer is trusted by the configuration; remove it there (trust_issuers) and restart",
+                code=Code.CONFLICT,
+                field="issuer_pk",
+            )
+        self._turn(request, lambda: self._hub.trust(key, trusted=trusted, note=text))
+
+    def rotate(self, request: Request) -> None:
+        """Take a new signing key into use: {"overlap_sec": number?}."""
+        body: JsonValue = parse_json(request.body)
+        overlap = body.get("overlap_sec") if isinstance(body, dict) else None
+        seconds = overlap if isinstance(overlap, int) else self._hub.settings.rotation_window_sec
+        if not 0 <= seconds <= MAX_OVERLAP_SEC:
+            raise bad_request("overlap_sec", f"overlap_sec is from 0 to {MAX_OVERLAP_SEC}")
+        self._turn(request, lambda: self._hub.rotate(seconds))
+
+    def _turn(self, request: Request, order: Callable[[], None]) -> None:
+        def run() -> Response:
+            order()
+            return describe(request, describe_keys(self._hub.home, self._hub.sequencer.hub_ts()))
+
+        self._hub.turn(run, lambda job: self._later(request, job))
+
+    def anchor(self, request: Request) -> Response | None:
+        """Publish the root of a label; the operator as often as wanted, others as the settings allow."""
+        asked = decode(request, AnchorRequest, self._hub.limits)
+        anchoring = self._hub.anchoring
+        if anchoring is None:
+            raise ProtocolError(
+                Detail.VALUE,
+                "this hub makes no anchors: anchor_backend is not set",
+                code=Code.FORBIDDEN,
+                field="label",
+            )
+        if self._hub.stopping or not anchoring.has_room:
+            return error_response(
+                unavailable("too many anchors are being made; try again"), as_json=wants_json(request)
+            )
+        anchoring.ask(
+            Job(
+                lambda: encode(request, anchoring.answer(asked, local=request.local)),
+                lambda job: self._later(request, job),
+            )
+        )
+        return None
+
+    # --- copies ---------------------------------------------------------------------------------------------
+
+    def backup(self, request: Request) -> Response | None:
+        """Copy the log beside the hub at work, into the directory that the operator has set aside for it."""
+        asked = decode(request, BackupRequest, self._hub.limits)
+        place = self._hub.settings.backup_dir
+        if place is None:
+            raise ProtocolError(
+                Detail.VALUE,
+                "this hub makes no copies: backup_dir is not set",
+                code=Code.FORBIDDEN,
+                field="name",
+            )
+        if not _NAME.fullmatch(asked.name):
+            raise bad_request("name", "a name has up to 64 letters, digits, dots, dashes and underscores")
+        if self._copying:  # a copy reads everything: one at a time, or nobody else would get to read
+            return error_response(
+                unavailable("a copy is being made; try again", retry_after=5), as_json=wants_json(request)
+            )
+        target = place / asked.name
+
+        def done(job: Job) -> None:
+            self._copying = False
+            self._later(request, job)
+
+        self._copying = True
+        self._hub.read(lambda: encode(request, self._copy(asked.name, target)), done)
+        return None
+
+    def _copy(self, name: str, target: Path) -> BackupResponse:
+        hub = self._hub
+        if target.exists():
+            raise ProtocolError(
+                Detail.VALUE, "there is a copy of this name; choose another", code=Code.CONFLICT, field="name"
+            )
+        if target.parent.is_dir() and len(list(target.parent.iterdir())) >= _MAX_COPIES:
+            raise ProtocolError(
+                Detail.VALUE,
+                f"there are {_MAX_COPIES} copies already; the operator has to move some away",
+                code=Code.LIMIT,
+                max_allowed=_MAX_COPIES,
+            )
+        if not hub.has_space(0):
+            raise FullError("there is no space left for copies")
+        started = hub.clock()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        files = RealFilesystem(target)
+        try:
+            heads = [(label, hub.reader.head(label)) for label in sorted(hub.reader.labels())]
+            clone(hub.reader, files)
+            read_public(files)  # a key that was changed meanwhile may have been copied in part
+        except BaseException:
+            shutil.rmtree(target, ignore_errors=True)  # what was copied would keep the disk full
+            raise
+        finally:
+            files.close()
+        return BackupResponse(
+            name=name,
+            profile_id=hub.home.settings.profiles[0].profile_id,
+            labels=tuple(
+                BackupLabel(label=label, last_stream_seq=head.seq, last_mmr_root=head.root)
+                for label, head in heads
+                if head is not None
+            ),
+            started_at=started,
+            finished_at=max(started, hub.clock()),
+        )
+
+
+_MAX_LISTED: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """Which revocations to show."""
+
+    kind: str | None
+    since: int
+    active: bool
+    origin: bytes | None
+    limit: int
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> "_Asked":
+        kind, origin = query.get("kind"), query.get("origin")
+        if kind is not None and kind not in set(Target):
+            raise bad_request("kind", f"kind is one of {', '.join(Target)}")
+        return cls(
+            kind=kind,
+            since=number(query.get("since", "0"), "since"),
+            active=query.get("active", "0") == "1",
+            origin=None if origin is None else hex32(origin, "origin"),
+            limit=min(number(query.get("limit", "100"), "limit"), _MAX_LISTED),
+        )
+
+    def has(self, record: RevocationRecord, now: int) -> bool:
+        """Tell whether a revocation is one of them."""
+        return (
+            record.ts >= self.since
+            and (self.kind is None or record.target_kind == self.kind)
+            and (self.origin is None or record.origin == self.origin)
+            and (not self.active or record.holds_at(now))
+        )
+
+
+class RevocationHandlers:
+    """Shows revocations, and takes the operator's."""
+
+    def __init__(self, hub: Hub, later: Callable[[Request, Job], None]) -> None:
+        self._hub = hub
+        self._later = later
+        self._label = control_label(hub.home.identity.hub_id)
+        #: All of them by time, with what they were sorted from.
+        self._sorted: tuple[object, tuple[RevocationRecord, ...]] = None, ()
+
+    def revocations(self, request: Request) -> Response | None:
+        """List revocations; who has just sent one may wait for it: ``?origin=HEX&wait=SECONDS``."""
+        asked = _Asked.of(request.query)
+        wait = min(number(request.query.get("wait", "0"), "wait"), self._hub.settings.max_wait_sec)
+        comes = asked.origin is not None and asked.origin not in self._hub.control_plane.applied
+
+        def answer() -> None:
+            if self._hub.readers.has_room:
+                self._hub.read(lambda: self._list(request, asked), lambda job: self._later(request, job))
+            else:
+                request.respond(self._overloaded(request, "too many reads"))
+
+        if not (wait and comes) or self._hub.stopping:
+            answer()
+        elif self._hub.waiting.add(self._label, wait, answer):
+            request.hurry = lambda: self._hub.waiting.hurry(self._label, answer)
+        else:
+            return self._overloaded(request, "too many wait already")
+        return None
+
+    def _overloaded(self, request: Request, why: str) -> Response:
+        self._hub.metrics.overloaded += 1
+        return error_response(unavailable(f"{why}; try again"), as_json=wants_json(request, default=True))
+
+    def _list(self, request: Request, asked: _Asked) -> Response:
+        """Answer with what is asked for. For a reader's thread."""
+        now = self._hub.sequencer.hub_ts()
+        found = list(islice(self._find(asked, now), asked.limit + 1))
+        return describe(
+            request,
+            {
+                "revocations": [describe_revocation(record, now) for record in found[: asked.limit]],
+                "truncated": len(found) > asked.limit,
+            },
+        )
+
+    def _find(self, asked: _Asked, now: int) -> Iterator[RevocationRecord]:
+        revoked = self._hub.sequencer.authority.revoked
+        seen, by_time = self._sorted
+        if seen is not revoked:  # sorting takes longer than all the rest
+            every = (record for records in revoked.values() for record in records)
+            by_time = tuple(sorted(every, key=lambda record: record.ts))
+            self._sorted = revoked, by_time
+        return (record for record in by_time if asked.has(record, now))
+
+    def revoke(self, request: Request) -> None:
+        """Revoke a client or a token: {"kind": text, "target": HEX, "ttl": number?, "reason": text?}."""
+        record = revocation_of(parse_json(request.body), self._hub.sequencer.hub_ts())
+
+        def run() -> Response:
+            self._hub.control(record)
+            now = self._hub.sequencer.hub_ts()
+            return describe(request, {"ok": True, **describe_revocation(record, now)})
+
+        self._hub.turn(run, lambda job: self._later(request, job))

@@ -1,0 +1,222 @@
+"""Requests for what the log and the hub hold: queries, streams, checkpoints, descriptions, attachments."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from time import perf_counter
+from typing import Final, TypeVar
+
+from veen.core.api.data_plane import CheckpointRequest, CheckpointResponse, StreamRequest, StreamResponse
+from veen.core.api.tooling import PowChallenge
+from veen.core.encoding.wire_object import W, Wire
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.error_envelope import unavailable
+from veen.core.objects.proof_of_work import issue_challenge
+from veen.core.types import Label
+from veen.hub.api import describe as describing
+from veen.hub.api.bodies import decode, describe, encode, wants_json
+from veen.hub.api.errors import hex32, number
+from veen.hub.api.router import Route
+from veen.hub.hub import Hub
+from veen.hub.read.thread_pool import Job
+from veen.net.http_message import (
+    CBOR,
+    IMMUTABLE,
+    JSON,
+    OCTETS,
+    Request,
+    Response,
+    encode_json,
+    error_response,
+)
+from veen.storage import Attachments, FullError, coid_of
+from veen.storage.read.requests import SERVER_VERSION
+
+_MAX_LISTED: Final = 1000
+
+T = TypeVar("T")
+
+
+class ReadHandlers:
+    """Answers all but submits, tokens, revocations and orders: at once, or from a reader's thread."""
+
+    def __init__(self, hub: Hub, answer_error: Callable[[Request, Exception], Response]) -> None:
+        self._hub = hub
+        self._answer_error = answer_error
+
+    # --- ways to answer -------------------------------------------------------------------------------------
+
+    def query(
+        self, cls: type[W], operation: Callable[[W], Wire], *, quick: bool = False
+    ) -> Mapping[str, Route]:
+        """Return the route of an operation that only reads.
+
+        One that is ``quick``, a few small reads, is done at once if they are in memory: a thread would take
+        longer to get it and give it back (docs/adr/0008). If they are not, nobody else waits for the disk.
+        """
+
+        def handle(request: Request) -> Response | None:
+            asked = decode(request, cls, self._hub.limits)
+            if quick and not self._holds_too_much(request):
+                with suppress(BlockingIOError), self._hub.fs.impatient():
+                    return encode(request, operation(asked))
+            return self.read(request, lambda: operation(asked), partial(encode, request))
+
+        return {"POST": Route(handler=handle)}
+
+    def _holds_too_much(self, request: Request) -> bool:
+        return self._hub.memory.is_full and not request.local
+
+    def read(
+        self, request: Request, run: Callable[[], T], answer: Callable[[T], Response]
+    ) -> Response | None:
+        """Read in a reader's thread, and answer with the result; there is a bound on how much may wait."""
+        if not self._hub.readers.has_room:
+            return self._overloaded(request, "too many reads")
+
+        def work() -> Response:
+            if self._holds_too_much(request):
+                raise FullError("clients do not take their answers; try again")
+            return answer(run())
+
+        self._hub.read(work, lambda job: self.later(request, job))
+        return None
+
+    def _overloaded(self, request: Request, why: str) -> Response:
+        self._hub.metrics.overloaded += 1
+        return error_response(unavailable(f"{why}; try again"), as_json=wants_json(request))
+
+    def later(self, request: Request, job: Job) -> None:
+        """Answer with the result of a job, or with its error."""
+        if job.error is not None:
+            request.respond(self._answer_error(request, job.error))
+        else:
+            request.respond(job.result)
+
+    def timed(self, operation: Callable[[W], Wire]) -> Callable[[W], Wire]:
+        """Return an operation whose latency is measured as that of a proof."""
+
+        def run(asked: W) -> Wire:
+            started = perf_counter()
+            made = operation(asked)
+            self._hub.metrics.proof_ms.observe(1000 * (perf_counter() - started))
+            return made
+
+        return run
+
+    # --- streams and checkpoints ----------------------------------------------------------------------------
+
+    def stream(self, request: Request) -> Response | None:
+        """Answer with a page of a label, or when there is something to answer with: a long poll."""
+        asked = decode(request, StreamRequest, self._hub.limits)
+        wait = _wait(request, self._hub.settings.max_wait_sec)
+        if wait and self._hub.reads.waits(asked) and not self._hub.stopping:
+            wake = partial(self._page, request, asked)
+            if self._hub.waiting.add(asked.label, wait, wake):
+                request.hurry = lambda: self._hub.waiting.hurry(asked.label, wake)
+                return None
+            return self._overloaded(request, "too many wait already")
+        self._page(request, asked)
+        return None
+
+    def _page(self, request: Request, asked: StreamRequest) -> None:
+        def answer(page: bytes) -> Response:
+            if wants_json(request):
+                return Response(200, encode_json(StreamResponse.decode(page).to_json()), JSON)
+            return Response(200, page, CBOR)
+
+        refused = self.read(request, lambda: self._hub.reads.page(asked), answer)
+        if refused is not None:
+            request.respond(refused)
+
+    def checkpoint(self, request: Request) -> Response | None:
+        """Answer with the checkpoint of a position, made for this request if there is none."""
+        asked = decode(request, CheckpointRequest, self._hub.limits)
+        hub = self._hub
+
+        def make() -> Response:
+            return answer(hub.writer.checkpoint(asked.label, asked.upto_seq))
+
+        def answer(found: Checkpoint) -> Response:
+            return encode(request, CheckpointResponse(checkpoint=found, server_version=SERVER_VERSION))
+
+        def looked(job: Job) -> None:
+            if job.error is not None or job.result is not None:
+                self.later(request, job)
+            elif not hub.has_turn:
+                request.respond(self._overloaded(request, "too many checkpoints are being made"))
+            else:
+                hub.turn(make, lambda job: self.later(request, job))
+
+        def look() -> Response | None:
+            found = hub.reader.checkpoint(asked.label, asked.upto_seq)
+            return None if found is None else answer(found)
+
+        if not hub.readers.has_room:
+            return self._overloaded(request, "too many reads")
+        hub.read(look, looked)
+        return None
+
+    # --- descriptions ---------------------------------------------------------------------------------------
+
+    def status(self, request: Request) -> Response:
+        """Describe the hub, or one label."""
+        text = request.query.get("label")
+        return describe(
+            request, describing.status(self._hub, None if text is None else Label(hex32(text, "label")))
+        )
+
+    def health(self, request: Request) -> Response:
+        """Report whether the hub accepts messages."""
+        found = describing.health(self._hub)
+        return describe(request, found, 200 if found["ok"] else 503)
+
+    def admission_log(self, request: Request) -> Response:
+        """List the messages that were rejected last."""
+        query = request.query
+        limit = number(query.get("limit", "100"), "limit")
+        codes = {code for code in query.get("codes", "").split(",") if code}
+        return describe(request, describing.admission_log(self._hub, min(limit, _MAX_LISTED), codes))
+
+    def pow_request(self, request: Request) -> Response:
+        """Issue a challenge for a proof of work."""
+        settings = self._hub.settings
+        expires = self._hub.clock() + settings.pow_ttl_sec
+        challenge = issue_challenge(self._hub.home.secrets.pow_key, expires)
+        made = PowChallenge(challenge=challenge, difficulty=settings.pow_difficulty, expires_at=expires)
+        if wants_json(request, default=True):
+            return Response(200, encode_json(made.to_json()), JSON)
+        return Response(200, made.encode(), CBOR)
+
+    # --- attachments ----------------------------------------------------------------------------------------
+
+    def attachment(self, store: Attachments) -> Mapping[str, Route]:
+        """Return the routes of attachments, which are named by their hash."""
+
+        def put(request: Request) -> Response | None:
+            coid, body = coid_of(request.last), request.body
+            if not self._hub.putters.has_room:
+                return self._overloaded(request, "too many attachments are being stored")
+            if not self._hub.has_space(len(body)):
+                raise FullError("there is no space left for attachments")
+
+            def work() -> Response:
+                return Response(201 if store.put(coid, body) else 200, b"", OCTETS)
+
+            self._hub.putters.put(Job(work, lambda job: self.later(request, job)))
+            return None
+
+        def get(request: Request) -> Response | None:
+            coid = coid_of(request.last)
+            return self.read(
+                request,
+                lambda: store.get(coid),
+                lambda data: Response(200, data, OCTETS, {"cache-control": IMMUTABLE}),
+            )
+
+        return {"PUT": Route(handler=put, max_body=lambda _: store.max_item_bytes), "GET": Route(handler=get)}
+
+
+def _wait(request: Request, most: int) -> int:
+    """Return how long a stream request may wait: ``?wait=SECONDS``, an addition of ours."""
+    return min(number(request.query.get("wait", "0"), "wait"), most)

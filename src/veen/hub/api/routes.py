@@ -1,0 +1,103 @@
+"""The route table: what the hub serves, path by path (001 section 10; C-70, C-73)."""
+
+from collections.abc import Mapping
+
+from veen.core.api.data_plane import ProofRequest, ReceiptRequest
+from veen.core.api.tooling import (
+    CapStatusRequest,
+    CheckpointLatestRequest,
+    CheckpointRangeRequest,
+    ConsistencyRequest,
+    EquivocationRequest,
+    ProofAtRequest,
+    StreamEpochsRequest,
+)
+from veen.hub.api import describe as describing
+from veen.hub.api.bodies import describe
+from veen.hub.api.legacy import LegacyHandlers
+from veen.hub.api.operator import OperatorHandlers, RevocationHandlers
+from veen.hub.api.read import ReadHandlers
+from veen.hub.api.router import App, Handler, Route, Routes
+from veen.hub.api.submit import SubmitHandlers
+from veen.hub.api.tokens import TokenHandlers
+from veen.hub.hub import Hub
+from veen.net.http_message import TEXT, Request, Response
+
+
+class Endpoints:
+    """The routes of one hub."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._handlers = ReadHandlers(hub, self._answer_error)
+        self.app = App(self._routes(), hub.bug, hub.turned_away)
+
+    def _routes(self) -> Routes:
+        hub, reads, handlers = self._hub, self._hub.reads, self._handlers
+        query, timed = handlers.query, handlers.timed
+        submitting, authorizing = SubmitHandlers(hub), TokenHandlers(hub, handlers.later)
+        operating, revoking = OperatorHandlers(hub, handlers.later), RevocationHandlers(hub, handlers.later)
+        authorize = Route(handler=authorizing.authorize, max_body=authorizing.max_body, admission=True)
+        report = query(EquivocationRequest, reads.report_equivocation)
+        routes: dict[str, Mapping[str, Route]] = {
+            "/v1/submit": {
+                "POST": Route(handler=submitting.submit, max_body=submitting.max_body, admission=True)
+            },
+            "/v1/stream": {"POST": Route(handler=handlers.stream)},
+            "/v1/receipt": query(ReceiptRequest, reads.receipt, quick=True),
+            "/v1/proof": query(ProofRequest, timed(reads.proof), quick=True),
+            "/v1/checkpoint": {"POST": Route(handler=handlers.checkpoint)},
+            "/tooling/authorize": {"POST": authorize},
+            "/tooling/cap_status": query(CapStatusRequest, authorizing.status),
+            "/tooling/proof_at": query(ProofAtRequest, timed(reads.proof_at), quick=True),
+            "/tooling/consistency": query(ConsistencyRequest, timed(reads.consistency)),
+            "/tooling/checkpoint_latest": query(CheckpointLatestRequest, reads.checkpoint_latest),
+            "/tooling/checkpoint_range": query(CheckpointRangeRequest, reads.checkpoint_range),
+            "/tooling/epochs": query(StreamEpochsRequest, reads.epochs),
+            "/tooling/report_equivocation": report,
+            "/tooling/status": _get(handlers.status),
+            "/tooling/identity": _get(lambda request: describe(request, describing.identity(hub))),
+            "/tooling/profile": _get(lambda request: describe(request, describing.profile(hub))),
+            "/tooling/kex_policy": _get(lambda request: describe(request, describing.kex_policy(hub))),
+            "/tooling/admission": _get(lambda request: describe(request, describing.admission(hub))),
+            "/tooling/admission_log": _get(handlers.admission_log),
+            "/tooling/pow_request": _get(handlers.pow_request),
+            "/tooling/revocations": _get(revoking.revocations),
+            "/tooling/backup": {"POST": Route(handler=operating.backup)},
+            "/tooling/anchor": {"POST": Route(handler=operating.anchor)},
+            "/healthz": _get(handlers.health),
+            "/readyz": _get(handlers.health),
+            "/metrics": _get(lambda _: Response(200, hub.metrics.text(), TEXT)),
+            "/admin/trust": {
+                "GET": Route(handler=operating.trusted, local=True),
+                "POST": Route(handler=operating.trust, local=True),
+            },
+            "/admin/revoke": {"POST": Route(handler=revoking.revoke, local=True)},
+            "/admin/rotate_key": {"POST": Route(handler=operating.rotate, local=True)},
+        }
+        if hub.attachments is not None:
+            routes["/tooling/attachment/"] = handlers.attachment(hub.attachments)
+        if hub.settings.legacy_paths:
+            legacy = LegacyHandlers(reads, handlers)
+            bare = Route(handler=submitting.submit_bare, max_body=submitting.max_body, admission=True)
+            routes |= {
+                "/submit": {"POST": bare},
+                "/stream": _get(legacy.stream),
+                "/authorize": {
+                    "POST": Route(
+                        handler=authorizing.authorize_bare, max_body=authorizing.max_body, admission=True
+                    )
+                },
+                "/checkpoint_latest": _get(legacy.checkpoint_latest),
+                "/checkpoint_range": _get(legacy.checkpoint_range),
+                "/report_equivocation": report,
+                "/anchor": {"POST": Route(handler=operating.anchor)},
+            }
+        return routes
+
+    def _answer_error(self, request: Request, error: Exception) -> Response:
+        return self.app.answer_error(request, error)
+
+
+def _get(handler: Handler) -> Mapping[str, Route]:
+    return {"GET": Route(handler=handler)}

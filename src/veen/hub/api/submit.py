@@ -1,0 +1,186 @@
+"""POST /v1/submit, one message or many: from the bytes of a request to the bytes of its answer."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from veen.admission.prefilter import check_size, check_work, prefilter
+from veen.core.api.data_plane import SubmitRequest, SubmitResponse
+from veen.core.encoding import cbor
+from veen.core.errors import Detail, ProtocolError
+from veen.core.limits import SUBMIT_ENVELOPE_BYTES
+from veen.core.objects.error_envelope import ErrorEnvelope, unavailable
+from veen.core.objects.msg import msg_end
+from veen.hub.api.bodies import JSON_FACTOR, parse_json, require_cbor, wants_json
+from veen.hub.hub import Hub
+from veen.hub.submit.submission import Form, Submission
+from veen.net.http_message import CBOR, CBOR_SEQ, JSON, Request, Response, encode_json, error_response
+from veen.storage.read.requests import SERVER_VERSION
+
+#: {1: 1, 2: receipt, 3: server_version}; the receipt stands between these.
+_BEFORE: Final = bytes.fromhex("a3010102")
+_BEHIND: Final = b"\x03" + cbor.write_text(SERVER_VERSION)
+
+
+class SubmitHandlers:
+    """Takes requests to submit, and answers them when the hub has decided."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def max_body(self, content_type: str) -> int:
+        """Return how large a request may be."""
+        match content_type:
+            case "application/cbor-seq":
+                return self._hub.settings.max_bulk_bytes
+            case "application/json":
+                return JSON_FACTOR * self._hub.limits.max_submit_bytes
+        return self._hub.limits.max_submit_bytes
+
+    def submit(self, request: Request) -> Response | None:
+        """Take {1: ver, 2: msg}, or a sequence of messages."""
+        answer = _answer_json if wants_json(request) else _answer_cbor
+        match request.content_type:
+            case "application/cbor":
+                return self._take_one(request, Form.REQUEST, request.body, answer)
+            case "application/cbor-seq":
+                return self._take_many(request)
+            case "application/json":
+                return self._take_one(request, Form.MSG, None, answer)
+        raise ProtocolError(
+            Detail.CBOR_INVALID,
+            f"send {CBOR}, {JSON} or {CBOR_SEQ}, not {request.content_type[:80]!r}",
+            field="content-type",
+        )
+
+    def submit_bare(self, request: Request) -> Response | None:
+        """Take a message and answer with a receipt, as older releases do (C-70)."""
+        require_cbor(request)
+        return self._take_one(request, Form.MSG, request.body, _answer_bare)
+
+    def _take_one(
+        self,
+        request: Request,
+        form: Form,
+        body: bytes | None,
+        answer: Callable[[Submission], Response],
+    ) -> Response | None:
+        hub = self._hub
+        if hub.stopping or not hub.verifying.has_room(1, len(request.body)):
+            return self._overloaded(request)
+        item = Submission(form, request.body, lambda item: request.respond(answer(item)))
+        try:
+            if body is None:  # in JSON its size shows when it is parsed
+                self._check_work(request)
+                item.body = SubmitRequest.from_json(parse_json(request.body), hub.limits).msg.encode()
+            else:
+                cookie, bare = request.headers.get("veen-pow"), form is Form.MSG
+                item.body = prefilter(body, hub.limits, hub.pow, cookie, hub.clock(), bare=bare).body
+        except ProtocolError as error:
+            item.refuse(error)
+            hub.refuse(item)
+        else:
+            hub.submit((item,))
+        return None
+
+    def _check_work(self, request: Request) -> None:
+        hub = self._hub
+        if hub.pow is not None:
+            check_work(request.body, hub.pow, request.headers.get("veen-pow"), hub.clock())
+
+    def _overloaded(self, request: Request) -> Response:
+        self._hub.metrics.overloaded += 1
+        why = "is stopping" if self._hub.stopping else "has too much to do"
+        return error_response(unavailable(f"the hub {why}; try again"), as_json=wants_json(request))
+
+    # --- many -----------------------------------------------------------------------------------------------
+
+    def _take_many(self, request: Request) -> Response | None:
+        hub = self._hub
+        try:
+            self._check_work(request)
+            bodies, broken = _split(request.body, hub.settings.max_queue)
+        except ProtocolError as error:
+            whole = Submission(Form.MSG, request.body, lambda item: request.respond(_answer_cbor(item)))
+            whole.refuse(error)
+            hub.refuse(whole)
+            return None
+        if hub.stopping or not hub.verifying.has_room(len(bodies), len(request.body)):
+            return self._overloaded(request)
+        answers = _Answers(request, len(bodies), broken)
+        if not answers.left:
+            return answers.response()
+        items = [Submission(Form.MSG, body, partial(answers.put, nth)) for nth, body in enumerate(bodies)]
+        good = []
+        for item in items:
+            try:
+                check_size(len(item.body) + SUBMIT_ENVELOPE_BYTES, hub.limits)
+            except ProtocolError as error:
+                item.refuse(error)
+                hub.refuse(item)
+            else:
+                good.append(item)
+        if good:
+            hub.submit(good)
+        return None
+
+
+class _Answers:
+    """The answers to the messages of one request, which come in any order."""
+
+    def __init__(self, request: Request, count: int, broken: ErrorEnvelope | None) -> None:
+        self._request = request
+        self._parts = [b""] * count
+        self._last = b"" if broken is None else broken.encode()
+        self.left = count
+
+    def put(self, nth: int, item: Submission) -> None:
+        """Keep one answer; with the last one, the request is answered."""
+        self._parts[nth] = item.error.encode() if item.error is not None else _accepted(item)
+        self.left -= 1
+        if not self.left:
+            self._request.respond(self.response())
+
+    def response(self) -> Response:
+        """Return all answers in order."""
+        return Response(200, b"".join(self._parts) + self._last, CBOR_SEQ)
+
+
+def _split(body: bytes, most: int) -> tuple[Sequence[bytes], ErrorEnvelope | None]:
+    """Cut a sequence into its items; where it is broken, nobody knows what would come behind."""
+    found: list[bytes] = []
+    at = 0
+    while at < len(body):
+        try:
+            end = msg_end(body, at)
+        except ProtocolError as error:
+            return found, ErrorEnvelope.of(error)
+        found.append(body[at:end])
+        if len(found) > most:  # an item may have one byte, and what is kept for each is far more
+            raise ProtocolError(
+                Detail.SIZE_PREFILTER, f"more than {most} messages in one request", max_allowed=most
+            )
+        at = end
+    return found, None
+
+
+def _accepted(item: Submission) -> bytes:
+    return _BEFORE + item.receipt + _BEHIND
+
+
+def _answer_cbor(item: Submission) -> Response:
+    if item.error is not None:
+        return error_response(item.error, as_json=False)
+    return Response(200, _accepted(item))
+
+
+def _answer_bare(item: Submission) -> Response:
+    if item.error is not None:
+        return error_response(item.error, as_json=False)
+    return Response(200, item.receipt)
+
+
+def _answer_json(item: Submission) -> Response:
+    if item.error is not None:
+        return error_response(item.error, as_json=True)
+    return Response(200, encode_json(SubmitResponse.decode(_accepted(item)).to_json()), JSON)

@@ -1,0 +1,1 @@
+"""Control records and orders that change what a hub accepts."""
