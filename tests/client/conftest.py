@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.client.people import Person, make_home, person
-from tests.hub.process import HubProcess
+from tests.client.participants import Person, make_home, person
+from tests.hub.hub_process import HubProcess
 
 _names = count(1)
 

@@ -10,12 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from veen.client.aio import AsyncClient
-    from veen.client.authorizing import Authorized
-    from veen.client.bodies import Attachment, BodyError
-    from veen.client.calling import CallOptions, RpcError, RpcTimeoutError
-    from veen.client.card import IdentityCard
-    from veen.client.client import Client, Opening, ReadOptions
+    from veen.client.async_client import AsyncClient
+    from veen.client.body import Attachment, BodyError
+    from veen.client.client import Client, Opening
     from veen.client.errors import (
         AnswerError,
         ClientError,
@@ -28,27 +25,30 @@ if TYPE_CHECKING:
         StateError,
         UnsentError,
     )
+    from veen.client.fold.snapshots import SnapshotCheck, make_snapshot, verify_snapshot
     from veen.client.fraud import Fraud
-    from veen.client.home import ClientHome
-    from veen.client.keystore import Secrets
+    from veen.client.home.directory import ClientHome
+    from veen.client.home.pins import Trust
+    from veen.client.keys.identity_card import IdentityCard
+    from veen.client.keys.keystore import Secrets
     from veen.client.operations import Granted, grant_access, send_operation
-    from veen.client.pins import Trust
-    from veen.client.reading import Message
-    from veen.client.resyncing import Consistency, Resynced
-    from veen.client.retrying import Retry
-    from veen.client.sending import Draft, Options, Sent
-    from veen.client.serving import Call, Handled, RpcServer, serve
+    from veen.client.read import Message, ReadOptions
+    from veen.client.resync import Consistency, Resynced
+    from veen.client.retry import Retry
+    from veen.client.rpc.call import CallOptions, RpcError, RpcTimeoutError
+    from veen.client.rpc.serve import Call, Handled, RpcServer, serve
+    from veen.client.send import Draft, SendOptions, Sent
     from veen.client.session import Rotation
-    from veen.client.snapshots import SnapshotCheck, make_snapshot, verify_snapshot
+    from veen.client.tokens import Authorized
 
 #: Where each public name is written.
 _MODULES: Final = {
-    "aio": ("AsyncClient",),
-    "authorizing": ("Authorized",),
-    "bodies": ("Attachment", "BodyError"),
-    "calling": ("CallOptions", "RpcError", "RpcTimeoutError"),
-    "card": ("IdentityCard",),
-    "client": ("Client", "Opening", "ReadOptions"),
+    "async_client": ("AsyncClient",),
+    "tokens": ("Authorized",),
+    "body": ("Attachment", "BodyError"),
+    "rpc.call": ("CallOptions", "RpcError", "RpcTimeoutError"),
+    "keys.identity_card": ("IdentityCard",),
+    "client": ("Client", "Opening"),
     "errors": (
         "AnswerError",
         "ClientError",
@@ -62,17 +62,17 @@ _MODULES: Final = {
         "UnsentError",
     ),
     "fraud": ("Fraud",),
-    "home": ("ClientHome",),
-    "keystore": ("Secrets",),
+    "home.directory": ("ClientHome",),
+    "keys.keystore": ("Secrets",),
     "operations": ("Granted", "grant_access", "send_operation"),
-    "pins": ("Trust",),
-    "reading": ("Message",),
-    "resyncing": ("Consistency", "Resynced"),
-    "retrying": ("Retry",),
-    "sending": ("Draft", "Options", "Sent"),
-    "serving": ("Call", "Handled", "RpcServer", "serve"),
+    "home.pins": ("Trust",),
+    "read": ("Message", "ReadOptions"),
+    "resync": ("Consistency", "Resynced"),
+    "retry": ("Retry",),
+    "send": ("Draft", "SendOptions", "Sent"),
+    "rpc.serve": ("Call", "Handled", "RpcServer", "serve"),
     "session": ("Rotation",),
-    "snapshots": ("SnapshotCheck", "make_snapshot", "verify_snapshot"),
+    "fold.snapshots": ("SnapshotCheck", "make_snapshot", "verify_snapshot"),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -98,7 +98,6 @@ __all__ = [
     "Message",
     "NetworkError",
     "Opening",
-    "Options",
     "PinError",
     "ReadOnlyError",
     "ReadOptions",
@@ -110,6 +109,7 @@ __all__ = [
     "RpcServer",
     "RpcTimeoutError",
     "Secrets",
+    "SendOptions",
     "Sent",
     "SnapshotCheck",
     "StateError",

@@ -1,4 +1,4 @@
-"""``Client``: a client and one hub, for programs. ``veen.client.aio`` has the same for asyncio.
+"""``Client``: a client and one hub, for programs. ``veen.client.async_client`` has the same for asyncio.
 
 with Client.open("alice", hub="http://127.0.0.1:37411") as client:
     client.send("core/main", {"text": "hello"})
@@ -9,63 +9,38 @@ with Client.open("alice", hub="http://127.0.0.1:37411") as client:
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypedDict, TypeVar, Unpack
 
-from veen.client.authorizing import Authorized, authorize, cap_status
-from veen.client.directory import DataDirectory, find_running
+from veen.client.effects import GetAttachment, Hub, Operation, run
 from veen.client.errors import DivergenceError, StateError
-from veen.client.home import AskPassphrase, ClientHome
-from veen.client.http import HttpHub
-from veen.client.passphrase import ask_nobody
-from veen.client.pins import Trust
-from veen.client.portable import PortableSet, is_portable
-from veen.client.reading import Message, StreamReader
-from veen.client.resyncing import Consistency, Progress, Resynced, resync, verify_state
-from veen.client.retrying import Retry
-from veen.client.sending import BATCH, Draft, Options, Sending, Sent, rotate
+from veen.client.home.directory import AskPassphrase, ClientHome
+from veen.client.home.pins import Trust
+from veen.client.home.state import Pin
+from veen.client.keys.keystore import ask_nobody
+from veen.client.read import READ_ALL, Message, ReadOptions, read_stream
+from veen.client.resync import Consistency, Progress, Resynced, resync, verify_state
+from veen.client.retry import Retry
+from veen.client.send import BATCH, Draft, Sender, SendOptions, Sent, rotate
 from veen.client.session import DEFAULT_ROTATION, Rotation, Session
-from veen.client.state import Pin
-from veen.client.steps import GetAttachment, Hub, Steps, run
-from veen.core.captoken import CapToken
-from veen.core.cbor import Value
-from veen.core.tooling import CapStatusResponse
+from veen.client.tokens import Authorized, authorize, cap_status
+from veen.client.transport.data_directory import DataDirectory, find_running
+from veen.client.transport.http import HttpHub
+from veen.client.transport.portable_set import PortableSet, is_portable
+from veen.core.api.tooling import CapStatusResponse
+from veen.core.encoding.cbor import Value
+from veen.core.objects.capability import CapToken
 from veen.core.types import HubId, RandomBytes
 
 if TYPE_CHECKING:
-    from veen.client.calling import CallOptions
+    from veen.client.rpc.call import CallOptions
 
 T = TypeVar("T")
 
-#: How long one request waits for news; the hub bounds it too.
-FOLLOW_SEC: Final = 25
 DEFAULT_TIMEOUT_SEC: Final = 10.0
-NO_OPTIONS: Final = Options()
-
-
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """What of a stream is read."""
-
-    #: First and last entry; counted in each label, that is in each epoch.
-    from_seq: int = 1
-    to_seq: int | None = None
-    #: Only this epoch.
-    epoch: int | None = None
-    #: From where the last reading of this client has come to.
-    resume: bool = False
-    #: Have the hub prove each page as well.
-    with_proof: bool = False
-    #: So many entries at most.
-    limit: int | None = None
-    #: Look on: where a reading with ``resume`` begins stays as it is.
-    looks_on: bool = False
-
-
-READ_ALL: Final = ReadOptions()
+NO_OPTIONS: Final = SendOptions()
 
 
 class Opening(TypedDict, total=False):
@@ -154,7 +129,7 @@ class Client:
         """Let go of the connection."""
         self.hub.close()
 
-    def run(self, steps: Steps[T]) -> T:
+    def run(self, steps: Operation[T]) -> T:
         """Run an operation; evidence against the hub is kept in a file."""
         try:
             return run(steps, self.hub)
@@ -171,25 +146,25 @@ class Client:
         *,
         attachments: Sequence[Path | bytes] = (),
         draft: Draft | None = None,
-        options: Options = NO_OPTIONS,
+        options: SendOptions = NO_OPTIONS,
     ) -> Sent:
         """Send a message; returns when the hub has it on disk and its receipt was checked."""
         made = draft or Draft(body, attachments=tuple(attachments))
-        return self.run(Sending(self.session, stream, options).send([made]))[0]
+        return self.run(Sender(self.session, stream, options).send([made]))[0]
 
     def send_many(
-        self, stream: str, drafts: Iterable[Draft], *, options: Options = NO_OPTIONS
+        self, stream: str, drafts: Iterable[Draft], *, options: SendOptions = NO_OPTIONS
     ) -> Iterator[Sent]:
         """Send messages in order, many in one request; yields them as they are taken."""
         for batch in batched(drafts):
             while batch:
-                done = self.run(Sending(self.session, stream, options).send(batch))
+                done = self.run(Sender(self.session, stream, options).send(batch))
                 yield from done
                 batch = batch[len(done) :]  # noqa: PLW2901 - what is left of it
 
     def call(self, stream: str, method: str, args: Value, options: "CallOptions | None" = None) -> Value:
         """Call a method of whoever serves the stream; its error is raised as RpcError."""
-        from veen.client.calling import call  # noqa: PLC0415 - for those who call
+        from veen.client.rpc.call import call  # noqa: PLC0415 - for those who call
 
         return self.run(call(self.session, stream, method, args, options))
 
@@ -199,7 +174,7 @@ class Client:
 
     def flush(self, stream: str) -> int:
         """Send again what was not answered, as the next send would; returns how many messages that were."""
-        return self.run(Sending(self.session, stream, NO_OPTIONS).flush())
+        return self.run(Sender(self.session, stream, NO_OPTIONS).flush())
 
     def cap_status(self, token: CapToken) -> CapStatusResponse:
         """Ask what the hub thinks of a token."""
@@ -219,9 +194,7 @@ class Client:
 
         With ``resume`` an entry is delivered at least once: after a crash, those of the last page again.
         """
-        reader = make_reader(self.session, stream, options)
-        while not reader.at_end or (follow and not reader.is_full):
-            yield from self.run(reader.fetch(FOLLOW_SEC if follow else 0))
+        return read_stream(self, stream, follow=follow, options=options)
 
     def attachment(self, message: Message, index: int) -> bytes:
         """Fetch an attachment of a message, check and open it."""
@@ -238,27 +211,12 @@ class Client:
         """Compare what is known of a stream with what the hub serves."""
         return self.run(verify_state(self.session, stream))
 
-    def meet(self) -> Pin:
+    def connect(self) -> Pin:
         """Ask the hub who it is, and pin it if that was allowed."""
-        return self.run(self.session.meet())
+        return self.run(self.session.connect())
 
 
-def make_reader(session: Session, stream: str, options: ReadOptions) -> StreamReader:
-    """Return a reader of a stream."""
-    return StreamReader(
-        session,
-        stream,
-        from_seq=options.from_seq,
-        to_seq=options.to_seq,
-        epoch=options.epoch,
-        resume=options.resume,
-        with_proof=options.with_proof,
-        limit=options.limit,
-        looks_on=options.looks_on,
-    )
-
-
-def fetch_attachment(message: Message, index: int) -> Steps[bytes]:
+def fetch_attachment(message: Message, index: int) -> Operation[bytes]:
     """Fetch a sealed attachment."""
     sealed: bytes = yield GetAttachment(message.attachments[index].coid)
     return sealed

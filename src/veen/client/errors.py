@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from veen.client.fraud import Fraud
-from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import DetailValue, VeenError
+from veen.core.objects.error_envelope import ErrorEnvelope
 
 
 class ClientError(VeenError):

@@ -8,15 +8,15 @@ first receipt's root, and a root has no other peaks.
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from veen.core.encoding.field_types import B32, B64, VER, ListOf
+from veen.core.encoding.shape import Field, MapShape
+from veen.core.encoding.wire_object import Nested, Wire
 from veen.core.errors import Detail, ProtocolError
-from veen.core.identity import HubIdentity
-from veen.core.kinds import B32, B64, VER, ListOf
 from veen.core.limits import MAX_PROOF_PATH
-from veen.core.mmr import Peaks
-from veen.core.receipt import Receipt
-from veen.core.shapes import Field, MapShape
+from veen.core.merkle.mmr import Peaks
+from veen.core.objects.hub_identity import HubIdentity
+from veen.core.objects.receipt import Receipt
 from veen.core.types import NodeHash, Signature, VerifyKey
-from veen.core.wire import Nested, Wire
 
 SUFFIX: Final = ".veen-fraud"
 

@@ -1,19 +1,45 @@
-"""Operations: typed messages of the operation profiles, signed by whom they speak for."""
+"""Operations: typed messages of the operation profiles, signed by the identity they speak for."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from hashlib import file_digest
+from pathlib import Path
 from typing import Final
 
-from veen.client.authorizing import Authorized
 from veen.client.client import NO_OPTIONS, Client
 from veen.client.errors import StateError
-from veen.client.interpreting import typed
-from veen.client.sending import Options, Sent
-from veen.core.captoken import CapToken
-from veen.core.shapes import Raw
+from veen.client.fold.interpret import typed
+from veen.client.send import SendOptions, Sent
+from veen.client.tokens import Authorized
+from veen.core.encoding.shape import Fields
+from veen.core.objects.capability import CapToken
 from veen.core.types import LeafHash, StreamId, VerifyKey
-from veen.overlays.access import bounds_of
-from veen.overlays.operation_schemas import GRANT, RECOVERY_EXECUTION, REVOKE
+from veen.overlays.operations.access import bounds_of
+from veen.overlays.operations.publication import Part
+from veen.overlays.operations.schemas import GRANT, RECOVERY_EXECUTION, REVOKE
 from veen.overlays.schema import Schema
+
+
+def parts_of(paths: Iterable[Path]) -> list[Part]:
+    """Return the files that are meant: under their names, or their paths within a directory."""
+    found: list[Part] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(item for item in path.rglob("*") if item.is_file())
+            found += [_part(item, item.relative_to(path).as_posix()) for item in inside]
+        else:
+            found.append(_part(path, path.name))
+    return found
+
+
+def _part(path: Path, name: str) -> Part:
+    try:
+        with path.open("rb") as file:
+            digest = file_digest(file, "sha256").digest()
+            return Part(name, file.tell(), digest)
+    except OSError as error:
+        raise StateError(f"{path} can not be read: {error.strerror}") from None
+
 
 #: Fields that say who speaks: a fold believes it if that key has signed the message (AGR-011, REC-011).
 _SPEAKERS: Final = (
@@ -36,7 +62,7 @@ class Granted:
     sent: Sent
 
 
-def speaks_as_identity(client: Client, schema: Schema, body: Raw) -> bool:
+def speaks_as_identity(client: Client, schema: Schema, body: Fields) -> bool:
     """Tell whether the identity's own key is to sign: its client keys change, and speak for themselves."""
     identity = bytes(client.session.secrets.identity.public_key)
     return schema.name in _BY_IDENTITY or any(body.get(name) == identity for name in _SPEAKERS)
@@ -46,11 +72,11 @@ def send_operation(
     client: Client,
     stream: str,
     schema: Schema,
-    body: Raw,
+    body: Fields,
     *,
     parent_id: LeafHash | None = None,
     expires_at: int | None = None,
-    options: Options = NO_OPTIONS,
+    options: SendOptions = NO_OPTIONS,
 ) -> Sent:
     """Send an operation; ``body`` was made by the schema."""
     draft = typed(schema, body, parent_id=parent_id, expires_at=expires_at)
@@ -58,7 +84,7 @@ def send_operation(
     return client.send(stream, None, draft=draft, options=options)
 
 
-def grant_access(client: Client, stream: str, body: Raw) -> Granted:
+def grant_access(client: Client, stream: str, body: Fields) -> Granted:
     """Grant access: mint the token, make it known to the hub, and send the grant (ACC-005)."""
     now = client.session.clock()
     ttl = body["expiry_time"] - now

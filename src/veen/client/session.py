@@ -2,20 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
-from veen.client.files import Hold
-from veen.client.home import ClientHome
-from veen.client.keystore import Secrets
-from veen.client.pins import STATUS, HubFacts, Trust, believe, read_facts
-from veen.client.retrying import Asker, patiently
-from veen.client.state import LabelState, Pin, State
-from veen.client.steps import Pause, Steps, do
-from veen.core import labels
+from veen.client.effects import Operation, Sleep, blocking
+from veen.client.home.directory import ClientHome
+from veen.client.home.pins import STATUS, HubFacts, Trust, accept_pin, read_facts
+from veen.client.home.state import LabelState, Pin, State
+from veen.client.keys.keystore import Secrets
+from veen.client.retry import Asker, with_retry
 from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import DEFAULT_LIMITS, Limits
+from veen.core.objects import labels
 from veen.core.profile import Profile
 from veen.core.types import HubId, Label, ProfileId, StreamId
+from veen.stdx.atomic_file import Hold
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +52,28 @@ class Session(Asker):
     #: Bits of proof of work that the hub wants for a submit.
     pow_difficulty: int = 0
     #: The state while an operation holds the lock; it saves it.
-    held: State | None = None
+    locked_state: State | None = None
 
     # --- who the hub is -------------------------------------------------------------------------------------
 
-    def meet(self) -> Steps[Pin]:
+    def connect(self) -> Operation[Pin]:
         """Return the pin of the hub; at the first time, ask it who it is and decide whether to believe it."""
         if self.pin is None:
-            yield from self.meet_again()
+            yield from self.reconnect()
         assert self.pin is not None
         return self.pin
 
-    def meet_again(self) -> Steps[None]:
+    def reconnect(self) -> Operation[None]:
         """Ask the hub who it is now: its keys may have changed."""
-        facts = read_facts((yield from patiently(STATUS, self.retry, self.random)))
-        if self.held is not None:
-            self._believe(self.held, facts)
+        facts = read_facts((yield from with_retry(STATUS, self.retry, self.random)))
+        if self.locked_state is not None:
+            self._believe(self.locked_state, facts)
         else:
             yield from self.update(lambda state: self._believe(state, facts))
         self.profiles, self.pow_difficulty = facts.profiles, facts.pow_difficulty
 
     def _believe(self, state: State, facts: HubFacts) -> None:
-        self.pin = believe(
+        self.pin = accept_pin(
             state,
             facts,
             self.hub_name,
@@ -80,15 +82,15 @@ class Session(Asker):
             expected=self.expected_hub,
         )
 
-    def check_signed(self, check: Callable[[Pin], None]) -> Steps[Pin]:
+    def check_signed(self, check: Callable[[Pin], None]) -> Operation[Pin]:
         """Check what the hub has signed; if no key fits, once more with the keys that it has now."""
-        pin = yield from self.meet()
+        pin = yield from self.connect()
         try:
             check(pin)
         except ProtocolError as error:
             if error.detail not in (Detail.SIG_INVALID, Detail.KEY_INACTIVE):
                 raise
-            yield from self.meet_again()
+            yield from self.reconnect()
             if self.pin is None or self.pin.identity == pin.identity:
                 raise
             check(self.pin)
@@ -97,22 +99,22 @@ class Session(Asker):
 
     # --- state ----------------------------------------------------------------------------------------------
 
-    def acquire(self) -> Steps[Hold]:
+    def acquire(self) -> Operation[Hold]:
         """Take the lock of the client's directory, without keeping a thread from its work."""
         hold = self.home.holding()
         try:
-            while not (yield from do(hold.take)):
-                yield Pause(_LOCK_SEC)
+            while not (yield from blocking(hold.take)):
+                yield Sleep(_LOCK_SEC)
         except BaseException:
             hold.close()  # perhaps it was taken, and nobody has waited to hear of it
             raise
         return hold
 
-    def update(self, change: Callable[[State], None]) -> Steps[None]:
+    def update(self, change: Callable[[State], None]) -> Operation[None]:
         """Change the newest state, alone."""
         hold = yield from self.acquire()
         try:
-            yield from do(lambda: self.home.change(change))
+            yield from blocking(lambda: self.home.change(change))
         finally:
             hold.close()
 
@@ -148,3 +150,17 @@ class Session(Asker):
             found = LabelState(self.pin.identity.hub_id, stream_id, epoch, stream)
             state.labels[label] = found
         return label, found
+
+
+class Driver(Protocol):
+    """A session, and what runs its operations to their end; it blocks. ``Client`` is one.
+
+    Folds, snapshots and RPC servers need no more of a client than this, so the client can be built upon them.
+    """
+
+    @property
+    def session(self) -> Session:
+        """Whose keys, and which hub."""
+
+    def run(self, steps: Operation[T]) -> T:
+        """Run an operation."""

@@ -4,19 +4,19 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from veen.client.client import Client
-from veen.client.interpreting import Interpretation, interpret, typed
-from veen.client.sending import Draft, Sent
-from veen.core import labels
-from veen.core.context import MsgContext
-from veen.core.hashing import ZERO_32
-from veen.core.shapes import Raw
+from veen.client.fold.interpret import Interpretation, interpret, typed
+from veen.client.send import Draft, Sent
+from veen.core.crypto.hash import ZERO_32
+from veen.core.encoding.shape import Fields
+from veen.core.objects import labels
+from veen.core.objects.msg import MsgContext
 from veen.core.types import RealmId
-from veen.overlays import wallet_schemas as wal
-from veen.overlays.events import Event, Record
+from veen.overlays.event import Event, Record
 from veen.overlays.overlay import Key, Tables
 from veen.overlays.schema import Schema
-from veen.overlays.wallet import TOLD, Wallets
-from veen.overlays.wallet_ids import transfer_id, wallet_id
+from veen.overlays.wallet import schemas as wal
+from veen.overlays.wallet.overlay import TOLD, Wallets
+from veen.overlays.wallet.schemas import transfer_id, wallet_id
 
 #: The stream of wallets that share one.
 MAIN_STREAM = "wallet/main"
@@ -62,7 +62,7 @@ def event(schema: Schema, wallet: bytes, ts: int, **values: Any) -> Draft:  # no
     return typed(schema, schema.make(wallet_id=wallet, ts=ts, **values))
 
 
-def transfer(source: bytes, target: bytes, amount: int, ts: int, metadata: Raw | None = None) -> Draft:
+def transfer(source: bytes, target: bytes, amount: int, ts: int, metadata: Fields | None = None) -> Draft:
     """Return the message of a transfer."""
     return named_by_place(
         wal.TRANSFER.make(
@@ -76,7 +76,7 @@ def transfer(source: bytes, target: bytes, amount: int, ts: int, metadata: Raw |
     )
 
 
-def named_by_place(body: Raw) -> Draft:
+def named_by_place(body: Fields) -> Draft:
     """Return the message of a transfer whose id is that of its own place in the log (WAL-054)."""
 
     def encoded(context: MsgContext) -> bytes:
@@ -122,7 +122,7 @@ class _Head:
         return self._tables.items(table)
 
 
-def foresee(state: Interpretation, schema: Schema, body: Raw) -> list[Verdict]:
+def foresee(state: Interpretation, schema: Schema, body: Fields) -> list[Verdict]:
     """Return what would be said of an event that came next; the log is the judge, not this."""
     overlay = state.overlay
     record = Record(2**64 - 1, ZERO_32, ZERO_32, 0, 0, schema.schema_id, b"", epoch=2**64 - 1)

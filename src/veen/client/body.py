@@ -1,0 +1,114 @@
+"""Bodies: JSON for people, deterministic CBOR on the way, and where a body names its attachments.
+
+A body that has attachments is a map with an ``attachments`` list: id, size and name of each (ATT-001).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from veen.core.crypto.hash import U64_MAX
+from veen.core.encoding import cbor
+from veen.core.encoding.cbor import Value
+from veen.core.errors import CborError, Detail, ProtocolError
+from veen.core.types import Coid
+
+ATTACHMENTS: Final = "attachments"
+#: The schema of a body that is a value and no more, and of one without a schema of its own.
+DEFAULT_SCHEMA: Final = "veen.value.v1"
+_COID_BYTES: Final = 32
+
+
+class BodyError(ValueError):
+    """A body that deterministic CBOR can not hold; the text says where."""
+
+
+def encode_body(value: Value) -> bytes:
+    """Encode a body; a float, a negative or a too large number is refused (CLI-021)."""
+    _check(value, "the body")
+    try:
+        return cbor.encode(value)
+    except CborError as error:
+        raise BodyError(f"the body can not be encoded: {error.message}") from None
+
+
+def _check(value: object, where: str) -> None:
+    match value:
+        case float():
+            hint = "" if math.isfinite(value) else "; and it is not even a number"
+            raise BodyError(f"{where} holds the fraction {value}: write it as text or a scaled integer{hint}")
+        case bool() | None | str() | bytes():
+            return
+        case int() if not 0 <= value <= U64_MAX:
+            raise BodyError(f"{where} holds {value}: integers are from 0 to {U64_MAX}; write others as text")
+        case Mapping():
+            for key, item in value.items():
+                _check(item, f"{where}.{key}")
+        case Sequence():
+            for nth, item in enumerate(value):
+                _check(item, f"{where}[{nth}]")
+
+
+def decode_body(data: bytes) -> Value:
+    """Decode a body that is CBOR; its keys may be in the order of a schema. Others stay as they are."""
+    try:
+        return cbor.decode_listed(data)
+    except CborError:
+        return data
+
+
+def to_json(value: object) -> Any:  # noqa: ANN401 - JSON
+    """Return a body for JSON: bytes as hex, keys as text."""
+    match value:
+        case bytes():
+            return value.hex()
+        case Mapping():
+            return {str(key): to_json(item) for key, item in value.items()}
+        case str():
+            return value
+        case Sequence():
+            return [to_json(item) for item in value]
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """An attachment as a body declares it."""
+
+    coid: Coid
+    size: int
+    name: str = ""
+
+
+def with_attachments(value: Value, attachments: Sequence[Attachment]) -> Value:
+    """Return a body that declares attachments; what is no map becomes the ``body`` of one."""
+    listed: list[Value] = [
+        {"coid": bytes(item.coid), "name": item.name, "size": item.size} for item in attachments
+    ]
+    if value is None:
+        return {ATTACHMENTS: listed}
+    if isinstance(value, Mapping):
+        named = {str(key): item for key, item in value.items()}
+        if ATTACHMENTS in named:
+            raise BodyError(f"the body has {ATTACHMENTS!r} of its own: give it another name")
+        return {**named, ATTACHMENTS: listed}
+    return {"body": value, ATTACHMENTS: listed}
+
+
+def attachments_of(value: Value) -> tuple[Attachment, ...]:
+    """Return the attachments that a body declares; none if it has no such list."""
+    listed = value.get(ATTACHMENTS) if isinstance(value, Mapping) else None  # type: ignore[call-overload] # int keys
+    if not isinstance(listed, Sequence) or isinstance(listed, str | bytes):
+        return ()
+    return tuple(map(_attachment, listed))
+
+
+def _attachment(value: object) -> Attachment:
+    match value:
+        case {"coid": bytes(coid), "size": int(size), **rest} if len(coid) == _COID_BYTES:
+            name = rest.get("name", "")
+            return Attachment(Coid(coid), size, name if isinstance(name, str) else "")
+    raise ProtocolError(
+        Detail.ATT_ROOT, "the body lists an attachment that has no id or size", field=ATTACHMENTS
+    )

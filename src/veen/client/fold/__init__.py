@@ -1,0 +1,1 @@
+"""Folds of a stream by the client: interpretation, increments and snapshots."""

@@ -1,0 +1,397 @@
+"""Folding a stream on from where its summaries have come to.
+
+They hold for the roots that they were made at: the log is asked for its receipts there, and if it has another
+root, or an entry more in a label that was behind, everything is thrown away and made anew (OVR-003). Labels
+that may get entries before others still are folded in memory only, behind those that are kept (OVR-012).
+
+``read_records`` yields the entries of a stream as folds see them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from veen.client.errors import ClientError, StateError
+from veen.client.fold.summary_cache import NotKeptError, SealedRows, SummaryFile
+from veen.client.keys.row_vault import Vault
+from veen.client.read import LATE_SEC, Message, ReadOptions, list_epochs, read_stream
+from veen.client.session import Driver
+from veen.client.verify.label import fetch_receipt
+from veen.core.crypto.hash import tagged_hash
+from veen.core.encoding import cbor
+from veen.core.errors import CborError
+from veen.core.merkle.mmr import Peaks
+from veen.core.objects import labels
+from veen.core.types import Label
+from veen.overlays.engine import Annotator, memory_of
+from veen.overlays.event import Outcome, Record, Report
+from veen.overlays.overlay import Overlay, Tables
+from veen.overlays.summary_tree.reader import Place, TreeReader
+from veen.overlays.summary_tree.rows import META, DamagedTreeError, LabelRow, MemoryRows, Rows, decoded
+from veen.overlays.summary_tree.writer import Meta, TreeWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a label was read: what a state holds for."""
+
+    epoch: int
+    label: Label
+    upto_seq: int
+    mmr_root: bytes
+
+
+def record_of(message: Message) -> Record:
+    """Return what a fold may see of an entry (C-105)."""
+    msg, receipt, header = message.msg, message.receipt, message.header
+    return Record(
+        stream_seq=receipt.stream_seq,
+        msg_id=receipt.leaf_hash,
+        client_id=msg.client_id,
+        client_seq=msg.client_seq,
+        hub_ts=receipt.hub_ts,
+        schema=None if header is None else header.schema,
+        body=message.raw_body(),
+        epoch=message.epoch,
+        parent_id=None if header is None else header.parent_id,
+        auth_ref=msg.auth_ref,
+        cap_ref=None if header is None else header.cap_ref,
+        expires_at=None if header is None else header.expires_at,
+    )
+
+
+def stream_epochs(client: Driver, stream: str) -> list[int]:
+    """Return the epochs in which a stream has entries; 0 alone where labels do not change."""
+    session = client.session
+    return client.run(list_epochs(session, stream, 0)) if session.profiles[0].epoch_sec else [0]
+
+
+def read_records(client: Driver, stream: str, options: ReadOptions) -> Iterator[tuple[Record, Reached]]:
+    """Yield the entries of a stream, with the place that each has reached."""
+    for message in read_stream(client, stream, options=options):
+        receipt = message.receipt
+        yield (
+            record_of(message),
+            Reached(message.epoch, receipt.label, receipt.stream_seq, receipt.mmr_root),
+        )
+
+
+#: Entries between two commits: what an interrupted fold loses.
+_BATCH: Final = 5_000
+#: Labels whose roots are compared at each use, the newest ones.
+_MOST_COMPARED: Final = 256
+#: Rows with the reader keys that entries were opened with, and with the code that has folded them.
+_KEYS_ROW, _CODE_ROW = b"k", b"o"
+#: The row with the peaks of the last label.
+_PEAKS_ROW: Final = b"p"
+_NO_LIMIT: Final = 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class FoldRequest:
+    """What is to be folded, how far, and from where on."""
+
+    overlay: Overlay
+    stream: str
+    upto: int | None = None
+    epoch: int | None = None
+    since: int | None = None
+    bridges: frozenset[bytes] = frozenset()
+    code: bytes = b""
+
+
+class Folded(NamedTuple):
+    """What came of it; see ``Interpretation``."""
+
+    tables: Tables
+    counts: dict[str, int]
+    reports: Sequence[Report]
+    reached: list[Reached]
+    provisional: bool
+    notes: tuple[str, ...]
+
+
+class IncrementalFold:
+    """One fold of one stream."""
+
+    def __init__(
+        self, client: Driver, asked: FoldRequest, progress: Callable[[int], None] | None = None
+    ) -> None:
+        self._client = client
+        self._asked = asked
+        self._progress = progress
+        self._notes: list[str] = []
+        session = client.session
+        client.run(session.connect())
+        self._epoch_sec = session.profiles[0].epoch_sec
+        self._stream_id = labels.stream_id(asked.stream)
+        self._epochs = stream_epochs(client, asked.stream)
+        last = self._epochs[-1] if self._epochs else 0
+        #: What was asked for: no entry behind it is read.
+        self._target: Place = (
+            last if asked.epoch is None else asked.epoch,
+            _NO_LIMIT if asked.upto is None else asked.upto,
+        )
+        self._since: Place | None = None if asked.since is None else (self._target[0], max(asked.since, 1))
+        #: Labels before this epoch get no more entries.
+        self._open_from = 0
+        if self._epoch_sec:
+            by_clock = (session.clock() - LATE_SEC) // self._epoch_sec
+            self._open_from = max(by_clock, last - LATE_SEC // self._epoch_sec - 1, 0)
+
+    # --- without what is kept -------------------------------------------------------------------------------
+
+    def fresh(self) -> Folded:
+        """Fold from the beginning, in memory."""
+        if self._since is not None:  # what single entries have done is known to the tree
+            rows = MemoryRows()
+            self._grow(rows, _NO_LIMIT)
+            return self._served(rows)
+        head = memory_of(self._asked.overlay)
+        annotator = Annotator(self._asked.overlay, head, self._stream_id, self._asked.bridges)
+        counts: dict[str, int] = {}
+        reports: list[Report] = []
+        reached: dict[int, Reached] = {}
+        for record, place in self._entries((0, 0), _NO_LIMIT):
+            item = annotator.annotate(record)
+            counts[item.outcome.value] = counts.get(item.outcome.value, 0) + 1
+            reports += item.reports
+            reached[place.epoch] = place
+        found = list(reached.values())
+        return Folded(head, counts, reports, found, self._provisional(found), tuple(self._notes))
+
+    def _entries(self, behind: Place, before_epoch: int) -> Iterator[tuple[Record, Reached]]:
+        """Yield the entries behind a place, up to the one that was asked for."""
+        epoch, upto = self._target
+        for each in self._epochs:
+            if each < behind[0] or each > epoch or each >= before_epoch:
+                continue
+            start = behind[1] + 1 if each == behind[0] else 1
+            last = upto if each == epoch and upto != _NO_LIMIT else None
+            if last is not None and start > last:
+                continue
+            options = ReadOptions(from_seq=start, to_seq=last, epoch=each, peek=True)
+            for found in read_records(self._client, self._asked.stream, options):
+                yield found
+                if self._progress is not None:
+                    self._progress(1)
+
+    def _provisional(self, reached: list[Reached]) -> bool:
+        return bool(self._epoch_sec) and any(item.epoch > self._open_from for item in reached)
+
+    # --- with what is kept ----------------------------------------------------------------------------------
+
+    def kept(self) -> Folded:
+        """Fold on from what is kept, and keep what can be."""
+        try:
+            file = SummaryFile(self._client.session.home.root, self.vault())
+            return self._from_file(file)
+        except NotKeptError as error:
+            self._notes.append(f"summaries are not kept: {error}")
+        except CborError as error:
+            self._notes.append(f"summaries are not kept, one can not be written: {error}")
+        return self.fresh()
+
+    def vault(self) -> Vault:
+        """Return what seals the rows of this fold: those of another do not open."""
+        session, asked = self._client.session, self._asked
+        assert session.pin is not None
+        subject = [session.pin.identity.hub_id, self._stream_id, asked.overlay.identity]
+        purpose = cbor.encode(["summaries", *subject, sorted(asked.bridges)])
+        return Vault(session.secrets, purpose, session.random)
+
+    def _from_file(self, file: SummaryFile) -> Folded:
+        for attempt in range(2):
+            try:
+                rows = self._grown(file)
+                return self._served(rows, file)
+            except DamagedTreeError as error:
+                if attempt:
+                    raise NotKeptError(str(error)) from None
+                self._discard(file, str(error))
+        raise AssertionError
+
+    def _discard(self, file: SummaryFile, why: str) -> None:
+        self._notes.append(f"{why}; they are made anew")
+        with file.alone() as alone:
+            if not alone:
+                raise NotKeptError("another process is writing them")
+            file.clear()
+
+    def _grown(self, file: SummaryFile) -> Rows:
+        """Return rows that reach as far as was asked for."""
+        rows = file.snapshot()
+        holds = self._holds(rows)
+        if holds and TreeReader(rows, self._asked.overlay).end >= self._target:
+            return rows
+        with file.alone() as alone:
+            newer = file.snapshot()
+            if newer.get(META) != rows.get(META):  # another has written meanwhile
+                rows, holds = newer, self._holds(newer)
+            if not alone:
+                self._notes.append("another process is writing summaries: this fold is not kept")
+                return self._grown_in_memory(rows if holds else None)
+            if not holds:
+                if Meta.load(rows) is not None:
+                    self._notes.append("summaries were of another log, of other code, or without keys of now")
+                file.clear()
+            self._write(file)
+        rows = file.snapshot()
+        return self._grown_in_memory(rows) if self._epoch_sec else rows
+
+    def _write(self, file: SummaryFile) -> None:
+        with file.writing() as writing:
+            for row, value in ((_KEYS_ROW, self._keys_digest()), (_CODE_ROW, self._asked.code)):
+                if writing.rows.get(row) != value:
+                    writing.rows.put(row, value)
+            self._grow(writing.rows, self._open_from + 1 if self._epoch_sec else _NO_LIMIT, writing.commit)
+
+    def _grow(self, rows: Rows, before_epoch: int, commit: Callable[[], None] | None = None) -> None:
+        """Add the entries that are missing, of labels before an epoch."""
+        writer = TreeWriter(rows, self._asked.overlay, self._stream_id, self._asked.bridges)
+        count = 0
+        leaves = _Leaves(rows, writer.position)
+        for count, (record, place) in enumerate(self._entries(writer.position, before_epoch), 1):
+            leaves.append(record, place)
+            writer.append(record, place.label, place.mmr_root)
+            if commit is not None and count % _BATCH == 0:
+                leaves.check()
+                writer.flush()
+                commit()
+        if count:
+            leaves.check()
+            writer.flush()
+
+    def _grown_in_memory(self, below: SealedRows | None) -> Rows:
+        """Return the rows with what is not kept, over those that are."""
+        rows = MemoryRows(below)
+        self._grow(rows, _NO_LIMIT)
+        return rows
+
+    # --- whether it still holds -----------------------------------------------------------------------------
+
+    def _keys_digest(self) -> bytes:
+        """Return what stands for the keys that open entries which came from elsewhere."""
+        secrets = self._client.session.secrets
+        shared = sorted(key.secret for key in secrets.streams if key.stream_id == self._stream_id)
+        return tagged_hash("veen/summary-keys", secrets.id_dh + b"".join(shared))
+
+    def _holds(self, rows: SealedRows) -> bool:
+        """Return whether rows are of the log as it is, and whether we could read all that we can read now."""
+        if Meta.load(rows) is None or rows.get(_CODE_ROW) != self._asked.code:
+            return False
+        tree = TreeReader(rows, self._asked.overlay)
+        if rows.get(_KEYS_ROW) != self._keys_digest() and tree.tally(tree.end)[Outcome.UNREADABLE]:
+            return False
+        return self._same_labels(tree.labels())
+
+    def _same_labels(self, kept: list[LabelRow]) -> bool:
+        if not kept:
+            return True
+        *earlier, last = kept
+        listed = [epoch for epoch in self._epochs if epoch < last.epoch]
+        if self._epoch_sec and listed != [item.epoch for item in earlier]:
+            return False  # a label has come up before others
+        if any(self._root_at(item, item.upto_seq) != item.mmr_root for item in kept[-_MOST_COMPARED:]):
+            return False
+        window = 2 * LATE_SEC // (self._epoch_sec or 1) + 2
+        recent = [item for item in earlier if item.epoch >= last.epoch - window]
+        return all(self._root_at(item, item.upto_seq + 1) is None for item in recent)
+
+    def _root_at(self, row: LabelRow, seq: int) -> bytes | None:
+        receipt = self._client.run(fetch_receipt(self._client.session, Label(row.label), seq))
+        return None if receipt is None else receipt.mmr_root
+
+    # --- what comes of it -----------------------------------------------------------------------------------
+
+    def _served(self, rows: Rows, file: SummaryFile | None = None) -> Folded:
+        upto = TreeReader(rows, self._asked.overlay).clamp(self._target)
+        if file is not None:
+            rows = _GuardedRows(rows, lambda error: self._made_anew(file, error, upto))
+        tree = TreeReader(rows, self._asked.overlay)
+        counts = {outcome.value: count for outcome, count in tree.tally(upto, self._since).items() if count}
+        reached = [Reached(item.epoch, Label(item.label), *item[2:]) for item in tree.labels(upto)]
+        return Folded(
+            tree.tables(upto, self._since),
+            counts,
+            tree.reports(upto, self._since),
+            reached,
+            self._provisional(reached),
+            tuple(self._notes),
+        )
+
+    def _made_anew(self, file: SummaryFile, error: DamagedTreeError, upto: Place) -> Rows:
+        """Return the same rows, made again from the log; what is kept was damaged."""
+        with suppress(NotKeptError):  # if another writes them, that one will find out as well
+            self._discard(file, str(error))
+        rows = MemoryRows(name=file.name)
+        self._target = upto
+        try:
+            self._grow(rows, _NO_LIMIT)
+        except ClientError:
+            raise StateError("kept summaries were damaged, and have been removed: try again") from None
+        return rows
+
+
+class _Leaves:
+    """The entries of a label as its tree has them: what was folded must have the root that is written down.
+
+    A hub may answer one request from one log and the next from another; the reader checks each by itself.
+    """
+
+    def __init__(self, rows: Rows, position: Place) -> None:
+        self._rows = rows
+        self._epoch = position[0]
+        self._peaks = Peaks.empty()
+        data = rows.get(_PEAKS_ROW)
+        if data is not None:
+            size, hashes = decoded(data)
+            self._peaks = Peaks(size, tuple(hashes))
+        self._last: Reached | None = None
+
+    def append(self, record: Record, place: Reached) -> None:
+        """Take the next entry."""
+        if place.epoch != self._epoch:
+            self.check()
+            self._epoch, self._peaks = place.epoch, Peaks.empty()
+        self._peaks = self._peaks.append(record.msg_id)
+        self._last = place
+
+    def check(self) -> None:
+        """Check that the entries make up the root, and keep what is needed to go on."""
+        if self._last is not None and self._peaks.root != self._last.mmr_root:
+            raise DamagedTreeError("kept summaries do not continue as the log does")
+        self._rows.put(_PEAKS_ROW, cbor.encode([self._peaks.size, self._peaks.hashes]))
+
+
+class _GuardedRows:
+    """Rows that are made again if some turn out to be damaged."""
+
+    def __init__(self, rows: Rows, made_anew: Callable[[DamagedTreeError], Rows]) -> None:
+        self._rows = rows
+        self._made_anew = made_anew
+        self.name = rows.name
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a row."""
+        return self._guarded(lambda rows: rows.get(key))
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Write a row."""
+        self._rows.put(key, value)
+
+    def seek(self, key: bytes) -> bytes | None:
+        """Return the key of the first row at a key or behind it."""
+        return self._guarded(lambda rows: rows.seek(key))
+
+    def seek_back(self, key: bytes) -> bytes | None:
+        """Return the key of the last row at a key or before it."""
+        return self._guarded(lambda rows: rows.seek_back(key))
+
+    def _guarded(self, ask: Callable[[Rows], bytes | None]) -> bytes | None:
+        try:
+            return ask(self._rows)
+        except DamagedTreeError as error:
+            self._rows = self._made_anew(error)
+            return ask(self._rows)

@@ -1,0 +1,1 @@
+"""The client directory: state, pins and their files."""

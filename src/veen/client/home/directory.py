@@ -1,0 +1,229 @@
+"""The directory of a client: keys, card, state, tokens, and messages on their way.
+
+keystore.enc        secrets, sealed              keystore.key    its key, if there is no passphrase
+identity_card.pub   the public half              state.json      what was seen and checked
+caps/*.cap          capability tokens            outbox/*.msgs   sent, and not answered yet
+receipts.cborseq    receipts of own messages     payloads.cborseq   the messages, sealed as they are
+*.veen-fraud        evidence against a hub       lock            one writer at a time
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from veen.client.errors import KeystoreError, StateError
+from veen.client.fraud import Fraud
+from veen.client.home.state import State
+from veen.client.keys.keystore import KEY_BYTES, SealedKeystore, Secrets
+from veen.core.encoding.wire_object import decode_sequence, encode_sequence
+from veen.core.errors import ProtocolError
+from veen.core.objects.capability import CapToken
+from veen.core.objects.msg import Msg
+from veen.core.objects.receipt import Receipt
+from veen.core.types import AuthRef, Label, RandomBytes, StreamId, VerifyKey
+from veen.stdx.atomic_file import Hold, append_file, lock, remove_file, unlock, write_file
+
+KEYSTORE: Final = "keystore.enc"
+KEY_FILE: Final = "keystore.key"
+CARD: Final = "identity_card.pub"
+STATE: Final = "state.json"
+RECEIPTS: Final = "receipts.cborseq"
+PAYLOADS: Final = "payloads.cborseq"
+CAPS_DIR: Final = "caps"
+OUTBOX_DIR: Final = "outbox"
+LOCK: Final = "lock"
+
+_WAITING: Final = re.compile(r"[0-9a-f]{64}\.msgs")
+
+#: Asks for a passphrase; None if nobody can be asked.
+AskPassphrase = Callable[[], bytes | None]
+
+
+class ClientHome:
+    """Files of one client. Locking is the caller's: ``hold`` around whatever reads and then writes."""
+
+    def __init__(self, root: Path, random: RandomBytes = os.urandom) -> None:
+        self.root = root
+        self._random = random
+
+    # --- keys -----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        root: Path,
+        secrets: Secrets,
+        *,
+        now: int,
+        passphrase: bytes | None = None,
+        replace: bool = False,
+        random: RandomBytes = os.urandom,
+    ) -> "ClientHome":
+        """Make the directory of a new client; one that is there is not touched unless ``replace``."""
+        home = cls(root, random)
+        if (root / KEYSTORE).exists() and not replace:
+            raise KeystoreError(
+                f"{root} holds an identity already; use another directory, or --force to destroy it for good"
+            )
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with home.hold():
+                for old in (STATE, KEY_FILE, KEYSTORE):
+                    remove_file(root / old)
+                for waiting in home._waiting():
+                    remove_file(waiting)
+                home.save_secrets(secrets, passphrase, now)
+                home.save(State())
+        except OSError as error:
+            raise StateError(f"{root} can not be written: {error.strerror}") from None
+        return home
+
+    def save_secrets(self, secrets: Secrets, passphrase: bytes | None, now: int) -> None:
+        """Seal the secrets, and write the card that goes with them."""
+        path = self.root / KEY_FILE
+        if passphrase is not None:
+            key = passphrase
+        else:
+            if not path.exists():
+                write_file(path, self._random(KEY_BYTES))
+            key = path.read_bytes()
+        sealed = SealedKeystore.seal(secrets, key, self._random, passphrase=passphrase is not None)
+        write_file(self.root / KEYSTORE, sealed.encode())
+        if passphrase is not None:
+            remove_file(path)
+        write_file(self.root / CARD, secrets.card(now).encode(), 0o644)
+
+    def load_secrets(self, ask: AskPassphrase) -> tuple[Secrets, bytes | None]:
+        """Open the keystore; returns the passphrase as well, for writing it again."""
+        path = self.root / KEYSTORE
+        try:
+            sealed = SealedKeystore.decode(path.read_bytes())
+        except ProtocolError as error:
+            raise KeystoreError(f"{path} is damaged: {error}") from None
+        except OSError as error:
+            hint = "make an identity with: veen keygen --out DIR"
+            raise KeystoreError(f"{path} can not be read: {error.strerror}; {hint}") from None
+        if not sealed.by_passphrase:
+            try:
+                return sealed.open((self.root / KEY_FILE).read_bytes()), None
+            except OSError as error:
+                raise KeystoreError(f"{self.root / KEY_FILE} can not be read: {error.strerror}") from None
+        passphrase = ask()
+        if passphrase is None:
+            raise KeystoreError(
+                f"{self.root} is protected by a passphrase: set VEEN_KEYSTORE_PASSPHRASE or "
+                "VEEN_KEYSTORE_PASSPHRASE_FILE, or run in a terminal"
+            )
+        return sealed.open(passphrase), passphrase
+
+    # --- state ----------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep other processes from changing anything meanwhile."""
+        fd = lock(self.root / LOCK, wait=True)
+        assert fd is not None
+        try:
+            yield
+        finally:
+            unlock(fd)
+
+    def holding(self) -> Hold:
+        """Return the lock, to be taken and closed."""
+        return Hold(self.root / LOCK)
+
+    def load(self) -> State:
+        """Read the state; a client that has none starts with nothing seen."""
+        path = self.root / STATE
+        return State.decode(path.read_bytes()) if path.exists() else State()
+
+    def save(self, state: State) -> None:
+        """Replace the state as a whole."""
+        write_file(self.root / STATE, state.encode())
+
+    def update(self, change: Callable[[State], None]) -> None:
+        """Change the newest state, alone."""
+        with self.hold():
+            self.change(change)
+
+    def change(self, change: Callable[[State], None]) -> None:
+        """Change the newest state; the caller holds the lock."""
+        state = self.load()
+        before = state.encode()
+        change(state)
+        if state.encode() != before or not (self.root / STATE).exists():
+            self.save(state)
+
+    # --- messages on their way ------------------------------------------------------------------------------
+
+    def _waiting(self) -> list[Path]:
+        place = self.root / OUTBOX_DIR
+        return (
+            sorted(path for path in place.iterdir() if _WAITING.fullmatch(path.name))
+            if place.is_dir()
+            else []
+        )
+
+    def put_outbox(self, label: Label, msgs: list[Msg]) -> None:
+        """Keep messages until they are answered; nothing is sent before."""
+        place = self.root / OUTBOX_DIR
+        place.mkdir(mode=0o700, exist_ok=True)
+        write_file(place / f"{label.hex()}.msgs", encode_sequence(msgs))
+
+    def outbox(self, label: Label) -> list[Msg]:
+        """Return the messages of a label that were sent and not answered."""
+        path = self.root / OUTBOX_DIR / f"{label.hex()}.msgs"
+        return decode_sequence(path.read_bytes(), Msg) if path.exists() else []
+
+    def clear_outbox(self, label: Label) -> None:
+        """Forget the messages of a label: they are answered. If they come back, they are sent again."""
+        remove_file(self.root / OUTBOX_DIR / f"{label.hex()}.msgs")
+
+    def set_aside(self, label: Label, msg: Msg) -> Path:
+        """Keep a message that was refused for good, for a person to look at."""
+        path = self.root / OUTBOX_DIR / f"{label.hex()}-{msg.client_seq}.refused"
+        write_file(path, msg.encode())
+        return path
+
+    def keep_sent(self, msgs: list[Msg], receipts: list[Receipt]) -> None:
+        """Keep receipts of own messages, and the messages themselves unless there are none to keep."""
+        append_file(self.root / RECEIPTS, encode_sequence(receipts))
+        append_file(self.root / PAYLOADS, encode_sequence(msgs))
+
+    def keep_fraud(self, fraud: Fraud) -> Path:
+        """Write evidence to a file of its own."""
+        path = self.root / fraud.file_name
+        write_file(path, fraud.encode(), 0o644)
+        return path
+
+    # --- capability tokens ----------------------------------------------------------------------------------
+
+    def keep_token(self, token: CapToken) -> Path:
+        """Keep a token, by its reference."""
+        place = self.root / CAPS_DIR
+        place.mkdir(mode=0o700, exist_ok=True)
+        path = place / f"{token.auth_ref.hex()}.cap"
+        write_file(path, token.encode())
+        return path
+
+    def tokens(self) -> dict[AuthRef, CapToken]:
+        """Return all tokens that are kept, in the order in which they were."""
+        place = self.root / CAPS_DIR
+        found = {}
+        paths = place.glob("*.cap") if place.is_dir() else ()
+        for path in sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name)):
+            token = CapToken.decode(path.read_bytes())
+            found[token.auth_ref] = token
+        return found
+
+    def token_for(self, stream: StreamId, client_id: VerifyKey) -> CapToken | None:
+        """Return a token that lets this key write to a stream; the one that was kept last."""
+        fitting = [
+            token
+            for token in self.tokens().values()
+            if stream in token.allow.stream_ids and token.subject_pk == client_id
+        ]
+        return fitting[-1] if fitting else None

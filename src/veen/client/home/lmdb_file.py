@@ -1,0 +1,69 @@
+"""LMDB files of a client: opened only if they are whole.
+
+LMDB maps its file and trusts what its first pages say of the others. Where the file is shorter, touching what
+is missing ends the process, so that is found out before.
+"""
+
+import os
+from pathlib import Path
+
+import lmdb
+
+from veen.client.errors import StateError
+from veen.stdx.atomic_file import PRIVATE
+
+#: Processes and threads that read a file at the same time.
+_MAX_READERS = 512
+
+
+class DamagedFileError(StateError):
+    """A file does not hold what was written to it; the text says which and why."""
+
+
+def open_environment(path: Path, map_size: int) -> lmdb.Environment:
+    """Open a file, or make it; StateError if it can not be used, DamagedFileError if it is not whole."""
+    try:
+        if path.exists() and not path.stat().st_size:  # LMDB would take it for a new one
+            raise DamagedFileError(f"{path} is damaged: it is empty")
+        found = lmdb.open(
+            str(path),
+            subdir=False,
+            map_size=map_size,
+            mode=PRIVATE,
+            readahead=False,
+            max_readers=_MAX_READERS,
+            max_dbs=0,
+        )
+    except (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError) as error:
+        raise DamagedFileError(f"{path} is damaged: {error}") from None
+    except (OSError, lmdb.Error) as error:
+        raise StateError(f"{path} can not be used: {error}") from None
+    missing = _missing(found, path)
+    if missing:
+        found.close()
+        raise DamagedFileError(f"{path} is damaged: its last {missing} bytes are missing")
+    found.reader_check()  # places of processes that were killed
+    return found
+
+
+def _missing(environment: lmdb.Environment, path: Path) -> int:
+    """Return by how much a file is shorter than it says; only its first pages are looked at."""
+    pages = environment.info()["last_pgno"] + 1
+    return max(0, pages * environment.stat()["psize"] - path.stat().st_size)
+
+
+def settle(environment: lmdb.Environment, path: Path) -> None:
+    """Make a file as long as it says, after something was written.
+
+    Pages that a transaction has taken and given back are not written. Only where they are there all the same
+    is a file that is shorter one that was cut.
+    """
+    missing = _missing(environment, path)
+    if missing:
+        os.truncate(path, path.stat().st_size + missing)
+
+
+def remove_environment(path: Path) -> None:
+    """Remove a file with its locks: those who still have them open do not meet those of the next one."""
+    path.with_name(path.name + "-lock").unlink(missing_ok=True)
+    path.unlink(missing_ok=True)

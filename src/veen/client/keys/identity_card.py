@@ -1,0 +1,122 @@
+"""The identity card: the public half of a client, signed by its own identity key.
+
+Whoever has a card can seal to its owner and name him in a capability token. It is handed over out of band; a
+new one is made when the client's key changes, and only who is given both can tell that they belong together.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final, Self
+
+from veen.core.crypto import ed25519
+from veen.core.crypto.hash import tagged_hash, u64be
+from veen.core.encoding.field_types import B32, B64, TEXT, UINT, VER, ListOf
+from veen.core.encoding.shape import Field, MapShape
+from veen.core.encoding.wire_object import Nested, Wire
+from veen.core.errors import Detail, ProtocolError
+from veen.core.types import ReaderPublicKey, Signature, VerifyKey
+
+#: More than anybody keeps; a card is read by strangers.
+_MAX_PREKEYS: Final = 16
+_UNSIGNED: Final = Signature(bytes(ed25519.SIGNATURE_BYTES))
+_PREKEY_TAG: Final = "veen/prekey"
+_CARD_TAG: Final = "veen/identity-card"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prekey(Wire):
+    """A key to seal to until a time, signed by the owner's identity (KEX0-004)."""
+
+    SHAPE: ClassVar = MapShape(
+        "prekey", Field("key", B32, key=1), Field("expires_at", UINT, key=2), Field("sig", B64, key=3)
+    )
+
+    key: ReaderPublicKey
+    expires_at: int
+    sig: Signature
+
+    @classmethod
+    def sign(cls, identity: ed25519.SigningKey, key: ReaderPublicKey, expires_at: int) -> Self:
+        """Sign a prekey."""
+        return cls(
+            key=key,
+            expires_at=expires_at,
+            sig=identity.sign(tagged_hash(_PREKEY_TAG, key + u64be(expires_at))),
+        )
+
+    def verify(self, id_sign: VerifyKey) -> None:
+        """Check the owner's signature."""
+        ed25519.verify(id_sign, tagged_hash(_PREKEY_TAG, self.key + u64be(self.expires_at)), self.sig)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityCard(Wire):
+    """Who somebody is: keys to check his word by, to seal to him, and to name him by."""
+
+    SHAPE: ClassVar = MapShape(
+        "identity_card",
+        Field("ver", VER, key=1),
+        Field("id_sign", B32, key=2),
+        Field("id_dh", B32, key=3),
+        Field("client_id", B32, key=4),
+        Field("created_at", UINT, key=5),
+        Field("prekeys", ListOf(Nested(Prekey), most=_MAX_PREKEYS), key=6),
+        Field("name", TEXT, key=7, optional=True),
+        Field("sig", B64, key=8),
+    )
+
+    id_sign: VerifyKey
+    id_dh: ReaderPublicKey
+    #: The key that signs his messages at present.
+    client_id: VerifyKey
+    created_at: int
+    prekeys: tuple[Prekey, ...]
+    name: str | None = None
+    sig: Signature
+
+    @classmethod
+    def make(
+        cls,
+        identity: ed25519.SigningKey,
+        *,
+        id_dh: ReaderPublicKey,
+        client_id: VerifyKey,
+        created_at: int,
+        prekeys: Iterable[Prekey],
+        name: str | None,
+    ) -> Self:
+        """Sign a card."""
+        card = cls(
+            id_sign=identity.public_key,
+            id_dh=id_dh,
+            client_id=client_id,
+            created_at=created_at,
+            prekeys=tuple(prekeys),
+            name=name,
+            sig=_UNSIGNED,
+        )
+        return replace(card, sig=identity.sign(card._digest()))
+
+    def _digest(self) -> bytes:
+        return tagged_hash(_CARD_TAG, replace(self, sig=_UNSIGNED).encode())
+
+    def verify(self) -> None:
+        """Check the card's own signature and those of its prekeys."""
+        ed25519.verify(self.id_sign, self._digest(), self.sig)
+        for prekey in self.prekeys:
+            prekey.verify(self.id_sign)
+
+    @classmethod
+    def read(cls, data: bytes) -> Self:
+        """Decode a card and check it."""
+        card = cls.decode(data)
+        try:
+            card.verify()
+        except ProtocolError:
+            raise ProtocolError(Detail.SIG_INVALID, "the card is not signed by its owner") from None
+        return card
+
+    def seal_key(self, now: int) -> ReaderPublicKey:
+        """Return the key to seal to: the prekey that is good longest, else the one of the identity."""
+        good = [prekey for prekey in self.prekeys if now < prekey.expires_at]
+        return max(good, key=lambda prekey: prekey.expires_at).key if good else self.id_dh

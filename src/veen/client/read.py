@@ -1,0 +1,401 @@
+"""Reading a stream: page after page, every entry checked, and opened if it is for us."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Final
+
+from veen.client.body import Attachment, attachments_of, decode_body
+from veen.client.effects import Operation, Sleep, blocking
+from veen.client.errors import DivergenceError
+from veen.client.home.state import LabelState, State
+from veen.client.keys.keystore import Secrets
+from veen.client.session import Driver, Session
+from veen.client.verify.label import PAGE_ITEMS, LabelCheck, agree, fetch_page, start_at
+from veen.core.api.data_plane import StreamRequest, StreamResponse
+from veen.core.api.tooling import StreamEpochsRequest, StreamEpochsResponse
+from veen.core.crypto.hpke import ReaderKey
+from veen.core.encoding.cbor import Value
+from veen.core.errors import Detail, ProtocolError, VeenError
+from veen.core.objects import attachment as att
+from veen.core.objects import labels
+from veen.core.objects.msg import Msg, PayloadHeader
+from veen.core.objects.receipt import Receipt
+from veen.core.objects.sealed_payload import Opened, open_msg
+from veen.core.types import LeafHash, VerifyKey
+
+#: How long after its end an epoch may still get entries; hubs allow a minute or an epoch.
+LATE_SEC: Final = 600
+#: How long one request waits for news; the hub bounds it too.
+FOLLOW_SEC: Final = 25
+#: How often to look for the first entry of a stream whose labels change.
+_NEW_STREAM_SEC: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """An entry that was checked; its content, if it is for us."""
+
+    epoch: int
+    msg: Msg
+    receipt: Receipt
+    header: PayloadHeader | None = None
+    body: Value = None
+    attachments: tuple[Attachment, ...] = ()
+    #: Why the content is not there, or not to be relied on; None if all is well.
+    problem: str | None = None
+    _opened: Opened | None = field(default=None, repr=False)
+
+    @property
+    def stream_seq(self) -> int:
+        """Its place in the label."""
+        return self.receipt.stream_seq
+
+    @property
+    def msg_id(self) -> LeafHash:
+        """Its id."""
+        return self.receipt.leaf_hash
+
+    @property
+    def client_id(self) -> VerifyKey:
+        """Who has signed it."""
+        return self.msg.client_id
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its content could be read."""
+        return self._opened is not None
+
+    def raw_body(self) -> bytes:
+        """Return the body as bytes."""
+        return b"" if self._opened is None else self._opened.body
+
+    def open_attachment(self, index: int, sealed: bytes) -> bytes:
+        """Open an attachment; what does not belong to the message is refused."""
+        declared = self.attachments[index]
+        if self._opened is None or att.coid(sealed) != declared.coid:
+            raise ProtocolError(Detail.ATT_ROOT, f"this is not attachment {index}", field="attachments")
+        return self._opened.open_attachment(index, sealed)
+
+
+def open_any(msg: Msg, secrets: Secrets) -> Opened | None:
+    """Open a message with any key of a client, whatever its stream and profile; None if none fits."""
+    for key in secrets.all_reader_keys():
+        try:
+            # Which profile it has is not known here; the hub has checked the padding.
+            return open_msg(msg, key, pad_block=0)
+        except ProtocolError as error:
+            if error.detail not in (Detail.HDR_AEAD, Detail.DH_ZERO):
+                raise
+    return None
+
+
+class Opener:
+    """Opens the messages of a stream with any key that fits; the last one that did is tried first."""
+
+    def __init__(self, session: Session, keys: list[ReaderKey]) -> None:
+        self._session = session
+        self._keys = keys
+
+    def open(self, epoch: int, msg: Msg, receipt: Receipt) -> Message:
+        """Open a message that was checked; one that is not for us is returned as it is."""
+        try:
+            pad_block = self._session.pad_block(msg.profile_id)
+        except ProtocolError as error:
+            return Message(epoch, msg, receipt, problem=f"does not open: {error}")
+        for nth, key in enumerate(self._keys):
+            try:
+                opened = open_msg(msg, key, pad_block=pad_block, limits=self._session.limits)
+            except ProtocolError as error:
+                if error.detail in (Detail.HDR_AEAD, Detail.DH_ZERO):
+                    continue
+                return Message(epoch, msg, receipt, problem=f"does not open: {error}")
+            if nth:
+                self._keys.insert(0, self._keys.pop(nth))
+            return _read(epoch, msg, receipt, opened)
+        return Message(epoch, msg, receipt, problem="sealed for somebody else")
+
+
+def _read(epoch: int, msg: Msg, receipt: Receipt, opened: Opened) -> Message:
+    """Check what only a reader can: a sender may have written anything."""
+    body = decode_body(opened.body)
+    listed: tuple[Attachment, ...] = ()
+    problem = None
+    try:
+        opened.header.verify_cap_ref(msg.auth_ref)
+        listed = attachments_of(body)
+        att.verify_root(opened.header.att_root, [item.coid for item in listed])
+    except ProtocolError as error:
+        problem = str(error)
+    return Message(epoch, msg, receipt, opened.header, body, listed, problem, opened)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What of a stream is read."""
+
+    #: First and last entry; counted in each label, that is in each epoch.
+    from_seq: int = 1
+    to_seq: int | None = None
+    #: Only this epoch.
+    epoch: int | None = None
+    #: From where the last reading of this client has come to.
+    resume: bool = False
+    #: Have the hub prove each page as well.
+    with_proof: bool = False
+    #: So many entries at most.
+    limit: int | None = None
+    #: Look on: where a reading with ``resume`` begins stays as it is.
+    peek: bool = False
+
+
+READ_ALL: Final = ReadOptions()
+
+
+@dataclass(slots=True)
+class _Epoch:
+    """A label of the stream, being read."""
+
+    epoch: int
+    check: LabelCheck
+    #: Entries before this one were not asked for.
+    first: int = 1
+    #: The last entry that was handed out, and is not noted in the state yet.
+    delivered: int = 0
+
+
+class StreamReader:
+    """A stream being read, across its epochs."""
+
+    def __init__(
+        self,
+        session: Session,
+        stream: str,
+        *,
+        from_seq: int = 1,
+        to_seq: int | None = None,
+        epoch: int | None = None,
+        resume: bool = False,
+        with_proof: bool = False,
+        limit: int | None = None,
+        peek: bool = False,
+    ) -> None:
+        """``from_seq`` counts in the first epoch that is read; ``epoch`` reads just that one.
+
+        Who only looks on does not change where reading would be resumed.
+        """
+        self._session = session
+        self._stream = stream
+        self._from = max(from_seq, 1)
+        self._to = to_seq
+        self._only = epoch
+        self._resume = resume
+        self._with_proof = with_proof
+        self._peek = peek
+        #: How many entries are still wanted.
+        self._left = limit
+        self._epochs: list[_Epoch] = []
+        self._opener: Opener | None = None
+        self._secrets = session.secrets
+        self._renewed = False
+        #: What stopped the reading, until the good entries before it have been handed out.
+        self._failure: VeenError | None = None
+        self.at_end = False
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Return the newest epoch, and the number of the last entry that was checked in it."""
+        return (self._epochs[-1].epoch, self._epochs[-1].check.peaks.size) if self._epochs else (0, 0)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many entries were returned as were wanted."""
+        return self._left is not None and self._left <= 0
+
+    def fetch(self, wait_sec: int = 0) -> Operation[list[Message]]:
+        """Return the next entries; none at the end, or if nothing has come in that time.
+
+        The entries returned before count as dealt with: reading would go on behind them after a restart.
+        """
+        started = monotonic()
+        yield from self._session.connect()
+        yield from self.settle()
+        if self._failure is not None:
+            raise self._failure
+        if self.is_full:
+            self.at_end = True
+            return []
+        secrets = self._session.secrets
+        if self._opener is None or self._secrets is not secrets:  # which change when keys do
+            keys = yield from blocking(lambda: secrets.reader_keys(labels.stream_id(self._stream)))
+            self._opener, self._secrets = Opener(self._session, keys), secrets
+        found_more = not self._epochs and (yield from self._look_for_epochs())
+        while True:
+            for item in list(self._epochs):
+                newest = item is self._epochs[-1]
+                wait = self._patience(item.epoch, wait_sec) if newest and not found_more else 0
+                messages = yield from self._page(item, wait)
+                if messages:
+                    self.at_end = False
+                    self._left = None if self._left is None else self._left - len(messages)
+                    return messages
+            found_more = yield from self._look_for_epochs()
+            if not found_more:
+                break
+        if wait_sec and monotonic() - started < _NEW_STREAM_SEC:
+            yield Sleep(_NEW_STREAM_SEC)  # there is no label to wait at yet, or the hub does not wait
+        self.at_end = True
+        return []
+
+    def _patience(self, epoch: int, wait_sec: int) -> int:
+        """Return how long to wait for entries of an epoch: not beyond its end, when others come up."""
+        epoch_sec = self._session.profiles[0].epoch_sec
+        if not epoch_sec or not wait_sec:
+            return wait_sec
+        left = (epoch + 1) * epoch_sec - self._session.clock()
+        return max(1, min(wait_sec, left))
+
+    def settle(self) -> Operation[None]:
+        """Note in the state how far the application has come."""
+        dealt = [item for item in self._epochs if item.delivered]
+        if not dealt:
+            return
+
+        newer: list[tuple[LabelCheck, LabelState]] = []
+
+        def save(state: State) -> None:
+            for item in dealt:
+                _, kept = self._session.label_state(state, self._stream, item.epoch)
+                if not self._peek:
+                    kept.read_seq = max(kept.read_seq, item.delivered)
+                if kept.receipt != item.check.known.receipt:
+                    newer.append((item.check, kept))  # another has gone on meanwhile
+                elif item.check.receipt is not None:
+                    kept.advance(item.check.peaks, item.check.receipt)
+                    item.check.known = kept
+
+        yield from self._session.update(save)
+        for item in dealt:
+            item.delivered = 0
+        for check, kept in newer:
+            yield from agree(self._session, check, kept)
+
+    def _look_for_epochs(self) -> Operation[bool]:
+        """Begin with epochs that have come up since; False if there are none.
+
+        Old ones are given up when the hub takes no more messages for them; until then one may still come.
+        """
+        session = self._session
+        epoch_sec = session.profiles[0].epoch_sec
+        last = self._epochs[-1].epoch if self._epochs else -1
+        if self._only is not None or not epoch_sec:
+            found = [] if self._epochs else [self._only or 0]
+        else:
+            found = yield from list_epochs(session, self._stream, last + 1)
+        for epoch in found:
+            state = yield from blocking(session.home.load)
+            label, kept = session.label_state(state, self._stream, epoch)
+            start, self._from = self._from, 1
+            start = kept.read_seq + 1 if self._resume else start
+            check = yield from start_at(session, label, kept, start)
+            self._epochs.append(_Epoch(epoch, check, start))
+        if epoch_sec and self._epochs:
+            oldest = self._epochs[-1].epoch - LATE_SEC // epoch_sec - 1
+            self._epochs = [item for item in self._epochs if item.epoch >= oldest or item.epoch in found]
+        return bool(found)
+
+    def _page(self, item: _Epoch, wait_sec: int) -> Operation[list[Message]]:
+        check, session, opener = item.check, self._session, self._opener
+        assert opener is not None
+        if self._to is not None and check.next_seq > self._to:
+            return []
+        most = PAGE_ITEMS if self._left is None else min(PAGE_ITEMS, self._left)
+        request = StreamRequest(
+            label=check.label,
+            from_seq=check.next_seq,
+            to_seq=self._to,
+            max_items=most,
+            with_receipts=True,
+            with_mmr_proof=self._with_proof or None,
+        )
+        page = yield from fetch_page(session, request, wait_sec)
+        page = replace(page, items=page.items[:most])
+        found: list[Message] = []
+        try:
+            if not page.items:
+                check.end()
+            yield from blocking(lambda: _open_each(opener, item, page, found))
+            if self._with_proof and found:
+                _verify_page_proof(page, found[-1])
+        except ProtocolError as error:
+            if error.detail in (Detail.SIG_INVALID, Detail.KEY_INACTIVE) and not self._renewed:
+                self._renewed = True  # perhaps the hub has a new key; once is enough to know
+                try:
+                    yield from session.reconnect()
+                    check.pin = yield from session.connect()
+                    found += yield from self._page(item, 0)
+                except VeenError as late:
+                    if not found:
+                        raise
+                    self._failure = late
+            else:
+                self._failure = error
+        except DivergenceError as error:
+            self._failure = error
+        if not found and self._failure is not None:
+            raise self._failure
+        item.delivered = check.peaks.size if found else item.delivered
+        self._renewed = False
+        return [message for message in found if message.stream_seq >= item.first]
+
+
+def make_reader(session: Session, stream: str, options: ReadOptions) -> StreamReader:
+    """Return a reader of a stream."""
+    return StreamReader(
+        session,
+        stream,
+        from_seq=options.from_seq,
+        to_seq=options.to_seq,
+        epoch=options.epoch,
+        resume=options.resume,
+        with_proof=options.with_proof,
+        limit=options.limit,
+        peek=options.peek,
+    )
+
+
+def read_stream(
+    driver: Driver, stream: str, *, follow: bool = False, options: ReadOptions = READ_ALL
+) -> Iterator[Message]:
+    """Yield the entries of a stream, each checked; with ``follow``, for ever."""
+    reader = make_reader(driver.session, stream, options)
+    while not reader.at_end or (follow and not reader.is_full):
+        yield from driver.run(reader.fetch(FOLLOW_SEC if follow else 0))
+
+
+def _open_each(opener: Opener, item: _Epoch, page: StreamResponse, found: list[Message]) -> None:
+    found.extend(opener.open(item.epoch, each.msg, item.check.accept(each)) for each in page.items)
+
+
+def _verify_page_proof(page: StreamResponse, last: Message) -> None:
+    if page.mmr_proof is None:
+        raise ProtocolError(Detail.PROOF_PATH, "the hub left out the proof", stream_seq=last.stream_seq)
+    receipt = last.receipt
+    page.mmr_proof.verify(receipt.mmr_root, receipt.leaf_hash, stream_seq=receipt.stream_seq)
+
+
+def list_epochs(session: Session, stream: str, from_epoch: int) -> Operation[list[int]]:
+    """Return the epochs from one on in which a stream has entries."""
+    found: list[int] = []
+    start: int | None = from_epoch
+    while start is not None:
+        asked = StreamEpochsRequest(stream_id=labels.stream_id(stream), from_epoch=start)
+        page = yield from session.ask(asked, StreamEpochsResponse)
+        ascending = all(left < right for left, right in zip(page.epochs, page.epochs[1:], strict=False))
+        after = page.next_epoch
+        goes_on = after is None or not page.epochs or after > page.epochs[-1]
+        if not ascending or not goes_on or (page.epochs and page.epochs[0] < start):
+            raise ProtocolError(Detail.VALUE, "epochs are out of order", field="epochs")
+        found += page.epochs
+        start = page.next_epoch if page.epochs else None
+    return found

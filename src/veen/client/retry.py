@@ -1,0 +1,75 @@
+"""Trying again: when it helps, and not too often. Every request may be repeated (C-63, CLNT-015)."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from veen.client.effects import Operation, Query, Request, Sleep
+from veen.client.errors import NetworkError, RefusedError
+from veen.core.encoding.wire_object import W, Wire
+from veen.core.errors import Code
+from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.core.types import RandomBytes
+
+#: Refusals that pass: the hub is busy or stopping, or the token's rate is used up for the moment.
+_PASSING: Final = frozenset({Code.UNAVAILABLE.value, Code.RATE.value})
+#: After so many doublings every pause is as long as it gets; some never stop trying.
+_MOST_DOUBLINGS: Final = 64
+
+
+def is_passing(envelope: ErrorEnvelope) -> bool:
+    """Tell whether a refusal may be another answer later."""
+    return envelope.code in _PASSING
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often to try, and how long to wait in between: twice as long each time, at random below that."""
+
+    attempts: int = 5
+    #: The longest first pause, and the longest at all.
+    base_sec: float = 0.2
+    cap_sec: float = 10.0
+    #: Who is asked to wait longer than this gives up, and is told for how long.
+    patience_sec: int = 60
+
+    def gives_up(self, failures: int, envelope: ErrorEnvelope) -> bool:
+        """Tell whether a refusal is one to live with."""
+        if not is_passing(envelope) or (envelope.retry_after or 0) > self.patience_sec:
+            return True
+        return failures >= self.attempts
+
+    def pause(self, failures: int, retry_after: int | None, random: RandomBytes) -> Sleep:
+        """Return the wait after a number of failures; never shorter than the hub has asked for."""
+        most = min(self.cap_sec, self.base_sec * 2 ** min(failures - 1, _MOST_DOUBLINGS))
+        share = (1 + random(1)[0]) / 256
+        return Sleep(max(most * share, float(retry_after or 0)))
+
+
+def with_retry(request: Request, retry: Retry, random: RandomBytes) -> Operation[Any]:
+    """Ask until there is an answer, or a refusal for good, or no patience left."""
+    for failures in range(1, retry.attempts + 1):
+        try:
+            return (yield request)
+        except NetworkError:
+            if failures == retry.attempts:
+                raise
+            pause = retry.pause(failures, None, random)
+        except RefusedError as error:
+            if retry.gives_up(failures, error.envelope):
+                raise
+            pause = retry.pause(failures, error.envelope.retry_after, random)
+        yield pause
+    raise AssertionError("the last attempt returns or raises")
+
+
+@dataclass(slots=True)
+class Asker:
+    """Whoever asks a hub: patience, and chance for the pauses."""
+
+    random: RandomBytes
+    retry: Retry
+
+    def ask(self, request: Wire, answer: type[W], *, wait_sec: int = 0) -> Operation[W]:
+        """Ask the hub patiently."""
+        found: W = yield from with_retry(Query(request, answer, wait_sec), self.retry, self.random)
+        return found

@@ -1,0 +1,1 @@
+"""RPC over a stream: calls and their server."""

@@ -1,0 +1,157 @@
+"""Calling a method over a stream: send a request, wait for the reply to it (RPC0)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Final
+
+from veen.client.effects import Operation, blocking
+from veen.client.errors import ClientError
+from veen.client.read import Message, StreamReader
+from veen.client.send import Draft, Sender, SendOptions, Sent
+from veen.client.session import Session
+from veen.core.crypto import hpke
+from veen.core.encoding.cbor import Value
+from veen.core.objects import labels
+from veen.core.types import LeafHash, ReaderSecretKey, VerifyKey
+from veen.overlays.builtin.rpc import REPLY, REQUEST
+from veen.overlays.schema import RejectedError
+
+#: How long one request for news waits; the last bit of a timeout is not overslept by more than this.
+_WAIT_SEC: Final = 5
+
+
+class RpcError(ClientError):
+    """The method has failed, and said why."""
+
+    def __init__(self, code: str, detail: str = "") -> None:
+        super().__init__(f"{code}: {detail}" if detail else code)
+        self.code = code
+        self.detail = detail
+
+
+class RpcTimeoutError(ClientError):
+    """No reply has come in time; whether the method was run is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """How a method is called."""
+
+    timeout_ms: int = 10_000
+    #: Calls with the same method, caller and number are one call: it has one effect, and one result.
+    idem: int | None = None
+    #: Send the request again so many times, with growing pauses; needs ``idem``.
+    repeats: int = 0
+    #: Only a reply that is signed with one of these keys counts; by default that of anybody who may write.
+    servers: frozenset[VerifyKey] = frozenset()
+    #: How the request is sent: whom it is sealed to, under which token.
+    sending: SendOptions = field(default_factory=SendOptions)
+
+
+def call(
+    session: Session, stream: str, method: str, args: Value, options: CallOptions | None = None
+) -> Operation[Value]:
+    """Call a method and return its result; its error is raised as RpcError."""
+    made = options or CallOptions()
+    if made.repeats and made.idem is None:
+        raise ValueError("a call is repeated only with idem: else it would be another call")
+    body = REQUEST.make(
+        method=method,
+        args=args,
+        timeout_ms=made.timeout_ms,
+        reply_to=hpke.public_key(ReaderSecretKey(session.secrets.id_dh)),
+        idem=made.idem,
+    )
+    draft = Draft(None, schema=REQUEST.schema_id, encoded=REQUEST.encode(body))
+    return (yield from _converse(session, stream, draft, made))
+
+
+def _converse(session: Session, stream: str, draft: Draft, options: CallOptions) -> Operation[Value]:
+    sending = options.sending
+    if options.idem is not None:
+        # The caller's key is part of what makes a repeated call the same (C-111): it does not change.
+        named = yield from blocking(lambda: knows_by_identity(session, stream))
+        sending = replace(sending, keep_key=True, as_identity=sending.as_identity or named)
+    seconds = options.timeout_ms / 1000
+    end = monotonic() + seconds
+    waiting: PendingCall | None = None
+    asked: set[LeafHash] = set()
+    for attempt in range(options.repeats + 1):
+        sent = (yield from Sender(session, stream, sending).send([draft]))[0]
+        asked.add(sent.msg_id)
+        waiting = waiting or PendingCall(session, stream, sent, options.servers)
+        # Each wait is twice the one before it, and the last one lasts to the end (RPC0-006).
+        left = options.repeats - attempt
+        until = end if not left else monotonic() + seconds * 2**attempt / (2 ** (options.repeats + 1) - 1)
+        reply = yield from waiting.reply(asked, min(until, end))
+        if reply is not None:
+            return _result(reply)
+    raise RpcTimeoutError(
+        f"no reply in {options.timeout_ms} ms; whether the method was run is not known"
+        + ("" if options.idem is None else f": call it again with idem {options.idem}")
+    )
+
+
+def knows_by_identity(session: Session, stream: str) -> bool:
+    """Tell whether a message may be signed with the key of the identity, which never changes.
+
+    A token is for the client's key: then it is that one, and it is not rotated (C-50).
+    """
+    client_id = session.secrets.client.signing_key.public_key
+    return session.home.token_for(labels.stream_id(stream), client_id) is None
+
+
+def _result(body: dict[str, Value]) -> Value:
+    error = body.get("error")
+    if not isinstance(error, dict):
+        return body["result"]
+    raise RpcError(str(error["code"]), str(error.get("detail") or ""))
+
+
+class PendingCall:
+    """Looks for a reply behind a request, in its epoch and those that follow."""
+
+    def __init__(self, session: Session, stream: str, sent: Sent, servers: frozenset[VerifyKey]) -> None:
+        self._session = session
+        self._stream = stream
+        self._servers = servers
+        self._epoch = sent.epoch
+        self._readers = [self._reader(sent.epoch, sent.stream_seq + 1)]
+
+    def _reader(self, epoch: int, from_seq: int) -> StreamReader:
+        return StreamReader(self._session, self._stream, from_seq=from_seq, epoch=epoch, peek=True)
+
+    def reply(self, asked: set[LeafHash], until: float) -> Operation[dict[str, Value] | None]:
+        """Return the reply to one of these requests; None if none comes until then."""
+        while True:
+            self._follow_epochs()
+            left = until - monotonic()
+            for reader in self._readers:
+                newest = reader is self._readers[-1]
+                wait = max(0, min(_WAIT_SEC, round(left))) if newest else 0
+                found = self._find((yield from reader.fetch(wait)), asked)
+                if found is not None:
+                    return found
+            if left <= 0:
+                return None
+
+    def _follow_epochs(self) -> None:
+        epoch_sec = self._session.profiles[0].epoch_sec
+        now = labels.epoch_at(self._session.clock(), epoch_sec)
+        while self._epoch < now:
+            self._epoch += 1
+            self._readers.append(self._reader(self._epoch, 1))
+
+    def _find(self, messages: Iterable[Message], asked: set[LeafHash]) -> dict[str, Value] | None:
+        for message in messages:
+            header = message.header
+            if header is None or header.schema != REPLY.schema_id or header.parent_id not in asked:
+                continue
+            if self._servers and message.client_id not in self._servers:
+                continue
+            try:
+                return REPLY.decode(message.raw_body())
+            except RejectedError:
+                continue  # not a reply, whoever wrote it; the true one may still come
+        return None

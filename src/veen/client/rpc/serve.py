@@ -1,0 +1,344 @@
+"""Answering calls over a stream, each once, also across restarts (RPC0-005).
+
+What was begun and what was answered is kept in a journal, synced before anything is done: a method is run at
+most once for a call. If the program ends while it runs, the caller is told so, unless it may be run again.
+What was never begun is not kept: a call that was refused may be made again.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from veen.client.body import BodyError, encode_body
+from veen.client.effects import Operation, Sleep, blocking
+from veen.client.errors import NetworkError, RefusedError, StateError
+from veen.client.home.lmdb_file import DamagedFileError, open_environment, settle
+from veen.client.keys.row_vault import Vault
+from veen.client.read import FOLLOW_SEC, Message, StreamReader
+from veen.client.rpc.call import RpcError, knows_by_identity
+from veen.client.send import Draft, Sender, SendOptions
+from veen.client.session import Driver, Session
+from veen.core.encoding import cbor
+from veen.core.encoding.cbor import Value
+from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.objects import labels
+from veen.core.types import LeafHash, ReaderPublicKey
+from veen.overlays.builtin.rpc import REPLY, REQUEST, call_key, failure, success
+from veen.overlays.schema import RejectedError
+from veen.stdx.atomic_file import Hold
+
+RPC_DIR: Final = "rpc"
+#: Room that is reserved in the address space, not on the disk.
+_MAP_BYTES: Final = 1 << 34
+#: What a stranger has written is repeated to him so far, and no further.
+_MOST_DETAIL: Final = 300
+#: How far clocks of servers and hubs may be apart.
+_SKEW_SEC: Final = 60
+#: Pauses while a hub can not be reached.
+_FIRST_PAUSE_SEC, _LAST_PAUSE_SEC = 0.5, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that a method is to answer."""
+
+    method: str
+    args: Value
+    #: Who calls: the key that the request is signed with.
+    client_id: bytes
+    msg_id: LeafHash
+    hub_ts: int
+    #: The same for a call that is repeated: by this an effect elsewhere can be made once.
+    key: bytes
+    #: Whether the method may have been run for this call before.
+    again: bool = False
+
+
+Method = Callable[[Call], Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """A request that was dealt with."""
+
+    msg_id: LeafHash
+    method: str
+    #: What was answered.
+    reply: dict[str, Any]
+    #: Whether the method was run for it.
+    ran: bool
+    #: Whether the answer is that of an earlier request of the same call.
+    repeated: bool = False
+    #: What a method has raised that was no RpcError.
+    error: BaseException | None = None
+
+
+class Journal:
+    """Which calls were begun and which were answered, in a file of the client's directory."""
+
+    def __init__(self, session: Session, stream: str) -> None:
+        stream_id = labels.stream_id(stream)
+        place = session.home.root / RPC_DIR
+        place.mkdir(mode=0o700, exist_ok=True)
+        self._lock = Hold(place / f"{stream_id.hex()}.lock")
+        if not self._lock.take():
+            raise StateError(f"another process of this client answers calls on {stream} already")
+        self._vault = Vault(session.secrets, b"rpc" + stream_id, session.random)
+        self._path = place / f"{stream_id.hex()}.lmdb"
+        try:
+            self._rows = open_environment(self._path, _MAP_BYTES)
+        except DamagedFileError as error:
+            self._lock.close()
+            raise StateError(
+                f"{error}: it says which calls were run; move it away, and calls may be run again"
+            ) from None
+
+    def reply(self, key: bytes) -> tuple[bool, bytes | None]:
+        """Return whether a call was begun, and how it was answered."""
+        kept = self._get(b"call" + key)
+        return kept is not None, kept or None
+
+    def begin(self, key: bytes) -> None:
+        """Note that a method is about to be run."""
+        self._put(b"call" + key, b"")
+
+    def finish(self, key: bytes, reply: bytes) -> None:
+        """Note how a call is answered."""
+        self._put(b"call" + key, reply)
+
+    def is_answered(self, msg_id: LeafHash) -> bool:
+        """Tell whether a reply to this request was sent."""
+        return self._get(b"sent" + msg_id) is not None
+
+    def note_answered(self, msg_id: LeafHash) -> None:
+        """Note that a reply to this request was sent."""
+        self._put(b"sent" + msg_id, b"")
+
+    def _get(self, name: bytes) -> bytes | None:
+        row = self._vault.name(name)
+        with self._rows.begin() as found:
+            sealed = found.get(row)
+        return None if sealed is None else self._vault.open(row, sealed)
+
+    def _put(self, name: bytes, value: bytes) -> None:
+        row = self._vault.name(name)
+        with self._rows.begin(write=True) as changed:  # synced when it ends
+            changed.put(row, self._vault.seal(row, value))
+        settle(self._rows, self._path)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._rows.close()
+        self._lock.close()
+
+
+class _Answer:
+    """How a request is answered."""
+
+    def __init__(self, reply: bytes, *, ran: bool = False, repeated: bool = False) -> None:
+        self.reply = reply
+        self.ran = ran
+        self.repeated = repeated
+        self.error: BaseException | None = None
+
+
+class RpcServer:
+    """Methods by name, and the stream whose requests they answer.
+
+    A server has a client directory of its own: it goes on where it has stopped reading.
+    """
+
+    def __init__(self, session: Session, stream: str, options: SendOptions | None = None) -> None:
+        """``options`` are those of replies; each is sealed to the key that its request names.
+
+        Replies are signed with the key of the identity, which callers know from its card, unless a token says
+        that the client's key is to be used.
+        """
+        self._session = session
+        self._stream = stream
+        self._options = options or SendOptions()
+        self._methods: dict[str, tuple[Method, bool]] = {}
+        self._reader = StreamReader(session, stream, resume=True)
+        self._journal: Journal | None = None
+        #: What was read and not dealt with yet.
+        self._waiting: deque[Message] = deque()
+
+    def add(self, name: str, method: Method, *, repeatable: bool = False) -> None:
+        """Answer calls of a name; ``repeatable``: run it again if it was interrupted."""
+        self._methods[name] = (method, repeatable)
+
+    def method(self, name: str, *, repeatable: bool = False) -> Callable[[Method], Method]:
+        """Answer calls of a name with the function below."""
+
+        def added(function: Method) -> Method:
+            self.add(name, function, repeatable=repeatable)
+            return function
+
+        return added
+
+    def close(self) -> None:
+        """Let go of the journal."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all requests that are there were dealt with."""
+        return self._reader.at_end and not self._waiting
+
+    def step(self, wait_sec: int = 0) -> Operation[Handled | None]:
+        """Answer the next request; None if there is none, or none has come in that time."""
+        if self._journal is None:
+            self._journal = yield from blocking(lambda: Journal(self._session, self._stream))
+        if not self._waiting:
+            self._waiting.extend((yield from self._reader.fetch(wait_sec)))
+        while self._waiting:
+            handled = yield from self._handle(self._waiting[0], self._journal)
+            self._waiting.popleft()  # not before: who is interrupted begins with it again
+            if handled is not None:
+                return handled
+        return None
+
+    def _handle(self, message: Message, journal: Journal) -> Operation[Handled | None]:
+        header = message.header
+        if header is None or header.schema != REQUEST.schema_id:
+            return None
+        if (yield from blocking(lambda: journal.is_answered(message.msg_id))):
+            return None
+        method, reply_to = "", None
+        try:
+            body = REQUEST.decode(message.raw_body())
+        except RejectedError as error:
+            answer = _Answer(failure("RPC.MALFORMED", _short(str(error))))
+        else:
+            method, reply_to = body["method"], body.get("reply_to")
+            answer = yield from self._result(message, body, journal)
+        yield from self._send(message, reply_to, answer)
+        yield from blocking(lambda: journal.note_answered(message.msg_id))
+        reply = REPLY.decode(answer.reply)
+        return Handled(message.msg_id, method, reply, answer.ran, answer.repeated, answer.error)
+
+    def _result(self, message: Message, body: dict[str, Any], journal: Journal) -> Operation[_Answer]:
+        """Return the answer to a call: that of before, or what the method says now."""
+        key = cbor.encode(
+            call_key(body["method"], message.client_id, body.get("idem"), message.msg_id),
+        )
+        begun, reply = yield from blocking(lambda: journal.reply(key))
+        if reply is not None:
+            return _Answer(reply, repeated=True)
+        method, repeatable = self._methods.get(body["method"], (None, False))
+        if begun and not repeatable:
+            made = _Answer(failure("RPC.INTERRUPTED", "the server ended in the middle of this call"))
+            yield from blocking(lambda: journal.finish(key, made.reply))
+            return made
+        if method is None:
+            return _Answer(self._unknown(body["method"]))
+        if self._is_over(message, body):
+            return _Answer(failure("RPC.EXPIRED", "the caller has given up; the method was not run"))
+        yield from blocking(lambda: journal.begin(key))
+        sender, hub_ts = message.client_id, message.receipt.hub_ts
+        called = Call(body["method"], body["args"], sender, message.msg_id, hub_ts, key, again=begun)
+        answer = yield from blocking(lambda: self._run(method, called))
+        yield from blocking(lambda: journal.finish(key, answer.reply))
+        return answer
+
+    def _unknown(self, name: str) -> bytes:
+        known = ", ".join(sorted(self._methods)) or "none"
+        text = f"there is no method {_short(name, 60)!r}; there are: {known}"
+        return failure("RPC.UNKNOWN_METHOD", _short(text))
+
+    def _is_over(self, message: Message, body: dict[str, Any]) -> bool:
+        """Tell whether nobody waits for the result any more."""
+        timeout_ms = body.get("timeout_ms")
+        waited_ms = (self._session.clock() - message.receipt.hub_ts) * 1000
+        return timeout_ms is not None and waited_ms > timeout_ms + _SKEW_SEC * 1000
+
+    def _run(self, method: Method, call: Call) -> _Answer:
+        error: BaseException | None = None
+        try:
+            result = method(call)
+            encode_body(result)
+            reply = success(result)
+        except RpcError as refused:
+            reply = failure(str(refused.code), _short(str(refused.detail)))
+        except BodyError as wrong:
+            reply, error = failure("RPC.RESULT", _short(str(wrong))), wrong
+        except (Exception, SystemExit) as wrong:  # noqa: BLE001 - of whoever wrote it; server and caller are told
+            text = f"the method has failed: {type(wrong).__name__}"
+            reply, error = failure("RPC.INTERNAL", text), wrong
+        answer = _Answer(reply, ran=True)
+        answer.error = error
+        return answer
+
+    # --- replies --------------------------------------------------------------------------------------------
+
+    def _send(self, message: Message, reply_to: bytes | None, answer: _Answer) -> Operation[None]:
+        """Send the reply; in place of one that no message holds, that it is too large."""
+        try:
+            yield from self._send_bytes(message, reply_to, answer.reply)
+        except (ProtocolError, RefusedError) as error:
+            if not _is_too_large(error):
+                raise
+            answer.reply = failure(
+                "RPC.RESULT", f"the result has {len(answer.reply)} bytes, too many to send"
+            )
+            yield from self._send_bytes(message, reply_to, answer.reply)
+
+    def _send_bytes(self, message: Message, reply_to: bytes | None, reply: bytes) -> Operation[None]:
+        to = self._options.to if reply_to is None else ReaderPublicKey(reply_to)
+        named = yield from blocking(lambda: knows_by_identity(self._session, self._stream))
+        options = replace(self._options, to=to, as_identity=self._options.as_identity or named)
+        draft = Draft(None, schema=REPLY.schema_id, parent_id=message.msg_id, encoded=reply)
+        try:
+            yield from Sender(self._session, self._stream, options).send([draft])
+        except ProtocolError as error:
+            if reply_to is None or error.detail is not Detail.DH_ZERO:
+                raise
+            # Nothing can be sealed to the key that the caller gave: he has asked for no reply.
+
+
+def _short(text: str, most: int = _MOST_DETAIL) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def _is_too_large(error: ProtocolError | RefusedError) -> bool:
+    return error.code == Code.SIZE.value
+
+
+def serve(
+    client: Driver,
+    server: RpcServer,
+    *,
+    follow: bool = True,
+    trouble: Callable[[NetworkError], None] | None = None,
+) -> Iterator[Handled]:
+    """Answer calls as they come, for ever; without ``follow``, those that are there.
+
+    While the hub can not be reached it waits and tries again; ``trouble`` is told.
+    """
+    pause = _FIRST_PAUSE_SEC
+    try:
+        while True:
+            try:
+                handled = client.run(server.step(FOLLOW_SEC if follow else 0))
+            except NetworkError as error:
+                if not follow:
+                    raise
+                if trouble is not None:
+                    trouble(error)
+                client.run(_wait(pause))
+                pause = min(2 * pause, _LAST_PAUSE_SEC)
+                continue
+            pause = _FIRST_PAUSE_SEC
+            if handled is not None:
+                yield handled
+            elif server.at_end and not follow:
+                return
+    finally:
+        server.close()
+
+
+def _wait(seconds: float) -> Operation[None]:
+    yield Sleep(seconds)

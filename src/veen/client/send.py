@@ -1,0 +1,478 @@
+"""Sending: seal, sign, keep, submit, check the receipt, remember. In this order: a crash loses nothing.
+
+Numbers are used under the lock of the client's directory. Before a message is sent its bytes are kept; until
+it is answered they are what is sent again (C-63, CLNT-015).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
+from typing import Final
+
+from veen.client.body import DEFAULT_SCHEMA, Attachment, encode_body, with_attachments
+from veen.client.effects import Describe, Operation, PutAttachment, Submit, blocking
+from veen.client.errors import AnswerError, NetworkError, ReadOnlyError, RefusedError, StateError, UnsentError
+from veen.client.home.pins import read_epoch
+from veen.client.home.state import LabelState, State
+from veen.client.resync import rebuild
+from veen.client.retry import is_passing, with_retry
+from veen.client.session import Session
+from veen.client.transport.http import single
+from veen.client.verify.label import LabelCheck, absorb, check_receipts, fetch_receipt, start_at, walk
+from veen.core.api.data_plane import StreamItem, SubmitResponse
+from veen.core.crypto.ed25519 import SigningKey
+from veen.core.crypto.hash import sha256
+from veen.core.crypto.hpke import public_key
+from veen.core.encoding.cbor import Value
+from veen.core.errors import Code, Detail
+from veen.core.objects import labels
+from veen.core.objects.capability import CapToken
+from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.core.objects.msg import Msg, MsgContext, PayloadHeader
+from veen.core.objects.proof_of_work import PowCookie, solve
+from veen.core.objects.receipt import Receipt
+from veen.core.objects.sealed_payload import Sealer
+from veen.core.profile import Profile
+from veen.core.types import (
+    Label,
+    LeafHash,
+    ProfileId,
+    ReaderPublicKey,
+    ReaderSecretKey,
+    SchemaId,
+    VerifyKey,
+)
+
+#: Messages of one request.
+BATCH: Final = 256
+_BATCH_BYTES: Final = 4 << 20
+#: Bits of proof of work that are done: some minutes. Who asks for more wants us to do nothing else.
+_MOST_WORK: Final = 26
+#: Nonces that are tried in one portion, and at all: more than that difficulty ever needs.
+_NONCES, _MOST_NONCES = 1 << 16, 1 << 32
+_LOST_STATE: Final = frozenset({Detail.DUPLICATE.value, Detail.CLIENT_SEQ.value, Detail.PREV_ACK.value})
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message to be sent."""
+
+    body: Value
+    #: What kind of body it is; that of plain values by default.
+    schema: SchemaId | None = None
+    #: The message that this one answers.
+    parent_id: LeafHash | None = None
+    #: Seconds since 1970, after which readers should ignore it.
+    expires_at: int | None = None
+    #: Files, or their bytes.
+    attachments: tuple[Path | bytes, ...] = ()
+    #: The body as its schema encodes it, in place of ``body``; then it declares its attachments itself.
+    #: A function is called when the place of the message is known: a body may name it (WAL-054).
+    encoded: bytes | Callable[[MsgContext], bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SendOptions:
+    """How messages are sent; by default for oneself, or for the members of the stream."""
+
+    #: Whom to seal to: a key of a card, of a hub, of a stream.
+    to: ReaderPublicKey | None = None
+    #: In place of one that the client keeps.
+    token: CapToken | None = None
+    #: The hub's first one by default.
+    profile_id: ProfileId | None = None
+    #: Sign with the key of the identity itself: what an administrator is known by.
+    as_identity: bool = False
+    #: Proof of work, if it is done already.
+    pow_cookie: PowCookie | None = None
+    #: Keep the sealed message in the client's directory too.
+    store_body: bool = True
+    #: Sign with the key that is in force, however much it was used: others know this message by it.
+    keep_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message that the hub has taken, with its receipt checked."""
+
+    msg: Msg
+    receipt: Receipt
+    epoch: int
+    attachments: tuple[Attachment, ...] = ()
+
+    @property
+    def stream_seq(self) -> int:
+        """Its place in the label."""
+        return self.receipt.stream_seq
+
+    @property
+    def msg_id(self) -> LeafHash:
+        """Its id."""
+        return self.receipt.leaf_hash
+
+
+class Sender:
+    """Messages for one stream, on their way together."""
+
+    def __init__(self, session: Session, stream: str, options: SendOptions) -> None:
+        self._session = session
+        self._stream = stream
+        self._options = options
+        self._epoch: int | None = None
+
+    def send(self, drafts: Sequence[Draft]) -> Operation[list[Sent]]:
+        """Send messages in order, as many as one request holds; returns those that the hub has taken.
+
+        They are the first ones, and at least one. If a later one is refused, sending that one says why.
+        """
+        session = self._session
+        yield from session.connect()
+        hold = yield from session.acquire()
+        try:
+            return (yield from self._send_some(drafts))
+        finally:
+            session.locked_state = None
+            hold.close()
+
+    def flush(self) -> Operation[int]:
+        """Send again what was not answered, in any epoch; returns how many messages the hub has now."""
+        session = self._session
+        yield from session.connect()
+        hold = yield from session.acquire()
+        try:
+            state = session.locked_state = yield from blocking(session.home.load)
+            stream_id = labels.stream_id(self._stream)
+            count = 0
+            for label, kept in state.labels.items():
+                if kept.stream_id == stream_id:
+                    count += len((yield from blocking(partial(session.home.outbox, label))))
+                    yield from self._flush(state, label, kept)
+            return count
+        finally:
+            session.locked_state = None
+            hold.close()
+
+    def _send_some(self, drafts: Sequence[Draft]) -> Operation[list[Sent]]:
+        """Send as many as one request holds; once more if the state turns out to be old."""
+        session = self._session
+        for attempt in (1, 2):
+            state = session.locked_state = yield from blocking(session.home.load)
+            profile = session.profile(self._options.profile_id)
+            known = len(state.labels)
+            label, kept = session.label_state(state, self._stream, self._epoch_of(profile))
+            if len(state.labels) > known:  # flush finds what was kept by the labels that are known
+                yield from blocking(partial(session.home.save, state))
+            yield from self._flush(state, label, kept)
+            yield from self._rotate(kept)
+            batch = yield from self._seal(drafts, profile, label, kept)
+            try:
+                return (yield from self._deliver(state, label, kept, batch))
+            except RefusedError as error:
+                if attempt == 2 or not (yield from self._can_mend(error, state, label, kept)):
+                    raise
+        raise AssertionError("the second attempt returns or raises")
+
+    def _epoch_of(self, profile: Profile) -> int:
+        if self._epoch is None:
+            return labels.epoch_at(self._session.clock(), profile.epoch_sec)
+        return self._epoch
+
+    def _can_mend(self, error: RefusedError, state: State, label: Label, kept: LabelState) -> Operation[bool]:
+        """Find out what we did not know: numbers used before the state was lost, or the hub's epoch."""
+        if error.code == Code.TIME.value and error.detail == Detail.EPOCH.value:
+            found = yield from with_retry(
+                Describe("/tooling/status"), self._session.retry, self._session.random
+            )
+            self._epoch = read_epoch(found)
+            return True
+        if error.code == Code.SEQ.value and error.detail in _LOST_STATE:
+            yield from rebuild(self._session, state, label, kept)
+            return True
+        return False
+
+    # --- before ---------------------------------------------------------------------------------------------
+
+    def _rotate(self, kept: LabelState) -> Operation[None]:
+        """Change the client key when it has been used enough, unless a token is bound to it (C-50, C-96)."""
+        session, bounds = self._session, self._session.rotation
+        if bounds is None or self._options.as_identity or self._options.keep_key:
+            return
+        key = session.secrets.client
+        client_id = key.signing_key.public_key
+        used = kept.writers.get(client_id)
+        old = session.clock() - key.created_at >= bounds.max_age_sec
+        if not old and (used is None or used.client_seq < bounds.max_msgs):
+            return
+        if (yield from blocking(lambda: self._token(client_id))) is not None:
+            return
+        yield from blocking(lambda: rotate(session))
+
+    def _signing_key(self) -> SigningKey:
+        secrets = self._session.secrets
+        return secrets.identity if self._options.as_identity else secrets.client.signing_key
+
+    def _token(self, client_id: VerifyKey) -> CapToken | None:
+        if self._options.token is not None:
+            return self._options.token
+        return self._session.home.token_for(labels.stream_id(self._stream), client_id)
+
+    def _recipient(self) -> ReaderPublicKey:
+        if self._options.to is not None:
+            return self._options.to
+        secrets = self._session.secrets
+        shared = secrets.stream_key(labels.stream_id(self._stream))
+        return shared.public_key if shared is not None else public_key(ReaderSecretKey(secrets.id_dh))
+
+    def _seal(
+        self, drafts: Sequence[Draft], profile: Profile, label: Label, kept: LabelState
+    ) -> Operation[list[tuple[Msg, tuple[Attachment, ...]]]]:
+        key = self._signing_key()
+        token = yield from blocking(lambda: self._token(key.public_key))
+        context = MsgContext(
+            profile_id=profile.profile_id,
+            label=label,
+            client_id=key.public_key,
+            client_seq=kept.writer(key.public_key).client_seq,
+            prev_ack=kept.prev_ack,
+            auth_ref=None if token is None else token.auth_ref,
+        )
+        made: list[tuple[Msg, tuple[Attachment, ...]]] = []
+        size = 0
+        for draft in drafts[:BATCH]:
+            context = replace(context, client_seq=context.client_seq + 1)
+            try:
+                msg, attached = yield from self._seal_one(draft, context, key, profile)
+            except Exception:
+                if made:
+                    break  # those before it are sent; when its turn comes, its fault is told
+                raise
+            size += len(msg.encode())
+            if made and size > _BATCH_BYTES:
+                break
+            made.append((msg, attached))
+        return made
+
+    def _seal_one(
+        self, draft: Draft, context: MsgContext, key: SigningKey, profile: Profile
+    ) -> Operation[tuple[Msg, tuple[Attachment, ...]]]:
+        session = self._session
+        sealer = Sealer(context, recipient=self._recipient(), random=session.random, limits=session.limits)
+        attached = []
+        for source in draft.attachments:  # one at a time: only one is in memory
+            plain = source if isinstance(source, bytes) else (yield from blocking(source.read_bytes))
+            sealed = sealer.attach(plain)
+            name = source.name if isinstance(source, Path) else ""
+            coid = sealer.coids[-1]
+            attached.append(Attachment(coid, len(plain), name))
+            yield from with_retry(PutAttachment(coid, sealed), session.retry, session.random)
+        header = PayloadHeader(
+            schema=draft.schema or labels.schema_id(DEFAULT_SCHEMA),
+            parent_id=draft.parent_id,
+            cap_ref=context.auth_ref,
+            expires_at=draft.expires_at,
+        )
+        data = draft.encoded(context) if callable(draft.encoded) else draft.encoded
+        if data is None:
+            data = encode_body(with_attachments(draft.body, attached) if attached else draft.body)
+        done = sealer.finish(header=header, body=data, pad_block=profile.pad_block)
+        return Msg.sign(key, context, done.ciphertext), tuple(attached)
+
+    # --- on the way -----------------------------------------------------------------------------------------
+
+    def _deliver(
+        self,
+        state: State,
+        label: Label,
+        kept: LabelState,
+        batch: Sequence[tuple[Msg, tuple[Attachment, ...]]],
+    ) -> Operation[list[Sent]]:
+        msgs = [msg for msg, _ in batch]
+        yield from blocking(lambda: self._session.home.put_outbox(label, msgs))
+        try:
+            receipts, error = yield from self._submit(label, kept, msgs, unsure=False)
+        except NetworkError as unsure:
+            raise NetworkError(
+                f"{unsure}; whether it has the message is not known: it is kept, and the next send to this "
+                "stream asks first"
+            ) from None
+        except (ReadOnlyError, RefusedError):
+            yield from blocking(lambda: self._session.home.clear_outbox(label))
+            raise
+        if receipts:
+            yield from self._remember(state, label, kept, msgs[: len(receipts)], receipts)
+        else:
+            yield from blocking(lambda: self._session.home.clear_outbox(label))
+        if error is not None and not receipts:
+            raise error
+        epoch = kept.epoch
+        pairs = zip(batch, receipts, strict=False)
+        return [Sent(msg, receipt, epoch, attached) for (msg, attached), receipt in pairs]
+
+    def _submit(
+        self, label: Label, kept: LabelState, msgs: list[Msg], *, unsure: bool
+    ) -> Operation[tuple[list[Receipt], RefusedError | None]]:
+        """Submit until all are taken, or one is refused for good; returns the receipts of those before it.
+
+        ``unsure``: they may have been taken before. Then no refusal says that they were not.
+        """
+        session = self._session
+        receipts: list[Receipt] = []
+        failures = 0
+        while len(receipts) < len(msgs):
+            left = msgs[len(receipts) :]
+            request = Submit(tuple(msg.encode() for msg in left), (yield from self._work(left)))
+            try:
+                answers: list[SubmitResponse | ErrorEnvelope] = yield request
+            except NetworkError:
+                failures, unsure = failures + 1, True
+                if failures >= session.retry.attempts:
+                    raise
+                yield session.retry.pause(failures, None, session.random)
+                continue
+            except RefusedError as error:  # the request as a whole
+                answers = [error.envelope] * len(left)
+            taken, refusal = yield from self._take(label, left, answers)
+            receipts += taken
+            if refusal is None:
+                continue
+            failures = 1 if taken else failures + 1
+            if session.retry.gives_up(failures, refusal.envelope):
+                if unsure:
+                    receipts += yield from self._look_for(label, kept, msgs[len(receipts) :], refusal)
+                return receipts, None if len(receipts) == len(msgs) else refusal
+            yield session.retry.pause(failures, refusal.envelope.retry_after, session.random)
+        return receipts, None
+
+    def _look_for(
+        self, label: Label, kept: LabelState, msgs: list[Msg], refusal: RefusedError
+    ) -> Operation[list[Receipt]]:
+        """Return the receipts of messages that are refused now, and were taken before (CLNT-015)."""
+        if is_passing(refusal.envelope):
+            raise NetworkError(str(refusal)) from None  # it may even be taken yet
+        found: dict[LeafHash, Receipt] = {}
+
+        def note(item: StreamItem) -> None:
+            if item.receipt is not None:
+                found[item.receipt.leaf_hash] = item.receipt
+
+        try:
+            check = yield from start_at(self._session, label, kept, msgs[0].prev_ack + 1)
+            yield from walk(self._session, check, note=note)
+        except RefusedError as error:
+            raise NetworkError(f"{refusal}; and what it has can not be read: {error}") from None
+        there = takewhile(lambda receipt: receipt is not None, (found.get(msg.leaf_hash) for msg in msgs))
+        return [receipt for receipt in there if receipt is not None]
+
+    def _take(
+        self, label: Label, msgs: list[Msg], answers: list[SubmitResponse | ErrorEnvelope]
+    ) -> Operation[tuple[list[Receipt], RefusedError | None]]:
+        taken: list[Receipt] = []
+        for msg, answer in zip(msgs, answers, strict=True):
+            if isinstance(answer, SubmitResponse):
+                taken.append(answer.receipt)
+                continue
+            error = RefusedError(answer)
+            found = yield from self._taken_before(label, msg, error)
+            if found is None:
+                return taken, error
+            taken.append(found)
+        return taken, None
+
+    def _taken_before(self, label: Label, msg: Msg, error: RefusedError) -> Operation[Receipt | None]:
+        """Return the receipt of a message that the hub has already, by the place that it names (C-63)."""
+        seq = error.field("stream_seq")
+        if error.code != Code.SEQ.value or not isinstance(seq, int):
+            return None
+        receipt = yield from fetch_receipt(self._session, label, seq)
+        return receipt if receipt is not None and receipt.leaf_hash == msg.leaf_hash else None
+
+    def _work(self, msgs: list[Msg]) -> Operation[dict[str, str]]:
+        """Do the work that the hub asks for, if it does."""
+        cookie = self._options.pow_cookie
+        if cookie is None:
+            difficulty = self._session.pow_difficulty
+            if not difficulty:
+                return {}
+            bodies = [msg.encode() for msg in msgs]
+            challenge = sha256(single(bodies[0]) if len(bodies) == 1 else b"".join(bodies))
+            cookie = yield from _solve(challenge, difficulty)
+        return {"veen-pow": cookie.encode().hex()}
+
+    # --- after ----------------------------------------------------------------------------------------------
+
+    def _remember(
+        self,
+        state: State,
+        label: Label,
+        kept: LabelState,
+        msgs: list[Msg],
+        receipts: list[Receipt],
+        *,
+        left: Sequence[Msg] = (),
+    ) -> Operation[None]:
+        """Check receipts, and take them into the state; if one is false, nothing changes (CLI-059).
+
+        ``left``: what is kept on.
+        """
+        session = self._session
+        pin = yield from session.check_signed(lambda pin: check_receipts(pin, msgs, receipts))
+        check = LabelCheck(pin, label, kept.peaks, kept.receipt, kept)
+        yield from absorb(session, check, receipts)
+        if check.receipt is not None:
+            kept.advance(check.peaks, check.receipt)
+        writer = kept.writer(msgs[0].client_id)
+        writer.client_seq = max(writer.client_seq, msgs[-1].client_seq)
+        writer.first_sent_at = writer.first_sent_at or session.clock()
+        kept.prev_ack = max(kept.prev_ack, receipts[-1].stream_seq)
+        stored = msgs if self._options.store_body else []
+        yield from blocking(lambda: session.home.keep_sent(stored, receipts))
+        yield from blocking(lambda: session.home.save(state))
+        if left:
+            yield from blocking(lambda: session.home.put_outbox(label, list(left)))
+        else:
+            yield from blocking(lambda: session.home.clear_outbox(label))
+
+    def _flush(self, state: State, label: Label, kept: LabelState) -> Operation[None]:
+        """Send again what was not answered, byte for byte; what is refused now is set aside, and told."""
+        home = self._session.home
+        waiting = yield from blocking(lambda: home.outbox(label))
+        if not waiting:
+            return
+        if any(msg.label != label for msg in waiting):
+            raise StateError(f"{home.root} has messages of another label in its outbox; it was tampered with")
+        receipts, error = yield from self._submit(label, kept, waiting, unsure=True)
+        refused = waiting[len(receipts) :]
+        if receipts:
+            yield from self._remember(state, label, kept, waiting[: len(receipts)], receipts, left=refused)
+        if error is None:
+            return
+        paths = yield from blocking(lambda: [home.set_aside(label, msg) for msg in refused])
+        yield from blocking(lambda: home.clear_outbox(label))
+        raise UnsentError(
+            f"{len(refused)} earlier message{'s were' if len(refused) > 1 else ' was'} not taken by the hub "
+            f"({error}); kept as {paths[0]}; this message was not sent, send it again",
+            paths[0],
+        )
+
+
+def _solve(challenge: bytes, difficulty: int) -> Operation[PowCookie]:
+    """Do work, in portions: who has lost interest need not wait for all of it."""
+    if not 0 <= difficulty <= _MOST_WORK:
+        raise AnswerError(f"the hub asks for {difficulty} bits of proof of work, more than {_MOST_WORK}")
+    for start in range(0, _MOST_NONCES, _NONCES):
+        found = yield from blocking(partial(solve, challenge, difficulty, range(start, start + _NONCES)))
+        if found is not None:
+            return found
+    raise AnswerError("no proof of work was found")
+
+
+def rotate(session: Session) -> None:
+    """Give the client a new key; nothing on the wire links it to the old one (CLI-056).
+
+    The caller holds the lock: another process may have added keys since ours were read.
+    """
+    newest, _ = session.home.load_secrets(lambda: session.passphrase)
+    session.secrets = newest.rotated(session.random, session.clock())
+    session.home.save_secrets(session.secrets, session.passphrase, session.clock())

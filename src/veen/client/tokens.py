@@ -1,0 +1,44 @@
+"""Capability tokens at the hub: making one known, and asking what it thinks of one."""
+
+from dataclasses import dataclass
+
+from veen.client.effects import Operation, blocking
+from veen.client.home.state import Pin
+from veen.client.session import Session
+from veen.core.api.tooling import AuthorizeRequest, AuthorizeResponse, CapStatusRequest, CapStatusResponse
+from veen.core.errors import Detail, ProtocolError
+from veen.core.objects.capability import CapToken
+from veen.core.objects.receipt import Receipt
+from veen.core.types import AuthRef
+
+
+@dataclass(frozen=True, slots=True)
+class Authorized:
+    """A token that counts at the hub, until when, and the hub's word for it."""
+
+    auth_ref: AuthRef
+    expires_at: int
+    #: Of the entry in the hub's log of tokens.
+    record: Receipt
+
+
+def authorize(session: Session, token: CapToken) -> Operation[Authorized]:
+    """Make a token known to the hub; if it is for us, it is kept and used from then on."""
+    yield from session.connect()
+    token.verify()
+    answer = yield from session.ask(AuthorizeRequest(cap_token=token), AuthorizeResponse)
+    if answer.auth_ref != token.auth_ref:
+        raise ProtocolError(Detail.AUTH_REF, "the hub answered about another token", field="auth_ref")
+    yield from session.check_signed(lambda pin: _verify_record(pin, answer.record))
+    if token.subject_pk in session.secrets.client_ids():
+        yield from blocking(lambda: session.home.keep_token(token))
+    return Authorized(answer.auth_ref, answer.expires_at, answer.record)
+
+
+def _verify_record(pin: Pin, record: Receipt) -> None:
+    pin.identity.verify_receipt(record)
+
+
+def cap_status(session: Session, token: CapToken) -> Operation[CapStatusResponse]:
+    """Ask what the hub thinks of a token."""
+    return (yield from session.ask(CapStatusRequest(auth_ref=token.auth_ref), CapStatusResponse))

@@ -1,0 +1,153 @@
+"""A hub's data directory in place of the hub: the same questions, answered from files, no hub running."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, Final
+
+from veen.client.effects import Describe, GetAttachment, Query, Request
+from veen.client.errors import DamagedLogError, ReadOnlyError, RefusedError, StateError
+from veen.client.home.pins import describe_facts
+from veen.core.api.data_plane import (
+    CheckpointRequest,
+    CheckpointResponse,
+    ProofRequest,
+    ReceiptRequest,
+    StreamRequest,
+    StreamResponse,
+)
+from veen.core.api.tooling import (
+    CheckpointLatestRequest,
+    CheckpointRangeRequest,
+    ConsistencyRequest,
+    ProofAtRequest,
+    StreamEpochsRequest,
+)
+from veen.core.data_dir import paths
+from veen.core.encoding.wire_object import Wire
+from veen.core.errors import ProtocolError
+from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.core.types import Coid
+from veen.storage import NotAStoreError, Reader, RealFilesystem, StorageError
+from veen.storage.attachments import read_attachment
+from veen.storage.directory import read_identity, read_public
+from veen.storage.errors import DamagedError, not_found
+from veen.storage.read.requests import PageBounds, ReadRequests
+
+_Answers = Mapping[type[Wire], Callable[[Any], Wire]]
+#: How often files are looked at for news.
+_LOOK_SEC: Final = 0.2
+_BOUNDS: Final = PageBounds(max_items=1000, max_bytes=4 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningHub:
+    """A hub that runs in a directory: where it is served, and the socket there, if we may use it."""
+
+    url: str
+    door: Path | None
+
+
+def find_running(place: Path) -> RunningHub | None:
+    """Return the hub that runs in a directory; None if none does."""
+    try:
+        found = json.loads((place / paths.HUB_RUNNING).read_text(encoding="ascii"))
+        pid, url = int(found["pid"]), str(found["urls"][0])
+        os.kill(pid, 0)
+    except PermissionError:
+        pass  # it is another user's
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None
+    # Served on all addresses means on this machine's own too.
+    url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+    door = place / paths.ADMIN_SOCKET
+    return RunningHub(url, door if os.access(door, os.W_OK) else None)
+
+
+class DataDirectory:
+    """A data directory, copied or of a hub that is not running; nothing in it is changed."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        if not path.is_dir():
+            raise StateError(f"there is no directory {path}")
+        self._fs = RealFilesystem(path)
+        try:
+            self.identity, self._settings = read_public(self._fs)
+            found = read_identity(self._fs)
+            assert found is not None
+            self._sig = found[1]
+            self.reader = Reader.open(self._fs)
+        except NotAStoreError as error:
+            self._fs.close()
+            raise StateError(f"{path} is not a data directory: {error}") from None
+        except DamagedError as error:
+            self._fs.close()
+            raise _damaged(error, str(path)) from None
+        except (OSError, StorageError) as error:
+            self._fs.close()
+            raise StateError(f"{path} can not be read: {error}; run: veen fsck {path}") from None
+        reads = ReadRequests(self.reader, self.identity, _BOUNDS)
+        self._answers: _Answers = {
+            StreamRequest: lambda request: StreamResponse.decode(reads.page(request)),
+            ReceiptRequest: reads.receipt,
+            ProofRequest: reads.proof,
+            ProofAtRequest: reads.proof_at,
+            ConsistencyRequest: reads.consistency,
+            StreamEpochsRequest: reads.epochs,
+            CheckpointLatestRequest: reads.checkpoint_latest,
+            CheckpointRangeRequest: reads.checkpoint_range,
+            CheckpointRequest: self._checkpoint,
+        }
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.reader.close()
+        self._fs.close()
+
+    def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
+        """Answer from the files, as the hub would."""
+        try:
+            match request:
+                case Query() if type(request.request) in self._answers:
+                    return self._answer(request)
+                case Describe("/tooling/status" | "/tooling/identity"):
+                    return describe_facts(self.identity, self._sig, self._settings.profiles)
+                case GetAttachment():
+                    return read_attachment(self._fs, Coid(request.coid))
+        except DamagedError as error:
+            raise _damaged(error, self.name) from None
+        except StorageError as error:
+            raise StateError(f"{self.name}: {error}") from None
+        except ProtocolError as error:
+            raise RefusedError(ErrorEnvelope.of(error)) from None
+        raise ReadOnlyError(
+            f"no hub runs in {self.name}, so it can only be read; start it with: "
+            f"veen hub start --data-dir {self.name}"
+        )
+
+    def _answer(self, request: Query) -> Wire:
+        """Answer; a question that waits for news is asked again until there are some, or the time is over."""
+        answer = self._answers[type(request.request)]
+        end = monotonic() + request.wait_sec
+        while True:
+            found = answer(request.request)
+            if monotonic() >= end or getattr(found, "items", True):
+                return found
+            sleep(_LOOK_SEC)
+            self.reader.refresh()
+
+    def _checkpoint(self, request: CheckpointRequest) -> CheckpointResponse:
+        found = self.reader.checkpoint(request.label, request.upto_seq)
+        if found is None:
+            raise not_found("upto_seq", f"no checkpoint of entry {request.upto_seq} is stored")
+        return CheckpointResponse(checkpoint=found)
+
+
+def _damaged(error: DamagedError, place: str) -> DamagedLogError:
+    """Return what is damaged, with advice that can be typed as it is."""
+    text = f"{place}: {error}".replace("DATA_DIR", place)
+    return DamagedLogError(text, Path(place) / error.path, error.offset)

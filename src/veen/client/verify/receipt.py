@@ -1,0 +1,91 @@
+"""Checking single objects that somebody was given: a receipt, with or without its message."""
+
+from dataclasses import dataclass
+
+from veen.client.effects import Operation
+from veen.client.errors import PinError, RefusedError
+from veen.client.home.pins import HubFacts
+from veen.client.home.state import State
+from veen.client.retry import Asker
+from veen.client.verify.label import divergence
+from veen.core.api.data_plane import ProofRequest, ProofResponse
+from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.objects import labels
+from veen.core.objects.msg import Msg
+from veen.core.objects.receipt import Receipt
+from veen.core.types import HubId
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptCheck:
+    """What was found out about a receipt with a good signature; None: there was nothing to check it with."""
+
+    hub_id: HubId
+    epoch: int
+    msg_matches: bool | None
+    in_log: bool | None
+
+
+def check_receipt(
+    asker: Asker, facts: HubFacts, receipt: Receipt, *, stream: str, msg: Msg | None
+) -> Operation[ReceiptCheck]:
+    """Check signature, label, message (I1, I2), and at a hub or in its files the root (I3)."""
+    facts.identity.verify_receipt(receipt)
+    epoch = _epoch_of(facts, receipt, stream)
+    matches = _check_msg(receipt, msg)
+    in_log = yield from _is_in_log(asker, receipt)
+    return ReceiptCheck(facts.identity.hub_id, epoch, matches, in_log)
+
+
+def check_receipt_by_state(state: State, receipt: Receipt, *, stream: str, msg: Msg | None) -> ReceiptCheck:
+    """Check a receipt by what a client has seen: the pinned hub, and the root if it is the newest known."""
+    kept = state.labels.get(receipt.label)
+    if kept is None or kept.stream_id != labels.stream_id(stream):
+        raise ProtocolError(
+            Detail.LEAF_HASH, f"this client knows no such label of {stream}; ask a hub", field="label"
+        )
+    pin = state.pins.get(kept.hub_id)
+    if pin is None:
+        raise PinError(f"the client has not pinned hub {kept.hub_id.hex()}")
+    pin.identity.verify_receipt(receipt)
+    matches = _check_msg(receipt, msg)
+    newest = kept.receipt
+    if newest is not None and newest.contradicts(receipt):
+        raise divergence(pin, newest, receipt)
+    is_newest = newest is not None and newest.stream_seq == receipt.stream_seq
+    return ReceiptCheck(kept.hub_id, kept.epoch, matches, True if is_newest else None)
+
+
+def _check_msg(receipt: Receipt, msg: Msg | None) -> bool | None:
+    if msg is None:
+        return None
+    msg.verify()
+    receipt.verify_msg(msg)
+    return True
+
+
+def _epoch_of(facts: HubFacts, receipt: Receipt, stream: str) -> int:
+    """Return the epoch in which the receipt's label is the stream's; its time says which can be meant."""
+    stream_id, routing = labels.stream_id(stream), facts.identity.routing_key
+    epoch_sec = facts.profiles[0].epoch_sec
+    now = labels.epoch_at(receipt.hub_ts, epoch_sec)
+    for epoch in labels.epoch_window(now, epoch_sec, max(epoch_sec, 600)):
+        if labels.label(routing, stream_id, epoch) == receipt.label:
+            return epoch
+    raise ProtocolError(Detail.LEAF_HASH, f"the receipt is not of stream {stream}", field="label")
+
+
+def _is_in_log(asker: Asker, receipt: Receipt) -> Operation[bool]:
+    asked = ProofRequest(label=receipt.label, stream_seq=receipt.stream_seq)
+    try:
+        proof = (yield from asker.ask(asked, ProofResponse)).mmr_proof
+    except RefusedError as error:
+        if error.code != Code.NOT_FOUND.value:
+            raise
+        raise ProtocolError(
+            Detail.PROOF_SEQ,
+            f"the hub has signed entry {receipt.stream_seq}, and says that there is none",
+            stream_seq=receipt.stream_seq,
+        ) from None
+    proof.verify(receipt.mmr_root, receipt.leaf_hash, stream_seq=receipt.stream_seq)
+    return True
