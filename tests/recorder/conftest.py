@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.people import make_home
-from tests.hub.process import HubProcess
+from tests.client.participants import make_home
+from tests.hub.hub_process import HubProcess
 
 _names = count(1)
 

@@ -8,38 +8,37 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.process import HubProcess
-from tests.recorder.records import LOGINS, NOT_COPIED, ORDERS, T0, Company, emit, told
+from tests.hub.hub_process import HubProcess
+from tests.recorder.recorder_parties import LOGINS, NOT_COPIED, ORDERS, T0, Company, emit, told
 from veen.client.client import Client
-from veen.client.portable import PAYLOADS, RECEIPTS
-from veen.client.steps import Ask, Hub, Request
-from veen.core import cbor
-from veen.core.api import ReceiptRequest, StreamRequest
-from veen.core.ed25519 import SigningKey
-from veen.core.entry import Frame
+from veen.client.effects import Hub, Query, Request
+from veen.client.transport.portable_set import PAYLOADS, RECEIPTS
+from veen.core.api.data_plane import ReceiptRequest, StreamRequest
+from veen.core.crypto.ed25519 import SigningKey
+from veen.core.encoding import cbor
 from veen.core.errors import Code, ProtocolError
-from veen.core.msg import msg_end
-from veen.core.receipt import Receipt
+from veen.core.objects.entry import Frame
+from veen.core.objects.msg import msg_end
+from veen.core.objects.receipt import Receipt
 from veen.core.types import JsonValue, NodeHash
-from veen.hub.files import SECRETS, HubSecrets
-from veen.overlays.recorder_schemas import CHANGES_STREAM, CHECKPOINTS_STREAM
+from veen.hub.home import SECRETS, HubSecrets
+from veen.overlays.recorder.schemas import CHANGES_STREAM, CHECKPOINTS_STREAM
 from veen.overlays.schema import RejectedError
-from veen.recorder.configuring import class_stream, read_configuration, stream_labels
-from veen.recorder.counting import Watch
-from veen.recorder.emitting import RECORDING, draft_of
-from veen.recorder.manifest import (
+from veen.recorder.cadence import Cadence, CadenceWatch
+from veen.recorder.checkpoint import (
+    CoveredLog,
     Manifest,
     ManifestError,
-    Standing,
     last_seq,
     make_manifest,
     manifests,
     newest_manifest,
     send_manifest,
 )
-from veen.recorder.pacing import Cadence
-from veen.recorder.replaying import RangeError, proven, replay_range, replay_time
-from veen.recorder.verdicts import VERDICTS, judge
+from veen.recorder.configuration import class_stream, read_configuration, stream_labels
+from veen.recorder.event import RECORDING, draft_of
+from veen.recorder.replay import RangeError, proven, replay_range, replay_time
+from veen.recorder.verify.judge import VERDICTS, judge
 
 #: So many of each; the last ones behind the first checkpoint.
 EVENTS, LATER = 30, 5
@@ -82,7 +81,7 @@ class Counted:
 
     def answer(self, request: Request) -> object:
         """Answer as the hub does."""
-        self.requests.append(request.request if isinstance(request, Ask) else request)
+        self.requests.append(request.request if isinstance(request, Query) else request)
         return self._hub.answer(request)
 
 
@@ -162,7 +161,7 @@ class TestCheckpoints:
         assert refused.value.code == "SDR.LOG_ROOT"
 
     def test_how_many_entries_there_are_is_found_in_a_few_questions(self, auditor: Client) -> None:
-        auditor.meet()
+        auditor.connect()
         found = newest_manifest(auditor)
         assert found is not None
         assert [last_seq(auditor, entry.label) for entry in found.streams if entry.stream == LOGINS] == [
@@ -182,7 +181,7 @@ class TestCheckpoints:
         """Two questions for each label; what is declared is read anew when something new is declared."""
         streams = {LOGINS, ORDERS, CHANGES_STREAM}
         with company.client("watcher") as client:
-            watch = Watch(client, [], Standing(client))
+            watch = CadenceWatch(client, [], CoveredLog(client))
             assert watch.waiting().count == 0
             assert streams <= watch.names
             asked = client.hub = Counted(client.hub)
@@ -350,7 +349,7 @@ def test_what_is_behind_a_checkpoint_does_not_touch_stability(
 
 
 def _export(company: Company, place: Path, names: Iterable[str]) -> Path:
-    from tests.cli.running import User  # noqa: PLC0415 - only here
+    from tests.cli.command_runner import User  # noqa: PLC0415 - only here
 
     user = User(place, VEEN_HUB=company.hub, VEEN_CLIENT=str(company.home("exporter")))
     streams = [word for name in names for word in ("--stream", name)]

@@ -9,16 +9,16 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from veen.recorder.asgi import RecorderMiddleware
-    from veen.recorder.feeding import Feed, Stats
-    from veen.recorder.handler import RecorderHandler
+    from veen.recorder.feed.feed import Feed, Stats
+    from veen.recorder.inputs.asgi import RecorderMiddleware
+    from veen.recorder.inputs.logging_handler import RecorderHandler
 
 #: Where each public name is written.
 _HOMES: Final = {
-    "Feed": "feeding",
-    "RecorderHandler": "handler",
-    "RecorderMiddleware": "asgi",
-    "Stats": "feeding",
+    "Feed": "feed.feed",
+    "RecorderHandler": "inputs.logging_handler",
+    "RecorderMiddleware": "inputs.asgi",
+    "Stats": "feed.feed",
 }
 
 __all__ = ["Feed", "RecorderHandler", "RecorderMiddleware", "Stats"]

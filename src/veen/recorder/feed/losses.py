@@ -1,0 +1,91 @@
+"""What is lost, and that it is told: events that found no room are counted, and the count is recorded."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from veen.recorder.event import pack, writable
+
+_log: Final = logging.getLogger("veen.recorder")
+
+#: What says that events of its stream were lost, and how many.
+LOST_TYPE: Final = "recorder.lost"
+#: Why events are lost that were in a spool.
+DAMAGED: Final = "the spool was damaged on the disk"
+
+
+class DeferredLog:
+    """What is to be logged when no lock is held: a handler may record itself, or wait for who does."""
+
+    def __init__(self) -> None:
+        self._lines: deque[tuple[int, str, tuple[object, ...]]] = deque()
+
+    def error(self, text: str, *values: object) -> None:
+        """Keep a line, as loggers take it."""
+        self._lines.append((logging.ERROR, text, values))
+
+    def warning(self, text: str, *values: object) -> None:
+        """Keep a line, as loggers take it."""
+        self._lines.append((logging.WARNING, text, values))
+
+    def log(self) -> None:
+        """Log what was kept."""
+        while self._lines:
+            level, text, values = self._lines.popleft()
+            _log.log(level, text, *values)
+
+
+@dataclass(slots=True)
+class _Lost:
+    count: int
+    first: int
+    last: int
+    reason: str
+
+
+class Losses:
+    """Events that are not recorded, by stream, until that is recorded."""
+
+    def __init__(self, say: Callable[..., None]) -> None:
+        self.total = 0
+        self._say = say
+        self._lost: dict[str, _Lost] = {}
+
+    def add(self, stream: str, reason: str, times: Sequence[int] = (), count: int = 0) -> None:
+        """Count events of these times, or so many of now; at the first ones, say so."""
+        known = times or (int(time.time()),)
+        count = count or len(known)
+        first, last = min(known), max(known)
+        self.total += count
+        lost = self._lost.get(stream)
+        if lost is None:
+            told = "events of %s are lost: %s; they are counted, and the count is recorded"
+            self._say(told, writable(stream), writable(reason))
+            self._lost[stream] = _Lost(count, first, last, writable(reason))
+        else:
+            lost.count += count
+            lost.first, lost.last = min(lost.first, first), max(lost.last, last)
+
+    def streams(self) -> list[str]:
+        """Return the streams that something was lost of."""
+        return list(self._lost)
+
+    def event(self, stream: str, subject: str, origin: str) -> bytes | None:
+        """Return the event that tells of a stream; None if there is nothing to tell."""
+        lost = self._lost.get(stream)
+        if lost is None:
+            return None
+        return pack(
+            subject_id=subject,
+            event_type=LOST_TYPE,
+            event_time=int(time.time()),
+            origin=origin,
+            payload={"count": lost.count, "from": lost.first, "to": lost.last, "reason": lost.reason},
+        )
+
+    def told(self, stream: str) -> None:
+        """Forget what was told."""
+        del self._lost[stream]

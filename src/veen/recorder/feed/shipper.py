@@ -1,0 +1,452 @@
+"""Shipping: from the spools of a client's directory to the hub, each event once and in its order.
+
+One process at a time ships, for all that record with this client: it holds the lock. A note in the journal
+says which events are on their way before they are sealed. Whatever goes wrong then, the client first sends
+again what was not answered, and the number that the hub has reached for this key tells what was recorded.
+
+The backlog is what waits in the spools: events that the hub does not have yet.
+"""
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import takewhile, zip_longest
+from pathlib import Path
+from typing import Any, Final
+
+from veen.client.client import Client, open_hub
+from veen.client.errors import RefusedError, UnsentError
+from veen.client.home.directory import OUTBOX_DIR
+from veen.client.retry import Retry, is_passing
+from veen.client.send import BATCH, Draft, Sender, SendOptions
+from veen.client.session import Session
+from veen.core.errors import Code, ProtocolError, VeenError
+from veen.core.objects.msg import MsgContext
+from veen.overlays.recorder.schemas import EVENT
+from veen.recorder.configuration import GET_KEY, has_readers
+from veen.recorder.event import body_of, described, writable
+from veen.recorder.feed.ship_journal import Journal, Note, read_progress
+from veen.recorder.feed.spool import Spooled, SpoolReader, find_spools, segment_path, segments, whole_frames
+from veen.stdx.atomic_file import append_file, lock, remove_file, unlock
+
+LOG: Final = logging.getLogger("veen.recorder")
+
+#: Where spools and their journal are, in the directory of a client.
+PLACE: Final = "recorder"
+JOURNAL: Final = "journal"
+_LOCK: Final = "lock"
+#: Events that can never be sent, with the reason, a line each.
+REFUSED: Final = "refused.jsonl"
+#: How often to look whether other processes have recorded something, or ship no more.
+_POLL_SEC: Final = 1.0
+#: Pauses while the hub can not be reached, or refuses: twice as long each time, at random below that.
+PAUSES: Final = Retry(attempts=1, base_sec=0.2, cap_sec=30.0)
+
+
+@dataclass(slots=True)
+class Shipped:
+    """What became of events that this process has shipped."""
+
+    delivered: int = 0
+    refused: int = 0
+    #: Why nothing goes on at the moment; empty if it does.
+    trouble: str = ""
+    #: Why a stream does not go on, by its name.
+    held: dict[str, str] = field(default_factory=dict)
+    #: How often the hub did not answer, or refused.
+    failures: int = 0
+    #: How many events of each spool are done with, and are not recorded: set aside, or damaged on the disk.
+    passed: dict[str, int] = field(default_factory=dict)
+    #: Streams whose events nobody can read but this client: they are sealed to it alone.
+    unshared: list[str] = field(default_factory=list)
+
+
+#: Tells of events of a stream, so many, that can not be read any more. It is called before the journal goes
+#: on behind them: if it raises, the journal does not, and it is told again.
+Tell = Callable[[str, int], None]
+
+
+class Shipper:
+    """Sends what is in the spools, in a thread of its own."""
+
+    def __init__(
+        self,
+        root: Path,
+        session: Session,
+        *,
+        timeout_sec: float,
+        options: SendOptions,
+        tell: Tell,
+    ) -> None:
+        self.root = root
+        self.session = session
+        self.shipped = Shipped()
+        self._hub = session.hub_name
+        self._timeout_sec = timeout_sec
+        self._tell = tell
+        self._asked: set[str] = set()
+        self._options = options
+        self._client: Client | None = None
+        self._journal: Journal | None = None
+        self._lock_fd: int | None = None
+        self._readers: dict[str, SpoolReader] = {}
+        #: Until when a stream, or all, rest; and after how many failures.
+        self._rest: dict[str, tuple[float, int]] = {}
+        self._until, self._failures = 0.0, 0
+        #: Spools whose next event is sent alone: one of several was too large.
+        self._alone: set[str] = set()
+        self._wake = threading.Event()
+        self._hurried = self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    # --- the thread -----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin, unless it has begun; raises RuntimeError if there can be no more threads."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="veen-recorder-ship", daemon=True)
+            thread.start()
+            self._thread = thread
+
+    def wake(self) -> None:
+        """Say that there is something new."""
+        self._wake.set()
+
+    def hurry(self) -> None:
+        """Try again now."""
+        self._hurried = True
+        self._wake.set()
+
+    def stop(self, timeout: float | None) -> bool:
+        """End after the request that is on its way; False if that takes longer."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+            return not self._thread.is_alive()
+        return True
+
+    def done(self, spool: str) -> int:
+        """Return how far a spool is recorded, by whoever ships."""
+        journal = self._journal
+        if journal is None:
+            return read_progress(self.root / JOURNAL).done.get(spool, 0)
+        return journal.done(spool)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._wake.clear()
+                self._wake.wait(self._safe_turn())
+        finally:
+            self._let_go()
+
+    def _safe_turn(self) -> float:
+        """Nothing ends the thread: there would be no other one."""
+        try:
+            return self.turn()
+        except Exception as error:
+            LOG.exception("shipping from %s goes on in a while", self.root)
+            self.shipped.trouble = str(error) or type(error).__name__
+            return PAUSES.cap_sec
+
+    def turn(self) -> float:
+        """Ship what there is; returns for how long there is nothing to do."""
+        if self._hurried:
+            self._hurried, self._until = False, 0.0
+            self._rest.clear()
+        if time.monotonic() < self._until:
+            return self._until - time.monotonic()
+        try:
+            if self._journal is None and not self._take_over():
+                return _POLL_SEC
+            moved = self._ship_some()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the events are in the spool
+            return self._fail(error)
+        if self.shipped.trouble:
+            LOG.warning("recording goes on: %s", self._hub)
+            self.shipped.trouble = ""
+        self._failures = 0
+        if moved:
+            return 0.0
+        until = [at for at, _ in self._rest.values()]
+        return max(min([_POLL_SEC, *(at - time.monotonic() for at in until)]), 0.01)
+
+    def _take_over(self) -> bool:
+        if self._lock_fd is None:
+            self._lock_fd = lock(self.root / _LOCK, wait=False)
+        if self._lock_fd is None:
+            return False
+        self._journal = Journal(self.root / JOURNAL)
+        return True
+
+    def _let_go(self) -> None:
+        try:
+            if self._journal is not None:
+                self._journal.close()
+            self._hang_up()
+        except OSError as error:  # what is on its way was noted before, and is settled by who ships next
+            LOG.warning("the journal in %s can not be closed: %s", self.root, error)
+        finally:
+            if self._lock_fd is not None:
+                unlock(self._lock_fd)
+                self._lock_fd = None
+
+    def after_fork(self) -> "Shipper":
+        """Return another one for a forked child: the lock and the connection are the parent's."""
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+        return Shipper(
+            self.root,
+            replace(self.session, locked_state=None),
+            timeout_sec=self._timeout_sec,
+            options=self._options,
+            tell=self._tell,
+        )
+
+    def _hang_up(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _fail(self, error: Exception) -> float:
+        self._hang_up()
+        self._failures += 1
+        self.shipped.failures += 1
+        if not self.shipped.trouble:
+            kind = "" if isinstance(error, VeenError) else f"{type(error).__name__}: "
+            LOG.warning(
+                "events are kept in %s until the hub can be reached: %s%s", self.root, kind, error,
+                exc_info=None if isinstance(error, VeenError | OSError) else error,
+            )  # fmt: skip
+        self.shipped.trouble = str(error) or type(error).__name__
+        pause = PAUSES.pause(self._failures, None, self.session.random).seconds
+        self._until = time.monotonic() + pause
+        return pause
+
+    # --- what is shipped ------------------------------------------------------------------------------------
+
+    def _ship_some(self) -> bool:
+        """Send a request for each spool that has something; False if none has, or none can be sent now."""
+        assert self._journal is not None
+        for place in find_spools(self.root):
+            if place.name not in self._readers:
+                self._readers[place.name] = SpoolReader(place)
+        moved = False
+        for reader in self._readers.values():
+            at, _ = self._rest.get(reader.stream, (0.0, 0))
+            if at <= time.monotonic() and not self._stopping:
+                moved |= self._ship(self._journal, reader)
+        if not moved:
+            self._journal.write()
+        return moved
+
+    def _ship(self, journal: Journal, reader: SpoolReader) -> bool:
+        """Send some events of a spool; False if there are none, or none of them can be sent now."""
+        self._settle(journal)
+        done = journal.done(reader.name)
+        batch = _row(reader.peek(done, 1 if reader.name in self._alone else BATCH))
+        if not batch:
+            if reader.passed > done:  # there is nothing behind the damage
+                self._advance(journal, reader, reader.passed + 1, reader.passed)
+            return False
+        self.look_for_readers(reader.stream)
+        try:
+            sent = self._send(journal, reader, batch)
+        except RefusedError as error:
+            return self._refuse(journal, reader, batch, error)
+        except ProtocolError as error:
+            if error.code is not Code.SIZE:
+                raise
+            self._set_aside(journal, reader, batch[0], str(error))
+            return True
+        self._advance(journal, reader, batch[0].number, batch[sent - 1].number)
+        self.shipped.delivered += sent
+        self._alone.discard(reader.name)
+        self._rest.pop(reader.stream, None)
+        self.shipped.held.pop(reader.stream, None)
+        self._discard(journal, reader)
+        return True
+
+    def _send(self, journal: Journal, reader: SpoolReader, batch: Sequence[Spooled]) -> int:
+        """Send events in one request; returns how many of them the hub has taken, the first ones."""
+
+        def encode(nth: int, context: MsgContext) -> bytes:
+            if nth == 0:
+                journal.begin(
+                    Note(
+                        reader.name,
+                        batch[0].number,
+                        len(batch),
+                        context.label,
+                        context.client_id,
+                        context.client_seq,
+                    )
+                )
+            return body_of(batch[nth].data, context.client_id)
+
+        drafts = [
+            Draft(None, schema=EVENT.schema_id, encoded=partial(encode, nth)) for nth in range(len(batch))
+        ]
+        return len(self._open().run(Sender(self.session, reader.stream, self._options).send(drafts)))
+
+    def _open(self) -> Client:
+        if self._client is None:
+            self._client = Client(self.session, open_hub(self._hub, self._timeout_sec))
+        return self._client
+
+    def _settle(self, journal: Journal) -> None:
+        """Find out what became of events that were on their way when something went wrong."""
+        note = journal.progress.note
+        if note is None:
+            return
+        reader = self._readers[note.spool]
+        stream = reader.stream
+        client = self._open()
+        try:
+            client.flush(stream)
+        except UnsentError as error:
+            LOG.info("events are sent again as new messages: %s", error)
+        reached = self._reached(client, stream, note)
+        taken = max(min(reached - note.client_seq + 1, note.count), 0)
+        if reached >= note.client_seq + note.count:
+            LOG.warning(
+                "another program has used the key of this client on %s: that events %d to %d of the spool %s "
+                "are recorded follows from its numbers only; use a client of its own for recording",
+                stream, note.first, note.first + taken - 1, note.spool,
+            )  # fmt: skip
+        self._advance(journal, reader, note.first, note.first + taken - 1)
+        self.shipped.delivered += taken
+        for seq in range(note.client_seq + taken, note.client_seq + note.count):
+            # They are in the spool: nobody needs to look at what was refused.
+            remove_file(self.session.home.root / OUTBOX_DIR / f"{note.label.hex()}-{seq}.refused")
+
+    def _reached(self, client: Client, stream: str, note: Note) -> int:
+        """Return the highest number of this key that the hub has."""
+        home = self.session.home
+        kept = home.load().labels.get(note.label)
+        if kept is None:  # nothing was sent before the note; or somebody has removed the state
+            client.resync(stream)
+            kept = home.load().labels.get(note.label)
+        writer = None if kept is None else kept.writers.get(note.client_id)
+        return 0 if writer is None else writer.client_seq
+
+    def _discard(self, journal: Journal, reader: SpoolReader) -> None:
+        """Remove segments that the hub has; first it must be certain that they are not sent again."""
+        done = journal.done(reader.name)
+        if reader.can_discard(done):
+            journal.write()
+            journal.sync()
+            reader.discard(done)
+
+    # --- what can not be sent -------------------------------------------------------------------------------
+
+    def _refuse(
+        self, journal: Journal, reader: SpoolReader, batch: Sequence[Spooled], error: RefusedError
+    ) -> bool:
+        """Set an event aside that is too large for ever; let the stream rest if it may be taken later."""
+        if error.code == Code.SIZE.value:
+            if len(batch) == 1:
+                self._set_aside(journal, reader, batch[0], str(error))
+            else:
+                self._alone.add(reader.name)
+            return True
+        self._settle(journal)
+        _, failures = self._rest.get(reader.stream, (0.0, 0))
+        pause = PAUSES.pause(failures + 1, error.envelope.retry_after, self.session.random)
+        self._rest[reader.stream] = (time.monotonic() + pause.seconds, failures + 1)
+        if reader.stream not in self.shipped.held and not is_passing(error.envelope):
+            LOG.error(
+                "the hub refuses events of %s, which stay in %s until it takes them: %s; if the client's "
+                "right to write has ended, give it a new one: veen cap issue, then veen cap authorize",
+                reader.stream, reader.place, error,
+            )  # fmt: skip
+        self.shipped.held[reader.stream] = str(error)
+        self.shipped.failures += 1
+        return False
+
+    def _set_aside(self, journal: Journal, reader: SpoolReader, event: Spooled, reason: str) -> None:
+        """Keep an event that can never be sent in a file, and go on behind it."""
+        self._settle(journal)
+        set_aside(self.root, reader.stream, described(event.data), reason)
+        self._advance(journal, reader, event.number, event.number)
+        self.shipped.refused += 1
+        self._count_passed(reader, 1)
+        self._alone.discard(reader.name)
+
+    def _advance(self, journal: Journal, reader: SpoolReader, first: int, last: int) -> None:
+        """Note that events are done with, up to the last one; those missing before the first are damaged."""
+        missing = first - 1 - journal.done(reader.name)
+        if missing > 0:
+            LOG.error("%d events of %s can not be read any more: %s", missing, reader.stream, reader.place)
+            self._tell(reader.stream, missing)
+            self._count_passed(reader, missing)
+        journal.settle(reader.name, last)
+
+    def _count_passed(self, reader: SpoolReader, count: int) -> None:
+        passed = self.shipped.passed
+        passed[reader.name] = passed.get(reader.name, 0) + count
+
+    def look_for_readers(self, stream: str) -> None:
+        """Say, once for each stream, if nobody but this client can read what it records there."""
+        if stream in self._asked:
+            return
+        self._asked.add(stream)
+        if not has_readers(self.session.secrets, self._options, stream):
+            self.shipped.unshared.append(stream)
+            LOG.warning(
+                "nobody but this client can read what it records on %s: it has no key of the stream, and "
+                "seals to itself; %s; then open the feed again",
+                writable(stream), GET_KEY,
+            )  # fmt: skip
+
+
+def set_aside(
+    root: Path, stream: str, event: object, reason: str, say: Callable[..., None] = LOG.error
+) -> None:
+    """Write a line about an event that can never be sent."""
+    line = json.dumps({"stream": stream, "reason": reason, "event": event}, ensure_ascii=False, default=repr)
+    append_file(root / REFUSED, writable(line).encode() + b"\n")
+    say(
+        "an event of %s can never be sent and was set aside in %s: %s; mend it, and record it again with: "
+        "veen recorder import FILE --stream %s",
+        writable(stream), root / REFUSED, writable(reason), writable(stream),
+    )  # fmt: skip
+
+
+def _row(events: Sequence[Spooled]) -> list[Spooled]:
+    """Return the events up to a gap in their numbers."""
+    if not events:
+        return []
+    first = events[0].number
+    return [
+        event for _, event in takewhile(lambda pair: pair[1].number == first + pair[0], enumerate(events))
+    ]
+
+
+def spool_depth(home: Path) -> dict[str, Any] | None:
+    """Return how many events and bytes wait in the spools of a client; None if it has none."""
+    root = home / PLACE
+    if not root.is_dir():
+        return None
+    done = read_progress(root / JOURNAL).done
+    events = size = 0
+    for place in find_spools(root):
+        last = done.get(place.name, 0)
+        there = segments(place)
+        for first, after in zip_longest(there, there[1:]):
+            try:
+                path = segment_path(place, first)
+                size += path.stat().st_size
+                end = after or max(
+                    (item.number + 1 for item in whole_frames(path.read_bytes(), first)), default=first
+                )
+            except FileNotFoundError:  # the hub has it by now
+                continue
+            events += max(end - max(first, last + 1), 0)
+    return {"events": events, "bytes": size}

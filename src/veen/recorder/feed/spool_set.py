@@ -1,0 +1,241 @@
+"""The spools that a feed writes to: one for each stream, and what became of events on the way there.
+
+Nothing is lost uncounted: an event is in a spool, or set aside, or among the losses, whatever goes wrong.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from veen.core.objects import labels
+from veen.recorder.configuration import record_stream
+from veen.recorder.event import Captured, Defaults
+from veen.recorder.feed.losses import DAMAGED, DeferredLog, Losses
+from veen.recorder.feed.ship_journal import reserved
+from veen.recorder.feed.shipper import JOURNAL, REFUSED, set_aside
+from veen.recorder.feed.spool import FullError, Spool, sync_segments
+from veen.stdx.fair_lock import FairLock
+
+#: How large the file of events may become that can never be sent; more of them are lost.
+ASIDE_BYTES: Final = 64 << 20
+_LATE: Final = "recorded after the feed was closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolOptions(Defaults):
+    """How events go to spools; ``stream`` is that of events which do not say otherwise."""
+
+    stream: str
+    #: How many bytes of each stream are kept.
+    spool_bytes: int
+
+
+class Spools:
+    """The spools of a feed. Any thread may use them."""
+
+    def __init__(self, root: Path, settings: SpoolOptions) -> None:
+        self._root = root
+        self._settings = settings
+        #: Around the spools, and around taking from the queue. Callers wait for it: nothing is synced within,
+        #: but for the first event of a stream, whose spool is made; and nothing is logged.
+        self.lock = FairLock()
+        #: Around syncs: who is told that all is synced waits for one that is on its way.
+        self._syncing = threading.Lock()
+        self._spools: dict[str, Spool] = {}
+        self._closed = False
+        self._later = DeferredLog()
+        self.losses = Losses(self._later.error)
+        self.spooled = self.refused = 0
+
+    def open(self, stream: str) -> None:
+        """Take the spool of a stream, or make it."""
+        with self.lock:
+            self._spool(stream)
+        self._later.log()
+
+    def _spool(self, stream: str) -> Spool:
+        found = self._spools.get(stream)
+        if found is None:
+            found = Spool.open(
+                self._root,
+                stream,
+                bound=self._settings.spool_bytes,
+                done=partial(reserved, self._root / JOURNAL),
+            )
+            self._spools[stream] = found
+            if found.torn_bytes:
+                self._later.warning(
+                    "%d bytes at the end of the spool %s are no whole event and were cut off: they were not "
+                    "durable when a process ended, or the disk has damaged them",
+                    found.torn_bytes, found.place,
+                )  # fmt: skip
+        return found
+
+    # --- writing --------------------------------------------------------------------------------------------
+
+    def take(self, queue: deque[Captured], most: int) -> None:
+        """Move so many events from a queue to the spools, in their order."""
+        with self.lock:
+            self._take([queue.popleft() for _ in range(min(most, len(queue)))])
+        self._later.log()
+
+    def _take(self, items: Iterable[Captured]) -> None:
+        ready: dict[str, list[tuple[int, bytes]]] = {}
+        for item in items:
+            stream = item.stream or self._settings.stream
+            if self._closed:
+                self.losses.add(stream, _LATE)
+                continue
+            packed = self._pack(stream, item)
+            if packed is not None:
+                ready.setdefault(stream, []).append(packed)
+        for stream, events in ready.items():
+            self._write(stream, events)
+
+    def _pack(self, stream: str, item: Captured) -> tuple[int, bytes] | None:
+        """Return the time and the encoding of an event; what can not be one is set aside, or else lost."""
+        try:
+            if stream not in self._spools:
+                record_stream(stream)
+                labels.stream_id(stream)  # that it can have one
+            return item.pack(self._settings)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others are recorded
+            reason = str(error) or type(error).__name__
+        try:
+            self._set_aside(stream, item, reason)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.losses.add(self._settings.stream, f"{reason}, and it can not be set aside: {error}")
+        return None
+
+    def _set_aside(self, stream: str, item: Captured, reason: str) -> None:
+        file = self._root / REFUSED
+        if file.exists() and file.stat().st_size > ASIDE_BYTES:
+            raise FullError(f"{file} has reached {ASIDE_BYTES} bytes")
+        described = item.described(self._settings)
+        set_aside(self._root, stream, described, reason, self._later.error)
+        self.refused += 1
+
+    def _write(self, stream: str, events: Sequence[tuple[int, bytes]]) -> None:
+        written, reason = 0, f"the spool has reached {self._settings.spool_bytes} bytes, or the disk is full"
+        try:
+            if self._tell_lost_of(stream):
+                written = self._spool(stream).append([body for _, body in events])
+        except Exception as error:  # noqa: BLE001 - as above
+            reason = f"the spool in {self._root} can not be written: {error}"
+        self.spooled += written
+        missing = events[written:]
+        if missing:
+            self.losses.add(stream, reason, [when for when, _ in missing])
+
+    def store(self, ready: Mapping[str, Sequence[bytes]]) -> None:
+        """Write encoded events, which are durable when this returns; FullError if not all find room."""
+        try:
+            with self.lock:
+                self._store(ready)
+        finally:
+            self._later.log()
+        self.sync()
+
+    def _store(self, ready: Mapping[str, Sequence[bytes]]) -> None:
+        if self._closed:
+            raise FullError("the feed is closed")
+        for stream, bodies in ready.items():
+            if not self._spool(stream).fits(bodies):
+                raise FullError(f"{len(bodies)} events of {stream} find no room")
+        for stream, bodies in ready.items():
+            written = self._spool(stream).append(bodies)
+            self.spooled += written
+            if written < len(bodies):
+                raise FullError(f"{len(bodies) - written} events of {stream} find no room")
+
+    # --- syncing --------------------------------------------------------------------------------------------
+
+    def are_unsynced(self) -> bool:
+        """Tell whether something is not durable yet."""
+        return any(any(spool.unsynced) for spool in list(self._spools.values()))
+
+    def sync(self) -> None:
+        """Make durable what is in the spools; others write to them meanwhile. What fails is tried again."""
+        failed: OSError | None = None
+        with self._syncing:
+            with self.lock:
+                taken = [(spool, spool.take_unsynced()) for spool in self._spools.values()]
+            for spool, unsynced in taken:
+                try:
+                    sync_segments(spool.place, unsynced)
+                except OSError as error:
+                    failed = error
+                    with self.lock:
+                        spool.unsynced |= unsynced
+        if failed is not None:
+            raise failed
+
+    # --- what is lost ---------------------------------------------------------------------------------------
+
+    def tell_lost(self) -> bool:
+        """Write events that say how much was lost, if there is room; False if there is nothing to say."""
+        self._later.log()
+        streams = self.losses.streams()
+        if streams:
+            with self.lock:
+                for stream in streams:
+                    self._tell_lost_of(stream)
+            self._later.log()
+        return bool(streams)
+
+    def tell_damage(self, stream: str, count: int) -> None:
+        """Count events that the disk has damaged, and record that at once; later, if there is no room.
+
+        Raises FullError if the feed is closed: the next one is to tell it.
+        """
+        with self.lock:
+            if self._closed:
+                raise FullError("the feed is closed")
+            self.losses.add(stream, DAMAGED, count=count)
+        self.tell_lost()
+        self.sync()
+
+    def _tell_lost_of(self, stream: str) -> bool:
+        event = self.losses.event(stream, self._settings.subject, self._settings.origin)
+        if event is None:
+            return True
+        try:
+            if self._spool(stream).append([event]) == 0:
+                return False
+        except OSError:
+            return False
+        self.losses.told(stream)
+        return True
+
+    def refuse_late(self, stream: str | None) -> None:
+        """Count an event that was recorded when the feed was closed."""
+        self.losses.add(stream or self._settings.stream, _LATE)
+        self._later.log()
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def reached(self) -> dict[str, int]:
+        """Return the last number of each spool."""
+        with self.lock:
+            return {spool.name: spool.next - 1 for spool in self._spools.values()}
+
+    def close(self, done: Callable[[str], int]) -> None:
+        """Give all spools back; ``done``: how far the hub has each. What comes now is lost."""
+        with self.lock:
+            self._closed = True
+            for spool in self._spools.values():
+                try:
+                    spool.close(done(spool.name))
+                except Exception as error:  # noqa: BLE001 - the others are closed all the same
+                    self._later.error("the spool %s can not be closed: %s", spool.place, error)
+            self._spools.clear()
+        self._later.log()
+
+    def abandon(self) -> None:
+        """Let go of the files as they are; in a forked child."""
+        for spool in self._spools.values():
+            spool.abandon()

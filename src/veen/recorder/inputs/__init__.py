@@ -1,0 +1,1 @@
+"""Where recorded events come from: programs, files and OTLP."""

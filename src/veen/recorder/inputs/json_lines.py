@@ -1,0 +1,132 @@
+"""Events out of lines of JSON, as most programs can log."""
+
+import datetime as dt
+import json
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from veen.recorder.event import LEFT_OUT, Captured, capture
+
+#: How many of a unit make a second.
+UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+#: What a line has that was set aside by a feed.
+_ASIDE: Final = frozenset({"stream", "reason", "event"})
+_EVENT: Final = frozenset({"event_type", "subject_id", "event_time", "origin", "payload", "metadata"})
+
+
+class BadLineError(ValueError):
+    """A line that is no event; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fields:
+    """Which fields of a line are what of an event; dots lead into objects."""
+
+    time: str = "event_time"
+    type: str = "event_type"
+    subject: str = "subject_id"
+    origin: str = "origin"
+    #: What a number says, as a time.
+    unit: str = "s"
+    #: The type of events whose lines have none.
+    default_type: str = "log.line"
+
+
+def read_event(line: bytes, fields: Fields, stream: str | None = None) -> Captured:
+    """Return the event of a line; a line without a time is of now.
+
+    A line that a feed has set aside is the event that it tells of, if that is one of the stream.
+    """
+    found = parse(line)
+    if not isinstance(found, dict):
+        raise BadLineError("a line is a JSON object")
+    if found.keys() == _ASIDE and isinstance(found["event"], dict):
+        return _read_aside(found["event"], found["stream"], stream)
+    event_type = _take(found, fields.type)
+    subject, origin = _take(found, fields.subject), _take(found, fields.origin)
+    when = _take(found, fields.time)
+    metadata = found.get("metadata")
+    if metadata is None or isinstance(metadata, dict):
+        found.pop("metadata", None)
+    else:
+        metadata = None  # a field like any other
+    payload = found["payload"] if found.keys() == {"payload"} else found
+    return Captured(
+        None,
+        fields.default_type if event_type is None else str(event_type),
+        None if subject is None else str(subject),
+        time.time() if when is None else seconds(when, fields.unit),
+        None if origin is None else str(origin),
+        capture(payload),
+        None if metadata is None else capture(metadata),
+    )
+
+
+def _read_aside(event: dict[str, Any], was_for: object, stream: str | None) -> Captured:
+    """Return an event that was set aside: with its own values, or not at all."""
+    if stream is not None and was_for != stream:
+        raise BadLineError(f"it was set aside as an event of {str(was_for)[:200]!r}, and belongs there")
+    unknown = sorted(event.keys() - _EVENT)
+    if unknown:
+        raise BadLineError(f"an event has no {unknown[0][:40]!r}")
+    for name in ("event_type", "event_time"):
+        if event.get(name) is None:
+            raise BadLineError(f"it was set aside without {name}")
+    for name, value in event.items():
+        if isinstance(value, str) and value.startswith(LEFT_OUT):
+            raise BadLineError(f"its {name} was left out when it was set aside: there is nothing to record")
+    metadata = event.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise BadLineError("metadata is an object")
+    subject, origin = event.get("subject_id"), event.get("origin")
+    return Captured(
+        None,
+        str(event["event_type"]),
+        None if subject is None else str(subject),
+        seconds(event["event_time"]),
+        None if origin is None else str(origin),
+        capture(event.get("payload")),
+        None if metadata is None else capture(metadata),
+    )
+
+
+def parse(data: bytes) -> Any:  # noqa: ANN401 - JSON
+    """Parse JSON; fractions stay the text that they are. A name that is there twice would hide a value."""
+    try:
+        return json.loads(data, parse_float=str, parse_constant=str, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise BadLineError(f"not JSON: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadLineError(f"the name {twice[:40]!r} is there twice")
+    return found
+
+
+def _take(found: dict[str, Any], path: str) -> Any:  # noqa: ANN401 - JSON
+    """Take a field out of a line; None if there is none."""
+    if path in found:
+        return found.pop(path)
+    name, _, rest = path.partition(".")
+    inside = found.get(name)
+    return _take(inside, rest) if rest and isinstance(inside, dict) else None
+
+
+def seconds(value: object, unit: str = "s") -> float:
+    """Read a time: a number, or text as in ISO 8601; without a zone it is UTC."""
+    try:
+        if isinstance(value, int):
+            return value / UNITS[unit] if UNITS[unit] > 1 else value
+        text = str(value)
+        try:
+            return float(text) / UNITS[unit]
+        except ValueError:
+            when = dt.datetime.fromisoformat(text)
+        return (when if when.tzinfo else when.replace(tzinfo=dt.UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise BadLineError(f"{str(value)[:40]!r} is no time") from None

@@ -1,0 +1,86 @@
+"""A handler for ``logging``: what an application logs anyway is recorded.
+
+from veen.recorder import RecorderHandler
+handler = RecorderHandler("client-dir", hub="http://127.0.0.1:37411", stream="record/app/log")
+logging.getLogger().addHandler(handler)
+"""
+
+import logging
+from pathlib import Path
+from typing import Any, Final, Unpack
+
+from veen.recorder.feed.feed import Feed, Feeding
+
+#: What every record has; the rest was given as ``extra``.
+_USUAL: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_PLAIN: Final = (str, int, float, bytes, list, tuple, dict, type(None))
+#: Our own loggers: what they say about recording is not recorded, or it would never end.
+_OWN: Final = "veen"
+_TEXTS: Final = logging.Formatter()
+
+
+class RecorderHandler(logging.Handler):
+    """Records what is logged: events ``log.info``, ``log.warning`` and so on.
+
+    An event type belongs to one stream (SDR-005): services with a stream each give an ``event_type`` of their
+    own, which takes the place of ``log``.
+
+    The message is formatted at once; ``extra`` fields that are plain values are part of the payload, and
+    ``extra={"subject_id": ...}`` says whom it is about.
+    """
+
+    def __init__(
+        self,
+        client_dir: str | Path | None = None,
+        hub: str = "",
+        stream: str = "record/app/log",
+        *,
+        feed: Feed | None = None,
+        level: int | str = logging.NOTSET,
+        event_type: str = "log",
+        **feeding: Unpack[Feeding],
+    ) -> None:
+        """Use the feed that is given, or open one as ``Feed.open`` does."""
+        super().__init__(level)
+        if feed is None and client_dir is None:
+            raise ValueError("a handler needs the directory of a client, or a feed")
+        self._own = feed is None
+        self._stream = stream
+        self._event_type = event_type
+        self.feed = feed or Feed.open(client_dir or "", hub, stream=stream, **feeding)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Record what was logged; it does not wait for anything."""
+        if record.name.partition(".")[0] == _OWN:
+            return
+        try:
+            payload: dict[str, Any] = {"logger": record.name, "message": record.getMessage()}
+            subject = None
+            fields = record.__dict__
+            if fields.keys() - _USUAL:
+                extra = {
+                    name: value
+                    for name, value in fields.items()
+                    if name not in _USUAL and isinstance(value, _PLAIN)
+                }
+                subject = extra.pop("subject_id", None)
+                payload = payload | extra | payload  # who has logged it is not for others to say
+            if record.exc_info and record.exc_info[0] is not None:
+                payload["exception"] = record.exc_text or _TEXTS.formatException(record.exc_info)
+            if record.stack_info:
+                payload["stack"] = record.stack_info
+            self.feed.record(
+                f"{self._event_type}.{record.levelname.lower()}",
+                payload,
+                subject_id=None if subject is None else str(subject),
+                event_time=record.created,
+                stream=self._stream,
+            )
+        except Exception:  # noqa: BLE001 - as all handlers do; logging decides whether it is shown
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Close the feed, if it was opened here."""
+        if self._own:
+            self.feed.close()
+        super().close()

@@ -1,0 +1,225 @@
+"""An endpoint that takes logs in: OTLP over HTTP in JSON, and lines of JSON.
+
+POST /v1/logs takes an ExportLogsServiceRequest, POST /jsonl an event in each line. An answer means that the
+events are durable in the spool; a feed ships them. Errors are as OTLP has them: {code, message}.
+"""
+
+import asyncio
+import hmac
+import json
+import logging
+import signal
+import socket
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.net.byte_budget import ByteBudget
+from veen.net.host_names import Names
+from veen.net.http_application import Bounds
+from veen.net.http_connection import Connection
+from veen.net.http_message import JSON, Request, Response, status_of
+from veen.net.listener import url_of
+from veen.recorder.event import Captured
+from veen.recorder.feed.feed import Feed
+from veen.recorder.feed.spool import FullError
+from veen.recorder.inputs.json_lines import BadLineError, Fields, parse, read_event
+from veen.recorder.inputs.otlp import SUBJECT, read_request
+
+_log: Final = logging.getLogger("veen.recorder")
+
+#: Where collectors send OTLP over HTTP to.
+DEFAULT_LISTEN: Final = "127.0.0.1:4318"
+_LOGS, _LINES = "/v1/logs", "/jsonl"
+_TYPES: Final = {
+    _LOGS: frozenset({JSON}),
+    # Not text/plain: a page of anybody may have a browser send that, without asking first (C-196).
+    _LINES: frozenset({JSON, "application/jsonl", "application/x-ndjson"}),
+}
+#: Of a request as it comes, and when it is inflated.
+_MOST_BODY: Final = 8 << 20
+_MOST_INFLATED: Final = 32 << 20
+_MOST_BYTES: Final = 128 << 20
+_GZIP: Final = 31
+_SWEEP_SEC: Final = 1.0
+_RETRY_SEC: Final = "5"
+_MOST_REASONS: Final = 5
+_BOUNDS: Final = Bounds(
+    max_connections=256, max_header_bytes=16 << 10, header_sec=10.0, body_sec=10.0, idle_sec=60.0
+)
+#: Numbers of google.rpc.Code, by the status of HTTP.
+_CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 413: 8, 415: 3, 421: 7, 503: 14}
+
+
+class _Refused(Exception):  # noqa: N818 - an answer
+    def __init__(self, status: int, message: str, **headers: str) -> None:
+        super().__init__(message)
+        self.response = _failure(status, message, **headers)
+
+
+def _answer(status: int, value: Any, **headers: str) -> Response:  # noqa: ANN401 - JSON
+    data = json.dumps(value, ensure_ascii=False).encode(errors="replace")  # reasons quote what was sent
+    return Response(status, data, JSON, headers)
+
+
+def _failure(status: int, message: str, **headers: str) -> Response:
+    return _answer(status, {"code": _CODES.get(status, 2), "message": message}, **headers)
+
+
+class Receiver:
+    """What connections serve."""
+
+    def __init__(
+        self, feed: Feed, *, token: str = "", fields: Fields | None = None, subject: str = SUBJECT
+    ) -> None:
+        """``token``: what every request must show; ``subject``: the attribute that names whom a log is of."""
+        self._feed = feed
+        self._token = token
+        self._fields = fields or Fields()
+        self._subject = subject
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="veen-receive")
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def max_body(self, method: str, target: str, content_type: str) -> int:  # noqa: ARG002 - of the protocol
+        """Return how many bytes a request may have."""
+        return _MOST_BODY
+
+    def oversize(self, request: Request, size: int, most: int) -> Response:  # noqa: ARG002 - of the protocol
+        """Return the answer to a request with more."""
+        return _failure(413, f"a request has at most {most} bytes, not {size}: send smaller batches")
+
+    def refuse(self, error: ErrorEnvelope, request: Request | None = None) -> Response:  # noqa: ARG002 - as above
+        """Return the answer to what is no request, one too many, or none that we may take."""
+        return _failure(status_of(error), error.message)
+
+    def handle(self, request: Request) -> None:
+        """Answer a request when its events are durable."""
+        task = self._loop.create_task(self._respond(request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _respond(self, request: Request) -> None:
+        try:
+            self._check(request)
+            response = await self._loop.run_in_executor(self._thread, self._take, request)
+        except _Refused as refused:
+            response = refused.response
+        except Exception:  # noqa: BLE001 - who hears nothing sends again what may be stored already
+            _log.exception("a request to %s could not be taken", request.path)
+            response = _failure(500, "the request could not be taken; the log of the receiver says why")
+        request.respond(response)
+
+    def _check(self, request: Request) -> None:
+        """Refuse what can not be taken, before anything of it is looked at."""
+        shown = request.headers.get("authorization", "")
+        if self._token and not hmac.compare_digest(shown.encode(), f"Bearer {self._token}".encode()):
+            raise _Refused(401, "show the token: authorization: Bearer ...", **{"www-authenticate": "Bearer"})
+        types = _TYPES.get(request.path)
+        if types is None:
+            raise _Refused(404, f"there is nothing at this path: POST {_LOGS}, POST {_LINES}")
+        if request.method != "POST":
+            raise _Refused(405, f"{request.path} takes POST", allow="POST")
+        if request.content_type not in types:
+            raise _Refused(
+                415, f"{request.path} takes {', '.join(sorted(types))}, not {request.content_type}"
+            )
+
+    def _take(self, request: Request) -> Response:
+        """Write the events of a request to the spool."""
+        body = _inflated(request)
+        bad: list[str] = []
+        events = list(self._events(request.path, body, bad))
+        try:
+            unfit = self._feed.store(events)
+        except (FullError, OSError) as error:
+            headers = {"retry-after": _RETRY_SEC}
+            raise _Refused(503, f"there is no room for events at the moment: {error}", **headers) from None
+        bad += [reason for _, reason in unfit]
+        reasons = "; ".join(bad[:_MOST_REASONS])
+        if request.path == _LINES:
+            return _answer(
+                200, {"accepted": _count(body) - len(bad), "rejected": len(bad), "reasons": reasons}
+            )
+        if not bad:
+            return _answer(200, {})
+        if len(unfit) == len(events):  # nothing is recorded: an exporter must not take that for success
+            raise _Refused(400, reasons)
+        return _answer(
+            200, {"partialSuccess": {"rejectedLogRecords": str(len(bad)), "errorMessage": reasons}}
+        )
+
+    def _events(self, path: str, body: bytes, bad: list[str]) -> Iterator[Captured]:
+        if path == _LOGS:
+            try:
+                for found in read_request(parse(body), self._subject):
+                    if isinstance(found, BadLineError):
+                        bad.append(str(found))
+                    else:
+                        yield found
+            except BadLineError as error:
+                raise _Refused(400, str(error)) from None
+            return
+        for number, line in enumerate(body.splitlines(), 1):
+            if line.strip():
+                try:
+                    yield read_event(line, self._fields, self._feed.stream)
+                except BadLineError as error:
+                    bad.append(f"line {number}: {error}")
+
+
+def _count(body: bytes) -> int:
+    return sum(1 for line in body.splitlines() if line.strip())
+
+
+def _inflated(request: Request) -> bytes:
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding == "identity":
+        return request.body
+    if encoding != "gzip":
+        raise _Refused(415, f"content-encoding is gzip or identity, not {encoding[:40]}")
+    inflating = zlib.decompressobj(_GZIP)
+    try:
+        data = inflating.decompress(request.body, _MOST_INFLATED)
+    except zlib.error as error:
+        raise _Refused(400, f"the body is no gzip: {error}") from None
+    if inflating.unconsumed_tail:
+        raise _Refused(413, f"a request has at most {_MOST_INFLATED} bytes when it is inflated")
+    if not inflating.eof or inflating.unused_data:
+        raise _Refused(400, "the body is cut off, or more than one gzip")
+    return data
+
+
+async def receive(
+    make: Callable[[], Receiver],
+    sockets: list[socket.socket],
+    names: Names,
+    on_ready: Callable[[tuple[str, ...]], None],
+) -> None:
+    """Serve until the process is asked to stop; the caller has bound the addresses."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    receiver, memory = make(), ByteBudget(_MOST_BYTES)
+    connections: set[Connection] = set()
+
+    def connect() -> Connection:
+        full = len(connections) >= _BOUNDS.max_connections
+        return Connection(receiver, _BOUNDS, loop.time, connections, memory, names=names, full=full)
+
+    servers = [await loop.create_server(connect, sock=sock) for sock in sockets]
+    on_ready(tuple(url_of(sock, secure=False) for sock in sockets))
+    while not stop.is_set():
+        try:
+            async with asyncio.timeout(_SWEEP_SEC):
+                await stop.wait()
+        except TimeoutError:
+            for connection in [item for item in connections if item.deadline < loop.time()]:
+                connection.expire()
+    for server in servers:
+        server.close()
+    for connection in list(connections):
+        connection.shut()

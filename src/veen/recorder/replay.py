@@ -1,0 +1,231 @@
+"""Replay: events of a range of numbers or of a time, in order, with receipts and proofs (SDR-014 to 017)."""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from veen.client.client import Client
+from veen.client.effects import Operation
+from veen.client.fold.incremental import record_of
+from veen.client.read import Message, ReadOptions
+from veen.client.verify.label import fetch_receipt
+from veen.core.api.data_plane import ProofResponse
+from veen.core.api.tooling import ProofAtRequest
+from veen.core.errors import Detail, ProtocolError, VeenError
+from veen.core.objects import labels
+from veen.core.types import Label
+from veen.overlays.event import Decoder
+from veen.overlays.recorder.overlay import Recorder
+from veen.overlays.recorder.schemas import EVENT
+from veen.overlays.schema import RejectedError
+from veen.recorder.checkpoint import Manifest, ManifestError, Vouched, check_stored, last_seq
+from veen.recorder.configuration import stream_labels
+
+
+class RangeError(VeenError):
+    """A range that does not exist; the text says which does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An entry of a recorder stream, checked; what it says, if it is an event that can be read."""
+
+    stream: str
+    message: Message
+    #: The name of its schema, and its fields; None if it is none of the recorder's, or not for us.
+    schema: str | None
+    body: dict[str, Any] | None
+    #: Why it counts for nothing; None if it counts.
+    problem: str | None = None
+
+    @property
+    def order(self) -> tuple[int, bytes, int, int]:
+        """By what events of several streams are sorted (SDR-016)."""
+        message = self.message
+        return (message.receipt.hub_ts, self.stream.encode(), message.epoch, message.stream_seq)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it for scripts, with the fields of the commit (SDR-001) and its receipt."""
+        receipt = self.message.receipt
+        return {
+            "stream": self.stream,
+            "epoch": self.message.epoch,
+            "hub_commit_seq": receipt.stream_seq,
+            "hub_commit_time": receipt.hub_ts,
+            "msg_id": receipt.leaf_hash.hex(),
+            "client_id": self.message.client_id.hex(),
+            "problem": self.problem,
+            "schema": self.schema,
+            "event": self.body,
+            "receipt": receipt.encode().hex(),
+        }
+
+
+_DECODER: Final = Decoder(Recorder.schemas)
+
+
+def recorded(stream: str, message: Message) -> Recorded:
+    """Return an entry as an event; whose principal is another than has signed it, has a problem."""
+    if not message.is_open:
+        return Recorded(stream, message, None, None, message.problem)
+    record = record_of(message)
+    schema = _DECODER.schema_of(record)
+    if schema is None:
+        return Recorded(stream, message, None, None, "not of the recorder")
+    try:
+        body = _DECODER.decode(record, schema)
+    except RejectedError as error:
+        return Recorded(stream, message, schema.name, None, f"{error.code}: {error}")
+    shown = schema.to_json(body)
+    if schema is EVENT and body["principal_id"] != message.client_id.hex():
+        return Recorded(stream, message, schema.name, shown, "SDR.PRINCIPAL_MISMATCH: another key has signed")
+    return Recorded(stream, message, schema.name, shown)
+
+
+# --- by number ----------------------------------------------------------------------------------------------
+
+
+def replay_range(
+    client: Client, stream: str, from_seq: int, to_seq: int, epoch: int | None = None
+) -> Iterator[Recorded]:
+    """Yield the entries of a range, both ends included, counted from 1; a bad range is a RangeError."""
+    if from_seq < 1 or to_seq < from_seq:
+        raise RangeError(f"a range goes from 1 or more to the same or more, not from {from_seq} to {to_seq}")
+    there = dict(stream_labels(client, stream))
+    if epoch is None:
+        if len(there) > 1:
+            raise RangeError(
+                f"{stream} has entries in {len(there)} epochs, and numbers begin anew in each; "
+                f"name one of {', '.join(map(str, list(there)[-5:]))}"
+            )
+        epoch = next(iter(there), 0)
+    if epoch not in there:
+        raise RangeError(f"{stream} has no entries in epoch {epoch}")
+    head = last_seq(client, there[epoch])
+    if to_seq > head:
+        raise RangeError(f"{stream} has {head} entries, so there is no entry {to_seq}")
+    return _read(client, stream, epoch, from_seq, to_seq)
+
+
+def _read(client: Client, stream: str, epoch: int, first: int, last: int) -> Iterator[Recorded]:
+    """Yield exactly these entries; whatever is missing is an error (SDR-022)."""
+    expected = first
+    for message in client.stream(stream, options=ReadOptions(first, last, epoch, peek=True)):
+        yield recorded(stream, message)
+        expected += 1
+    if expected != last + 1:
+        raise ProtocolError(
+            Detail.PROOF_SEQ,
+            f"{stream} has no entry {expected}, and has been asked for it",
+            stream_seq=expected,
+        )
+
+
+# --- by time ------------------------------------------------------------------------------------------------
+
+
+def replay_time(client: Client, streams: Iterable[str], start_time: int, end_time: int) -> Iterator[Recorded]:
+    """Yield the entries that the hub has taken in a time, both ends included, in one order (SDR-015, 016).
+
+    Where they begin and end is found by a few receipts: a hub's time never goes back.
+    """
+    if end_time < start_time:
+        raise RangeError(f"a time ends when or after it begins, not from {start_time} to {end_time}")
+    parts = []
+    for stream in sorted(set(streams), key=str.encode):
+        for epoch, label in stream_labels(client, stream):
+            head = last_seq(client, label)
+            first = 1 + client.run(count_before(client, label, head, start_time))
+            last = client.run(count_before(client, label, head, end_time + 1))
+            if first <= last:
+                parts.append(_read_within(client, (stream, epoch), (first, last), (start_time, end_time)))
+    return heapq.merge(*parts, key=lambda found: found.order)
+
+
+def count_before(client: Client, label: Label, head: int, time: int) -> Operation[int]:
+    """Return how many entries of a label the hub has taken before a time."""
+    low, high = 0, head
+    while low < high:
+        middle = (low + high + 1) // 2
+        receipt = yield from fetch_receipt(client.session, label, middle)
+        if receipt is None:  # though there is one behind it (SDR-022)
+            raise ProtocolError(Detail.PROOF_SEQ, f"there is no entry {middle}", stream_seq=middle)
+        if receipt.hub_ts < time:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _read_within(
+    client: Client, of: tuple[str, int], span: tuple[int, int], time: tuple[int, int]
+) -> Iterator[Recorded]:
+    before = time[0]
+    for found in _read(client, *of, *span):
+        when = found.message.receipt.hub_ts
+        if not before <= when <= time[1]:
+            raise ProtocolError(
+                Detail.VALUE,
+                f"the time of the hub goes back in {of[0]}: {when} after {before}",
+                stream_seq=found.message.stream_seq,
+            )
+        before = when
+        yield found
+
+
+# --- proofs -------------------------------------------------------------------------------------------------
+
+
+def proven(
+    client: Client, manifest: Manifest, streams: Iterable[str], found: Iterable[Recorded]
+) -> Iterator[Recorded]:
+    """Yield entries that a checkpoint vouches for, each proven; one that is not, is an error (SDR-017).
+
+    All that it vouches for of these streams must be there, whether or not it is among what was found: what is
+    missing is never passed over (SDR-022).
+    """
+    manifest.verify_hub(client.connect().identity)
+    wanted = set(streams)
+    vouched = {entry.place: entry for entry in manifest.streams if entry.stream in wanted}
+    for entry in vouched.values():
+        _check_whole(client, entry)
+    for item in found:
+        client.run(prove(client, vouched.get((item.stream, item.message.epoch)), item))
+        yield item
+
+
+def _check_whole(client: Client, entry: Vouched) -> None:
+    """Check that a label goes as far as a checkpoint says, to the root that the hub has signed."""
+    place = (entry.stream, entry.epoch, entry.upto_seq)
+    label = client.session.label(labels.stream_id(entry.stream), entry.epoch)
+    if entry.label != label:
+        raise ManifestError("the checkpoint names another label", *place)
+    receipt = client.run(fetch_receipt(client.session, label, entry.upto_seq))
+    if receipt is None:
+        text = f"the checkpoint vouches for {entry.upto_seq} entries, and the last of them is not there"
+        raise ManifestError(text, *place)
+    try:
+        if receipt.mmr_root != entry.mmr_root:
+            raise ProtocolError(Detail.CHECKPOINT_ROOT, "the log leads to another root", field="mmr_root")  # noqa: TRY301 - as one that is false
+        check_stored(client, entry)
+    except ProtocolError as error:
+        raise ManifestError(f"the checkpoint is not proven: {error}", *place) from None
+
+
+def prove(client: Client, vouched: Vouched | None, item: Recorded) -> Operation[None]:
+    """Check that an entry leads to the root that a checkpoint vouches for, which leads to its log_root."""
+    receipt = item.message.receipt
+    place = (item.stream, item.message.epoch, receipt.stream_seq)
+    if vouched is None or vouched.upto_seq < receipt.stream_seq:
+        upto = 0 if vouched is None else vouched.upto_seq
+        text = f"the checkpoint vouches for {upto} entries, and not for entry {receipt.stream_seq}"
+        raise ManifestError(text, *place)
+    asked = ProofAtRequest(label=receipt.label, stream_seq=receipt.stream_seq, upto_seq=vouched.upto_seq)
+    proof = (yield from client.session.ask(asked, ProofResponse)).mmr_proof
+    try:
+        proof.verify(
+            vouched.mmr_root, receipt.leaf_hash, stream_seq=receipt.stream_seq, mmr_size=vouched.upto_seq
+        )
+    except ProtocolError as error:
+        raise ManifestError(f"entry {receipt.stream_seq} is not proven: {error}", *place) from None

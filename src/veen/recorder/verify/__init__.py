@@ -1,0 +1,1 @@
+"""Checks of a recorded stream against its checkpoints."""
