@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from tests.hub.process import VEEN, environment
+from tests.hub.hub_process import VEEN, environment
 
 TIMEOUT: Final = 240.0
 

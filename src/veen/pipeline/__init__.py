@@ -10,6 +10,6 @@ __all__ = ["register"]
 
 def register(spark: "SparkSession") -> None:
     """Make the format ``veen`` known to a session: ``spark.read.format("veen").load(PLACE)``."""
-    from veen.pipeline.source.datasource import register as register_source  # noqa: PLC0415 - needs Spark
+    from veen.pipeline.datasource.datasource import register as register_source
 
     register_source(spark)

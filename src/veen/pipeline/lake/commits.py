@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from veen.core import labels as naming
-from veen.core.identity import HubIdentity
-from veen.core.mmr import Peaks
+from veen.core.merkle.mmr import Peaks
+from veen.core.objects import labels as naming
+from veen.core.objects.hub_identity import HubIdentity
 from veen.core.types import Label, NodeHash, RoutingKey, StreamId
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.errors import DamagedLakeError, LakeBusyError, LakeError
-from veen.pipeline.lake.writing import write_durably
+from veen.pipeline.lake.table_files import write_durably
 
 VERSION: Final = 2
 #: Every so many commits all of them are written as one, so that a run does not read all that ever were.

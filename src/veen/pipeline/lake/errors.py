@@ -1,7 +1,7 @@
 """What can be wrong with a lake, or with what is to go into it."""
 
 from veen.core.errors import VeenError
-from veen.pipeline.located import Located
+from veen.pipeline.log.finding import Finding
 
 
 class LakeError(VeenError):
@@ -19,6 +19,6 @@ class DamagedLakeError(LakeError):
 class BadLogError(LakeError):
     """Entries that fail their checks: they are not taken in."""
 
-    def __init__(self, trouble: Located) -> None:
+    def __init__(self, trouble: Finding) -> None:
         super().__init__(str(trouble))
         self.trouble = trouble

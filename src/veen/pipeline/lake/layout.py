@@ -15,7 +15,7 @@ was made again, because more is known of its entries, has a number behind its ra
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -118,3 +118,17 @@ def tables_in(root: Path) -> Iterator[Path]:
     for layer in ("bronze", "silver", "gold"):
         if (root / layer).is_dir():
             yield from (path for path in sorted((root / layer).rglob("*")) if path.is_file())
+
+
+#: What stands for other names where Spark reads files.
+_PATTERN: Final = re.compile(r"[\\\[\]{}*?]")
+
+
+def spark_paths(root: Path, paths: Iterable[str]) -> list[str]:
+    """Return files below a directory for Spark to read: these, and none that a pattern may fit."""
+    place = root.resolve()
+    return [f"file://{_PATTERN.sub(_escaped, str(place / path))}" for path in paths]
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\{found[0]}"

@@ -9,10 +9,10 @@ import pyarrow as pa
 from veen.core.types import StreamId
 from veen.overlays.registry import schemas
 from veen.overlays.schema import Schema
-from veen.pipeline.frames import Entries, binary
 from veen.pipeline.lake import layout
-from veen.pipeline.records import RECORDS
-from veen.pipeline.typed import arrow_schema, columns_of, decode
+from veen.pipeline.log.entry_columns import Entries, binary
+from veen.pipeline.open.records import RECORDS
+from veen.pipeline.open.typed_columns import arrow_schema, columns_of, decode
 
 
 def _field(name: str, kind: pa.DataType, *, nullable: bool = False) -> pa.Field:

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from veen.core.canonical_json import quote
-from veen.core.hashing import h
-from veen.core.receipt import Receipt
+from veen.core.crypto.hash import sha256
+from veen.core.encoding.canonical_json import quote
+from veen.core.objects.receipt import Receipt
 from veen.query.descriptor import COUNT, EARLIEST, LATEST, Aggregate, Descriptor, Mode
 from veen.query.fields import Encoder, Event, path_of
-from veen.query.times import LAST_TIME, format_time
+from veen.query.timestamps import LAST_TIME, format_time
 
 #: All that a query may need of an event: what it says and where it comes from first, then where it is here.
 EVENTS: Final = pa.schema(
@@ -136,7 +136,7 @@ class Copies:
                 # A time that has no date is shown as none, whatever it is.
                 "hub_ts": pa.array([min(item.hub_ts, LAST_TIME + 1) for item in receipts], pa.int64()),
                 "receipt_id": pa.array(
-                    [h(data) for data in batch.column("origin_receipt").to_pylist()], pa.binary()
+                    [sha256(data) for data in batch.column("origin_receipt").to_pylist()], pa.binary()
                 ),
             }
             arrays = [made[name] if name in made else batch.column(name) for name in columns]

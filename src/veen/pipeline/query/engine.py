@@ -10,22 +10,23 @@ import pyarrow.parquet as pq
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from veen.core.identity import HubIdentity
+from veen.core.objects.hub_identity import HubIdentity
 from veen.pipeline.lake.commits import State
-from veen.pipeline.lake.comparing import require_committed, require_sizes
+from veen.pipeline.lake.committed_files import require_sizes
 from veen.pipeline.lake.errors import DamagedLakeError
-from veen.pipeline.lake.holding import load
-from veen.pipeline.progress import Advance, following, in_group
+from veen.pipeline.lake.lake import load
+from veen.pipeline.lake_jobs.check_files import require_committed
+from veen.pipeline.log.hub_keys import HubKeys
+from veen.pipeline.query.backend import Backend, LocalBackend, SparkBackend
 from veen.pipeline.query.columns import Needs
+from veen.pipeline.query.coverage import unread
+from veen.pipeline.query.event_sources import Sources
 from veen.pipeline.query.evidence import Evidence
-from veen.pipeline.query.local import pick
-from veen.pipeline.query.making import Making
-from veen.pipeline.query.rows import Rows
+from veen.pipeline.query.local_backend import pick
+from veen.pipeline.query.result_rows import ResultRows
+from veen.pipeline.query.result_writer import ResultWriter
 from veen.pipeline.query.scope import Scope, find_stream, own_labels, resolve
-from veen.pipeline.query.sources import Sources
-from veen.pipeline.query.standing import unread
-from veen.pipeline.query.working import LocalWork, SparkWork, Work
-from veen.pipeline.signers import HubKeys
+from veen.pipeline.spark.progress import Advance, in_group, track_progress
 from veen.query.descriptor import Descriptor
 from veen.query.digest import NONE_HASH, EvidenceHasher, Position, ResultDigest
 from veen.query.errors import QueryError
@@ -38,11 +39,11 @@ class Answer(NamedTuple):
     """The digest of an answer, and its rows, which are durable."""
 
     digest: ResultDigest
-    rows: Rows
+    rows: ResultRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Execution:
     """A query that is to be executed, and where its answer goes."""
 
     descriptor: Descriptor
@@ -95,7 +96,7 @@ class Engine:
         With ``upto``, over the log as it was there. ``replay_of`` is the answer that is repeated: its
         positions count, unless others are given, and evidence is summed up under its name.
         """
-        order = Order(
+        order = Execution(
             descriptor=descriptor,
             result_id=result_id,
             out=out,
@@ -106,7 +107,7 @@ class Engine:
         )
         context, state = self.spark.sparkContext, load(self.root)
         group = in_group(context, result_id, f"query {descriptor.query_id}")
-        with group, nullcontext() if progress is None else following(context, progress):
+        with group, nullcontext() if progress is None else track_progress(context, progress):
             try:
                 return self._execute(order, state)
             except (PySparkException, Py4JError, FileNotFoundError, QueryError):
@@ -116,7 +117,7 @@ class Engine:
             # Files went away that a commit has replaced: the lake as it is now has the same events.
             return self._execute(order, now)
 
-    def _execute(self, order: Order, state: State) -> Answer:
+    def _execute(self, order: Execution, state: State) -> Answer:
         descriptor = order.descriptor
         scope = resolve(
             self.root, state, descriptor.scope, called=self.names, upto=order.upto, origins=self.origins
@@ -126,7 +127,7 @@ class Engine:
         self._require_files(sources, by_hash=needs.has_evidence or order.is_replay)
         making = self._making(sources, needs, order.out)
         making.write()
-        rows = Rows(order.out)
+        rows = ResultRows(order.out)
         evidence_hash = NONE_HASH
         if needs.has_evidence:
             evidence_hash = self._verified(order, state, scope, making)
@@ -146,11 +147,11 @@ class Engine:
         )
         return Answer(digest, rows)
 
-    def _making(self, sources: Sources, needs: Needs, out: Path) -> Making[Any]:
+    def _making(self, sources: Sources, needs: Needs, out: Path) -> ResultWriter[Any]:
         """Do the work here if it touches few rows: tasks would take longer to start."""
         picked = pick(sources, self.few_rows)
-        work: Work[Any] = SparkWork(self.spark) if picked is None else LocalWork(picked)
-        return Making(work, sources, needs, out)
+        work: Backend[Any] = SparkBackend(self.spark) if picked is None else LocalBackend(picked)
+        return ResultWriter(work, sources, needs, out)
 
     def _require_files(self, sources: Sources, *, by_hash: bool) -> None:
         """Refuse tables that are not what was committed; by what a look at them tells, at least."""
@@ -162,7 +163,7 @@ class Engine:
         except DamagedLakeError as error:
             raise QueryError("execution_failed", str(error)) from None
 
-    def _verified(self, order: Order, state: State, scope: Scope, making: Making[Any]) -> str:
+    def _verified(self, order: Execution, state: State, scope: Scope, making: ResultWriter[Any]) -> str:
         policy = order.descriptor.evidence
         hasher = EvidenceHasher(order.descriptor.query_id, order.evidence_id, policy.mode, policy.sample_rate)
         streams = {fact.label: stream.local for stream in scope.streams for fact in stream.labels}
@@ -171,7 +172,7 @@ class Engine:
         leaves = sum(fact.upto_seq for stream in scope.streams for fact in stream.labels)
         # Leaves are hashed once or twice, signatures take fifty times as long.
         is_little = leaves + 50 * events <= self.few_rows
-        work: Work[Any] = LocalWork() if is_little else SparkWork(self.spark)
+        work: Backend[Any] = LocalBackend() if is_little else SparkBackend(self.spark)
         context = self.spark.sparkContext
         evidence = Evidence(
             work, context, self.root, state, streams=streams, origins=self.origins, keys=self.keys

@@ -18,26 +18,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import SparkContext
 
-from veen.core import labels as naming
 from veen.core.errors import ProtocolError
-from veen.core.identity import HubIdentity
-from veen.core.receipt import Receipt
+from veen.core.objects import labels as naming
+from veen.core.objects.hub_identity import HubIdentity
+from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
-from veen.pipeline.frames import BadEntryError, Bytes, parse
-from veen.pipeline.grouping import grouped
-from veen.pipeline.kernel import Level, check
 from veen.pipeline.lake import layout
-from veen.pipeline.lake.check_keys import known_of
-from veen.pipeline.lake.check_slabs import check_roots_all, fold_all
-from veen.pipeline.lake.checking import check_seen, slabs_of
 from veen.pipeline.lake.commits import FileFact, State
-from veen.pipeline.lake.comparing import require_committed
 from veen.pipeline.lake.errors import DamagedLakeError
-from veen.pipeline.lake.frames import frames_of
-from veen.pipeline.lake.writing import create_file
+from veen.pipeline.lake.table_files import create_file
+from veen.pipeline.lake_jobs.check import check_seen, slabs_of
+from veen.pipeline.lake_jobs.check_files import require_committed
+from veen.pipeline.lake_jobs.check_rows import known_of
+from veen.pipeline.lake_jobs.check_task import check_roots_all, fold_all
+from veen.pipeline.lake_jobs.restore import frames_of
+from veen.pipeline.log.entry_columns import BadEntryError, Bytes, parse
+from veen.pipeline.log.hub_keys import HubKeys, verify_receipt
+from veen.pipeline.query.backend import Backend
 from veen.pipeline.query.columns import PLACES
-from veen.pipeline.query.working import Work
-from veen.pipeline.signers import HubKeys, verify_receipt
+from veen.pipeline.task_groups import group_into_tasks
+from veen.pipeline.verify.kernel import Level, check
 from veen.query.digest import EvidenceHasher
 from veen.query.errors import QueryError
 
@@ -60,7 +60,7 @@ _STATED: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class EvidenceInputs:
     """What all tasks verify with."""
 
     root: str
@@ -115,7 +115,7 @@ def _buckets(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int, pa
 class _Bucket:
     """Events near each other, being verified."""
 
-    def __init__(self, means: Means, label: bytes, bucket: int, events: pa.RecordBatch) -> None:
+    def __init__(self, means: EvidenceInputs, label: bytes, bucket: int, events: pa.RecordBatch) -> None:
         self._means = means
         self._label = Label(label)
         self._bucket = bucket
@@ -234,7 +234,7 @@ class Evidence(Generic[T]):
 
     def __init__(
         self,
-        work: Work[T],
+        work: Backend[T],
         context: SparkContext,
         root: Path,
         state: State,
@@ -289,7 +289,7 @@ class Evidence(Generic[T]):
                 "the lake does not keep the hub's keys: ask with the log, or take in the hub's directory"
             )
         places = str(self._root.resolve()), str(out.resolve())
-        means = Means(*places, keys, self._origins, entries, self._streams)
+        means = EvidenceInputs(*places, keys, self._origins, entries, self._streams)
         for (problem,) in self._work.by_label(events, _BUCKET, means.verify, _TOLD):
             raise QueryError("execution_failed", problem)
 
@@ -304,14 +304,14 @@ class Evidence(Generic[T]):
         )
         slabs = slabs_of(some)
         least = 2 * self._context.defaultParallelism
-        groups = grouped(slabs, lambda slab: slab.cost, least)
+        groups = group_into_tasks(slabs, lambda slab: slab.cost, least)
         seen = self._work.each(groups, lambda group: fold_all(group, place))
         pairs = [
             (slab, peaks)
             for slab, peaks in zip(slabs, check_seen(some, seen), strict=True)
             if _holds(touched, slab.label, slab.first, slab.last)
         ]
-        behind = grouped(pairs, lambda pair: pair[0].cost, least)
+        behind = group_into_tasks(pairs, lambda pair: pair[0].cost, least)
         for problem in self._work.each(behind, lambda group: check_roots_all(group, place)):
             raise DamagedLakeError(problem)
 

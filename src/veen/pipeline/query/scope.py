@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from veen.core import labels as naming
 from veen.core.errors import ProtocolError
-from veen.core.identity import HubIdentity
-from veen.core.receipt import Receipt
-from veen.overlays.recorder_schemas import IMPORTED
+from veen.core.objects import labels as naming
+from veen.core.objects.hub_identity import HubIdentity
+from veen.core.objects.receipt import Receipt
+from veen.overlays.recorder.schemas import IMPORTED
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import Commits, FileFact, LabelFact, State
-from veen.pipeline.lake.holding import load
+from veen.pipeline.lake.lake import load
 from veen.query.digest import Position
 from veen.query.errors import QueryError, not_a_stream
 

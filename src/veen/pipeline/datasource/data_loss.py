@@ -1,0 +1,121 @@
+"""What became of entries that are not where they should be: a verdict from what both sides hold, not a guess.
+
+One side is the reader: it has read up to an entry, whose receipt has a root, or was told where to begin. The
+other is the log as it is now.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+from veen.core.errors import VeenError
+from veen.core.types import Label
+
+
+class LossVerdict(StrEnum):
+    """The ways in which entries can be missing."""
+
+    #: The log says itself that they were removed.
+    PRUNED = "pruned"
+    #: They were there, and the log neither has them nor says that it has removed them.
+    LOST = "lost"
+    #: The log has another entry in the place of one that was read.
+    FORKED = "forked"
+    #: The log has not come so far.
+    NEVER_WRITTEN = "never written"
+
+
+class SourcePosition(NamedTuple):
+    """The last entry that was read of a label, and the root in its receipt, if that is known. 0: none yet."""
+
+    seq: int
+    root: bytes | None = None
+
+
+class Has(NamedTuple):
+    """What the log has of a label now. ``last_seq`` 0: nothing."""
+
+    first_seq: int = 1
+    last_seq: int = 0
+    #: What was removed, as the log says.
+    pruned: tuple[tuple[int, int], ...] = ()
+    #: That of it which is of other times than those asked for.
+    unasked: tuple[tuple[int, int], ...] = ()
+
+
+class Loss(NamedTuple):
+    """Entries of a label that can not be read, and why."""
+
+    verdict: LossVerdict
+    label: Label
+    first_seq: int
+    last_seq: int
+    text: str
+
+    def __str__(self) -> str:
+        one = self.first_seq == self.last_seq
+        which = f"entry {self.first_seq}" if one else f"entries {self.first_seq} to {self.last_seq}"
+        return f"{self.verdict}: {which} of {self.label.hex()}: {self.text}"
+
+
+class DataLossError(VeenError):
+    """Entries are missing, and the query is to stop at that (failOnDataLoss)."""
+
+    def __init__(self, losses: Iterable[Loss]) -> None:
+        self.losses = list(losses)
+        said = "; ".join(map(str, self.losses))
+        super().__init__(f"{said}. Set failOnDataLoss=false to go on with what there is")
+
+
+def judge_held(label: Label, held: SourcePosition, has: Has, root_now: bytes | None) -> list[Loss]:
+    """Compare the last entry that was read with the log; ``root_now``: the root that the log has there."""
+    if held.seq > has.last_seq:
+        text = f"the log had it, and ends with entry {has.last_seq} now"
+        return [Loss(LossVerdict.LOST, label, has.last_seq + 1, held.seq, text)]
+    if None not in (held.root, root_now) and held.root != root_now:
+        text = "it was read with another root than the log has now: there are two receipts for it"
+        return [Loss(LossVerdict.FORKED, label, held.seq, held.seq, text)]
+    return []
+
+
+def judge_next(label: Label, first: int, has: Has, last: int | None = None) -> list[Loss]:
+    """Judge entries from ``first`` on that stand before the first one that there is."""
+    last = has.first_seq - 1 if last is None else min(last, has.first_seq - 1)
+    first, last = _without(first, last, has.unasked)
+    if first > last:
+        return []
+    if _covered(first, last, has.pruned):
+        return [
+            Loss(LossVerdict.PRUNED, label, first, last, f"the log begins with entry {has.first_seq} now")
+        ]
+    text = f"the log begins with entry {has.first_seq}, and does not say that it has removed them"
+    return [Loss(LossVerdict.LOST, label, first, last, text)]
+
+
+def judge_asked(label: Label, first: int, last: int, has: Has) -> list[Loss]:
+    """Compare entries that were asked for by number with the log; ``last`` before ``first``: none as yet."""
+    found = judge_next(label, first, has)
+    upto = max(first - 1, last)
+    if upto > has.last_seq:
+        text = f"the log ends with entry {has.last_seq}"
+        found.append(Loss(LossVerdict.NEVER_WRITTEN, label, has.last_seq + 1, upto, text))
+    return found
+
+
+def _without(first: int, last: int, ranges: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Return what is left of entries without those at their ends that are in ranges."""
+    inwards = sorted(ranges)
+    for low, high in inwards:
+        if low <= first:
+            first = max(first, high + 1)
+    for low, high in reversed(inwards):
+        if high >= last:
+            last = min(last, low - 1)
+    return first, last
+
+
+def _covered(first: int, last: int, ranges: Iterable[tuple[int, int]]) -> bool:
+    for low, high in sorted(ranges):
+        if low <= first:
+            first = max(first, high + 1)
+    return first > last

@@ -1,0 +1,1 @@
+"""Folds of whole logs on Spark."""

@@ -1,0 +1,192 @@
+"""What runs in the tasks of a fold: the annotator of ``veen.overlays`` over the records of a partition."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import Broadcast
+
+from veen.core.crypto.hash import sha256
+from veen.core.encoding import cbor
+from veen.core.types import StreamId
+from veen.overlays.engine import Annotated, Annotator, MemoryTables, OrderError, memory_of
+from veen.overlays.event import Decoder, Event, Outcome, Record, Report
+from veen.overlays.overlay import Overlay
+from veen.overlays.schema import RejectedError
+from veen.overlays.summary_tree.reader import Place
+from veen.pipeline.fold.portable_overlay import Portable
+from veen.pipeline.fold.rows import (
+    Row,
+    batches,
+    chunk_rows,
+    chunked,
+    counts_row,
+    joined,
+    reports_row,
+    rows_of,
+    table_rows,
+)
+from veen.pipeline.fold.sql_form import no_counts
+from veen.pipeline.fold.state import Layered, Packed, PackedTables
+from veen.pipeline.open.records import records_of
+
+#: Whether a record is a copy or is copied: only of such ones the first places are remembered.
+INVOLVED: Final = "veen_involved"
+#: Which events go together.
+GROUP: Final = "veen_group"
+_GROUP_BYTES: Final = 8
+
+#: As ``mapInArrow`` takes it.
+Kernel = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a task is told; it travels with it."""
+
+    portable: Portable
+    stream_id: StreamId
+    bridges: frozenset[bytes]
+    #: From where on records are to be summarized; those before are only known.
+    since: Place | None = None
+    #: Whether indexes are handed over too: the fold is to be gone on from.
+    keeps: bool = False
+    #: Whether records come in the order of the log.
+    is_sorted: bool = True
+    #: With 0, one summary for a partition; else one for so many numbers of a label.
+    run: int = 0
+    past: Broadcast[Packed] | None = None
+    #: Whether the driver joins what comes of it, and not other tasks.
+    is_last: bool = True
+
+    @property
+    def overlay(self) -> Overlay:
+        """The overlay."""
+        return self.portable.overlay
+
+    def names(self) -> list[str]:
+        """Return the tables that are handed over."""
+        return list(memory_of(self.overlay).kinds if self.keeps else self.overlay.tables)
+
+    def rows(self, memory: MemoryTables, start: Place) -> Iterator[Row]:
+        """Yield what records from a place on amount to."""
+        if not (self.is_last and self.portable.is_known):
+            yield from table_rows(memory, self.names(), start)
+            return
+        for name in self.names():
+            yield from chunk_rows(name, memory.tables[name].items(), start)
+
+    def head(self) -> Layered:
+        """Return the tables before the first record."""
+        kinds = memory_of(self.overlay).kinds
+        return Layered(kinds, None if self.past is None else PackedTables(kinds, self.past.value))
+
+
+class _Annotating:
+    """Annotates records; of those that have nothing to do with copies nothing is remembered for them."""
+
+    def __init__(self, job: Job, head: Layered) -> None:
+        self._annotator = Annotator(job.overlay, head, job.stream_id, job.bridges)
+        self._stream_id = job.stream_id
+        self._decoder = Decoder(job.overlay.schemas)
+
+    def annotate(self, record: Record, *, involved: bool) -> Annotated:
+        if involved:
+            return self._annotator.annotate(record)
+        schema = self._decoder.schema_of(record)
+        assert schema is not None, "records of other schemas are counted, not folded"
+        try:
+            body = self._decoder.decode(record, schema)
+        except RejectedError as error:
+            where = (record.epoch, record.stream_seq)
+            report = Report(*where, record.msg_id, error.code, str(error))
+            return Annotated(*where, Outcome.REJECTED, (), (report,))
+        return self._annotator.enter(Event(record, schema, body, record.msg_id, self._stream_id))
+
+
+def folding_kernel(job: Job) -> Kernel:
+    """Return a kernel that folds records, in the order of the log unless the overlay needs no past."""
+
+    def kernel(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return batches(_fold(job, _marked(given)))
+
+    return kernel
+
+
+def _marked(given: Iterable[pa.RecordBatch]) -> Iterator[tuple[Record, bool]]:
+    for batch in given:
+        yield from zip(records_of(batch), batch.column(INVOLVED).to_pylist(), strict=True)
+
+
+def _fold(job: Job, records: Iterator[tuple[Record, bool]]) -> Iterator[Row]:
+    head = job.head()
+    annotating = _Annotating(job, head)
+    counts = no_counts()
+    waits = job.since is not None
+    last = start = (-1, 0)
+    for record, involved in records:
+        place = (record.epoch, record.stream_seq)
+        if job.is_sorted and place <= last:
+            raise OrderError(f"record {place} after {last}")
+        if waits and job.since is not None and place >= job.since:
+            head.settle()
+            counts, waits = no_counts(), False
+        if start[0] < 0:
+            start = place
+        elif job.run and _run_of(place, job.run) != _run_of(start, job.run):
+            yield from job.rows(_taken(head, job), start)
+            start = place
+        last = place
+        item = annotating.annotate(record, involved=involved)
+        counts[item.outcome] += 1
+        if item.reports and not waits:
+            yield reports_row(item.reports)
+    if not waits:
+        yield counts_row(counts)
+        yield from job.rows(head.added, start)
+
+
+def _run_of(place: Place, size: int) -> Place:
+    return place[0], (place[1] - 1) // size
+
+
+def _taken(head: Layered, job: Job) -> MemoryTables:
+    """Return what was added, and forget it: it needs to know no past."""
+    assert not job.overlay.needs_past
+    found, head.added = head.added, MemoryTables(head.added.kinds)
+    return found
+
+
+def grouping_kernel(job: Job) -> Kernel:
+    """Return a kernel that adds to each record what it belongs to."""
+
+    def kernel(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        decoder = Decoder(job.overlay.schemas)
+        for batch in given:
+            found = [_group(job, decoder, record) for record in records_of(batch)]
+            yield batch.append_column(GROUP, pa.array(found, pa.binary()))
+
+    return kernel
+
+
+def _group(job: Job, decoder: Decoder, record: Record) -> bytes:
+    schema = decoder.schema_of(record)
+    assert schema is not None
+    try:
+        body = decoder.decode(record, schema)
+        group = job.overlay.group(Event(record, schema, body, record.msg_id, job.stream_id))
+    except RejectedError:  # which concerns nobody
+        return record.msg_id[:_GROUP_BYTES]
+    return sha256(cbor.encode(group, most=None))[:_GROUP_BYTES]
+
+
+def joining_kernel(job: Job) -> Kernel:
+    """Return a kernel that joins rows of tables; they come sorted by key, and by where they start."""
+
+    def kernel(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        kinds = memory_of(job.overlay).kinds
+        rows = joined((row for batch in given for row in rows_of(batch)), kinds)
+        return batches(chunked(rows, kinds) if job.portable.is_known else rows)
+
+    return kernel

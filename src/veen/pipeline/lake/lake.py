@@ -1,0 +1,117 @@
+"""A lake being written to, by one process at a time."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from veen.core.objects.hub_identity import HubIdentity
+from veen.core.types import HubId
+from veen.pipeline.lake import layout
+from veen.pipeline.lake.commits import Changes, Commits, State
+from veen.pipeline.lake.errors import DamagedLakeError, LakeBusyError, LakeError
+from veen.pipeline.lake.table_files import (
+    create_file,
+    make_directory,
+    make_private_directory,
+    remove_all,
+    sync_directory,
+    write_durably,
+)
+
+
+class Lake:
+    """A lake that this process holds."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._commits = Commits(root)
+        self.state = self._commits.load()
+        #: Files that no run has written, where runs write theirs; found when there was something to clean up.
+        self.foreign: list[str] = []
+
+    def require_hub(self, hub_id: HubId) -> None:
+        """Refuse the log of another hub."""
+        if self.state.hub_id not in (None, hub_id.hex()):
+            text = (
+                f"the lake {self.root} is of hub {self.state.hub_id}, and this is the log of {hub_id.hex()}"
+            )
+            raise DamagedLakeError(text)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Write tables: if this does not come to its end, whoever holds the lake next cleans up."""
+        write_durably(self.root / layout.WRITING, b"")
+        yield
+        self._done()
+
+    def _done(self) -> None:
+        (self.root / layout.WRITING).unlink()
+        sync_directory(self.root / layout.META)
+
+    def recover(self) -> None:
+        """Clean up after a run that did not come to its end."""
+        if (self.root / layout.WRITING).exists():
+            self.clean()
+            self._done()
+
+    def clean(self) -> int:
+        """Remove files that no commit names: a run that was killed has left them. Others' files stay."""
+        hub = {f"{layout.HUB}/{item.sha256}" for item in self.state.hub.values()}
+        known = {
+            *self.state.files,
+            *hub,
+            *self._files_of_states(),
+        }
+        here = self.root / layout.META
+        found = [*layout.tables_in(self.root), *(path for path in here.rglob(f"{layout.UNFINISHED}*"))]
+        if (self.root / layout.HUB).is_dir():
+            found += (self.root / layout.HUB).iterdir()
+        left = sorted({str(path.relative_to(self.root)) for path in found} - known)
+        self.foreign = [path for path in left if not layout.is_ours(path)]
+        return remove_all(self.root / path for path in left if layout.is_ours(path))
+
+    def commit(self, changes: Changes, identity: HubIdentity | None = None) -> None:
+        """Make files part of the lake, or take them out; ``identity`` is the hub's, for the first commit."""
+        if not changes:
+            return
+        states = self._files_of_states()
+        self._commits.add(self.state, changes, identity)
+        gone = {*changes.removed, *(states - self._files_of_states())}
+        remove_all(self.root / path for path in sorted(gone))
+
+    def _files_of_states(self) -> set[str]:
+        return {path for item in self.state.gold.values() for path in item["files"]}
+
+
+@contextmanager
+def lock_lake(root: Path, *, create: bool = False) -> Iterator[Lake]:
+    """Hold a lake; a second process is told so at once."""
+    if not create and not (root / layout.META).is_dir():
+        raise LakeError(f"{root} is no lake; make one with: veen pipeline ingest LOG --lake {root}")
+    if create and root.is_dir() and not (root / layout.META).is_dir() and any(root.iterdir()):
+        raise LakeError(f"{root} is neither a lake nor empty; choose another directory")
+    make_directory(root.parent)
+    make_private_directory(root)
+    make_directory(root / layout.META)
+    with suppress(FileExistsError):
+        create_file(root / layout.LOCK).close()
+    descriptor = os.open(root / layout.LOCK, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LakeBusyError(f"another process writes to the lake {root}") from None
+        lake = Lake(root)
+        lake.recover()
+        yield lake
+    finally:
+        os.close(descriptor)
+
+
+def load(root: Path) -> State:
+    """Return a lake as it is, for reading."""
+    if not (root / layout.META).is_dir():
+        raise LakeError(f"{root} is no lake; make one with: veen pipeline ingest LOG --lake {root}")
+    return Commits(root).load()

@@ -1,0 +1,245 @@
+"""Writing a table's file: its bytes follow from its rows, however they come and however often it is written.
+
+A file is written under a name of its own, made durable, and then renamed: a task that is run twice, or
+killed, leaves the same file or none. What is in it is plaintext: it is for its owner alone.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from veen.pipeline.lake import layout
+from veen.stdx import atomic_file
+
+_ZSTD_LEVEL: Final = 3
+#: Long or random: their least and greatest values help nobody, and cost room in every footer.
+_NO_STATISTICS: Final = frozenset(
+    {
+        "ciphertext",
+        "sig",
+        "hub_sig",
+        "body",
+        "ct_hash",
+        "mmr_root",
+        "value",
+        "payload",
+        "metadata",
+        "origin_receipt",
+        "row",
+    }
+)
+#: Random, and different in every row.
+_NO_DICTIONARY: Final = _NO_STATISTICS | {"leaf_hash", "msg_id", "receipt_id"}
+#: Looked for by value, and spread over all of a file: a filter for each row group says where they are not.
+_NO_FILTER: Final = _NO_STATISTICS | {"label", "stream_id", "profile_id", "schema", "detail"}
+_WRONG: Final = 0.05
+_DIRECTORY: Final = 0o700
+
+
+class Written(NamedTuple):
+    """A file that is complete and durable."""
+
+    path: str
+    rows: int
+    size: int
+    sha256: str
+
+
+def options(schema: pa.Schema) -> Mapping[str, Any]:
+    """Return how a table is written: fixed, because bytes must follow from rows."""
+    plain = [field.name for field in schema if not pa.types.is_nested(field.type)]
+    texts = [
+        name
+        for name in plain
+        if name not in _NO_FILTER
+        and (pa.types.is_binary(schema.field(name).type) or pa.types.is_string(schema.field(name).type))
+    ]
+    return {
+        "version": "2.6",
+        "compression": "zstd",
+        "compression_level": _ZSTD_LEVEL,
+        "use_dictionary": [name for name in plain if name not in _NO_DICTIONARY],
+        "write_statistics": [name for name in plain if name not in _NO_STATISTICS],
+        "write_page_checksum": True,
+        "data_page_version": "1.0",
+        "bloom_filter_options": {name: {"ndv": layout.GROUP_ROWS, "fpp": _WRONG} for name in texts},
+        "sorting_columns": [
+            pq.SortingColumn(nth) for nth, name in enumerate(schema.names) if name == "stream_seq"
+        ],
+    }
+
+
+class TableFile:
+    """A file of a table being written; rows come in order, in whatever portions."""
+
+    def __init__(self, root: Path, path: str, schema: pa.Schema) -> None:
+        self._target = root / path
+        self._path = path
+        self._schema = schema
+        make_directory(self._target.parent)
+        self._name = self._target.parent / f"{layout.UNFINISHED}{uuid4().hex}"
+        create_file(self._name).close()
+        self._out = pq.ParquetWriter(self._name, schema, **options(schema))
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = self._pending_bytes = 0
+        self.rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows; a row group ends where the number or the size of its rows says, and nowhere else."""
+        sums: npt.NDArray[np.int64] = np.cumsum(_sizes(batch))
+        start = base = 0
+        while start < len(batch):
+            full = int(np.searchsorted(sums, base + layout.GROUP_BYTES - self._pending_bytes)) + 1
+            end = min(start + layout.GROUP_ROWS - self._pending_rows, full, len(batch))
+            self._pending.append(batch.slice(start, end - start))
+            self._pending_rows += end - start
+            self._pending_bytes += int(sums[end - 1]) - base
+            start, base = end, int(sums[end - 1])
+            if self._pending_rows >= layout.GROUP_ROWS or self._pending_bytes >= layout.GROUP_BYTES:
+                self._write_group()
+        self.rows += len(batch)
+
+    def _write_group(self) -> None:
+        # In one piece: where pages end would else depend on the portions.
+        table = pa.Table.from_batches(self._pending, self._schema).combine_chunks()
+        self._out.write_table(table, row_group_size=max(len(table), 1))
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+
+    def finish(self) -> Written:
+        """Complete the file, and put it in its place for good."""
+        if self._pending:
+            self._write_group()
+        self._out.close()
+        with self._name.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            os.fsync(file.fileno())
+            size = os.fstat(file.fileno()).st_size
+        self._name.replace(self._target)
+        sync_directory(self._target.parent)
+        return Written(self._path, self.rows, size, digest)
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        with suppress(Exception):  # it was closed, or can not be: it goes either way
+            self._out.close()
+        self._name.unlink(missing_ok=True)
+
+
+def _sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return about how long each row is; of the row alone, so that files do not depend on portions."""
+    found = np.full(len(batch), 64, dtype=np.int64)
+    for column in batch.columns:
+        if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+            found += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+    return found
+
+
+class SliceFiles:
+    """The files that one slice of a label gives, one for each table that has rows."""
+
+    def __init__(self, root: Path, name: Any, columns: Mapping[str, pa.Schema]) -> None:  # noqa: ANN401
+        """``name`` gives the path of a table's file."""
+        self._root = root
+        self._name = name
+        self._columns = columns
+        self._open: dict[str, TableFile] = {}
+
+    def add(self, table: str, batch: pa.RecordBatch) -> None:
+        """Add rows to a table."""
+        found = self._open.get(table)
+        if found is None:
+            found = self._open[table] = TableFile(self._root, self._name(table), self._columns[table])
+        found.add(batch)
+
+    def finish(self) -> dict[str, Written]:
+        """Complete all files."""
+        return {table: file.finish() for table, file in sorted(self._open.items())}
+
+    def discard(self) -> None:
+        """Leave no unfinished file behind."""
+        for file in self._open.values():
+            file.discard()
+
+
+def sync_directory(path: Path) -> None:
+    """Make names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it, durably, for their owner alone; see ``create_file``."""
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    make_private_directory(path)
+    shared = _shared(path.parent)
+    if shared:
+        path.chmod(stat.S_ISGID | _DIRECTORY | shared)
+
+
+def make_private_directory(path: Path) -> None:
+    """Make a directory for its owner alone, durably, whoever those above it are for."""
+    path.mkdir(mode=_DIRECTORY, exist_ok=True)
+    sync_directory(path.parent)
+
+
+def create_file(path: Path) -> BinaryIO:
+    """Make a file for its owner alone, whatever the umask is.
+
+    Where a directory was given to a group on purpose (chmod g+s), the group has what is made in it too.
+    """
+    file = atomic_file.create_file(path)
+    shared = _shared(path.parent) & (stat.S_IRGRP | stat.S_IWGRP)
+    if shared:
+        os.fchmod(file.fileno(), atomic_file.PRIVATE | shared)
+    return file
+
+
+def _shared(directory: Path) -> int:
+    """Return what a group may do in a directory that was given to it."""
+    mode = directory.stat().st_mode
+    return mode & stat.S_IRWXG if mode & stat.S_ISGID else 0
+
+
+def write_durably(path: Path, data: bytes, *, once: bool = False) -> None:
+    """Write a small file that is there whole or not at all; with ``once``, fail if it is there."""
+    make_directory(path.parent)
+    name = path.parent / f"{layout.UNFINISHED}{uuid4().hex}"
+    try:
+        with create_file(name) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if once:
+            path.hardlink_to(name)
+        else:
+            name.replace(path)
+    finally:
+        name.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def remove_all(paths: Iterable[Path]) -> int:
+    """Remove files, and directories that are empty then."""
+    count = 0
+    for path in paths:
+        path.unlink(missing_ok=True)
+        count += 1
+        with suppress(OSError):
+            path.parent.rmdir()
+    return count

@@ -1,0 +1,1 @@
+"""Jobs that write, check and rebuild a lake."""

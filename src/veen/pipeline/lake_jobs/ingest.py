@@ -1,0 +1,353 @@
+"""Ingest of a log into a lake: verified, opened, typed and written by tasks, committed by the driver.
+
+It is done once, or again and again while the log grows.
+"""
+
+import hashlib
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+from veen.core.types import Label, StreamId
+from veen.pipeline.lake import hub_files
+from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, Missing, hexed
+from veen.pipeline.lake.errors import BadLogError, LakeError
+from veen.pipeline.lake.lake import Lake
+from veen.pipeline.lake_jobs import gold, ingest_plan
+from veen.pipeline.lake_jobs.ingest_plan import (
+    Binder,
+    PendingEntries,
+    Step,
+    by_label,
+    find_work,
+    plan_slices,
+    steps,
+)
+from veen.pipeline.lake_jobs.ingest_task import Slice, SliceResult, SliceSettings, take_in
+from veen.pipeline.lake_jobs.rebuild import Trying, find_remakes, make_all_again
+from veen.pipeline.log.finding import Finding
+from veen.pipeline.log.log import Log
+from veen.pipeline.open.keyring import Keyring
+from veen.pipeline.shared_keys import SharedKeys
+from veen.pipeline.task_groups import group_into_tasks
+from veen.pipeline.verify.job import with_peaks
+from veen.pipeline.verify.task import obstacle
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+#: Tasks for each core, if there are slices enough.
+_TASKS_EACH: Final = 2
+#: Hex digits that keys are told by.
+_DIGITS: Final = 16
+
+
+@dataclass(slots=True)
+class IngestStats:
+    """What a run has taken in."""
+
+    commits: int = 0
+    entries: int = 0
+    files: int = 0
+    labels: set[str] = field(default_factory=set)
+    missing: int = 0
+    #: States of overlays that were brought up to date.
+    states: int = 0
+    #: Labels whose streams have become known, and entries that were sealed before and are open now.
+    bound: int = 0
+    opened: int = 0
+
+    def add(self, changes: Changes) -> None:
+        """Count a commit."""
+        self.commits += bool(changes)
+        self.files += len(changes.added)
+        for fact in changes.labels:
+            pruned = sum(item.last - item.first + 1 for item in fact.missing)
+            self.entries += fact.upto_seq - fact.from_seq + 1 - pruned
+            self.missing += pruned
+            self.labels.add(fact.label)
+
+    def join(self, other: "IngestStats") -> None:
+        """Count what another run has taken in."""
+        self.commits += other.commits
+        self.entries += other.entries
+        self.files += other.files
+        self.missing += other.missing
+        self.states += other.states
+        self.bound += other.bound
+        self.opened += other.opened
+        self.labels |= other.labels
+
+
+class Ingest:
+    """A lake taking in a log; ``run`` takes what there is now."""
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        lake: Lake,
+        log: Log,
+        *,
+        keyring: Keyring | None = None,
+        shared: SharedKeys | None = None,
+        overlays: Iterable[str] | None = (),
+        streams: Iterable[StreamId] = (),
+    ) -> None:
+        """``shared`` are the keys of the keyring as tasks get them; ``streams`` takes in no others.
+
+        States are kept of ``overlays``; of all that have events, if none are named; None keeps no states.
+        """
+        lake.require_hub(log.hub_id)
+        self._spark = spark
+        self._lake = lake
+        self._log = log
+        self._only = frozenset(streams)
+        known = () if keyring is None else (key.stream_id for key in keyring.secrets.streams)
+        self._binder = Binder(log, self._only.union(known))
+        self._trying = _Trying(keyring)
+        self._setting = SliceSettings(str(lake.root.resolve()), log.keys, tuple(log.profiles), shared)
+        self._overlays = None if overlays is None else tuple(overlays)
+        #: States that are to be made anew.
+        self._dropped: set[gold.Key] = set()
+
+    def run(self) -> IngestStats:
+        """Take in all that a lake does not have, in steps; what fails its checks ends it."""
+        taken = IngestStats()
+        works = find_work(self._lake.state, self._log, self._binder)
+        again = self._make_again(taken)
+        if again:  # what is known of labels is known of their new entries too
+            works = find_work(self._lake.state, self._log, self._binder)
+        left = [work for work in works if not self._is_meant(work.stream_id)]
+        works = [work for work in works if self._is_meant(work.stream_id)]
+        if works:
+            with self._lake.writing():
+                self._take(works, left, taken)
+        kept = hub_files.keep(self._lake.root, self._lake.state, self._log)
+        kept += ingest_plan.keep(self._lake.root, self._lake.state, left)
+        self._lake.commit(Changes(kind="hub", hub=kept), self._log.keys.identity)
+        if self._overlays is not None:
+            taken.states = gold.bring_up(self._spark, self._lake, self._overlays, again=self._dropped)
+            self._dropped.clear()
+        return taken
+
+    def _is_meant(self, stream: StreamId | None) -> bool:
+        return not self._only or stream in self._only
+
+    def _make_again(self, taken: IngestStats) -> bool:
+        """Make tables again of labels whose streams, or keys, have become known since."""
+        state = self._lake.state
+        bound = self._binder.newly_bound(state)
+        bound = {label: found for label, found in bound.items() if self._is_meant(found[0])}
+        remakes = find_remakes(state, bound, self._trying)
+        remakes = [item for item in remakes if self._is_meant(item.stream_id)]
+        if not remakes:
+            return False
+        done = make_all_again(self._spark, self._lake, self._setting, remakes)
+        self._dropped.update(done.dropped)
+        taken.commits += done.commits
+        taken.files += done.files
+        taken.bound, taken.opened = done.bound, done.opened
+        return True
+
+    @property
+    def unknown(self) -> list[StreamId]:
+        """The streams that were named and of which the lake has nothing."""
+        return sorted(self._only - {fact.stream for fact in self._lake.state.labels.values()})
+
+    def _take(self, works: list[PendingEntries], left: list[PendingEntries], taken: IngestStats) -> None:
+        planned = list(steps(works))
+        for step in planned:
+            changes, trouble = self._step(step)
+            changes.hub = hub_files.keep(self._lake.root, self._lake.state, self._log)
+            if left or trouble or len(planned) > 1:  # if it ends here, the lake says that it has not all
+                changes.hub += ingest_plan.keep(self._lake.root, self._lake.state, [*works, *left])
+            # A state needs all that ever was: a gap ends it.
+            gaps = [fact.stream_id for fact in changes.labels if fact.missing]
+            changes.dropped = gold.of_streams(self._lake.state, gaps)
+            self._lake.commit(changes, self._log.keys.identity)
+            taken.add(changes)
+            if trouble is not None:
+                self._lake.clean()
+                raise obstacle(trouble) or BadLogError(trouble)
+
+    def _step(self, step: Step) -> tuple[Changes, Finding | None]:
+        context = self._spark.sparkContext
+        step.works = {label: self._begun(work, step.spans[label][0]) for label, work in step.works.items()}
+        slices = plan_slices(self._log, step, lambda parts: with_peaks(context, parts))
+        settled = _Settled(step.works, by_label(slices), self._trying)
+        while slices:
+            settled.add(self._run_tasks(slices))
+            slices = settled.to_repeat()
+        changes = Changes(kind="ingest", labels=settled.labels(), added=settled.files())
+        return changes, settled.trouble()
+
+    def _begun(self, work: PendingEntries, span: tuple[int, int]) -> PendingEntries:
+        """Return work as it is after the steps before: the lake knows where they have got to."""
+        if span[0] == work.first:
+            return work
+        known = self._lake.state.labels[work.label.hex()]
+        return replace(work, first=span[0], peaks=known.range, missing=None)
+
+    def _run_tasks(self, slices: Sequence[Slice]) -> list[SliceResult]:
+        setting = self._setting
+        context = self._spark.sparkContext
+        groups = group_into_tasks(slices, lambda item: item.nbytes, _TASKS_EACH * context.defaultParallelism)
+        tasks = context.parallelize(groups, len(groups))
+        found: list[SliceResult] = tasks.flatMap(lambda group: take_in(group, setting)).collect()
+        for done in found:
+            if done.failure is not None:
+                raise LakeError(f"the lake can not be written: {done.failure}")
+        return found
+
+
+class _Trying:
+    """Tells which keys are tried for a stream, by a digest of their public halves."""
+
+    def __init__(self, keyring: Keyring | None) -> None:
+        self._keys = None if keyring is None else keyring.reader_keys()
+        self._known: dict[StreamId | None, str | None] = {}
+
+    def __call__(self, stream: StreamId | None) -> str | None:
+        if stream not in self._known:
+            found = () if self._keys is None else (key.public_key for key in self._keys.of(stream))
+            joined = b"".join(sorted(found))
+            self._known[stream] = hashlib.sha256(joined).hexdigest()[:_DIGITS] if joined else None
+        return self._known[stream]
+
+
+class _Settled:
+    """The results of a step, put in the order of the log: each slice must begin where the one before ends."""
+
+    def __init__(
+        self, works: dict[Label, PendingEntries], slices: dict[Label, list[Slice]], trying: Trying
+    ) -> None:
+        self._trying = trying
+        self._works = works
+        self._slices = slices
+        self._done: dict[tuple[Label, int], SliceResult] = {}
+
+    def add(self, found: Iterable[SliceResult]) -> None:
+        """Add results; a slice that was done again has its last one."""
+        self._done |= {(done.label, done.first): done for done in found}
+
+    def to_repeat(self) -> list[Slice]:
+        """Return slices that were begun with other peaks than those at the end of the slice before.
+
+        What a log states of its peaks is derived, and may be damaged while the log is not.
+        """
+        again = []
+        for label, listed in self._slices.items():
+            expected = self._works[label].peaks
+            for nth, item in enumerate(listed):
+                if expected is not None and item.peaks != expected:
+                    listed[nth] = replace(item, peaks=expected)
+                    again.append(listed[nth])
+                    break  # whether the next ones are right is seen when this one is done
+                done = self._done[label, item.first]
+                if done.trouble is not None:
+                    break
+                expected = done.peaks
+        return again
+
+    def _good(self, label: Label) -> list[SliceResult]:
+        """Return the results of a label before the first that is not good."""
+        found = []
+        for item in self._slices[label]:
+            done = self._done[label, item.first]
+            if done.trouble is not None:
+                break
+            found.append(done)
+        return found
+
+    def labels(self) -> list[LabelFact]:
+        """Return how far each label has come."""
+        facts = []
+        for label, work in sorted(self._works.items()):
+            good = self._good(label)
+            if not good:
+                continue
+            peaks, first = good[-1].peaks, good[0].first
+            if peaks is None:
+                raise _unknown_peaks(label, first)
+            begin = first if work.missing is None else work.missing[0]
+            tried = self._trying(work.stream_id)
+            facts.append(
+                LabelFact.of(
+                    label,
+                    work.stream_id,
+                    work.epoch,
+                    span=(begin, good[-1].last),
+                    peaks=peaks,
+                    missing=self._missing(label, work),
+                    sealed=sum(done.sealed for done in good),
+                    tried=() if tried is None else (tried,),
+                )
+            )
+        return facts
+
+    def _missing(self, label: Label, work: PendingEntries) -> list[Missing]:
+        """Return what was pruned before; the peaks after it have led to roots that the hub has signed."""
+        peaks = self._slices[label][0].peaks
+        return [] if work.missing is None or peaks is None else [Missing(*work.missing, hexed(peaks))]
+
+    def files(self) -> list[FileFact]:
+        """Return the files that are to be part of the lake."""
+        found = [fact for label in self._works for done in self._good(label) for fact in done.files]
+        return sorted(found, key=lambda fact: fact.path)
+
+    def trouble(self) -> Finding | None:
+        """Return the first thing that is wrong, by label and entry."""
+        found = [done.trouble for done in self._done.values() if done.trouble is not None]
+        return min(found, key=lambda item: (item.label, item.seq)) if found else None
+
+
+def _unknown_peaks(label: Label, seq: int) -> LakeError:
+    return LakeError(
+        f"what stands before entry {seq} of {label.hex()} was pruned, and the log does not state its peaks: "
+        "take it in from the hub's data directory"
+    )
+
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def stoppable() -> Iterator[threading.Event]:
+    """Have an event that an interrupt sets: what is being done is done to its end, and nothing after it."""
+    stopped = threading.Event()
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        stopped.set()
+
+    before = {number: signal.signal(number, stop) for number in _SIGNALS}
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def follow(
+    ingest: Ingest,
+    log: Log,
+    stopped: threading.Event,
+    *,
+    interval_sec: float,
+    told: Callable[[IngestStats], None] = lambda _: None,
+) -> IngestStats:
+    """Take in what comes, looking for it every so often; ``told`` hears of each run that took something."""
+    total = IngestStats()
+    while not stopped.is_set():
+        taken = ingest.run()
+        if taken.commits or taken.states:
+            total.join(taken)
+            told(taken)
+        else:
+            stopped.wait(interval_sec)
+        log.refresh()
+    return total

@@ -1,0 +1,299 @@
+"""What an ingest takes: the entries of each label behind those of the lake, if the log still continues it.
+
+Ranges that were left out, because only some streams were asked for, are recorded: a data directory that is
+restored from the lake is then known to be incomplete.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from veen.core.merkle.mmr import Peaks
+from veen.core.objects import labels as naming
+from veen.core.types import Label, StreamId
+from veen.pipeline.lake import layout
+from veen.pipeline.lake.commits import Blob, LabelFact, State, canonical
+from veen.pipeline.lake.errors import BadLogError, DamagedLakeError
+from veen.pipeline.lake.hub_files import read_blob
+from veen.pipeline.lake.table_files import write_durably
+from veen.pipeline.lake_jobs.ingest_task import Slice
+from veen.pipeline.log.entry_columns import BadEntryError, Entries, parse
+from veen.pipeline.log.finding import Finding
+from veen.pipeline.log.log import LabelHead, Log
+from veen.pipeline.log.partition import Part
+
+#: Entries between two commits of a run: what a kill can cost, and what the driver has to remember.
+STEP_ENTRIES: Final = 64 * layout.SLICE
+#: Epochs around the one of the first entry that a label is tried against.
+_PROBE: Final = 1
+
+
+class ForkedError(DamagedLakeError):
+    """The log is not the one that the lake was made of."""
+
+    def __init__(self, label: str, seq: int, text: str) -> None:
+        super().__init__(f"forked: label {label} at entry {seq}: {text}")
+        self.label = label
+        self.seq = seq
+
+
+@dataclass(frozen=True, slots=True)
+class PendingEntries:
+    """Entries of a label that a lake does not have."""
+
+    label: Label
+    stream_id: StreamId | None
+    epoch: int
+    first: int
+    last: int
+    #: Before the first entry; None if what comes before was pruned, and only the log can state them.
+    peaks: Peaks | None
+    missing: tuple[int, int] | None = None
+
+    @property
+    def entries(self) -> int:
+        """How many there are."""
+        return self.last - self.first + 1
+
+
+def find_work(state: State, log: Log, binder: "Binder") -> list[PendingEntries]:
+    """Return what a log has more than a lake, by label; refuse a log that the lake is not a part of."""
+    behind = check_against(state, log)
+    return [_work(state.labels.get(head.label.hex()), head, binder) for head in behind if _can_be_read(head)]
+
+
+def check_against(state: State, log: Log) -> list[LabelHead]:
+    """Require that a log continues what a lake has of it; returns the labels that it has more of."""
+    if state.hub_id not in (None, log.hub_id.hex()):
+        raise DamagedLakeError(f"the lake is of hub {state.hub_id}, and not of {log.hub_id.hex()}")
+    heads = log.heads()
+    for fact in state.labels.values():
+        _check_head(fact, heads.get(Label(bytes.fromhex(fact.label))))
+    behind = [head for head in heads.values() if _upto(state, head) < head.last_seq]
+    _check_continued(state, log, behind)
+    return behind
+
+
+def _upto(state: State, head: LabelHead) -> int:
+    known = state.labels.get(head.label.hex())
+    return 0 if known is None else known.upto_seq
+
+
+def _can_be_read(head: LabelHead) -> bool:
+    return head.first_seq <= head.last_seq
+
+
+def _check_head(fact: LabelFact, head: LabelHead | None) -> None:
+    if head is None:
+        raise ForkedError(fact.label, fact.upto_seq, "the log has no such label, and the lake has")
+    if head.last_seq < fact.upto_seq:
+        text = f"the log ends with entry {head.last_seq}, before the last one that the lake has"
+        raise ForkedError(fact.label, fact.upto_seq, text)
+    if head.last_seq == fact.upto_seq and head.mmr_root.hex() != fact.mmr_root:
+        raise _other_root(fact, head.mmr_root.hex())
+
+
+def _other_root(fact: LabelFact, root: str) -> ForkedError:
+    return ForkedError(
+        fact.label, fact.upto_seq, f"the log has root {root}, and the lake has {fact.mmr_root}"
+    )
+
+
+def _check_continued(state: State, log: Log, heads: list[LabelHead]) -> None:
+    """Compare the last entry that a lake has with the log's, wherever more has come."""
+    wanted = {}
+    for head in heads:
+        known = state.labels.get(head.label.hex())
+        if known is not None and known.upto_seq >= head.first_seq:
+            wanted[head.label] = (known.upto_seq, known.upto_seq)
+    for part in log.plan(wanted) if wanted else ():
+        fact = state.labels[part.label.hex()]
+        root = read_whole(part).mmr_root[-1].tobytes().hex()
+        if root != fact.mmr_root:
+            raise _other_root(fact, root)
+
+
+def read_whole(part: Part) -> Entries:
+    """Return the entries of a part; what is wrong with one of them ends the run."""
+    try:
+        return parse(part.read())
+    except BadEntryError as error:
+        place = error.label, error.seq, error.file, error.offset
+        raise BadLogError(Finding(*place, error.detail, error.text)) from None
+
+
+def _work(known: LabelFact | None, head: LabelHead, binder: "Binder") -> PendingEntries:
+    first = 1 if known is None else known.upto_seq + 1
+    peaks: Peaks | None = Peaks.empty() if known is None else known.range
+    missing: tuple[int, int] | None = None
+    if head.first_seq > first:
+        missing, peaks, first = (first, head.first_seq - 1), None, head.first_seq
+    if known is not None:
+        stream, epoch = known.stream, known.epoch
+    else:
+        stream, epoch = binder.bound(head)
+    return PendingEntries(head.label, stream, epoch, first, head.last_seq, peaks, missing)
+
+
+class Binder:
+    """Finds the stream of a label: the log may know it, or a reader who has its key or its name.
+
+    Labels of ``streams``, those that a reader knows, are told by their names alone.
+    """
+
+    def __init__(self, log: Log, streams: Iterable[StreamId] = ()) -> None:
+        self._log = log
+        self._tried: dict[Label, tuple[StreamId | None, int]] = {}
+        self._streams = sorted(set(streams))
+        self._epoch_secs = sorted({profile.epoch_sec for profile in log.profiles})
+
+    def bound(self, head: LabelHead) -> tuple[StreamId | None, int]:
+        """Return stream and epoch."""
+        if head.stream_id is not None or not self._streams:
+            return head.stream_id, head.epoch
+        found = self._tried.get(head.label)
+        if found is None:
+            found = self._tried[head.label] = self._by_name(head)
+        return found
+
+    def newly_bound(self, state: State) -> dict[str, tuple[StreamId, int]]:
+        """Return labels that a lake has without their streams, which are known now, and their epochs."""
+        unknown = [Label(bytes.fromhex(fact.label)) for fact in state.labels.values() if fact.stream is None]
+        heads = self._log.heads() if unknown else {}
+        found = {}
+        for label in unknown:
+            if label in heads and _can_be_read(heads[label]):
+                stream, epoch = self.bound(heads[label])
+                if stream is not None:
+                    found[label.hex()] = (stream, epoch)
+        return found
+
+    def _by_name(self, head: LabelHead) -> tuple[StreamId | None, int]:
+        routing = self._log.keys.identity_of(head.label).routing_key
+        for epoch in self._epochs(head):
+            for stream in self._streams:
+                if naming.label(routing, stream, epoch) == head.label:
+                    return stream, epoch
+        return None, head.epoch
+
+    def _epochs(self, head: LabelHead) -> Iterator[int]:
+        if self._epoch_secs == [0]:
+            yield 0
+            return
+        (part,) = self._log.plan({head.label: (head.first_seq, head.first_seq)})
+        hub_ts = int(read_whole(part).hub_ts[0])
+        for seconds in self._epoch_secs:
+            epoch = naming.epoch_at(hub_ts, seconds)
+            yield from range(max(epoch - _PROBE, 0), epoch + _PROBE + 1)
+
+
+@dataclass(slots=True)
+class Step:
+    """What goes into one commit: of each label a range, cut into slices."""
+
+    spans: dict[Label, list[tuple[int, int]]] = field(default_factory=dict)
+    works: dict[Label, PendingEntries] = field(default_factory=dict)
+    entries: int = 0
+
+    def add(self, work: PendingEntries, span: tuple[int, int]) -> None:
+        """Add a slice."""
+        self.works[work.label] = work
+        self.spans.setdefault(work.label, []).append(span)
+        self.entries += span[1] - span[0] + 1
+
+
+def steps(works: Iterable[PendingEntries]) -> Iterator[Step]:
+    """Yield work in steps, which end where the log says: a run after a kill goes on as it would have."""
+    step = Step()
+    for work in works:
+        for span in layout.cut(work.first, work.last):
+            step.add(work, span)
+            if step.entries >= STEP_ENTRIES:
+                yield step
+                step = Step()
+    if step.entries:
+        yield step
+
+
+def plan_slices(log: Log, step: Step, fill: Callable[[Sequence[Part]], list[Part]]) -> list[Slice]:
+    """Return the slices of a step, in order, with the parts of the log that they are made of.
+
+    ``fill`` gives parts their peaks where the log states none.
+    """
+    parts: list[Part] = []
+    for nth in range(max(map(len, step.spans.values()))):
+        spans = {label: listed[nth] for label, listed in step.spans.items() if nth < len(listed)}
+        parts += log.plan(spans)
+    parts.sort(key=lambda part: (part.label, part.first_seq))
+    begun = [_beginning(part, step.works[part.label]) for part in parts]
+    by_slice: dict[tuple[Label, int], list[Part]] = {}
+    for part in fill(begun):
+        by_slice.setdefault((part.label, layout.slice_of(part.first_seq)), []).append(part)
+    return [
+        _slice(work, span, by_slice.get((label, layout.slice_of(span[0])), []))
+        for label, work in sorted(step.works.items())
+        for span in step.spans[label]
+    ]
+
+
+def _beginning(part: Part, work: PendingEntries) -> Part:
+    known = work.peaks is not None and part.first_seq == work.first
+    return replace(part, peaks=work.peaks) if known else part
+
+
+def _slice(work: PendingEntries, span: tuple[int, int], parts: list[Part]) -> Slice:
+    covered = sum(part.count for part in parts)
+    if covered != span[1] - span[0] + 1:
+        found = parts[0].first_seq if parts else span[1]
+        text = "the entry was in the log when it was planned, and is not now: it was pruned; run again"
+        raise BadLogError(Finding(work.label, min(found, span[1]), "", None, "pruned", text))
+    return Slice(work.label, work.stream_id, work.epoch, *span, tuple(parts), parts[0].peaks)
+
+
+def by_label(slices: Iterable[Slice]) -> dict[Label, list[Slice]]:
+    """Return slices by label, in order."""
+    found: dict[Label, list[Slice]] = {}
+    for item in slices:
+        found.setdefault(item.label, []).append(item)
+    return found
+
+
+#: What it is kept as, beside what is kept of the hub.
+NAME: Final = "left/out"
+
+
+class OmittedRange(NamedTuple):
+    """Entries of a label that were left out."""
+
+    label: str
+    first: int
+    last: int
+
+
+def keep(root: Path, state: State, works: Iterable[PendingEntries]) -> list[Blob]:
+    """Write what a run leaves out, if that is not what is known; nothing, if nothing ever was left out."""
+    found = sorted(OmittedRange(work.label.hex(), work.first, work.last) for work in works)
+    data = canonical([list(item) for item in found])
+    blob = Blob(NAME, len(data), hashlib.sha256(data).hexdigest())
+    if state.hub.get(NAME) == blob or (not found and NAME not in state.hub):
+        return []
+    path = root / layout.HUB / blob.sha256
+    if not path.exists():
+        write_durably(path, data)
+    return [blob]
+
+
+def left_out(root: Path, state: State) -> list[OmittedRange]:
+    """Return what was left out when the lake was last written to, and is still not in it."""
+    blob = state.hub.get(NAME)
+    if blob is None:
+        return []
+    try:
+        found = [OmittedRange(*item) for item in json.loads(read_blob(root, blob))]
+    except (ValueError, TypeError) as error:
+        raise DamagedLakeError(f"what was left out of the lake can not be read: {error}") from None
+    upto = {label: fact.upto_seq for label, fact in state.labels.items()}
+    return [item for item in found if upto.get(item.label, 0) < item.last]

@@ -1,0 +1,174 @@
+"""What may be asked of a lake: statements that only read. All others are refused before they are run.
+
+A statement is taken apart by Spark's own parser. It is a question if every operator in it, in its subqueries
+and in what it calls by name, is known to read only: what is not known here is refused.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.errors import ParseException
+
+from veen.pipeline.lake.errors import LakeError
+from veen.pipeline.spark.failures import short
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Operators of questions, as the parser names them.
+_READING: Final = frozenset(
+    {
+        "Aggregate",
+        "AsOfJoin",
+        "BinBy",
+        "Distinct",
+        "Except",
+        "Expand",
+        "Filter",
+        "Generate",
+        "GlobalLimit",
+        "Intersect",
+        "Join",
+        "LateralJoin",
+        "LimitAll",
+        "LocalLimit",
+        "LocalRelation",
+        "NearestByJoin",
+        "Offset",
+        "OneRowRelation",
+        "PipeOperator",
+        "Pivot",
+        "Project",
+        "Range",
+        "RelationTimeTravel",
+        "Repartition",
+        "RepartitionByExpression",
+        "Sample",
+        "Sort",
+        "SubqueryAlias",
+        "Transpose",
+        "Union",
+        "Unpivot",
+        "UnresolvedBinBy",
+        "UnresolvedHaving",
+        "UnresolvedHint",
+        "UnresolvedInlineTable",
+        "UnresolvedQualify",
+        "UnresolvedRelation",
+        "UnresolvedSubqueryColumnAliases",
+        "UnresolvedTVFAliases",
+        "UnresolvedTableValuedFunction",
+        "UnresolvedTranspose",
+        "UnresolvedWith",
+        "Window",
+        "WithWindowDefinition",
+    }
+)
+#: Statements about tables that change none of them; they stand alone, and name a table at most.
+_SHOW: Final = "Show"
+_LOOKING: Final = (_SHOW, "Describe")
+_EXPLAIN: Final = "ExplainCommand"
+#: Functions that call any method of Java.
+_CALLING: Final = frozenset({"java_method", "reflect", "try_reflect"})
+
+
+class QuestionError(LakeError):
+    """Something that is no question, or one with a mistake in it."""
+
+
+class Question(NamedTuple):
+    """What a question needs."""
+
+    #: Names that may be of tables, in small letters: those that it reads, and some that only look like one.
+    names: frozenset[str]
+    #: Whether it is about what tables there are.
+    is_overview: bool
+
+
+def parse_question(spark: "SparkSession", text: str) -> Question:
+    """Return what a question needs; refuse all that is not known to read only."""
+    parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - it is not to be had otherwise
+    try:
+        plan = parser.parsePlan(text)
+    except ParseException as error:
+        raise QuestionError(short(str(error))) from None
+    name = _name(plan)
+    if name == _EXPLAIN:
+        plan = plan.logicalPlan()
+    elif name.startswith(_LOOKING):
+        return Question(frozenset(re.findall(r"\w+", text.lower())), name.startswith(_SHOW))
+    names: set[str] = set()
+    for node in _nodes(plan):
+        if _name(node) not in _READING:
+            raise _refused(_name(node))
+        names.update(_named(node))
+    if any(called in text.lower() for called in _CALLING):  # else they need not be looked for, which is slow
+        for node in _nodes(plan):
+            _require_known_calls(node)
+    return Question(frozenset(names), is_overview=False)
+
+
+def _named(node: Any) -> Iterator[str]:  # noqa: ANN401 - an object of the JVM
+    """Yield the name of the table that an operator reads; or that of a part of WITH."""
+    if _name(node) == "RelationTimeTravel":  # which it does not show below
+        node = node.relation()
+    if _name(node) == "UnresolvedRelation":
+        yield str(node.multipartIdentifier().last()).lower()
+
+
+def _refused(name: str) -> QuestionError:
+    return QuestionError(f"a lake is read with SQL, and changed by ingest and compact alone ({name})")
+
+
+def _name(node: Any) -> str:  # noqa: ANN401 - an object of the JVM
+    return str(node.getClass().getSimpleName()).removesuffix("$")
+
+
+def _listed(found: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of the JVM
+    for nth in range(found.size()):
+        yield found.apply(nth)
+
+
+def _nodes(plan: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of the JVM
+    """Yield all operators: what stands in WITH and in subqueries is within, and not below."""
+    yield plan
+    for below in (plan.children(), plan.innerChildren()):
+        for node in _listed(below):
+            yield from _nodes(node)
+    for found in _below(_windows(plan)):
+        if _is_subquery(found):
+            yield from _nodes(found.plan())
+
+
+def _windows(node: Any) -> list[Any]:  # noqa: ANN401 - an object of the JVM
+    """Return what WINDOW defines, which an operator does not show among its expressions."""
+    if _name(node) != "WithWindowDefinition":
+        return []
+    return list(_listed(node.windowDefinitions().values().toSeq()))
+
+
+def _below(expressions: list[Any]) -> Iterator[Any]:
+    """Yield expressions, and all that they are made of."""
+    todo = list(expressions)
+    while todo:
+        found = todo.pop()
+        yield found
+        todo += _listed(found.children())
+
+
+def _is_subquery(expression: Any) -> bool:  # noqa: ANN401 - an object of the JVM
+    kind = expression.getClass()
+    while kind is not None:
+        if kind.getSimpleName() == "PlanExpression":
+            return True
+        kind = kind.getSuperclass()
+    return False
+
+
+def _require_known_calls(node: Any) -> None:  # noqa: ANN401 - an object of the JVM
+    for found in _below([*_listed(node.expressions()), *_windows(node)]):
+        if _name(found) == "UnresolvedFunction":
+            called = str(found.nameParts().last()).lower()
+            if called in _CALLING:
+                raise _refused(called)

@@ -1,0 +1,1 @@
+"""A log in partitions: a data directory, a portable set or a hub."""

@@ -1,0 +1,44 @@
+"""Opening a log, on the driver: a hub's data directory, an exported set, a hub's address."""
+
+from collections.abc import Container, Sequence
+from pathlib import Path
+
+from veen.client.errors import PinError
+from veen.client.transport.portable_set import is_portable
+from veen.core.objects import labels as naming
+from veen.core.types import HubId
+from veen.pipeline.log.log import Log, PlaceError
+
+
+def open_log(
+    place: str,
+    hub_id: HubId | None = None,
+    streams: Sequence[str] = (),
+    epochs: Container[int] | None = None,
+) -> Log:
+    """Open a log; with ``hub_id``, only if it is that hub's.
+
+    A hub's address needs the streams to read, and is asked for no other ``epochs``, if some are given.
+    """
+    found = _open(place, streams, epochs)
+    if hub_id is not None and found.hub_id != hub_id:
+        found.close()
+        raise PinError(f"{place} is the log of hub {found.hub_id.hex()}, and not of {hub_id.hex()}")
+    return found
+
+
+def _open(place: str, streams: Sequence[str], epochs: Container[int] | None) -> Log:
+    if place.startswith(("http://", "https://")):
+        from veen.pipeline.log.remote_hub import HubLog
+
+        return HubLog(place.rstrip("/"), [naming.stream_id(name) for name in streams], epochs)
+    path = Path(place).expanduser()
+    if not path.is_dir():
+        raise PlaceError(f"there is no directory {path}; a log is a data directory, an exported set or a URL")
+    if is_portable(path):
+        from veen.pipeline.log.portable_set import SetLog
+
+        return SetLog(path)
+    from veen.pipeline.log.data_directory import DirectoryLog
+
+    return DirectoryLog(path)

@@ -1,0 +1,206 @@
+"""A log at a hub's address: as much of it as belongs to streams that are named, since hubs list no labels."""
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Final
+
+from veen.client.effects import Query
+from veen.client.errors import RefusedError
+from veen.client.home.pins import STATUS, read_facts
+from veen.client.transport.http import HttpHub
+from veen.core.api.data_plane import ProofRequest, ProofResponse, ReceiptRequest, ReceiptResponse
+from veen.core.api.tooling import (
+    CheckpointRangeRequest,
+    CheckpointRangeResponse,
+    StreamEpochsRequest,
+    StreamEpochsResponse,
+)
+from veen.core.errors import Code
+from veen.core.merkle.mmr import Peaks
+from veen.core.objects import labels
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.receipt import Receipt
+from veen.core.types import HubId, Label, StreamId
+from veen.pipeline.log.finding import Finding
+from veen.pipeline.log.hub_keys import HubKeys
+from veen.pipeline.log.log import MOST_BYTES, LabelHead, PlaceError, Pruned, chosen
+from veen.pipeline.log.partition import AtHub, Part
+
+#: How large an entry is taken to be; nobody knows before it is fetched.
+_ENTRY_BYTES: Final = 700
+_FIRST_GUESS: Final = 1024
+
+
+class HubLog:
+    """Streams of a hub."""
+
+    def __init__(self, url: str, streams: Sequence[StreamId], epochs: Container[int] | None = None) -> None:
+        if not streams:
+            raise PlaceError(f"{url} is a hub, which lists no labels: name the streams to read")
+        self.name = url
+        self._hub = HttpHub(url)
+        self._streams = streams
+        self._wanted = epochs
+        self._known: dict[Label, tuple[StreamId, int]] = {}
+        facts = read_facts(self._hub.answer(STATUS))
+        self.profiles = facts.profiles
+        self.keys = HubKeys(facts.identity)
+
+    @property
+    def hub_id(self) -> HubId:
+        """Whose log it is."""
+        return self.keys.identity.hub_id
+
+    def heads(self) -> dict[Label, LabelHead]:
+        """Ask how far each label of the streams goes."""
+        found = {}
+        for stream in self._streams:
+            for epoch, label in self.labels_of(stream).items():
+                newest = self._newest(label)
+                if newest is not None:
+                    first = self._first(label, newest.stream_seq)
+                    seq, root = newest.stream_seq, newest.mmr_root
+                    found[label] = LabelHead(label, stream, epoch, first, seq, root)
+        return dict(sorted(found.items()))
+
+    def labels_of(self, stream_id: StreamId) -> dict[int, Label]:
+        """Ask for the epochs in which a stream has entries."""
+        routing = self.keys.identity.routing_key
+        epochs = self._epochs(stream_id) if self.profiles[0].epoch_sec else iter((0,))
+        found = {
+            epoch: labels.label(routing, stream_id, epoch)
+            for epoch in epochs
+            if self._wanted is None or epoch in self._wanted
+        }
+        self._known.update({label: (stream_id, epoch) for epoch, label in found.items()})
+        return found
+
+    def _epochs(self, stream_id: StreamId) -> Iterator[int]:
+        start: int | None = 0
+        while start is not None:
+            asked = StreamEpochsRequest(stream_id=stream_id, from_epoch=start)
+            page = self._hub.answer(Query(asked, StreamEpochsResponse))
+            yield from page.epochs
+            start = page.next_epoch if page.epochs and (page.next_epoch or 0) > start else None
+
+    def _receipt(self, label: Label, seq: int) -> Receipt | None:
+        try:
+            answer = self._hub.answer(Query(ReceiptRequest(label=label, stream_seq=seq), ReceiptResponse))
+        except RefusedError as error:
+            if error.code == Code.NOT_FOUND.value and error.field("field") != "pruned":
+                return None
+            raise
+        found: Receipt = answer.receipt
+        return found
+
+    def _has(self, label: Label, seq: int) -> bool:
+        try:
+            return self._receipt(label, seq) is not None
+        except RefusedError:
+            return True  # it was there once
+
+    def _newest(self, label: Label) -> Receipt | None:
+        """Return the receipt of the newest entry: O(log n) questions."""
+        if not self._has(label, 1):
+            return None
+        low, high = 1, _FIRST_GUESS
+        while self._has(label, high):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._has(label, middle) else (low, middle)
+        return self._receipt(label, low)
+
+    def _first(self, label: Label, last: int) -> int:
+        """Return the first entry that was not pruned."""
+        low, high = 0, last
+        while high - low > 1:
+            middle = (low + high) // 2
+            try:
+                self._receipt(label, middle)
+            except RefusedError:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def seq_at(self, label: Label, hub_ts: int) -> int:
+        """Return the first entry at or after a time: O(log n) questions."""
+        newest = self._newest(label)
+        if newest is None:
+            return 1
+        low, high = self._first(label, newest.stream_seq), newest.stream_seq + 1
+        while low < high:
+            middle = (low + high) // 2
+            receipt = self._receipt(label, middle)
+            if receipt is not None and receipt.hub_ts < hub_ts:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def plan(
+        self,
+        ranges: Mapping[Label, tuple[int, int]] | None = None,
+        *,
+        parts: int = 1,
+        most_bytes: int = MOST_BYTES,
+    ) -> list[Part]:
+        """Divide entries by their numbers."""
+        wanted = list(chosen(self.heads(), ranges))
+        total = sum(last - first + 1 for _, first, last in wanted)
+        each = max(min(most_bytes // _ENTRY_BYTES, -(-total // max(parts, 1))), 1)
+        found = []
+        for head, first, last in wanted:
+            for seq in range(first, last + 1, each):
+                upto = min(seq + each - 1, last)
+                size, origin = (upto - seq + 1) * _ENTRY_BYTES, AtHub(self.name)
+                found.append(Part(head.label, seq, upto, size, origin, self._peaks(head.label, seq - 1)))
+        return found
+
+    def _peaks(self, label: Label, size: int) -> Peaks | None:
+        """Return the peaks at an entry: those that its proof states."""
+        if not size:
+            return Peaks.empty()
+        try:
+            asked = ProofRequest(label=label, stream_seq=size)
+            proof = self._hub.answer(Query(asked, ProofResponse)).mmr_proof
+        except RefusedError:
+            return None
+        return Peaks(size, proof.peaks_after)
+
+    def checkpoints(self, label: Label) -> list[Checkpoint]:
+        """Ask for the checkpoints of a label."""
+        if label not in self._known:
+            self.heads()
+        stream_id, epoch = self._known[label]
+        found: list[Checkpoint] = []
+        from_seq: int | None = 1
+        while from_seq is not None:
+            asked = CheckpointRangeRequest(
+                stream_id=stream_id, epoch_min=epoch, epoch_max=epoch, from_seq=from_seq
+            )
+            page = self._hub.answer(Query(asked, CheckpointRangeResponse))
+            found += page.checkpoints
+            goes_on = page.checkpoints and page.next_epoch == epoch and (page.next_seq or 0) > from_seq
+            from_seq = page.next_seq if goes_on else None
+        return found
+
+    def pruned(self, label: Label) -> list[Pruned]:
+        """Return what the hub shows no longer; what clients had done there it does not tell."""
+        newest = self._newest(label)
+        first = 1 if newest is None else self._first(label, newest.stream_seq)
+        peaks = self._peaks(label, first - 1)
+        if first == 1 or peaks is None:
+            return []
+        return [Pruned(1, first - 1, peaks.root, 0, {})]
+
+    def check_others(self) -> list[Finding]:
+        """Return nothing: a hub shows nothing beside its labels."""
+        return []
+
+    def refresh(self) -> None:
+        """Do nothing: each question is asked anew."""
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._hub.close()

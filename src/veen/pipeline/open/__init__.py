@@ -1,0 +1,1 @@
+"""Decryption of entries into typed columns."""

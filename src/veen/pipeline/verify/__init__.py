@@ -1,0 +1,1 @@
+"""Verification of whole logs: the kernel, its tasks and the chain of their results."""

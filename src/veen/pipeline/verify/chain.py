@@ -1,0 +1,218 @@
+"""What only the driver can see: whether the parts of a label continue each other.
+
+Each part was checked from what it states about the entries before it. Here that is compared with what the
+part before has come to: so nothing that was stated is believed.
+
+Where no partition states the peaks before it, they are a prefix over the trees of all partitions.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Final
+
+from veen.core.errors import Detail, ProtocolError
+from veen.core.merkle.mmr import Peaks, join
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.types import NodeHash, VerifyKey
+from veen.pipeline.log.finding import Finding
+from veen.pipeline.log.hub_keys import HubKeys
+from veen.pipeline.log.log import LabelHead, Pruned
+from veen.pipeline.log.partition import Part
+from veen.pipeline.verify.kernel import Level, follows
+from veen.pipeline.verify.report import LabelVerdict
+from veen.pipeline.verify.task import UNREADABLE, PartResult, Trees
+
+_CHECKPOINT: Final = "checkpoint"
+
+
+class StatedPeaksError(Exception):
+    """Stated peaks are not those of the log: the label is to be checked again from what follows from it."""
+
+
+@dataclass(slots=True)
+class Chain:
+    """A label, followed from its first part to its last."""
+
+    head: LabelHead
+    level: Level
+    verdict: LabelVerdict = field(init=False)
+    #: Where the label has got to; None behind damage.
+    _peaks: Peaks | None = None
+    _seq: int = 0
+    _ts: int = 0
+    _clients: dict[VerifyKey, tuple[int, int]] = field(default_factory=dict)
+    _roots: dict[int, NodeHash] = field(default_factory=dict)
+    #: All entries up to here were read, or dropped by a hub that says so.
+    _whole: bool = True
+    #: It is known how far each client had come.
+    _followed: bool = True
+
+    def __post_init__(self) -> None:
+        """Begin with nothing."""
+        self.verdict = LabelVerdict(self.head)
+        self._peaks = Peaks.empty()
+
+    # --- parts ----------------------------------------------------------------------------------------------
+
+    def begin(self, first_seq: int, pruned: Iterable[Pruned]) -> None:
+        """Begin behind what was pruned: times and clients go on from there."""
+        for item in pruned:
+            if item.first_seq != self._seq + 1:
+                self._tell(
+                    item.first_seq, "", Detail.PROOF_SEQ.value, "pruned ranges do not follow each other"
+                )
+            self._seq, self._ts = item.last_seq, item.last_ts
+            self._roots[item.last_seq] = item.mmr_root
+            self._clients.update(item.clients)
+            self._followed &= bool(item.clients)  # a hub's address does not tell
+            self._peaks = None  # what the first part states must give the root of the tombstone
+        self.verdict.pruned_upto = self._seq
+        if self._seq != first_seq - 1:
+            gone = f"entries {self._seq + 1} to {first_seq - 1} are missing"
+            text = f"{gone}, and nothing says that they were pruned"
+            self._tell(self._seq + 1, "", Detail.PROOF_SEQ.value, text)
+            self._break()
+            self._seq = first_seq - 1
+
+    def add(self, part: Part, result: PartResult) -> None:
+        """Take the next part."""
+        if part.first_seq != self._seq + 1:
+            text = f"entries {self._seq + 1} to {part.first_seq - 1} are missing"
+            self._tell(self._seq + 1, part.place, Detail.PROOF_SEQ.value, text)
+            self._break()
+        found = result.found
+        self.verdict.entries += result.entries
+        if self.level >= Level.ROOTS and result.entries:
+            self._follow_peaks(part)
+            self._follow_time(part, found.first_ts)
+        self.verdict.faults.add(result.faults)
+        if self.level >= Level.FULL:
+            self._follow_clients(part, result)
+        self._roots.update(found.roots)
+        self._seq = part.first_seq + result.entries - 1
+        self._ts = max(self._ts, found.last_ts)
+        self._peaks = found.peaks
+        if result.broken:
+            self._break()
+            self._seq = part.last_seq
+
+    def _break(self) -> None:
+        self._peaks, self._whole, self._followed = None, False, False
+        self._clients.clear()
+
+    def _tell(self, seq: int, file: str, detail: str, text: str) -> None:
+        self.verdict.faults.add([Finding(self.head.label, seq, file, None, detail, text)])
+
+    def _follow_peaks(self, part: Part) -> None:
+        if self._peaks is not None and part.peaks != self._peaks:
+            raise StatedPeaksError
+        root = self._roots.get(part.first_seq - 1)
+        if self._peaks is not None or not self._whole or root is None:
+            return
+        if part.peaks is None or part.peaks.root != root:
+            text = "what was pruned does not lead to the root that its tombstone states"
+            self._tell(part.first_seq - 1, part.place, Detail.PROOF_ROOT.value, text)
+
+    def _follow_time(self, part: Part, first_ts: int) -> None:
+        if first_ts < self._ts:
+            text = f"hub_ts goes back from {self._ts} to {first_ts}"
+            self._tell(part.first_seq, part.place, Detail.VALUE.value, text)
+
+    def _follow_clients(self, part: Part, result: PartResult) -> None:
+        """Connect each client with where it was before; within the part that was done already."""
+        gaps = list(result.gaps)
+        for client, seen in result.found.clients.items():
+            known = self._clients.get(client)
+            if known is not None or self._followed:
+                seq, ack = known or (0, 0)
+                fault = follows(seq, ack, seen.first_seq, seen.first_ack, seen.first_at)
+                if fault is not None:
+                    place = part.place
+                    gaps.append(Finding(part.label, fault.seq, place, None, fault.detail, fault.text))
+            self._clients[client] = seen.last_seq, seen.last_ack
+        self.verdict.gaps.add(sorted(gaps, key=lambda gap: gap.seq))
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def finish(self, checkpoints: Sequence[Checkpoint], keys: HubKeys, epoch_sec: int) -> LabelVerdict:
+        """Compare with the head and the checkpoints."""
+        verdict, head = self.verdict, self.head
+        if self._seq != head.last_seq:
+            text = f"the label ends with entry {self._seq}, {head.last_seq} was promised"
+            self._tell(self._seq + 1, "", UNREADABLE, text)
+        elif self._peaks is not None and self._peaks.size and self._peaks.root != head.mmr_root:
+            text = "the index states another root for the last entry"
+            self._tell(head.last_seq, "", Detail.PROOF_ROOT.value, text)
+        verdict.clients = len(self._clients)
+        verdict.newest_ts = self._ts if self._seq else None
+        for item in checkpoints:
+            self._check(item, keys, epoch_sec)
+        return verdict
+
+    def known_roots(self) -> dict[int, NodeHash]:
+        """Return roots after entries that were asked for, as far as the entries are sound."""
+        faults = self.verdict.faults
+        if faults.total > len(faults.kept):
+            return {}  # too many to know them all
+        bad = {fault.seq for fault in faults.kept}
+        return {seq: root for seq, root in self._roots.items() if seq not in bad}
+
+    def _check(self, item: Checkpoint, keys: HubKeys, epoch_sec: int) -> None:
+        verdict = self.verdict
+        verdict.checkpoints += 1
+        verdict.newest_checkpoint = max(verdict.newest_checkpoint, item.upto_seq)
+        root = self._roots.get(item.upto_seq)
+        if item.upto_seq > self.head.last_seq:
+            text = f"the hub has signed a checkpoint here, and the log ends with entry {self.head.last_seq}"
+            self._tell(item.upto_seq, _CHECKPOINT, Detail.PROOF_SEQ.value, text)
+        if self.level >= Level.ROOTS and root is not None and root != item.mmr_root:
+            text = "the checkpoint does not state the root of the log"
+            self._tell(item.upto_seq, _CHECKPOINT, Detail.CHECKPOINT_ROOT.value, text)
+        if self.level >= Level.FULL:
+            try:
+                verify_checkpoint(item, keys, epoch_sec)
+            except ProtocolError as error:
+                self._tell(item.upto_seq, _CHECKPOINT, error.detail.value, error.message)
+
+
+def verify_checkpoint(item: Checkpoint, keys: HubKeys, epoch_sec: int) -> None:
+    """Check a checkpoint's signature; a fork may sign for the labels of its parent."""
+    skew = max(epoch_sec, 60)
+    try:
+        owner = keys.identity_of(item.label_curr)
+        owner.verify_checkpoint(item, epoch_sec=epoch_sec, max_skew_sec=skew)
+    except ProtocolError:
+        if item.label_curr not in keys.copied:
+            raise
+        keys.identity.verify_checkpoint(item, epoch_sec=epoch_sec, max_skew_sec=skew)
+
+
+def wanted_roots(seqs: Iterable[int], part: Part) -> tuple[int, ...]:
+    """Return the entries of a part whose roots are to be compared with others."""
+    return tuple(sorted({seq for seq in seqs if part.first_seq <= seq <= part.last_seq}))
+
+
+def prefixed(parts: Sequence[Part], trees: Sequence[Trees | None]) -> Iterable[Part]:
+    """Yield parts with the peaks that follow from the trees of those before, label by label."""
+    pairs = zip(parts, trees, strict=True)
+    for _, group in groupby(pairs, key=lambda pair: pair[0].label):
+        peaks: Peaks | None = None
+        upto = 0
+        for part, found in group:
+            if part.first_seq == 1:
+                peaks = Peaks.empty()
+            elif peaks is None or part.first_seq != upto + 1:
+                peaks = part.peaks
+            yield replace(part, peaks=peaks)
+            upto = part.last_seq
+            peaks = None if peaks is None or found is None else join(peaks, found)
+
+
+def unstated(parts: Sequence[Part]) -> list[Part]:
+    """Return parts without what is stated, but for those whose beginning was pruned: nothing else tells."""
+    found: list[Part] = []
+    for part in parts:
+        first = not found or found[-1].label != part.label
+        found.append(part if first else replace(part, peaks=None))
+    return found

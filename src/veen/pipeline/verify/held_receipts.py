@@ -1,0 +1,63 @@
+"""Receipts that somebody holds, against a log: it has the same entries, others, or fewer."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from veen.core.errors import Detail, ProtocolError
+from veen.core.objects.receipt import Receipt
+from veen.core.types import Label, NodeHash
+from veen.pipeline.log.finding import Finding
+from veen.pipeline.log.log import LabelHead, Log, Pruned
+from veen.pipeline.verify.report import HeldReceipts
+
+
+class NotOfThisHubError(ProtocolError):
+    """A held receipt that the hub has not signed: it proves nothing about its log."""
+
+
+def check_signed(log: Log, receipts: Sequence[Receipt]) -> None:
+    """Refuse receipts that the hub has not signed, before anything is compared with them."""
+    for number, receipt in enumerate(receipts, 1):
+        try:
+            log.keys.identity_of(receipt.label).verify_receipt(receipt)
+        except ProtocolError as error:
+            place = f"entry {receipt.stream_seq} of {receipt.label.hex()}"
+            text = f"receipt {number} ({place}) is not one of hub {log.hub_id.hex()}: {error.message}"
+            raise NotOfThisHubError(error.detail, text) from None
+
+
+def by_label(receipts: Iterable[Receipt]) -> dict[Label, list[Receipt]]:
+    """Return the receipts of each label, in order."""
+    found: dict[Label, list[Receipt]] = {}
+    for receipt in sorted(receipts, key=lambda item: (item.label, item.stream_seq)):
+        found.setdefault(receipt.label, []).append(receipt)
+    return found
+
+
+def compare(
+    held: HeldReceipts,
+    receipts: Iterable[Receipt],
+    head: LabelHead | None,
+    pruned: Sequence[Pruned],
+    roots: Mapping[int, NodeHash],
+) -> None:
+    """Compare the receipts of a label with the roots that its log has, where these are the hub's own word."""
+    for receipt in receipts:
+        seq = receipt.stream_seq
+        if head is None or seq > head.last_seq:
+            text = "the hub has signed it, and the log has it not"
+            held.lost.append(_located(receipt, Detail.PROOF_SEQ, text))
+        elif seq < head.first_seq:
+            if any(item.first_seq <= seq <= item.last_seq for item in pruned):
+                held.unchecked += 1
+            else:
+                text = "the hub has signed it, the log has it not, and nothing says that it was pruned"
+                held.lost.append(_located(receipt, Detail.PROOF_SEQ, text))
+        elif seq not in roots:
+            held.unchecked += 1
+        elif roots[seq] != receipt.mmr_root:
+            text = "the hub has signed two different logs: this entry, and the receipt that is held"
+            held.forked.append(_located(receipt, Detail.PROOF_ROOT, text))
+
+
+def _located(receipt: Receipt, detail: Detail, text: str) -> Finding:
+    return Finding(receipt.label, receipt.stream_seq, "a held receipt", None, detail.value, text)

@@ -1,0 +1,192 @@
+"""``verify``: a whole log, entry by entry, in parallel; the driver connects what the tasks have found."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+
+from pyspark import SparkContext
+
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.receipt import Receipt
+from veen.core.types import Label
+from veen.pipeline.log.data_directory import DirectoryLog
+from veen.pipeline.log.finding import Finding
+from veen.pipeline.log.hub_keys import HubKeys
+from veen.pipeline.log.log import LabelHead, Log, Pruned
+from veen.pipeline.log.partition import Part
+from veen.pipeline.task_groups import group_into_tasks
+from veen.pipeline.verify import held_receipts
+from veen.pipeline.verify.chain import Chain, StatedPeaksError, prefixed, unstated, wanted_roots
+from veen.pipeline.verify.kernel import Level
+from veen.pipeline.verify.report import HeldReceipts, Report
+from veen.pipeline.verify.task import (
+    PRUNED,
+    UNREADABLE,
+    PartResult,
+    PartTask,
+    check_group,
+    obstacle,
+    part_trees,
+)
+from veen.storage.errors import DamagedError
+
+#: Tasks for each core: a slow one does not keep the others waiting for long.
+_TASKS_EACH = 4
+#: How often a label is looked at that a hub prunes meanwhile.
+_ATTEMPTS = 3
+
+
+class Verification:
+    """One run over one log."""
+
+    def __init__(
+        self, context: SparkContext, log: Log, level: Level = Level.FULL, *, partitions: int | None = None
+    ) -> None:
+        self._context = context
+        self._log = log
+        self._level = level
+        self._least = partitions or _TASKS_EACH * context.defaultParallelism
+        self._checkpoints = dict[Label, Sequence[Checkpoint]]()
+        self._pruned = dict[Label, Sequence[Pruned]]()
+        self._damaged = dict[Label, list[Finding]]()
+        self._chains = dict[Label, Chain]()
+        self._receipts = dict[Label, list[Receipt]]()
+        self._held = HeldReceipts()
+
+    def run(self, labels: Sequence[Label] | None = None, receipts: Sequence[Receipt] = ()) -> Report:
+        """Check the labels, all if none are named, and receipts that somebody holds."""
+        log = self._log
+        held_receipts.check_signed(log, receipts)
+        self._receipts = held_receipts.by_label(receipts)
+        heads = log.heads()
+        chosen = heads if labels is None else {label: heads[label] for label in labels}
+        self._check_all(chosen)
+        others = log.check_others() if labels is None else []
+        self._compare_held(complete=labels is None and isinstance(log, DirectoryLog))
+        verdicts = [self._chains[label].verdict for label in chosen]
+        return Report(log.name, log.hub_id, self._level, verdicts, others, self._held)
+
+    def _check_all(self, heads: Mapping[Label, LabelHead]) -> None:
+        """Check labels; those whose entries a hub has dropped meanwhile are looked at again."""
+        for attempt in range(_ATTEMPTS):
+            for label in heads:
+                self._look_beside(label)
+            ranges = {label: (head.first_seq, head.last_seq) for label, head in heads.items()}
+            parts = self._log.plan(ranges, parts=self._least)
+            stale = self._check(heads, parts)
+            if not stale or attempt == _ATTEMPTS - 1:
+                return
+            self._log.refresh()
+            now = self._log.heads()
+            heads = {label: now[label] for label in stale}
+
+    def _compare_held(self, *, complete: bool) -> None:
+        """Compare held receipts; of labels that were not read they say nothing, unless all were read."""
+        self._held = HeldReceipts(sum(map(len, self._receipts.values())))
+        for label, receipts in self._receipts.items():
+            chain = self._chains.get(label)
+            if chain is None and not complete:
+                self._held.unchecked += len(receipts)
+                continue
+            known = chain is not None and self._level >= Level.FULL
+            roots = chain.known_roots() if chain is not None and known else {}
+            head = None if chain is None else chain.head
+            held_receipts.compare(self._held, receipts, head, self._pruned.get(label, ()), roots)
+
+    def _look_beside(self, label: Label) -> None:
+        """Read what stands beside the chunks of a label; one that is damaged is told with its entries."""
+        self._damaged.pop(label, None)
+        for read in (self._read_checkpoints, self._read_pruned):
+            try:
+                read(label)
+            except DamagedError as error:
+                bad = Finding(label, 1, error.path, error.offset, UNREADABLE, error.what)
+                self._damaged.setdefault(label, []).append(bad)
+
+    def _read_checkpoints(self, label: Label) -> None:
+        if self._level >= Level.ROOTS:
+            self._checkpoints[label] = self._log.checkpoints(label)
+
+    def _read_pruned(self, label: Label) -> None:
+        self._pruned[label] = self._log.pruned(label)
+
+    def _check(self, heads: Mapping[Label, LabelHead], parts: list[Part]) -> list[Label]:
+        """Check labels; return those that have lost entries to pruning since they were planned."""
+        again: list[Part] = []
+        by_label = self._results(parts)
+        stale = [label for label, head in heads.items() if _is_stale(head, by_label.get(label, []))]
+        for label, head in heads.items():
+            pairs = by_label.get(label, [])
+            try:
+                self._chains[label] = self._chain(head, pairs)
+            except StatedPeaksError:
+                # Derived files are wrong, or the log is: what follows from the log itself decides.
+                again += [part for part, _ in pairs]
+        if again:
+            by_label = self._results(unstated(again))
+            for label, pairs in by_label.items():
+                self._chains[label] = self._chain(heads[label], pairs)
+        return stale
+
+    def _results(self, parts: list[Part]) -> dict[Label, list[tuple[Part, PartResult]]]:
+        """Check parts where Spark sends them."""
+        if not parts:
+            return {}
+        if self._level >= Level.ROOTS:
+            parts = with_peaks(self._context, parts)
+        tasks = [
+            PartTask(number, part, wanted_roots(self._asked_for(part.label), part))
+            for number, part in enumerate(parts)
+        ]
+        groups = group_into_tasks(tasks, lambda task: task.part.nbytes, self._least)
+        check = partial(_check_each, level=self._level, keys=self._log.keys)
+        found = self._context.parallelize(groups, len(groups)).mapPartitions(check).collect()
+        for fault in (fault for item in found for fault in item.faults):
+            error = obstacle(fault)
+            if error is not None:
+                raise error
+        found.sort(key=lambda item: item.number)
+        by_label = groupby(found, key=lambda item: parts[item.number].label)
+        return {label: [(parts[item.number], item) for item in items] for label, items in by_label}
+
+    def _asked_for(self, label: Label) -> Iterator[int]:
+        """Yield the entries whose roots are compared: with checkpoints, and with held receipts."""
+        yield from (item.upto_seq for item in self._checkpoints.get(label, ()))
+        yield from (item.stream_seq for item in self._receipts.get(label, ()))
+
+    def _chain(self, head: LabelHead, pairs: list[tuple[Part, PartResult]]) -> Chain:
+        chain = Chain(head, self._level)
+        chain.verdict.faults.add(self._damaged.get(head.label, ()))
+        if head.first_seq > 1:
+            chain.begin(head.first_seq, self._pruned.get(head.label, ()))
+        for part, result in pairs:
+            chain.add(part, result)
+        checkpoints = self._checkpoints.get(head.label, ())
+        chain.finish(checkpoints, self._log.keys, self._log.profiles[0].epoch_sec)
+        return chain
+
+
+def with_peaks(context: SparkContext, parts: Sequence[Part]) -> list[Part]:
+    """Return parts, in their order, that state their peaks as far as these follow from the parts before them.
+
+    A part whose first entry is not behind another part begins with what it states itself.
+    """
+    if all(part.peaks is not None for part in parts):
+        return list(parts)
+    incomplete = {part.label for part in parts if part.peaks is None}
+    chosen = [part for part in parts if part.label in incomplete]
+    trees = context.parallelize(chosen, len(chosen)).map(part_trees).collect()
+    found = iter(prefixed(chosen, trees))
+    return [next(found) if part.label in incomplete else part for part in parts]
+
+
+def _is_stale(head: LabelHead, pairs: Sequence[tuple[Part, PartResult]]) -> bool:
+    """Tell whether entries that were there when a label was looked at have been dropped since."""
+    if pairs and pairs[0][0].first_seq > head.first_seq:
+        return True
+    return any(fault.detail == PRUNED for _, result in pairs for fault in result.faults)
+
+
+def _check_each(groups: Iterator[list[PartTask]], level: Level, keys: HubKeys) -> Iterator[PartResult]:
+    for group in groups:
+        yield from check_group(group, level, keys)

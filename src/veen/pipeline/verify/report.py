@@ -1,0 +1,184 @@
+"""What the verification of a log amounts to: separate verdicts, and the first thing that is wrong."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from veen.core.types import HubId
+from veen.pipeline.log.finding import Finding
+from veen.pipeline.log.log import LabelHead
+from veen.pipeline.verify.kernel import Level
+
+#: Faults that are told one by one; all are counted.
+MOST_TOLD: Final = 100
+OK: Final = "ok"
+DAMAGED: Final = "damaged"
+BROKEN: Final = "broken"
+FORKED: Final = "forked"
+LOST: Final = "lost"
+NOT_CHECKED: Final = "not checked"
+
+
+@dataclass(slots=True)
+class FindingList:
+    """Faults in the order of labels and entries: the first ones, and how many there are."""
+
+    kept: list[Finding] = field(default_factory=list)
+    total: int = 0
+
+    def add(self, faults: Iterable[Finding]) -> None:
+        """Add faults, which are behind those that are here."""
+        for fault in faults:
+            self.total += 1
+            if len(self.kept) < MOST_TOLD:
+                self.kept.append(fault)
+
+
+@dataclass(slots=True)
+class HeldReceipts:
+    """What came of the receipts that somebody holds."""
+
+    count: int = 0
+    #: The hub has signed another entry at the same place.
+    forked: list[Finding] = field(default_factory=list)
+    #: The hub has signed an entry that the log does not have.
+    lost: list[Finding] = field(default_factory=list)
+    #: What the log has there can not be read or relied on, or was pruned, or is of labels that were not read.
+    unchecked: int = 0
+
+
+@dataclass(slots=True)
+class LabelVerdict:
+    """One label."""
+
+    head: LabelHead
+    #: Entries that were read.
+    entries: int = 0
+    clients: int = 0
+    newest_ts: int | None = None
+    checkpoints: int = 0
+    newest_checkpoint: int = 0
+    #: Entries that the hub has dropped, and has said so.
+    pruned_upto: int = 0
+    faults: FindingList = field(default_factory=FindingList)
+    gaps: FindingList = field(default_factory=FindingList)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return names and values."""
+        head = self.head
+        return {
+            "label": head.label.hex(),
+            "stream_id": None if head.stream_id is None else head.stream_id.hex(),
+            "epoch": head.epoch,
+            "ok": not (self.faults.total or self.gaps.total),
+            "entries": self.entries,
+            "last_seq": head.last_seq,
+            "mmr_root": head.mmr_root.hex(),
+            "clients": self.clients,
+            "newest_ts": self.newest_ts,
+            "checkpoints": self.checkpoints,
+            "newest_checkpoint": self.newest_checkpoint or None,
+            "pruned_upto": self.pruned_upto,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The whole verification."""
+
+    place: str
+    hub_id: HubId
+    level: Level
+    labels: list[LabelVerdict]
+    #: What is wrong with files that belong to no entry: other logs of the hub, promises that are not kept.
+    others: list[Finding]
+    #: What receipts that somebody holds say.
+    held: HeldReceipts = field(default_factory=HeldReceipts)
+
+    @property
+    def entries(self) -> int:
+        """How many entries were read."""
+        return sum(item.entries for item in self.labels)
+
+    @property
+    def faults(self) -> list[Finding]:
+        """What is wrong with entries and checkpoints, the first first."""
+        return [fault for item in self.labels for fault in item.faults.kept][:MOST_TOLD]
+
+    @property
+    def gaps(self) -> list[Finding]:
+        """Where clients are incomplete."""
+        return [gap for item in self.labels for gap in item.gaps.kept][:MOST_TOLD]
+
+    @property
+    def integrity(self) -> str:
+        """Whether all entries are what was signed, and stand where they were put."""
+        return DAMAGED if any(item.faults.total for item in self.labels) or self.others else OK
+
+    @property
+    def completeness(self) -> str:
+        """Whether each client's messages are all there."""
+        if self.level < Level.FULL:
+            return NOT_CHECKED
+        if any(item.gaps.total for item in self.labels):
+            return BROKEN
+        return OK if self.integrity == OK else NOT_CHECKED
+
+    @property
+    def agreement(self) -> str:
+        """Whether the log is the one that held receipts are of."""
+        held = self.held
+        if held.forked or held.lost:
+            return FORKED if held.forked else LOST
+        return OK if held.count > held.unchecked else NOT_CHECKED
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing at all is wrong."""
+        good = (OK, NOT_CHECKED)
+        return self.integrity == OK and self.completeness in good and self.agreement in good
+
+    @property
+    def first(self) -> Finding | None:
+        """The first thing that is wrong."""
+        return next(iter(self.told), None)
+
+    @property
+    def told(self) -> list[Finding]:
+        """Everything that is wrong, the worst first."""
+        return [*self.faults, *self.others, *self.gaps, *self.held.forked, *self.held.lost]
+
+    @property
+    def newest_ts(self) -> int | None:
+        """When the newest entry was taken."""
+        return max((item.newest_ts for item in self.labels if item.newest_ts is not None), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return names and values."""
+        first = self.first
+        return {
+            "ok": self.ok,
+            "place": self.place,
+            "hub_id": self.hub_id.hex(),
+            "level": self.level.name.lower(),
+            "entries": self.entries,
+            "integrity": self.integrity,
+            "signatures": OK
+            if self.level is Level.FULL and self.integrity == OK
+            else NOT_CHECKED
+            if self.level < Level.FULL
+            else self.integrity,
+            "completeness": self.completeness,
+            "agreement": self.agreement,
+            "freshness": {"newest_ts": self.newest_ts},
+            "first_bad": None if first is None else first.to_json(),
+            "faults": [item.to_json() for item in self.faults],
+            "faults_total": sum(item.faults.total for item in self.labels) + len(self.others),
+            "gaps": [item.to_json() for item in self.gaps],
+            "gaps_total": sum(item.gaps.total for item in self.labels),
+            "held": {"receipts": self.held.count, "not_compared": self.held.unchecked},
+            "forked": [item.to_json() for item in self.held.forked],
+            "lost": [item.to_json() for item in self.held.lost],
+            "others": [item.to_json() for item in self.others],
+            "labels": [item.to_json() for item in self.labels],
+        }
