@@ -7,25 +7,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from veen.client.errors import NetworkError
-from veen.core import labels
+from veen.core.objects import labels
 from veen.core.types import HubId, Label, StreamId
-from veen.pipeline import failures, session
-from veen.pipeline.keyring import Keyring, sharing
-from veen.pipeline.lake.holding import holding
-from veen.pipeline.lake.ingesting import Ingest
-from veen.pipeline.logs import Log, open_log
-from veen.pipeline.progress import following, in_group
+from veen.pipeline.lake.lake import lock_lake
+from veen.pipeline.lake_jobs.ingest import Ingest
+from veen.pipeline.log.hub_keys import HubKeys
+from veen.pipeline.log.log import Log
+from veen.pipeline.log.open import open_log
+from veen.pipeline.open.keyring import Keyring
 from veen.pipeline.query.engine import Engine
-from veen.pipeline.query.rows import Rows
+from veen.pipeline.query.result_rows import ResultRows
 from veen.pipeline.query.scope import local_names
-from veen.pipeline.signers import HubKeys
+from veen.pipeline.shared_keys import sharing
+from veen.pipeline.spark import failures, session
+from veen.pipeline.spark.progress import in_group, track_progress
 from veen.query.descriptor import Descriptor
 from veen.query.digest import ResultDigest
-from veen.service.kept import Kept
-from veen.service.running import Advance, CancelledError, NotNowError
+from veen.query_service.workers import Advance, CancelledError, NotNowError
+from veen.stdx.lru import SingleFlightCache
 
 if TYPE_CHECKING:
-    from veen.pipeline.session import SparkSession
+    from veen.pipeline.spark.session import SparkSession
 
 #: The files of an answer do not change: what was found out about them is kept, for so many answers.
 _MOST_OPEN: Final = 64
@@ -35,7 +37,7 @@ _LOOK_SEC: Final = 0.5
 _CLOSE_SEC: Final = 5.0
 
 
-class Intake:
+class LakeRefresh:
     """A lake that takes in a log: streams that it has already, that were named, or that somebody asks for.
 
     Labels do not tell the name of their stream: a stream is found by whoever knows what it is called.
@@ -63,7 +65,7 @@ class Intake:
         self._found: set[str] = set()
         self._stack = ExitStack()
         self._shared = None if keyring is None else self._stack.enter_context(sharing(spark, keyring))
-        self._lake = self._stack.enter_context(holding(lake, create=True))
+        self._lake = self._stack.enter_context(lock_lake(lake, create=True))
         self._naming = threading.Lock()
         self._names: frozenset[str] = frozenset()
         #: What the log was opened for.
@@ -186,13 +188,13 @@ class Intake:
 class SparkRuns:
     """Runs queries by the engine of the pipeline."""
 
-    def __init__(self, engine: Engine, intake: Intake | None) -> None:
+    def __init__(self, engine: Engine, intake: LakeRefresh | None) -> None:
         self._spark = engine.spark
         self._engine = engine
         self._intake = intake
         self._cancelled: set[str] = set()
         #: Of answers whose rows are known to be those of their digests.
-        self._rows: Kept[Path, Rows] = Kept(_MOST_OPEN)
+        self._rows: SingleFlightCache[Path, ResultRows] = SingleFlightCache(_MOST_OPEN)
 
     def knows(self, stream: str) -> bool:
         """Tell whether lake or log have a stream."""
@@ -254,7 +256,7 @@ class SparkRuns:
         names, context = self._engine.names, self._spark.sparkContext
         self._intake.add(local for stream in descriptor.scope for local in local_names(stream, names))
         group = in_group(context, result_id, f"taking in, for {descriptor.query_id}")
-        with group, following(context, progress):
+        with group, track_progress(context, progress):
             self._intake.run(lambda: result_id in self._cancelled)
         if result_id in self._cancelled:
             raise CancelledError
@@ -272,8 +274,8 @@ class SparkRuns:
     ) -> Sequence[bytes]:
         """Return rows of an answer, read from their files without Spark; all are hashed again once."""
 
-        def find() -> Rows:
-            found = Rows(out)
+        def find() -> ResultRows:
+            found = ResultRows(out)
             found.require(digest)
             return found
 

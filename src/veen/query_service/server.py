@@ -14,18 +14,17 @@ from typing import Final
 
 import uvloop
 
-from veen.client.files import lock, unlock
-from veen.hub.descriptors import connections_within
-from veen.hub.http.addressing import Names
-from veen.hub.http.application import Bounds
-from veen.hub.http.connection import Connection
-from veen.hub.http.memory import Memory
-from veen.hub.http.pacing import PacedConnection
-from veen.hub.logs import Log
-from veen.hub.server import bind, url_of
-from veen.hub.tls import server_context
-from veen.service.api import Api, Threads
-from veen.service.querying import QueryService
+from veen.net.byte_budget import ByteBudget
+from veen.net.host_names import Names
+from veen.net.http_application import Bounds
+from veen.net.http_connection import Connection
+from veen.net.listener import bind, connections_within, url_of
+from veen.net.paced_connection import PacedConnection
+from veen.net.tls import server_context
+from veen.query_service.http_api import Api, Threads
+from veen.query_service.service import QueryService
+from veen.stdx.atomic_file import lock, unlock
+from veen.stdx.json_log import Log
 
 DEFAULT_LISTEN: Final = "127.0.0.1:37413"
 STORE: Final = "queries.sqlite"
@@ -50,7 +49,7 @@ class BusyStateError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listening:
+class ListenSettings:
     """Where a service listens, under which names, and with which certificates."""
 
     addresses: tuple[str, ...] = (DEFAULT_LISTEN,)
@@ -94,7 +93,7 @@ class Server:
     def __init__(
         self,
         service: QueryService,
-        listening: Listening,
+        listening: ListenSettings,
         log: Log,
         on_ready: Callable[[tuple[str, ...]], None],
     ) -> None:
@@ -119,7 +118,7 @@ class Server:
             ThreadPoolExecutor(_PAGES, thread_name_prefix="veen-page") as pages,
         ):
             threads = Threads(looks=looks, submits=submits, pages=pages, page_count=_PAGES)
-            memory, wait = Memory(self._listening.most_bytes), self._listening.record_wait_sec
+            memory, wait = ByteBudget(self._listening.most_bytes), self._listening.record_wait_sec
             api = Api(self._service, threads, memory, self._log, record_wait_sec=wait)
             self._service.start()
             servers = await self._listen(api, memory, sockets, tls)
@@ -144,7 +143,7 @@ class Server:
         return 1 if self._failed else 0
 
     async def _listen(
-        self, api: Api, memory: Memory, sockets: list[socket.socket], tls: ssl.SSLContext | None
+        self, api: Api, memory: ByteBudget, sockets: list[socket.socket], tls: ssl.SSLContext | None
     ) -> list[asyncio.AbstractServer]:
         loop = asyncio.get_running_loop()
         most, names = connections_within(_BOUNDS.max_connections), self._listening.names
@@ -201,7 +200,7 @@ class Server:
             connection.abort()
 
 
-def bind_all(listening: Listening) -> tuple[list[socket.socket], ssl.SSLContext | None]:
+def bind_all(listening: ListenSettings) -> tuple[list[socket.socket], ssl.SSLContext | None]:
     """Take the addresses and read the certificates, before anything slow is begun."""
     tls = listening.context()
     return bind(list(listening.addresses)), tls

@@ -1,4 +1,6 @@
-"""An engine in plain Python over events of a file, and a service with it: ``python -m tests.service.plain``.
+"""An engine in plain Python over events of a file, and a service with it.
+
+Run as ``python -m tests.query_service.plain_service``.
 
 While a file ``hold`` is beside the events, queries that run wait; the file ``fail`` makes them fail.
 While ``slow`` is there nobody hears which streams there are.
@@ -19,19 +21,19 @@ from typing import Any
 from tests.query import reference
 from veen.client.client import Client
 from veen.client.errors import NetworkError
-from veen.client.retrying import Retry
-from veen.hub.logs import Log, LogWriter, to_stderr
+from veen.client.retry import Retry
+from veen.net.host_names import served_names
 from veen.query.descriptor import Descriptor
 from veen.query.digest import NONE_HASH, Position, ResultDigest
 from veen.query.errors import QueryError
 from veen.query.fields import Event
-from veen.service.grants import PolicyFile
-from veen.service.naming import served_names
-from veen.service.querying import Bounds, QueryService
-from veen.service.recording import Sender
-from veen.service.running import Advance, CancelledError
-from veen.service.server import STORE, Listening, Server, StateDirectory, bind_all
-from veen.service.store import Store
+from veen.query_service.grants import PolicyFile
+from veen.query_service.recorder import Sender
+from veen.query_service.server import STORE, ListenSettings, Server, StateDirectory, bind_all
+from veen.query_service.service import Bounds, QueryService
+from veen.query_service.store import Store
+from veen.query_service.workers import Advance, CancelledError
+from veen.stdx.json_log import Log, LogWriter, to_stderr
 
 ROWS = "rows.jsonl"
 
@@ -161,7 +163,7 @@ def main(place: Path, options: dict[str, Any]) -> int:
         name: options[name] for name in ("record_wait_sec", "most_bytes") if name in options
     }
     chosen |= {name: Path(options[name]) for name in ("tls_cert", "tls_key", "client_ca") if name in options}
-    listening = Listening(addresses=("127.0.0.1:0",), names=served_names(("queries",)), **chosen)
+    listening = ListenSettings(addresses=("127.0.0.1:0",), names=served_names(("queries",)), **chosen)
     state = StateDirectory(place / "state")
     sockets, context = bind_all(listening)
     bounds = Bounds(**options.get("bounds", {}))

@@ -12,17 +12,17 @@ from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
-from veen.core import canonical_json
-from veen.core.error_envelope import ErrorEnvelope
+from veen.core.encoding import canonical_json
 from veen.core.errors import Code
-from veen.hub.http.memory import Memory
-from veen.hub.http.message import JSON, Request, Response, status_of
-from veen.hub.logs import Log
+from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.net.byte_budget import ByteBudget
+from veen.net.http_message import JSON, Request, Response, status_of
 from veen.query.descriptor import MAX_DESCRIPTOR_BYTES
 from veen.query.errors import QueryError
 from veen.query.policy import Principal
-from veen.service.openapi import document
-from veen.service.querying import DEFAULT_LIMIT, MOST_LIMIT, MOST_PAGE_BYTES, BusyError, QueryService
+from veen.query_service.openapi import document
+from veen.query_service.service import DEFAULT_LIMIT, MOST_LIMIT, MOST_PAGE_BYTES, BusyError, QueryService
+from veen.stdx.json_log import Log
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class Api:
     """What connections serve."""
 
     def __init__(
-        self, service: QueryService, threads: Threads, memory: Memory, log: Log, *, record_wait_sec: float
+        self, service: QueryService, threads: Threads, memory: ByteBudget, log: Log, *, record_wait_sec: float
     ) -> None:
         """``memory`` is what connections count in too: answers that clients do not take.
 

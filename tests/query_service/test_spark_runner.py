@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from tests.client.people import make_home
-from tests.hub.process import HubProcess
+from tests.client.participants import make_home
+from tests.hub.hub_process import HubProcess
 from tests.pipeline.commands import veen
 from tests.query import reference
-from tests.service.test_outages import free_port
-from tests.service.world import Service, recorded, until
+from tests.query_service.service_process import Service, recorded, until
+from tests.query_service.test_server_outages import free_port
 from veen.client.client import Client
-from veen.client.interpreting import typed
-from veen.client.sending import Options
-from veen.overlays.recorder_schemas import EVENT
+from veen.client.fold.interpret import typed
+from veen.client.send import SendOptions
+from veen.overlays.recorder.schemas import EVENT
 from veen.query.descriptor import Mode
 from veen.query.digest import EvidenceHasher
 from veen.query.fields import Event
-from veen.service.grants import grant
-from veen.service.store import Kind
+from veen.query_service.grants import grant
+from veen.query_service.store import Kind
 
 LOGINS, OTHER = "record/app/logins", "record/app/other"
 #: A stream of another zone, whose copies would be in OTHER.
@@ -46,7 +46,7 @@ def emit(place: Path, hub: str, stream: str, numbers: range) -> None:
             )
             for n in numbers
         ]
-        assert len(list(client.send_many(stream, drafts, options=Options(keep_key=True)))) == len(drafts)
+        assert len(list(client.send_many(stream, drafts, options=SendOptions(keep_key=True)))) == len(drafts)
 
 
 def events(place: Path, hub: str, stream: str) -> list[Event]:

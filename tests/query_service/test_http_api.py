@@ -12,18 +12,30 @@ from typing import Any
 
 import pytest
 
-from tests.hub.process import HubProcess
-from tests.service import plain
-from tests.service.world import APP, EMPTY, RAW, ROWS, SECRET, Asked, Service, make_place, recorded, until
-from veen.core.hashing import h
-from veen.core.receipt import Receipt
-from veen.overlays.operation_schemas import QUERY
-from veen.overlays.recorder_schemas import EVENT
+from tests.hub.hub_process import HubProcess
+from tests.query_service import plain_service
+from tests.query_service.service_process import (
+    APP,
+    EMPTY,
+    RAW,
+    ROWS,
+    SECRET,
+    Asked,
+    Service,
+    make_place,
+    read_policy,
+    recorded,
+    until,
+)
+from veen.core.crypto.hash import sha256
+from veen.core.objects.receipt import Receipt
+from veen.overlays.operations.schemas import QUERY
+from veen.overlays.recorder.schemas import EVENT
 from veen.query.errors import STATUS
-from veen.service.grants import grant, load_policy
-from veen.service.openapi import document
-from veen.service.server import STORE
-from veen.service.store import Kind
+from veen.query_service.grants import grant
+from veen.query_service.openapi import document
+from veen.query_service.server import STORE
+from veen.query_service.store import Kind
 
 
 class World:
@@ -34,7 +46,7 @@ class World:
         return self.service.ask(self.tokens.get(who, who), path, body, **more)
 
     def identity(self, who: str) -> str:
-        principals = load_policy(self.service.place / "policy.toml").principals
+        principals = read_policy(self.service.place / "policy.toml").principals
         return next(item.identity.hex() for item in principals if item.name == who)
 
     def completed(self, who: str = "alice", **descriptor: Any) -> str:
@@ -79,7 +91,7 @@ def test_a_query_is_recorded_then_run_then_its_digest_is_recorded(world: World) 
     assert made["event_type"] == "query.result"
     assert json.loads(made["payload"]) == digest
     receipt = bytes.fromhex(page["receipt"])
-    assert h(receipt).hex() == page["record_event"]["receipt_id"]
+    assert sha256(receipt).hex() == page["record_event"]["receipt_id"]
     assert Receipt.decode(receipt).stream_seq == page["record_event"]["seq"]
 
     def audited() -> dict[str, Any] | None:
@@ -120,7 +132,7 @@ def test_pages_together_are_what_was_hashed(world: World, limit: int) -> None:
 
 def test_rows_that_were_removed_are_told_so(world: World) -> None:
     result_id = world.completed()
-    (world.service.place / "state" / "results" / result_id / plain.ROWS).write_bytes(b"")
+    (world.service.place / "state" / "results" / result_id / plain_service.ROWS).write_bytes(b"")
     answer = world.ask("alice", f"result/{result_id}")
     assert answer.error == (500, "execution_failed")
     assert "not here any more" in answer.json["message"]

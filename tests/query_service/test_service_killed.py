@@ -14,21 +14,21 @@ from typing import Any
 
 import pytest
 
-from tests.hub.process import TIMEOUT, HubProcess
-from tests.service.plain import make_log, make_service, open_sender
-from tests.service.world import APP, make_place, recorded, until
-from veen.client.steps import Request, Submit
-from veen.service.grants import PolicyFile
-from veen.service.server import STORE
-from veen.service.store import Kind, Store
+from tests.hub.hub_process import TIMEOUT, HubProcess
+from tests.query_service.plain_service import make_log, make_service, open_sender
+from tests.query_service.service_process import APP, make_place, recorded, until
+from veen.client.effects import Request, Submit
+from veen.query_service.grants import PolicyFile
+from veen.query_service.server import STORE
+from veen.query_service.store import Kind, Store
 
 QUERY_ID = "the-one"
 #: What is recorded of every query.
 KINDS = (Kind.REQUEST, Kind.RESULT, Kind.AUDIT)
-#: recover, receive, trying, recorded, begin, answer, trying, recorded, trying, recorded.
-COMMITS = 10
+#: Beside the store: a byte for each change of it that is durable.
+CHANGES = "changes"
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.service.plain", "tests.service.world"])
+PROCESSES.set_forkserver_preload(["tests.query_service.plain_service", "tests.query_service.service_process"])
 
 
 def die() -> None:
@@ -36,10 +36,11 @@ def die() -> None:
 
 
 class DyingStore(Store):
-    """Kills its process before the change number ``at`` is durable."""
+    """Kills its process before the change number ``at`` is durable, and counts those that are; 0: never."""
 
     def __init__(self, path: Path, at: int) -> None:
         super().__init__(path)
+        self._changes = path.with_name(CHANGES)
         self._left = at
 
     @contextmanager
@@ -49,6 +50,8 @@ class DyingStore(Store):
             self._left -= 1
             if self._left == 0:
                 die()
+        with self._changes.open("ab") as file:
+            file.write(b".")
 
 
 def live(place: Path, hub: str, commit: int, answer: int, *, submit: bool) -> None:
@@ -85,9 +88,13 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    make_place(tmp_path / "service")
-    (tmp_path / "service" / "state").mkdir()
-    return tmp_path / "service"
+    return new_place(tmp_path / "service")
+
+
+def new_place(path: Path) -> Path:
+    make_place(path)
+    (path / "state").mkdir()
+    return path
 
 
 def start(place: Path, hub: str, *, commit: int = 0, answer: int = 0, submit: bool = False) -> BaseProcess:
@@ -125,9 +132,9 @@ def kinds(place: Path, hub: str) -> Counter[Kind]:
     return found
 
 
-def go_on(place: Path, hub: str) -> None:
+def go_on(place: Path, hub: str, *, submit: bool = False) -> None:
     """Start the service again, and let it finish."""
-    process = start(place, hub)
+    process = start(place, hub, submit=submit)
     try:
         until(lambda: settled(place) == ("COMPLETED", 0), "the end of the query")
     finally:
@@ -135,16 +142,22 @@ def go_on(place: Path, hub: str) -> None:
         process.join(TIMEOUT)
 
 
-@pytest.mark.parametrize("commit", range(2, COMMITS + 1))
-def test_killed_before_a_change_is_durable(hub: HubProcess, place: Path, commit: int) -> None:
-    process = start(place, hub.url, commit=commit, submit=True)
-    process.join(TIMEOUT)
-    assert process.exitcode == -signal.SIGKILL
-    if commit == 2:
-        assert settled(place) == ("", 0), "it was not taken, and nobody was told that it was"
-        return
-    go_on(place, hub.url)
-    assert kinds(place, hub.url) == dict.fromkeys(KINDS, 1)
+def test_killed_before_a_change_is_durable(hub: HubProcess, tmp_path: Path) -> None:
+    """Before each of those that a service makes that nobody kills; the first is made before any query."""
+    dry = new_place(tmp_path / "dry")
+    go_on(dry, hub.url, submit=True)
+    changes = (dry / "state" / CHANGES).stat().st_size
+    assert changes > 2 * len(KINDS), "each record is tried, and recorded"
+    for commit in range(2, changes + 1):
+        place = new_place(tmp_path / str(commit))
+        process = start(place, hub.url, commit=commit, submit=True)
+        process.join(TIMEOUT)
+        assert process.exitcode == -signal.SIGKILL, commit
+        if commit == 2:
+            assert settled(place) == ("", 0), "it was not taken, and nobody was told that it was"
+            continue
+        go_on(place, hub.url)
+        assert kinds(place, hub.url) == dict.fromkeys(KINDS, 1), commit
 
 
 @pytest.mark.parametrize("answer", [1, 2, 3])

@@ -140,7 +140,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordedAt:
     """Where an event is in the log, with its receipt as it was encoded."""
 
     stream: str
@@ -151,7 +151,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class PendingRecord:
     """Something that is to be in the log; ``tried``: it may be there already."""
 
     number: int
@@ -237,7 +237,7 @@ class Store:
             ).fetchone()
         return int(found)
 
-    def place(self, result_id: str, kind: Kind) -> Place | None:
+    def place(self, result_id: str, kind: Kind) -> RecordedAt | None:
         """Return where something of a query is in the log."""
         with self._lock:
             row = self._db.execute(
@@ -245,7 +245,7 @@ class Store:
                 " WHERE result_id = ? AND kind = ? AND receipt IS NOT NULL",
                 (result_id, kind),
             ).fetchone()
-        return None if row is None else Place(*row)
+        return None if row is None else RecordedAt(*row)
 
     # --- the life of a query --------------------------------------------------------------------------------
 
@@ -342,7 +342,7 @@ class Store:
                 db.execute("UPDATE queries SET cancelled = 1 WHERE result_id = ?", (result_id,))
             return self._get(result_id)
 
-    def give_up(self, record: Record, message: str, now: int) -> None:
+    def give_up(self, record: PendingRecord, message: str, now: int) -> None:
         """End a query whose request or digest the log does not take, and never will."""
         with self._writing() as db:
             self._fail(record.query.result_id, "execution_failed", message, now)
@@ -383,7 +383,7 @@ class Store:
                     (result_id, reader, now),
                 )
 
-    def next_record(self, after: int = 0) -> Record | None:
+    def next_record(self, after: int = 0) -> PendingRecord | None:
         """Return the first thing behind a number that is not known to be in the log."""
         with self._lock:
             row = self._db.execute(
@@ -394,14 +394,14 @@ class Store:
         if row is None:
             return None
         number, kind, result_id, tried, reader, at = row
-        return Record(number, Kind(kind), self._get(result_id), bool(tried), reader, at)
+        return PendingRecord(number, Kind(kind), self._get(result_id), bool(tried), reader, at)
 
-    def trying(self, record: Record) -> None:
+    def trying(self, record: PendingRecord) -> None:
         """Note that something is about to be sent: from now on it may be in the log."""
         with self._writing() as db:
             db.execute("UPDATE records SET tried = 1 WHERE id = ?", (record.number,))
 
-    def recorded(self, record: Record, place: Place, now: int) -> Query:
+    def recorded(self, record: PendingRecord, place: RecordedAt, now: int) -> Query:
         """Note where something is in the log, and take the step that waited for it."""
         with self._writing() as db:
             db.execute(

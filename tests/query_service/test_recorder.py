@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from tests import builders
-from tests.hub.process import TIMEOUT
-from tests.service.plain import make_log, make_service
-from tests.service.world import APP, make_place, until
+from tests.hub.hub_process import TIMEOUT
+from tests.query_service.plain_service import make_log, make_service
+from tests.query_service.service_process import APP, make_place, until
 from veen.client.errors import NetworkError, RefusedError
-from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import Code
+from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.core.types import VerifyKey
-from veen.service.events import AUDIT, REQUESTS, RESULTS, Event
-from veen.service.querying import RESULTS_DIR
-from veen.service.recording import Pauses, Recorder, Sender
-from veen.service.server import STORE
-from veen.service.store import MOST_ATTEMPTS, Kind, Place, Query, State, Store
+from veen.query_service.recorder import AUDIT, REQUESTS, RESULTS, Event, Pauses, Recorder, Sender
+from veen.query_service.server import STORE
+from veen.query_service.service import RESULTS_DIR
+from veen.query_service.store import MOST_ATTEMPTS, Kind, Query, RecordedAt, State, Store
 
 if TYPE_CHECKING:
     from veen.client.client import Client
@@ -39,14 +38,14 @@ class Hub(Sender):
     def signer(self) -> VerifyKey:
         return builders.verify_key("service")
 
-    def send(self, event: Event) -> Place:
+    def send(self, event: Event) -> RecordedAt:
         code = self._refuses(event)
         if code is not None:
             raise RefusedError(ErrorEnvelope(code=code.value, message="no"))
         self.sent.append(event)
-        return Place(event.stream, 0, len(self.sent), "aa" * 32, b"receipt")
+        return RecordedAt(event.stream, 0, len(self.sent), "aa" * 32, b"receipt")
 
-    def find(self, event: Event, after: tuple[int, int]) -> Place | None:  # noqa: ARG002 - of a hub
+    def find(self, event: Event, after: tuple[int, int]) -> RecordedAt | None:  # noqa: ARG002 - of a hub
         return None
 
     def close(self) -> None:
@@ -188,7 +187,7 @@ class HangingHub(Hub):
         super().__init__()
         self.asked, self.answers = threading.Event(), threading.Event()
 
-    def send(self, event: Event) -> Place:
+    def send(self, event: Event) -> RecordedAt:
         self.asked.set()
         self.answers.wait()
         return super().send(event)

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from veen.client.errors import NetworkError
-from veen.core import canonical_json, labels
-from veen.core.hashing import h
-from veen.hub.logs import Log
+from veen.core.crypto.hash import sha256
+from veen.core.encoding import canonical_json
+from veen.core.objects import labels
 from veen.query.descriptor import is_id, new_query_id, new_result_id, parse_descriptor
 from veen.query.digest import ResultDigest
 from veen.query.errors import QueryError, not_a_stream
 from veen.query.policy import Principal, may_read
-from veen.query.times import format_time
-from veen.service.grants import PolicyFile
-from veen.service.recording import Recorder, Sender
-from veen.service.running import NotNowError, Runs, Workers, stored_descriptor
-from veen.service.store import DuplicateError, FullError, Kind, Place, Query, State, Store
+from veen.query.timestamps import format_time
+from veen.query_service.grants import PolicyFile
+from veen.query_service.recorder import Recorder, Sender
+from veen.query_service.store import DuplicateError, FullError, Kind, Query, RecordedAt, State, Store
+from veen.query_service.workers import NotNowError, Runs, Workers, stored_descriptor
+from veen.stdx.json_log import Log
 
 RESULTS_DIR: Final = "results"
 DEFAULT_LIMIT: Final = 1000
@@ -298,11 +299,11 @@ def _not_found() -> QueryError:
     return QueryError("query_not_found", "there is no such query, or it is not yours to see")
 
 
-def _event(place: Place) -> dict[str, Any]:
+def _event(place: RecordedAt) -> dict[str, Any]:
     return {
         "stream": place.stream,
         "epoch": place.epoch,
         "seq": place.seq,
         "hub_id": place.hub_id,
-        "receipt_id": h(place.receipt).hex(),
+        "receipt_id": sha256(place.receipt).hex(),
     }

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.hub.certificates import make_certificate
-from tests.hub.process import TIMEOUT, HubProcess
-from tests.service.plain import event
-from tests.service.world import APP, Service, make_place, until
+from tests.hub.hub_process import TIMEOUT, HubProcess
+from tests.query_service.plain_service import event
+from tests.query_service.service_process import APP, Service, make_place, until
 
 #: Far more than the buffers of two sockets take.
 ROWS, ROW_BYTES = 15, 1 << 20

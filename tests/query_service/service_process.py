@@ -9,21 +9,23 @@ import ssl
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
-from tests.client.people import make_home
-from tests.hub.process import TIMEOUT, environment
-from tests.service.plain import event
+from tests.client.participants import make_home
+from tests.hub.hub_process import TIMEOUT, environment
+from tests.paths import ROOT
+from tests.query_service.plain_service import event
 from veen.client.client import Client
-from veen.service.events import STREAMS
-from veen.service.grants import grant
-from veen.service.store import Kind
+from veen.query.policy import Policy
+from veen.query_service.grants import grant
+from veen.query_service.recorder import STREAMS
+from veen.query_service.store import Kind
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 APP, SECRET, EMPTY = "record/app/logins", "record/security/keys", "record/app/nothing"
 #: A stream of which the engine knows the id alone.
 RAW: Final = "ab" * 32
@@ -79,8 +81,13 @@ class Asked:
         return self.status, self.json["error_code"]
 
 
+def read_policy(path: Path) -> Policy:
+    """Read the file that says who may ask what."""
+    return Policy.from_dict(tomllib.loads(path.read_text(encoding="utf-8")))
+
+
 class Service:
-    """The process of a service; ``python -m tests.service.plain`` unless another command is given."""
+    """The process of a service: ``tests.query_service.plain_service`` unless another command is given."""
 
     def __init__(self, place: Path, hub: str, command: tuple[str, ...] = (), **options: Any) -> None:
         self.place, self.hub = place, hub
@@ -89,7 +96,7 @@ class Service:
         self._command = command or (
             sys.executable,
             "-m",
-            "tests.service.plain",
+            "tests.query_service.plain_service",
             str(place),
             json.dumps({"hub": hub, **options}),
         )

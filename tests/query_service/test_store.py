@@ -9,22 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.query_service.service_process import read_policy
 from veen.query.policy import may_read
-from veen.service.grants import PolicyError, grant, load_policy
-from veen.service.store import (
+from veen.query_service.grants import PolicyError, grant
+from veen.query_service.store import (
     MOST_ATTEMPTS,
     DuplicateError,
     FullError,
     Kind,
-    Place,
     Query,
+    RecordedAt,
     State,
     Store,
     StoreError,
 )
 
 NOW = 1_800_000_000
-PLACE = Place("record/query/requests", 0, 1, "aa" * 32, b"receipt")
+PLACE = RecordedAt("record/query/requests", 0, 1, "aa" * 32, b"receipt")
 
 
 @pytest.fixture
@@ -202,7 +203,7 @@ def test_a_grant_is_known_by_its_token_alone(tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     first = grant(policy, "alice", ["record/app/*"], identity=bytes(range(32)))
     second = grant(policy, "éve with space", ["*"], auditor=True)
-    found = load_policy(policy)
+    found = read_policy(policy)
     alice, eve = found.by_token(first), found.by_token(second)
     assert alice is not None
     assert eve is not None
@@ -238,5 +239,5 @@ def test_grants_at_once_are_all_kept(tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     with ThreadPoolExecutor(8) as threads:
         tokens = list(threads.map(lambda nth: grant(policy, f"p{nth}", ["a"]), range(8)))
-    found = load_policy(policy)
+    found = read_policy(policy)
     assert all(found.by_token(token) is not None for token in tokens)

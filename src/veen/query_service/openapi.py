@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from veen.query.descriptor import MAX_DESCRIPTOR_BYTES, METRICS, Mode
 from veen.query.errors import STATUS
-from veen.service.querying import DEFAULT_LIMIT, MOST_LIMIT, MOST_PAGE_BYTES
+from veen.query_service.service import DEFAULT_LIMIT, MOST_LIMIT, MOST_PAGE_BYTES
 
 _TIME: Final = {"type": "string", "format": "date-time"}
 _TEXT: Final = {"type": "string"}

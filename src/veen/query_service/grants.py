@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from veen.client.files import lock, unlock, write_file
-from veen.core.ed25519 import SEED_BYTES, SigningKey
-from veen.hub.logs import Log
+from veen.core.crypto.ed25519 import SEED_BYTES, SigningKey
 from veen.query.policy import Policy
+from veen.stdx.atomic_file import lock, unlock, write_file
+from veen.stdx.json_log import Log
 
 #: A file of this size has room for thousands of principals.
 _MOST_BYTES: Final = 4 << 20
@@ -21,11 +21,6 @@ TOKEN_PREFIX: Final = "vq-"  # noqa: S105 - what tokens begin with, so that they
 
 class PolicyError(Exception):
     """A policy can not be used; the text says why."""
-
-
-def load_policy(path: Path) -> Policy:
-    """Read a policy."""
-    return _parse(path, _read(path))
 
 
 def _read(path: Path) -> bytes:

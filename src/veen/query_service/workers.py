@@ -9,12 +9,12 @@ from typing import Final, Protocol
 
 from veen.client.errors import NetworkError
 from veen.core.errors import VeenError
-from veen.hub.logs import Log
 from veen.query.descriptor import Descriptor, parse_descriptor
 from veen.query.digest import ResultDigest
 from veen.query.errors import QueryError
-from veen.service.events import recordable
-from veen.service.store import Query, State, Store
+from veen.query_service.recorder import recordable
+from veen.query_service.store import Query, State, Store
+from veen.stdx.json_log import Log
 
 #: How far a query is: tasks that are done, and how many there are so far.
 Advance = Callable[[int, int], None]

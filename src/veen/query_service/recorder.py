@@ -2,32 +2,138 @@
 
 One thread has the client. Before anything is sent the store notes that it may be in the log; what may be
 there is looked for before it is sent again, behind the last event that is known to be there.
+
+Bodies of events follow from what is stored, byte for byte, so an event that may have been sent is found by
+them (QAL).
 """
 
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from veen.client.client import Client, ReadOptions
+from veen.client.client import Client
 from veen.client.errors import ClientError, NetworkError, RefusedError
-from veen.client.interpreting import typed
-from veen.client.reading import Message
-from veen.client.records import stream_epochs
-from veen.client.sending import Options
+from veen.client.fold.incremental import stream_epochs
+from veen.client.fold.interpret import typed
+from veen.client.read import Message, ReadOptions
+from veen.client.send import SendOptions
+from veen.core.encoding import canonical_json
 from veen.core.errors import Code, Detail, ProtocolError, VeenError
+from veen.core.limits import DEFAULT_LIMITS
 from veen.core.types import VerifyKey
-from veen.hub.logs import Log
-from veen.service.events import STREAMS, Event, event_of, read_event
-from veen.service.store import Kind, Place, Query, Record, Store
+from veen.overlays.operations.schemas import QUERY
+from veen.overlays.recorder.schemas import EVENT
+from veen.overlays.schema import Schema
+from veen.query.digest import ResultDigest
+from veen.query.errors import QueryError
+from veen.query_service.store import Kind, PendingRecord, Query, RecordedAt, State, Store
+from veen.stdx.json_log import Log
+
+REQUESTS: Final = "record/query/requests"
+RESULTS: Final = "record/query/results"
+AUDIT: Final = "record/query/audit/service"
+STREAMS: Final = {Kind.REQUEST: REQUESTS, Kind.RESULT: RESULTS, Kind.AUDIT: AUDIT, Kind.READ: AUDIT}
+#: The component that events say they come from, and the class that audit records have.
+ORIGIN: Final = "veen-query"
+RESOURCE_CLASS: Final = "record"
+#: What an event about a digest has beside it, at most.
+_BESIDE_BYTES: Final = 4096
+#: Of a digest: what fits in one message.
+MOST_DIGEST_BYTES: Final = DEFAULT_LIMITS.max_plain_body_bytes - _BESIDE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A message that is to be in the log."""
+
+    stream: str
+    schema: Schema
+    body: dict[str, Any]
+
+    def encode(self) -> bytes:
+        """Return its body."""
+        return self.schema.encode(self.body)
+
+
+def recordable(digest: ResultDigest) -> str:
+    """Return a digest as it is recorded; one that no message holds is a failure of the query."""
+    data = digest.encode()
+    if len(data) > MOST_DIGEST_BYTES:
+        raise QueryError(
+            "execution_failed",
+            f"the digest has {len(data)} bytes, and a message of the log takes {MOST_DIGEST_BYTES}: it names"
+            f" {len(digest.upto or ())} labels, so ask for fewer streams at once",
+        )
+    return data.decode()
+
+
+def event_of(kind: Kind, query: Query, signer: VerifyKey) -> Event:
+    """Return an event about a query, as the key signs it that records (QRY-026, QRY-037)."""
+    if kind is Kind.AUDIT:
+        return Event(AUDIT, QUERY, _audit(query, query.identity, query.received_at))
+    if kind is Kind.REQUEST:
+        event_type, when, payload = "query.submitted", query.received_at, query.descriptor
+    else:
+        assert query.digest is not None, "an answer has a digest before it is recorded"
+        assert query.ended_at is not None, "and a time"
+        event_type, when, payload = "query.result", query.ended_at, query.digest
+    metadata = {"result_id": query.result_id}
+    if kind is Kind.REQUEST:
+        # Who signs is the service: the principal of an event is its key (SDR-002).
+        metadata["requester_identity"] = query.identity
+    body = EVENT.make(
+        subject_id=query.principal,
+        principal_id=signer.hex(),
+        event_type=event_type,
+        event_time=when,
+        origin=ORIGIN,
+        payload=payload,
+        metadata=metadata,
+    )
+    return Event(STREAMS[kind], EVENT, body)
+
+
+def read_event(query: Query, reader: str, at: int) -> Event:
+    """Return the audit record of somebody else who reads the rows of a query."""
+    return Event(AUDIT, QUERY, _audit(query, reader, at))
+
+
+def _audit(query: Query, requester: str, at: int) -> dict[str, Any]:
+    descriptor: Any = canonical_json.parse(query.descriptor.encode())
+    reason = (descriptor.get("meta") or {}).get("reason") if requester == query.identity else None
+    # Each stream by itself: an auditor looks for one by its name (QAL-004).
+    outcome: dict[str, Any] = {
+        "result_id": query.result_id,
+        "status": query.state.shown,
+        "resources": descriptor["scope"],
+    }
+    if query.error_code is not None:
+        outcome["error_code"] = query.error_code
+    digest = None
+    if query.state is State.COMPLETED and query.digest is not None:
+        found: Any = canonical_json.parse(query.digest.encode())
+        digest = bytes.fromhex(found["rows_hash"])  # QAL-002
+    return QUERY.make(
+        requester_identity=bytes.fromhex(requester),
+        resource_identifier=",".join(descriptor["scope"]),
+        resource_class=RESOURCE_CLASS,
+        # As text: a rate is a fraction, which bodies do not have.
+        query_parameters=query.descriptor,
+        purpose_code=reason if isinstance(reason, str) else None,
+        result_digest=digest,
+        request_time=at,
+        metadata=outcome,
+    )
+
 
 #: A hub that takes longer for one event is not one that works.
 _SLOW_SEC: Final = 3.0
 #: How long the end waits for what is being sent; a hub that hangs may take as long as it likes.
 _STOP_SEC: Final = 3.0
 #: The key that signs is the principal of the events: it stays (SDR-023).
-_OPTIONS: Final = Options(keep_key=True)
+_OPTIONS: Final = SendOptions(keep_key=True)
 
 
 class Sender:
@@ -41,13 +147,13 @@ class Sender:
         """The key that events are signed with."""
         return self._client.session.secrets.client.signing_key.public_key
 
-    def send(self, event: Event) -> Place:
+    def send(self, event: Event) -> RecordedAt:
         """Send an event; returns when it is durable and its receipt was checked."""
         draft = typed(event.schema, event.body)
         sent = self._client.send(event.stream, None, draft=draft, options=_OPTIONS)
         return self._place(event.stream, sent.epoch, sent.receipt.encode(), sent.stream_seq)
 
-    def find(self, event: Event, after: tuple[int, int]) -> Place | None:
+    def find(self, event: Event, after: tuple[int, int]) -> RecordedAt | None:
         """Look for an event that may be in the log, behind a place of its stream."""
         client, (epoch, seq) = self._client, after
         client.flush(event.stream)  # it may be on its way: then it is there now
@@ -71,8 +177,8 @@ class Sender:
             and message.raw_body() == body
         )
 
-    def _place(self, stream: str, epoch: int, receipt: bytes, seq: int) -> Place:
-        return Place(stream, epoch, seq, self._client.meet().identity.hub_id.hex(), receipt)
+    def _place(self, stream: str, epoch: int, receipt: bytes, seq: int) -> RecordedAt:
+        return RecordedAt(stream, epoch, seq, self._client.connect().identity.hub_id.hex(), receipt)
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -221,7 +327,7 @@ class Recorder:
         if self._failing.pop(stream, None) is not None:
             self._log.event("info", "recording-again", stream=stream)
 
-    def _note_failure(self, record: Record, error: Exception) -> None:
+    def _note_failure(self, record: PendingRecord, error: Exception) -> None:
         known = isinstance(error, ClientError)
         self._log.event(
             "warn" if known else "error",
@@ -231,24 +337,24 @@ class Recorder:
             error=str(error),
         )
 
-    def _give_up(self, record: Record) -> None:
+    def _give_up(self, record: PendingRecord) -> None:
         if record.kind in (Kind.REQUEST, Kind.RESULT):
             text = "the hub does not take so long a record of the query: ask for fewer streams at once"
             self._store.give_up(record, text, self._clock())
 
-    def _event(self, record: Record) -> Event:
+    def _event(self, record: PendingRecord) -> Event:
         if record.kind is Kind.READ:
             return read_event(record.query, record.reader, record.at)
         return event_of(record.kind, record.query, self._sender.signer)
 
-    def _record(self, record: Record) -> None:
+    def _record(self, record: PendingRecord) -> None:
         self._sending = self._monotonic()
         try:
             self._send(record)
         finally:
             self._sending = None
 
-    def _send(self, record: Record) -> None:
+    def _send(self, record: PendingRecord) -> None:
         event = self._event(record)
         place = None
         if record.tried:

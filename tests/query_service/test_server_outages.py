@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.hub.certificates import make_certificate
-from tests.hub.process import TIMEOUT, HubProcess
-from tests.service.world import APP, Service, make_place, recorded, until
-from veen.service.server import STORE
-from veen.service.store import Kind, State, Store
+from tests.hub.hub_process import TIMEOUT, HubProcess
+from tests.query_service.service_process import APP, Service, make_place, recorded, until
+from veen.query_service.server import STORE
+from veen.query_service.store import Kind, State, Store
 
 
 def free_port() -> int:

@@ -8,15 +8,15 @@ import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from tests.pipeline.laking import keyring
-from tests.pipeline.making import Hub
-from tests.pipeline.recording import EPOCH_SEC, Recorded, asked, record_some
+from tests.pipeline.lake.lake_builder import keyring
+from tests.pipeline.log_builder import Hub
+from tests.pipeline.query.event_log import EPOCH_SEC, Recorded, asked, record_some
 from tests.query import strategies
-from tests.service.world import until
-from veen.pipeline.lake.holding import load
+from tests.query_service.service_process import until
+from veen.pipeline.lake.lake import load
 from veen.pipeline.query.engine import Engine
-from veen.service.running import CancelledError
-from veen.service.spark import Intake, SparkRuns
+from veen.query_service.spark_runner import LakeRefresh, SparkRuns
+from veen.query_service.workers import CancelledError
 
 STREAM = strategies.STREAMS[:1]
 
@@ -29,8 +29,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return found
 
 
-def open_intake(spark: Any, place: Path, made: Recorded) -> Intake:
-    return Intake(spark, place / "lake", str(made.hub.root), None, keyring(STREAM) if spark else None)
+def open_intake(spark: Any, place: Path, made: Recorded) -> LakeRefresh:
+    return LakeRefresh(spark, place / "lake", str(made.hub.root), None, keyring(STREAM) if spark else None)
 
 
 def test_an_intake_tells_how_far_it_is_and_can_be_cancelled(

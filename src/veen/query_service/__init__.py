@@ -1,0 +1,1 @@
+"""The query service: accepts, runs and records queries over HTTP."""

@@ -1,1 +1,0 @@
-"""What listens on sockets beside the hub: the query service, and the endpoint that takes logs in."""
