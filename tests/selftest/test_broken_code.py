@@ -17,7 +17,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     ),
     "any path will do": (
         "proof-minimality",
-        "proof.MmrProof._climb = lambda self, seq, height: self.peaks_after[-1]",
+        "inclusion.MmrProof._climb = lambda self, seq, height: self.peaks_after[-1]",
     ),
     "the log may be rewritten": (
         "consistency-proofs",
@@ -27,22 +27,22 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "maps as they were filled": ("canonical-maps", "cbor.sorted = lambda items, **_: list(items)"),
     "replies to anybody": (
         "rpc",
-        "serving.ReaderPublicKey = lambda _: None",
+        "serve.ReaderPublicKey = lambda _: None",
     ),
     "a journal that forgets": (
         "rpc-idempotency",
-        "serving.Journal.reply = lambda *_: (False, None)",
+        "serve.Journal.reply = lambda *_: (False, None)",
     ),
-    "days of an hour": ("wallet-names", "wallet_ids.DAY = 3600"),
+    "days of an hour": ("wallet-names", "wallet_schemas.DAY = 3600"),
     "money from nowhere": ("wallet-fold", "wallet._credit = lambda *_: ''"),
-    "only the last payment": ("paid-ledger", "monoids._Sum.merge = lambda self, left, right: right"),
+    "only the last payment": ("paid-ledger", "monoid._Sum.merge = lambda self, left, right: right"),
     "effects that depend on the grouping": (
         "wallet-merge",
-        "wallet_effects._Effects.merge = lambda _, a, b: a._replace(balance=a.balance - b.balance)",
+        "effects._Effects.merge = lambda _, a, b: a._replace(balance=a.balance - b.balance)",
     ),
     "copies that count": (
         "wallet-copies",
-        "folding.Annotator._canonical = lambda self, record: (record.msg_id, None)",
+        "engine.Annotator._canonical = lambda self, record: (record.msg_id, None)",
     ),
     "a credit that nobody has paid": ("wallet-flow", "wallet.is_unbacked = lambda _: False"),
     "every transfer has the same name": ("wallet-flow", "wallets.transfer_id = lambda *_: bytes(32)"),
@@ -51,11 +51,11 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "anybody may agree": ("agreement", "agreement.speaks_for = lambda *_: True"),
     "every snapshot is good": ("snapshot", "snapshots.SnapshotCheck.consistent = True"),
     "anybody may approve": ("recovery", "recovery.speaks_for = lambda *_: True"),
-    "queries in any order": ("audit", "auditlog.sorted = lambda rows, **_: list(rows)"),
-    "anybody is the principal": ("record-events", "replaying.EVENT = None"),
-    "whatever is asked is proven": ("record-checkpoints", "replaying.prove = lambda *_: (n for n in ())"),
-    "all damage is the same": ("record-tampering", "verdicts.diagnose = lambda *_: (1, 'edited')"),
-    "the last one wins": ("crdt", "monoids._Max.merge = lambda self, left, right: right"),
+    "queries in any order": ("audit", "query_audit.sorted = lambda rows, **_: list(rows)"),
+    "anybody is the principal": ("record-events", "replay.EVENT = None"),
+    "whatever is asked is proven": ("record-checkpoints", "replay.prove = lambda *_: (n for n in ())"),
+    "all damage is the same": ("record-tampering", "judge.diagnose = lambda *_: (1, 'edited')"),
+    "the last one wins": ("crdt", "monoid._Max.merge = lambda self, left, right: right"),
 }
 
 
@@ -64,11 +64,16 @@ def test_wrong_code_fails_the_step(tmp_path: Path, name: str) -> None:
     step, mistake = MISTAKES[name]
     suite = next(suite for suite in SUITES if step in step_names(suite))
     program = (
-        "from veen.core import cbor, consistency, mmr, proof\n"
-        "from veen.overlays import folding, monoids, wallet, wallet_effects, wallet_ids\n"
-        "from veen.overlays import access, agreement, auditlog, delegation, recovery\n"
-        "from veen.client import serving, snapshots, wallets\n"
-        "from veen.recorder import replaying, verdicts\n"
+        "from veen.core.encoding import cbor\n"
+        "from veen.core.merkle import consistency, inclusion, mmr\n"
+        "from veen.overlays import engine, monoid\n"
+        "from veen.overlays.operations import access, agreement, delegation, query_audit, recovery\n"
+        "from veen.overlays.wallet import effects, overlay as wallet, schemas as wallet_schemas\n"
+        "from veen.client import wallets\n"
+        "from veen.client.fold import snapshots\n"
+        "from veen.client.rpc import serve\n"
+        "from veen.recorder import replay\n"
+        "from veen.recorder.verify import judge\n"
         f"{mistake}\nfrom veen.cli.main import main\nmain()\n"
     )
     done = subprocess.run(

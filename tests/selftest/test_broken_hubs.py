@@ -82,7 +82,7 @@ def test_a_directory_that_loses_something_fails_the_step(tmp_path: Path, name: s
 #: Mistakes that no setting makes: code that a hub runs before it starts.
 MISTAKES: dict[str, tuple[str, str]] = {
     "rates": ("capability-rate", "capability.Bucket.take = lambda self, rate, hub_ts: self"),
-    "lifetimes": ("capability-expired", "sequence.verify_ttl = lambda *_: None"),
+    "lifetimes": ("capability-expired", "stateful.verify_ttl = lambda *_: None"),
 }
 
 
@@ -91,7 +91,7 @@ def test_a_hub_that_does_not_check_fails_the_step(tmp_path: Path, name: str) -> 
     step, mistake = MISTAKES[name]
     script = tmp_path / "mistaken.py"
     script.write_text(
-        "from veen.core import capability\nfrom veen.hub.admission import sequence\n"
+        "from veen.core.objects import capability\nfrom veen.admission import stateful\n"
         f"from veen.cli.main import main\n{mistake}\nmain()\n"
     )
     command = shlex.join([sys.executable, str(script)])

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.process import HubProcess
+from tests.hub.hub_process import HubProcess
 from tests.selftest.runs import Answer, assert_fails, only, report_of, road, selftest
-from veen.core.api import StreamRequest, StreamResponse, SubmitResponse
-from veen.core.error_envelope import ErrorEnvelope
+from veen.core.api.data_plane import StreamRequest, StreamResponse, SubmitResponse
+from veen.core.objects.error_envelope import ErrorEnvelope
 
 pytestmark = pytest.mark.slow
 

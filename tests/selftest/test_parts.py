@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from veen.client.errors import RefusedError
-from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.selftest.context import Context
-from veen.selftest.mutating import MUTATIONS, mutate
-from veen.selftest.running import Outcome, Setup, run
-from veen.selftest.samples import sample, wire_types
-from veen.selftest.steps import Needs, Step, StepError, check, equal, poll, refused, rejected, step
+from veen.selftest.generate import MUTATIONS, mutate, sample, wire_types
+from veen.selftest.runner import Outcome, Setup, run
+from veen.selftest.step import Needs, Step, StepError, check, equal, poll, refused, rejected, step
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from veen.selftest import step_names
 #: all of them, because Spark starts slowly.
 MISTAKES: dict[str, tuple[str, str]] = {
     "query-digest": (
-        "events._audit = lambda *said, do=events._audit: {**do(*said), 'result_digest': None}",
+        "recorder._audit = lambda *said, do=recorder._audit: {**do(*said), 'result_digest': None}",
         "audit records of the query",
     ),
     "query-pages": (
@@ -54,8 +54,8 @@ def test_a_service_that_breaks_its_promises_fails_every_step(tmp_path: Path) -> 
         "    from veen.pipeline.query.engine import Engine\n"
         "    from veen.pipeline.query import evidence\n"
         "    from veen.pipeline.query.evidence import Evidence\n"
-        "    from veen.service import events\n"
-        "    from veen.service.spark import SparkRuns as Runs\n"
+        "    from veen.query_service import recorder\n"
+        "    from veen.query_service.spark_runner import SparkRuns as Runs\n"
         f"{mistakes}"
         "from veen.cli.main import main\n"
         "main()\n"

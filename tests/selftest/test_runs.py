@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.process import HubProcess
+from tests.hub.hub_process import HubProcess
+from tests.paths import ROOT
 from tests.selftest.runs import (
     VEEN,
     assert_nothing_left,
@@ -29,7 +30,6 @@ from tests.selftest.test_broken_roads import LIES
 from tests.selftest.test_query_suite import MISTAKES as QUERY_MISTAKES
 from veen.selftest import SUITES, step_names
 
-ROOT = Path(__file__).resolve().parents[2]
 #: Quick, and need no hub.
 QUICK = ("--only", "mmr-splits", "--only", "canonical-maps")
 

@@ -4,7 +4,6 @@ The client library, HTTP, files and the program itself are used; nothing of the 
 is a list of steps, and whatever a run starts or writes is gone afterwards.
 """
 
-from veen.selftest.running import Outcome, Report, Setup, run
-from veen.selftest.suites import SUITES, step_names
+from veen.selftest.runner import SUITES, Outcome, Report, Setup, run, step_names
 
 __all__ = ["SUITES", "Outcome", "Report", "Setup", "run", "step_names"]

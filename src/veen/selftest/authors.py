@@ -4,25 +4,23 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from veen.client.bodies import DEFAULT_SCHEMA
+from veen.client.body import DEFAULT_SCHEMA
+from veen.client.effects import Submit
 from veen.client.errors import RefusedError
-from veen.client.http import HttpHub
-from veen.client.pins import HubFacts
-from veen.client.steps import Submit
-from veen.core import labels
-from veen.core.context import MsgContext
-from veen.core.ed25519 import SigningKey
-from veen.core.error_envelope import ErrorEnvelope
-from veen.core.hpke import public_key
-from veen.core.msg import Msg
-from veen.core.payload import PayloadHeader
+from veen.client.home.pins import HubFacts
+from veen.client.transport.http import HttpHub
+from veen.core.crypto.ed25519 import SigningKey
+from veen.core.crypto.hpke import public_key
+from veen.core.objects import labels
+from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.core.objects.msg import Msg, MsgContext, PayloadHeader
+from veen.core.objects.receipt import Receipt
+from veen.core.objects.sealed_payload import seal
 from veen.core.profile import Profile
-from veen.core.receipt import Receipt
-from veen.core.sealing import seal
 from veen.core.types import Label, ReaderSecretKey, VerifyKey
 
 if TYPE_CHECKING:
-    from veen.core.api import SubmitResponse
+    from veen.core.api.data_plane import SubmitResponse
 
 _SCHEMA: Final = labels.schema_id(DEFAULT_SCHEMA)
 

@@ -9,16 +9,16 @@ from random import Random
 from typing import Any, Final, TypeVar, cast
 
 from veen.client.client import Client
-from veen.client.home import ClientHome
-from veen.client.http import HttpHub, Message, Reply
-from veen.client.keystore import Secrets
-from veen.client.pins import HubFacts, Trust, read_facts
-from veen.client.retrying import Retry
-from veen.client.steps import Describe
-from veen.core.ed25519 import SigningKey
+from veen.client.effects import Describe
+from veen.client.home.directory import ClientHome
+from veen.client.home.pins import HubFacts, Trust, read_facts
+from veen.client.keys.keystore import Secrets
+from veen.client.retry import Retry
+from veen.client.transport.http import HttpHub, HttpRequest, Reply
+from veen.core.crypto.ed25519 import SigningKey
 from veen.core.errors import VeenError
-from veen.selftest.hubs import CONFIGS, VEEN, Server, TempHub
-from veen.selftest.steps import Needs, StepError
+from veen.selftest.servers import CONFIGS, VEEN, Server, TempHub
+from veen.selftest.step import Needs, StepError
 
 S = TypeVar("S", bound=Server)
 T = TypeVar("T")
@@ -143,7 +143,7 @@ class Context:
 
     def get(self, path: str) -> Reply:
         """Fetch a page of the hub."""
-        return self.http().exchange(Message("GET", path))
+        return self.http().exchange(HttpRequest("GET", path))
 
     def status(self) -> dict[str, Any]:
         """Ask the hub how it is."""

@@ -5,21 +5,28 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from veen.client.client import Client
-from veen.client.interpreting import interpret
-from veen.client.sending import Draft, Sent
+from veen.client.fold.interpret import interpret
+from veen.client.send import Draft, Sent
 from veen.client.wallets import event, judged, opening, own_context, own_wallet, transfer, transfer_of
-from veen.core import labels
-from veen.overlays import wallet_schemas as wal
-from veen.overlays.events import Record, operation_id
-from veen.overlays.folding import Annotated, Fold, Summary, annotate, fold
-from veen.overlays.ledger import PAID, PaidLedger
+from veen.core.objects import labels
+from veen.overlays.engine import Annotated, Fold, Summary, annotate, fold
+from veen.overlays.event import Record, operation_id
+from veen.overlays.operations.paid_ledger import PAID, PaidLedger
 from veen.overlays.schema import Schema
-from veen.overlays.wallet import Wallets, pending_of
-from veen.overlays.wallet_effects import State
-from veen.overlays.wallet_ids import DAY, approval_hash, needs_reset, transfer_id, wallet_id, wallet_stream
-from veen.overlays.wallet_literal import LiteralWallets
+from veen.overlays.wallet import schemas as wal
+from veen.overlays.wallet.effects import State
+from veen.overlays.wallet.literal import LiteralWallets
+from veen.overlays.wallet.overlay import Wallets, pending_of
+from veen.overlays.wallet.schemas import (
+    DAY,
+    approval_hash,
+    needs_reset,
+    transfer_id,
+    wallet_id,
+    wallet_stream,
+)
 from veen.selftest.context import Context
-from veen.selftest.steps import Needs, check, equal, step
+from veen.selftest.step import Needs, check, equal, step
 
 if TYPE_CHECKING:
     from veen.overlays.overlay import Overlay

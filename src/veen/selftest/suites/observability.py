@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from veen.client.http import read_json
-from veen.core.api import CheckpointRequest, CheckpointResponse
+from veen.client.transport.http import read_json
+from veen.core.api.data_plane import CheckpointRequest, CheckpointResponse
 from veen.core.errors import Code, Detail
 from veen.core.types import Label
 from veen.selftest.authors import Author, submit
 from veen.selftest.context import Context
-from veen.selftest.hubs import ANCHOR_EVERY, veen
-from veen.selftest.messages import ask, author_of
-from veen.selftest.steps import Needs, StepError, check, equal, poll, refused, step
+from veen.selftest.servers import ANCHOR_EVERY, veen
+from veen.selftest.step import Needs, StepError, check, equal, poll, refused, step
+from veen.selftest.suites.messages import ask, author_of
 
 _LOG: Final = "it reads the hub's log, and this hub is not ours"
 _LEDGER: Final = "it reads the hub's ledger, and this hub is not ours"

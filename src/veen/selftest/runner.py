@@ -1,22 +1,37 @@
-"""Running suites: every step is tried, whatever became of the others, and all is tidied up."""
+"""Running suites: every step is tried, whatever became of the others, and all is tidied up.
+
+``SUITES`` lists the suites by name.
+"""
 
 import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from veen.client.errors import ClientError
-from veen.client.http import HttpHub
+from veen.client.transport.http import HttpHub
 from veen.core.errors import VeenError
 from veen.selftest.context import STATUS, Context, Hubs
-from veen.selftest.hubs import VEEN
-from veen.selftest.signals import terminable, undisturbed
-from veen.selftest.steps import Needs, Step, StepError
+from veen.selftest.servers import VEEN, terminable, undisturbed
+from veen.selftest.step import Needs, Step, StepError
+from veen.selftest.suites import (
+    authority,
+    durability,
+    fuzz,
+    laws,
+    messages,
+    observability,
+    operations,
+    query,
+    recorder,
+    rpc_and_crdt,
+    wallet,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +175,29 @@ def _scratch() -> Iterator[Path]:
     finally:
         with undisturbed():
             shutil.rmtree(place, ignore_errors=True)
+
+
+_PARTS: Final[Mapping[str, tuple[Step, ...]]] = {
+    "core": (*messages.STEPS, *authority.STEPS, *durability.STEPS, *observability.STEPS, *rpc_and_crdt.STEPS),
+    "props": laws.STEPS,
+    "fuzz": fuzz.STEPS,
+    "wallet": wallet.STEPS,
+    "recorder": recorder.STEPS,
+    "plus-plus": (*operations.STEPS, *wallet.STEPS),
+}
+#: ``all`` is every one of them; a step of two suites is done once. Queries run on Spark, which is an extra
+#: and takes longer to start than many suites to run: they have a suite that is not among them.
+SUITES: Final[Mapping[str, tuple[Step, ...]]] = {
+    **_PARTS,
+    "query": query.STEPS,
+    "all": tuple(dict.fromkeys(step for steps in _PARTS.values() for step in steps)),
+}
+
+
+def step_names(suite: str) -> list[str]:
+    """Return the names of the steps of a suite."""
+    return [step.name for step in SUITES[suite]]
+
+
+_NAMES: Final = [*step_names("all"), *step_names("query")]
+assert len(set(_NAMES)) == len(_NAMES), "every step has a name of its own"

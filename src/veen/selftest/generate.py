@@ -1,29 +1,149 @@
-"""Values of every wire type, by chance: made from their shapes, so that a new type rarely needs a word."""
+"""Random inputs from a seed: values of every wire type, made from their shapes, and damage done to bytes.
+
+Most damaged bytes are nearly right, which is where parsers go wrong.
+"""
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
 import veen.core
-from veen.core import kinds
-from veen.core.anchor import FILE, RFC3161, AnchorRecord, AnchorRef
-from veen.core.artifacts import ChunkRange, ChunkSummary
-from veen.core.checkpoint import Checkpoint
-from veen.core.control import RevocationBody, RevocationRecord, Target
-from veen.core.datadir import Registry, StoreRecord, Tombstone
-from veen.core.error_envelope import ErrorEnvelope
+from veen.core.api.tooling import AnchorResponse, BackupResponse
+from veen.core.data_dir.chunk_artifacts import ChunkRange, ChunkSummary
+from veen.core.data_dir.store_records import Registry, StoreRecord, Tombstone
+from veen.core.encoding import field_types
+from veen.core.encoding.field_types import ListOf
+from veen.core.encoding.wire_object import Nested, Wire
 from veen.core.errors import ProtocolError
-from veen.core.identity import HubIdentity, HubKey
-from veen.core.kinds import ListOf
-from veen.core.labels import hub_id
 from veen.core.limits import Limits
-from veen.core.proof import MmrProof, Step
-from veen.core.tooling import AnchorResponse, BackupResponse
+from veen.core.merkle.inclusion import MmrProof, Step
+from veen.core.objects.anchor import FILE, RFC3161, AnchorRecord, AnchorRef
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.control_record import RevocationBody, RevocationRecord, Target
+from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.core.objects.hub_identity import HubIdentity, HubKey
+from veen.core.objects.labels import hub_id
 from veen.core.types import NodeHash, VerifyKey
-from veen.core.wire import Nested, Wire
-from veen.selftest.steps import StepError
+from veen.selftest.step import StepError
+
+#: No parser needs more than this to go wrong.
+_MAX_BYTES: Final = 8192
+#: Short items of every kind, good and bad.
+ITEMS: Final = tuple(
+    bytes.fromhex(text)
+    for text in (
+        *(
+            "00",
+            "17",
+            "1817",
+            "18ff",
+            "190000",
+            "1b0000000100000000",
+            "1bffffffffffffffff",
+            "20",
+            "40",
+            "5820",
+        ),
+        *("5f4100ff", "5bffffffffffffffff", "60", "61ff", "7f6161ff", "7bffffffffffffffff", "80", "9f00ff"),
+        *(
+            "9bffffffffffffffff",
+            "a0",
+            "a10000",
+            "a200000000",
+            "bf0000ff",
+            "bbffffffffffffffff",
+            "c000",
+            "d9d9f700",
+        ),
+        *("f4", "f6", "f7", "f8ff", "f90000", "fb0000000000000000", "ff", "1c", "5d", ""),
+    )
+)
+#: Containers in containers, far deeper than anything that is sent.
+NESTED: Final = (b"\x81" * 5000, b"\xa1\x00" * 5000, b"\x9f" * 5000, b"\x81" * 20 + b"\x00")
+
+Mutation = Callable[[Random, bytes, Sequence[bytes]], bytes]
+
+
+def _place(random: Random, data: bytes) -> int:
+    return random.randrange(len(data)) if data else 0
+
+
+def flip_bit(random: Random, data: bytes, _: Sequence[bytes] = ()) -> bytes:
+    """Flip one bit."""
+    at = _place(random, data)
+    return data[:at] + bytes(byte ^ 1 << random.randrange(8) for byte in data[at : at + 1]) + data[at + 1 :]
+
+
+def _set_byte(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
+    at = _place(random, data)
+    return (
+        data[:at] + bytes((random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256))),)) + data[at + 1 :]
+    )
+
+
+def _cut(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
+    return data[: _place(random, data)]
+
+
+def _extend(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
+    return data + random.choice((b"\x00", b"\xf6", random.randbytes(random.randrange(1, 40)), data))
+
+
+def _splice(random: Random, data: bytes, corpus: Sequence[bytes]) -> bytes:
+    other = random.choice(corpus)
+    return data[: _place(random, data)] + other[_place(random, other) :]
+
+
+def _drop(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
+    at = _place(random, data)
+    return data[:at] + data[at + random.randrange(1, 40) :]
+
+
+def _repeat(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
+    at = _place(random, data)
+    return data[: at + random.randrange(1, 40)] + data[at:]
+
+
+def _insert(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
+    at = _place(random, data)
+    return data[:at] + random.choice(ITEMS) + data[at:]
+
+
+def _overwrite(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
+    at, item = _place(random, data), random.choice(ITEMS)
+    return data[:at] + item + data[at + len(item) :]
+
+
+def _count_more(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
+    """Say of the outermost item that it holds more or less than it does."""
+    change = random.choice((-2, -1, 1, 2))
+    return bytes(byte & 0xE0 | (byte + change) & 0x1F for byte in data[:1]) + data[1:]
+
+
+MUTATIONS: Final[tuple[Mutation, ...]] = (
+    flip_bit,
+    _set_byte,
+    _cut,
+    _extend,
+    _splice,
+    _drop,
+    _repeat,
+    _insert,
+    _overwrite,
+    _count_more,
+)
+
+
+def mutate(random: Random, corpus: Sequence[bytes]) -> bytes:
+    """Return one of the inputs with one to four kinds of damage; never one that is as it was."""
+    data = random.choice(corpus)
+    while data in corpus:
+        for _ in range(random.choice((1, 1, 1, 2, 3, 4))):
+            data = random.choice(MUTATIONS)(random, data, corpus)[:_MAX_BYTES]
+    return data
+
 
 #: Where encodings get longer.
 _EDGES: Final = (0, 1, 23, 24, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**63, 2**64 - 1)
@@ -35,11 +155,11 @@ Values = dict[str, Any]
 
 def wire_types() -> list[type[Wire]]:
     """Return every type of the protocol that has a shape."""
-    names = [module.name for module in pkgutil.iter_modules(veen.core.__path__)]
+    names = [module.name for module in pkgutil.walk_packages(veen.core.__path__, "veen.core.")]
     found = {
         value
         for name in names
-        for value in vars(importlib.import_module(f"veen.core.{name}")).values()
+        for value in vars(importlib.import_module(name)).values()
         if isinstance(value, type) and issubclass(value, Wire) and hasattr(value, "SHAPE")
     }
     return sorted(found, key=lambda cls: cls.SHAPE.name)
@@ -51,7 +171,7 @@ def sample(random: Random, cls: type[Wire]) -> Wire:
         values = {
             item.name: _value(random, item.kind)
             for item in cls.SHAPE.fields
-            if item.kind is not kinds.VER and not (item.optional and random.random() < 0.4)
+            if item.kind is not field_types.VER and not (item.optional and random.random() < 0.4)
         }
         if cls in _FITTING:
             values |= _FITTING[cls](random)
@@ -94,15 +214,15 @@ def _envelope(random: Random) -> bytes:
 
 
 _SCALARS: Final[Mapping[Any, Callable[[Random], Any]]] = {
-    kinds.UINT: number,
-    kinds.TEXT: lambda random: random.choice(_TEXTS),
-    kinds.BOOL: lambda random: random.random() < 0.5,
-    kinds.BYTES: lambda random: random.randbytes(random.randrange(16, 33)),
-    kinds.B16: lambda random: random.randbytes(16),
-    kinds.B32: lambda random: random.randbytes(32),
-    kinds.B64: lambda random: random.randbytes(64),
-    kinds.B32_OR_NULL: lambda random: random.choice((None, random.randbytes(32))),
-    kinds.CIPHERTEXT: _envelope,
+    field_types.UINT: number,
+    field_types.TEXT: lambda random: random.choice(_TEXTS),
+    field_types.BOOL: lambda random: random.random() < 0.5,
+    field_types.BYTES: lambda random: random.randbytes(random.randrange(16, 33)),
+    field_types.B16: lambda random: random.randbytes(16),
+    field_types.B32: lambda random: random.randbytes(32),
+    field_types.B64: lambda random: random.randbytes(64),
+    field_types.B32_OR_NULL: lambda random: random.choice((None, random.randbytes(32))),
+    field_types.CIPHERTEXT: _envelope,
 }
 
 
@@ -151,7 +271,7 @@ def _anchored(random: Random) -> Values:
         upto_seq=record.upto_seq,
         mmr_root=record.mmr_root,
         epoch=number(random),
-        hub_sig=_SCALARS[kinds.B64](random),
+        hub_sig=_SCALARS[field_types.B64](random),
     )
     return {"record": record, "checkpoint": checkpoint}
 

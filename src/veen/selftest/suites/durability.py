@@ -9,16 +9,16 @@ from typing import Any, Final
 
 from veen.client.client import Client
 from veen.client.errors import NetworkError
-from veen.client.home import STATE
-from veen.client.reading import Message
-from veen.client.sending import Draft, Sent
-from veen.core import layout
-from veen.core.layout import Domain
-from veen.core.mmr import Peaks
+from veen.client.home.directory import STATE
+from veen.client.read import Message
+from veen.client.send import Draft, Sent
+from veen.core.data_dir import paths as layout
+from veen.core.data_dir.paths import Domain
+from veen.core.merkle.mmr import Peaks
 from veen.core.types import Label, NodeHash
 from veen.selftest.context import Context
-from veen.selftest.hubs import CHUNK_ENTRIES, CONFIGS, TempHub, veen
-from veen.selftest.steps import Needs, check, equal, step
+from veen.selftest.servers import CHUNK_ENTRIES, CONFIGS, TempHub, veen
+from veen.selftest.step import Needs, check, equal, step
 
 _FILES: Final = "it reads the hub's files, and this hub is not ours"
 _ACCIDENT: Final = "it kills or stops the hub, and this hub is not ours"

@@ -3,15 +3,15 @@
 from typing import Final
 
 from veen.client.client import Client
+from veen.client.effects import GetAttachment, PutAttachment
 from veen.client.errors import RefusedError
-from veen.client.steps import GetAttachment, PutAttachment
-from veen.core import attachments as att
-from veen.core import labels
-from veen.core.captoken import CapToken, Rate
-from veen.core.ed25519 import SigningKey
+from veen.core.crypto.ed25519 import SigningKey
 from veen.core.errors import Code, Detail
+from veen.core.objects import attachment as att
+from veen.core.objects import labels
+from veen.core.objects.capability import CapToken, Rate
 from veen.selftest.context import Context
-from veen.selftest.steps import Needs, StepError, check, equal, poll, refused, rejected, step
+from veen.selftest.step import Needs, StepError, check, equal, poll, refused, rejected, step
 
 _HOUR: Final = 3600
 

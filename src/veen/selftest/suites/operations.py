@@ -3,24 +3,24 @@
 from typing import Any, Final
 
 from veen.client.client import Client
-from veen.client.interpreting import interpret, typed
+from veen.client.fold.interpret import interpret, typed
+from veen.client.fold.snapshots import make_snapshot, verify_snapshot
 from veen.client.operations import grant_access, send_operation
-from veen.client.sending import Options
-from veen.client.snapshots import make_snapshot, verify_snapshot
-from veen.core import labels
-from veen.core.captoken import CapToken
-from veen.core.hpke import public_key
-from veen.core.shapes import Raw
+from veen.client.send import SendOptions
+from veen.core.crypto.hpke import public_key
+from veen.core.encoding.shape import Fields
+from veen.core.objects import labels
+from veen.core.objects.capability import CapToken
 from veen.core.types import ReaderPublicKey, ReaderSecretKey
-from veen.overlays.access import Access
-from veen.overlays.agreement import Agreements
-from veen.overlays.auditlog import QueryAudit
-from veen.overlays.capabilities import Known
-from veen.overlays.crdt import LWW, LwwMap
-from veen.overlays.delegation import Delegated
-from veen.overlays.events import operation_id
-from veen.overlays.ledger import PAID
-from veen.overlays.operation_schemas import (
+from veen.overlays.builtin.crdt import LWW, LwwMap
+from veen.overlays.event import operation_id
+from veen.overlays.operations.access import Access
+from veen.overlays.operations.agreement import Agreements
+from veen.overlays.operations.delegation import Delegated, Known
+from veen.overlays.operations.paid_ledger import PAID
+from veen.overlays.operations.query_audit import QueryAudit
+from veen.overlays.operations.recovery import Recoveries, RecoveryPolicy, remap
+from veen.overlays.operations.schemas import (
     CONFIRMATION,
     DEFINITION,
     DELEGATED,
@@ -34,11 +34,10 @@ from veen.overlays.operation_schemas import (
     SNAPSHOT,
 )
 from veen.overlays.overlay import Overlay, Tables
-from veen.overlays.recovery import Policy, Recoveries, remap
 from veen.overlays.schema import Schema
 from veen.selftest.context import Context
-from veen.selftest.hubs import CONFIGS
-from veen.selftest.steps import Needs, check, equal, step
+from veen.selftest.servers import CONFIGS
+from veen.selftest.step import Needs, check, equal, step
 
 _HOUR: Final = 3600
 _OWN: Final = "its operator has to trust us, and this hub is not ours"
@@ -65,7 +64,7 @@ class _Table:
     def say(self, nth: int, schema: Schema, **values: Any) -> bytes:  # noqa: ANN401 - of its fields
         """Send an operation; returns its id."""
         sent = send_operation(
-            self.people[nth], self.stream, schema, schema.make(**values), options=Options(to=self._reader)
+            self.people[nth], self.stream, schema, schema.make(**values), options=SendOptions(to=self._reader)
         )
         return operation_id(sent.msg_id)
 
@@ -74,7 +73,7 @@ class _Table:
         return interpret(self.reader, overlay, self.stream).tables
 
 
-def _samples(ctx: Context, who: bytes) -> list[tuple[Schema, Raw]]:
+def _samples(ctx: Context, who: bytes) -> list[tuple[Schema, Fields]]:
     """Return an operation of each profile that a client sends by itself."""
     one, two = (ctx.random.randbytes(32) for _ in range(2))
     about = {"target_identity": one, "requested_new_identity": two}
@@ -170,7 +169,7 @@ def op_access(ctx: Context) -> str:
         maximum_rate_per_second=50,
     )
     granted = grant_access(admin, stream, body)
-    subject.send(stream, "allowed", options=Options(token=granted.token))
+    subject.send(stream, "allowed", options=SendOptions(token=granted.token))
     access = Access(tokens=(Known(granted.token, granted.authorized.record.hub_ts),))
 
     def effective() -> list[bytes | None]:
@@ -252,7 +251,7 @@ def recovery(ctx: Context) -> str:
     table = _Table(ctx, ctx.name("recovery"), 4)
     lost, new = (ctx.random.randbytes(32) for _ in range(2))
     guardians = frozenset(table.identity(nth) for nth in range(3))
-    overlay = Recoveries(default_policy=Policy(guardians, 2))
+    overlay = Recoveries(default_policy=RecoveryPolicy(guardians, 2))
     about = {"target_identity": lost, "requested_new_identity": new}
 
     def approve(nth: int, approver: bytes) -> bytes:

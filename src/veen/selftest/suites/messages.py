@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from veen.client.client import ReadOptions
-from veen.client.http import HttpHub, to_message
-from veen.client.sending import Options
-from veen.client.steps import Ask, Submit
-from veen.core import api, labels
-from veen.core.api import (
+from veen.client.effects import Query, Submit
+from veen.client.read import ReadOptions
+from veen.client.send import SendOptions
+from veen.client.transport.http import HttpHub, to_message
+from veen.core.api import data_plane
+from veen.core.api.data_plane import (
     ProofRequest,
     ProofResponse,
     ReceiptRequest,
@@ -16,21 +16,22 @@ from veen.core.api import (
     StreamRequest,
     StreamResponse,
 )
-from veen.core.error_envelope import ErrorEnvelope
+from veen.core.api.tooling import ConsistencyRequest, ConsistencyResponse
+from veen.core.encoding.wire_object import W, Wire
 from veen.core.errors import Code, Detail
-from veen.core.identity import HubIdentity
-from veen.core.msg import Msg
-from veen.core.receipt import Receipt
-from veen.core.tooling import ConsistencyRequest, ConsistencyResponse
+from veen.core.objects import labels
+from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.core.objects.hub_identity import HubIdentity
+from veen.core.objects.msg import Msg
+from veen.core.objects.receipt import Receipt
 from veen.core.types import LeafHash, NodeHash, ProfileId, Signature
-from veen.core.wire import W, Wire
 from veen.selftest.authors import Author, submit
 from veen.selftest.context import Context
-from veen.selftest.hubs import ROTATING_STREAM
-from veen.selftest.steps import Needs, check, equal, refused, rejected, step
+from veen.selftest.servers import ROTATING_STREAM
+from veen.selftest.step import Needs, check, equal, refused, rejected, step
 
 if TYPE_CHECKING:
-    from veen.core.cbor import Value
+    from veen.core.encoding.cbor import Value
 
 _FEW: Final = 12
 
@@ -45,7 +46,7 @@ def send_receive(ctx: Context) -> str:
     """Messages arrive as they were sent, in order, and only their reader can open them."""
     alice, bob, stream = ctx.client(), ctx.client(), ctx.name("send")
     bodies: list[Value] = [{"n": n, "text": ctx.random.randbytes(n * 7).hex()} for n in range(_FEW)]
-    to_bob = Options(to=bob.session.secrets.card(ctx.clock()).seal_key(ctx.clock()))
+    to_bob = SendOptions(to=bob.session.secrets.card(ctx.clock()).seal_key(ctx.clock()))
     sent = [alice.send(stream, body, options=to_bob) for body in bodies]
     equal([item.stream_seq for item in sent], list(range(1, _FEW + 1)), "places in the stream")
     found = list(bob.stream(stream, options=ReadOptions(with_proof=True)))
@@ -105,7 +106,7 @@ def _flipped(data: bytes) -> bytes:
 
 def ask(hub: HttpHub, request: Wire, answer: type[W]) -> W:
     """Ask a hub, once."""
-    found: W = hub.answer(Ask(request, answer))
+    found: W = hub.answer(Query(request, answer))
     return found
 
 
@@ -120,11 +121,11 @@ def reencoding(ctx: Context) -> str:
         (page, StreamResponse),
         (ReceiptRequest(label=label, stream_seq=3), ReceiptResponse),
         (ProofRequest(label=label, stream_seq=5), ProofResponse),
-        (api.CheckpointRequest(label=label, upto_seq=_FEW), api.CheckpointResponse),
+        (data_plane.CheckpointRequest(label=label, upto_seq=_FEW), data_plane.CheckpointResponse),
         (ConsistencyRequest(label=label, old_size=3, new_size=_FEW), ConsistencyResponse),
     ]
     for request, answer in pairs:
-        reply = author.hub.exchange(to_message(Ask(request, answer)))
+        reply = author.hub.exchange(to_message(Query(request, answer)))
         equal(reply.status, 200, f"answer to {request.SHAPE.name}")
         decoded = answer.decode(reply.body)
         equal(rebuilt(decoded), reply.body, f"{answer.SHAPE.name}, encoded again")

@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Final
 
 from veen.client.client import Client
-from veen.client.interpreting import typed
-from veen.core.entry import Frame
+from veen.client.fold.interpret import typed
+from veen.core.crypto.hpke import public_key
+from veen.core.data_dir.paths import Domain
 from veen.core.errors import Code, ProtocolError
-from veen.core.hpke import public_key
-from veen.core.layout import Domain
+from veen.core.objects.entry import Frame
 from veen.core.types import ReaderSecretKey
-from veen.overlays.recorder_schemas import EVENT
-from veen.recorder.configuring import send_change
-from veen.recorder.emitting import RECORDING, event_draft
-from veen.recorder.manifest import Manifest, make_manifest, newest_manifest, send_manifest
-from veen.recorder.replaying import Recorded, proven, replay_range, replay_time
-from veen.recorder.verdicts import judge
+from veen.overlays.recorder.schemas import EVENT
+from veen.recorder.checkpoint import Manifest, make_manifest, newest_manifest, send_manifest
+from veen.recorder.configuration import send_change
+from veen.recorder.event import RECORDING, event_draft
+from veen.recorder.replay import Recorded, proven, replay_range, replay_time
+from veen.recorder.verify.judge import judge
 from veen.selftest.context import Context
-from veen.selftest.hubs import CONFIGS
-from veen.selftest.steps import Needs, check, equal, rejected, step
+from veen.selftest.servers import CONFIGS
+from veen.selftest.step import Needs, check, equal, rejected, step
 
 _OWN: Final = "it writes to the streams of the recorder itself, and this hub is not ours"
 _EVENTS: Final = 12

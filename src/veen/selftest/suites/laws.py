@@ -6,23 +6,23 @@ from hashlib import sha256
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from veen.core import cbor
-from veen.core.api import StreamRequest, StreamResponse
-from veen.core.consistency import ConsistencyProof, prove_consistency
+from veen.core.api.data_plane import StreamRequest, StreamResponse
+from veen.core.crypto.hash import tagged_hash
+from veen.core.encoding import cbor
+from veen.core.encoding.wire_object import Wire
 from veen.core.errors import Code, ProtocolError
-from veen.core.hashing import ht
-from veen.core.mmr import Peaks, complete_nodes, read_peaks
-from veen.core.proof import MmrProof, Step, prove_inclusion
+from veen.core.merkle.consistency import ConsistencyProof, prove_consistency
+from veen.core.merkle.inclusion import MmrProof, Step, prove_inclusion
+from veen.core.merkle.mmr import Peaks, complete_nodes, read_peaks
 from veen.core.types import LeafHash, NodeHash
-from veen.core.wire import Wire
 from veen.selftest.authors import submit
 from veen.selftest.context import Context
-from veen.selftest.messages import ask, author_of
-from veen.selftest.samples import number, sample, wire_types
-from veen.selftest.steps import Needs, StepError, check, equal, refused, step
+from veen.selftest.generate import number, sample, wire_types
+from veen.selftest.step import Needs, StepError, check, equal, refused, step
+from veen.selftest.suites.messages import ask, author_of
 
 if TYPE_CHECKING:
-    from veen.core.msg import Msg
+    from veen.core.objects.msg import Msg
 
 _SIZES: Final = 34
 _PAIRS: Final = 26
@@ -47,14 +47,14 @@ def _root(leaves: list[LeafHash]) -> bytes:
         if len(part) == 1:
             return part[0]
         half = len(part) // 2
-        return ht("veen/mmr-node", tree(part[:half]) + tree(part[half:]))
+        return tagged_hash("veen/mmr-node", tree(part[:half]) + tree(part[half:]))
 
     peaks, rest = [], leaves
     while rest:
         size = 1 << (len(rest).bit_length() - 1)
         peaks.append(tree(rest[:size]))
         rest = rest[size:]
-    return peaks[0] if len(peaks) == 1 else ht("veen/mmr-root", b"".join(reversed(peaks)))
+    return peaks[0] if len(peaks) == 1 else tagged_hash("veen/mmr-root", b"".join(reversed(peaks)))
 
 
 @step(Needs.NONE)

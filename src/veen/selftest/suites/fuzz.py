@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
-from veen.client.http import CBOR, CBOR_SEQ, PATHS, HttpHub, Message, Reply, single
-from veen.core import cbor
-from veen.core.api import (
+from veen.client.transport.http import CBOR, CBOR_SEQ, PATHS, HttpHub, HttpRequest, Reply, single
+from veen.core.api.data_plane import (
     CheckpointRequest,
     CheckpointResponse,
     ProofRequest,
@@ -18,16 +17,7 @@ from veen.core.api import (
     StreamRequest,
     StreamResponse,
 )
-from veen.core.captoken import CapToken
-from veen.core.checkpoint import Checkpoint
-from veen.core.ed25519 import SigningKey
-from veen.core.error_envelope import ErrorEnvelope
-from veen.core.errors import HTTP_STATUS, Code, ProtocolError
-from veen.core.hashing import h
-from veen.core.labels import stream_id
-from veen.core.proof import MmrProof
-from veen.core.receipt import Receipt
-from veen.core.tooling import (
+from veen.core.api.tooling import (
     AnchorRequest,
     AuthorizeRequest,
     CapStatusRequest,
@@ -39,13 +29,23 @@ from veen.core.tooling import (
     ProofAtRequest,
     StreamEpochsRequest,
 )
+from veen.core.crypto.ed25519 import SigningKey
+from veen.core.crypto.hash import sha256
+from veen.core.encoding import cbor
+from veen.core.encoding.wire_object import Wire
+from veen.core.errors import HTTP_STATUS, Code, ProtocolError
+from veen.core.merkle.inclusion import MmrProof
+from veen.core.objects.capability import CapToken
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.core.objects.labels import stream_id
+from veen.core.objects.receipt import Receipt
 from veen.core.types import AuthRef, Label
-from veen.core.wire import Wire
 from veen.selftest.authors import Author
 from veen.selftest.context import Context
-from veen.selftest.messages import ask, author_of
-from veen.selftest.mutating import ITEMS, NESTED, flip_bit, mutate
-from veen.selftest.steps import StepError, check, equal, step
+from veen.selftest.generate import ITEMS, NESTED, flip_bit, mutate
+from veen.selftest.step import StepError, check, equal, step
+from veen.selftest.suites.messages import ask, author_of
 
 _SUBMIT: Final = "/v1/submit"
 _MUTANTS: Final = 300
@@ -56,7 +56,7 @@ _ORDERLY: Final = {code.value: status for code, status in HTTP_STATUS.items() if
 
 
 def _post(hub: HttpHub, path: str, body: bytes, content_type: str = CBOR) -> Reply:
-    return hub.exchange(Message("POST", path, body, content_type))
+    return hub.exchange(HttpRequest("POST", path, body, content_type))
 
 
 def orderly(reply: Reply, what: str) -> ErrorEnvelope:
@@ -153,8 +153,8 @@ def mutated_sequences(ctx: Context) -> str:
 
 def _requests(label: Label, receipts: list[Receipt]) -> list[Wire]:
     token = CapToken.mint(
-        SigningKey.from_seed(h(b"issuer")),
-        SigningKey.from_seed(h(b"subject")).public_key,
+        SigningKey.from_seed(sha256(b"issuer")),
+        SigningKey.from_seed(sha256(b"subject")).public_key,
         stream_ids=[stream_id("a")],
         ttl=60,
         rate=None,

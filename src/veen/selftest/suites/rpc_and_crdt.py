@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from veen.client.calling import CallOptions, RpcError, RpcTimeoutError
 from veen.client.client import Client
-from veen.client.interpreting import interpret, typed
-from veen.client.sending import Draft, Options
-from veen.client.serving import Call, RpcServer
-from veen.core.cbor import Value
-from veen.overlays.crdt import COUNTER, LWW, ORSET, GCounter, LwwMap, OrSet
+from veen.client.fold.interpret import interpret, typed
+from veen.client.rpc.call import CallOptions, RpcError, RpcTimeoutError
+from veen.client.rpc.serve import Call, RpcServer
+from veen.client.send import Draft, SendOptions
+from veen.core.encoding.cbor import Value
+from veen.overlays.builtin.crdt import COUNTER, LWW, ORSET, GCounter, LwwMap, OrSet
 from veen.overlays.overlay import Overlay
 from veen.selftest.context import Context
-from veen.selftest.steps import PATIENCE_SEC, StepError, check, equal, step
+from veen.selftest.step import PATIENCE_SEC, StepError, check, equal, step
 
 _MANY: Final = 40
 _KEYS: Final = (b"red", b"green", b"blue")
@@ -31,7 +31,7 @@ class _Desk:
         self.failure: Exception | None = None
         card = self.client.session.secrets.card(ctx.clock())
         self.options = CallOptions(
-            timeout_ms=int(PATIENCE_SEC * 1000), sending=Options(to=card.seal_key(ctx.clock()))
+            timeout_ms=int(PATIENCE_SEC * 1000), sending=SendOptions(to=card.seal_key(ctx.clock()))
         )
 
     def _add(self, call: Call) -> Value:

@@ -1,0 +1,1 @@
+"""The suites of the self-test, one module each."""
