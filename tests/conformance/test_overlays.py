@@ -10,12 +10,12 @@ import pytest
 from tests.overlays.histories import BRIDGE, HISTORIES
 from tests.overlays.histories_wallet import OWN_STREAM
 from veen.conformance.adapter import answer
-from veen.core.hashing import ZERO_32, ht
+from veen.core.crypto.hash import ZERO_32, tagged_hash
 from veen.core.types import StreamId
 from veen.overlays import registry
-from veen.overlays.events import Record
-from veen.overlays.folding import Fold
-from veen.overlays.folding import fold as fold_records
+from veen.overlays.engine import Fold
+from veen.overlays.engine import fold as fold_records
+from veen.overlays.event import Record
 
 ALICE = sha256(b"alice").hexdigest()
 
@@ -34,7 +34,7 @@ def test_a_fold() -> None:
     events = [lww(1, 1, "A"), lww(2, 2, "B"), lww(3, 1, "C")]
     found = ask(op="fold", overlay="crdt.lww", events=events)
     assert (found["ok"], found["state"], found["rejected"]) == (True, {"k": "B"}, [])
-    assert found["state_hash"] == ht("veen/state-lww.map", bytes.fromhex("a1416b4142")).hex()
+    assert found["state_hash"] == tagged_hash("veen/state-lww.map", bytes.fromhex("a1416b4142")).hex()
     assert ask(op="fold", overlay="crdt.lww", events=events, upto=1)["state"] == {"k": "A"}
     assert ask(op="fold", overlay="lww.map", events=events[::-1])["state_hash"] == found["state_hash"]
     assert (
@@ -82,7 +82,10 @@ def test_ids() -> None:
         "0b291b5d828323fb4427604f8875c0e97f8a14f2f05d08edba7fdfdae37a95dc"
     )
     transfer = ask(op="overlay_ids", label="11" * 32, client_id="22" * 32, client_seq=3)["transfer_id"]
-    assert transfer == ht("wallet/xfer", bytes([0x11] * 32 + [0x22] * 32) + (3).to_bytes(8, "big")).hex()
+    assert (
+        transfer
+        == tagged_hash("wallet/xfer", bytes([0x11] * 32 + [0x22] * 32) + (3).to_bytes(8, "big")).hex()
+    )
 
 
 def test_bodies() -> None:

@@ -2,10 +2,10 @@
 
 import json
 
-from veen.core import canonical_json
-from veen.core.canonical_json import Json
+from veen.core.encoding import canonical_json
+from veen.core.encoding.canonical_json import Json
+from veen.core.encoding.field_types import hex_from_json
 from veen.core.errors import ProtocolError, VeenError
-from veen.core.kinds import hex_from_json
 from veen.core.types import JsonValue
 
 _U64_END = 1 << 64

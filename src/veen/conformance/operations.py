@@ -5,26 +5,28 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from veen.conformance import folding
+from veen.conformance import folds
 from veen.conformance.arguments import Arguments, UsageError
-from veen.core import api, canonical_json, hpke, labels, mmr
-from veen.core.artifacts import CheckpointIndex, ChunkSummary, PeakSnapshot
-from veen.core.attachments import att_root
-from veen.core.captoken import CapToken, Rate
-from veen.core.checkpoint import Checkpoint
-from veen.core.consistency import ConsistencyProof, prove_consistency
-from veen.core.context import MsgContext
-from veen.core.ed25519 import SigningKey
-from veen.core.entry import Entry
-from veen.core.error_envelope import ErrorEnvelope
-from veen.core.hashing import h, ht
-from veen.core.identity import CheckpointBinding, HubIdentity, KeyMap
-from veen.core.msg import Msg
-from veen.core.payload import PayloadHeader
+from veen.core.api import data_plane
+from veen.core.crypto import hpke
+from veen.core.crypto.ed25519 import SigningKey
+from veen.core.crypto.hash import sha256, tagged_hash
+from veen.core.data_dir.chunk_artifacts import CheckpointIndex, ChunkSummary, PeakSnapshot
+from veen.core.encoding import canonical_json
+from veen.core.merkle import mmr
+from veen.core.merkle.consistency import ConsistencyProof, prove_consistency
+from veen.core.merkle.inclusion import MmrProof, prove_inclusion
+from veen.core.objects import labels
+from veen.core.objects.attachment import att_root
+from veen.core.objects.capability import CapToken, Rate
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.entry import Entry
+from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.core.objects.hub_identity import CheckpointBinding, HubIdentity, KeyMap
+from veen.core.objects.msg import Msg, MsgContext, PayloadHeader
+from veen.core.objects.receipt import Receipt
+from veen.core.objects.sealed_payload import Sealed, open_msg, seal
 from veen.core.profile import Profile
-from veen.core.proof import MmrProof, prove_inclusion
-from veen.core.receipt import Receipt
-from veen.core.sealing import Sealed, open_msg, seal
 from veen.core.types import (
     AuthRef,
     Coid,
@@ -69,20 +71,20 @@ _WIRE_TYPES: Final = (
     ErrorEnvelope,
     ChunkSummary,
     HubIdentity,
-    api.SubmitRequest,
-    api.SubmitResponse,
-    api.StreamRequest,
-    api.StreamResponse,
-    api.ReceiptRequest,
-    api.ProofRequest,
-    api.ProofResponse,
-    api.CheckpointRequest,
-    api.CheckpointResponse,
+    data_plane.SubmitRequest,
+    data_plane.SubmitResponse,
+    data_plane.StreamRequest,
+    data_plane.StreamResponse,
+    data_plane.ReceiptRequest,
+    data_plane.ProofRequest,
+    data_plane.ProofResponse,
+    data_plane.CheckpointRequest,
+    data_plane.CheckpointResponse,
 )
 #: Types of ``decode`` and ``encode`` by the name of their shape, in lower case.
 TYPES: Final[Mapping[str, _Parsers]] = MappingProxyType(
     {cls.SHAPE.name.lower(): (cls.decode, cls.from_json) for cls in _WIRE_TYPES}
-    | {"receipt_response": (api.ReceiptResponse.decode, api.ReceiptResponse.from_json)}
+    | {"receipt_response": (data_plane.ReceiptResponse.decode, data_plane.ReceiptResponse.from_json)}
     | {
         "entry": (Entry.decode_one, Entry.from_json),
         "peaks": (PeakSnapshot.decode, PeakSnapshot.from_json),
@@ -95,7 +97,7 @@ TYPES: Final[Mapping[str, _Parsers]] = MappingProxyType(
 
 def _parsers(args: Arguments) -> _Parsers:
     name = args.text("type")
-    found = TYPES.get(name) or folding.body_parsers(name)
+    found = TYPES.get(name) or folds.body_parsers(name)
     if found is None:
         raise UsageError(f"unknown type {name!r}")
     return found
@@ -310,14 +312,14 @@ def _entry(args: Arguments) -> Answer:
 
 def _canonical_json(args: Arguments) -> Answer:
     text = canonical_json.encode(args.exact("value"))
-    return {"text": text.decode(), "hash": h(text).hex()}
+    return {"text": text.decode(), "hash": sha256(text).hex()}
 
 
 #: Every operation by its name.
 OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType(
     {
-        "h": lambda args: {"hash": h(args.hex("data")).hex()},
-        "ht": lambda args: {"hash": ht(args.text("tag"), args.hex("data")).hex()},
+        "h": lambda args: {"hash": sha256(args.hex("data")).hex()},
+        "ht": lambda args: {"hash": tagged_hash(args.text("tag"), args.hex("data")).hex()},
         "profile_id": _profile_id,
         "hub_id": lambda args: {"hub_id": labels.hub_id(VerifyKey(args.hex("hub_pk"))).hex()},
         "routing_key": lambda args: {"routing_key": labels.routing_key(HubId(args.hex("hub_id"))).hex()},
@@ -348,8 +350,8 @@ OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType(
         "cap_mint": _cap_mint,
         "cap_verify": _cap_verify,
         "entry": _entry,
-        "overlay_ids": folding.overlay_ids,
-        "fold": folding.fold,
+        "overlay_ids": folds.overlay_ids,
+        "fold": folds.fold,
         "canonical_json": _canonical_json,
     }
 )

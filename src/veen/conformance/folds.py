@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from veen.conformance.arguments import Arguments, UsageError
-from veen.core import labels
-from veen.core.hashing import ZERO_32, ht, u64be
-from veen.core.shapes import Raw
+from veen.core.crypto.hash import ZERO_32, tagged_hash, u64be
+from veen.core.encoding.shape import Fields
+from veen.core.objects import labels
 from veen.core.types import JsonValue, RealmId, StreamId
-from veen.overlays import registry, wallet_ids
-from veen.overlays.events import Outcome, Record, operation_id
-from veen.overlays.folding import Annotator, hash_state, memory_of
+from veen.overlays import registry
+from veen.overlays.engine import Annotator, hash_state, memory_of
+from veen.overlays.event import Outcome, Record, operation_id
 from veen.overlays.schema import Schema
+from veen.overlays.wallet import schemas
 
 Answer = dict[str, JsonValue]
 
@@ -30,7 +31,8 @@ def _record(args: Arguments) -> Record:
     schema = _schema(args.text("schema"))
     return Record(
         stream_seq=args.uint("stream_seq"),
-        msg_id=args.hex_or_none("msg_id") or ht("veen/conformance-event", client_id + u64be(client_seq)),
+        msg_id=args.hex_or_none("msg_id")
+        or tagged_hash("veen/conformance-event", client_id + u64be(client_seq)),
         client_id=client_id,
         client_seq=client_seq,
         hub_ts=args.uint("hub_ts"),
@@ -74,7 +76,7 @@ class Body:
     """A body of a schema, for ``decode`` and ``encode``."""
 
     schema: Schema
-    fields: Raw
+    fields: Fields
 
     def encode(self) -> bytes:
         """Return its bytes."""
@@ -131,7 +133,7 @@ def _realm(args: Arguments) -> RealmId:
 def _wallet(args: Arguments) -> bytes:
     if args.has("wallet_id"):
         return args.key("wallet_id")
-    return wallet_ids.wallet_id(_realm(args), args.key("ctx_id"), args.text("currency"))
+    return schemas.wallet_id(_realm(args), args.key("ctx_id"), args.text("currency"))
 
 
 #: Each id with the fields that it is made of; those in a tuple are any one of them.
@@ -142,13 +144,11 @@ _IDS: Final[Mapping[str, tuple[tuple[tuple[str, ...], ...], Callable[[Arguments]
     "wallet_id": ((("realm", "realm_id"), ("ctx_id",), ("currency",)), _wallet),
     "transfer_id": (
         (("label",), ("client_id",), ("client_seq",)),
-        lambda args: wallet_ids.transfer_id(
-            args.key("label"), args.key("client_id"), args.uint("client_seq")
-        ),
+        lambda args: schemas.transfer_id(args.key("label"), args.key("client_id"), args.uint("client_seq")),
     ),
     "approval_hash": (
         (("wallet_id",), ("to_wallet_id",), ("amount",), ("ts",), ("transfer_id",)),
-        lambda args: wallet_ids.approval_hash(
+        lambda args: schemas.approval_hash(
             args.key("wallet_id"),
             args.key("to_wallet_id"),
             args.uint("amount"),
@@ -166,7 +166,7 @@ def overlay_ids(args: Arguments) -> Answer:
         if all(any(args.has(field) for field in choice) for choice in needed):
             found[name] = make(args).hex()
     if "wallet_id" in found or args.has("wallet_id"):
-        found["wallet_stream"] = wallet_ids.wallet_stream(_wallet(args)).hex()
+        found["wallet_stream"] = schemas.wallet_stream(_wallet(args)).hex()
     if not found:
         raise UsageError("no id can be made of these fields")
     return found
