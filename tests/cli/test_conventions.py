@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from typer.core import TyperGroup
 
-from tests.cli.running import User
-from tests.hub.process import HubProcess, veen
+from tests.cli.command_runner import User
+from tests.hub.hub_process import HubProcess, veen
 from veen.cli import errors
-from veen.cli.commands import COMMANDS, load
+from veen.cli.registry import COMMANDS, load
 from veen.core.errors import Code
 
 
@@ -87,17 +87,12 @@ def test_both_names_of_the_program(name: str) -> None:
     assert (done.returncode, done.stdout[:6]) == (0, "E.SEQ:")
 
 
-def test_the_other_names(tmp_path: Path) -> None:
+def test_the_other_names() -> None:
     for name, word in (("veen-selftest", "selftest"), ("veen-hub", "hub start")):
         program = Path(sys.executable).with_name(name)
         done = subprocess.run([program, "--help"], capture_output=True, text=True, check=False)
         assert done.returncode == 0
         assert f"Usage: veen {word}" in done.stdout
-    missing = subprocess.run(
-        [Path(sys.executable).with_name("veen-bridge"), "--source-url", "x"], capture_output=True, check=False
-    )
-    assert missing.returncode == 1, "there is no bridge yet"
-    assert not list(tmp_path.iterdir())
 
 
 def test_every_code_is_explained(user: User) -> None:

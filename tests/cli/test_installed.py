@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.process import ending, environment
-from veen.core import layout
+from tests.hub.hub_process import ending, environment
+from tests.paths import ROOT
+from veen.core.data_dir import paths
 
-ROOT = Path(__file__).resolve().parents[2]
 #: A package registry may be slow, and a machine may be busy.
 TIMEOUT = 280
 PYTHONS = (sys.executable, "python3.13")
@@ -88,6 +88,6 @@ def test_an_installed_hub_takes_a_message(wheel: Path, tmp_path: Path, python: s
         )
         assert json.loads(done(*send, home=tmp_path))["stream_seq"] == 1
         # The operator's socket is there, works, and is removed in the end.
-        assert (hub / layout.ADMIN_SOCKET).is_socket()
+        assert (hub / paths.ADMIN_SOCKET).is_socket()
         done(veen, "hub", "stop", "--data-dir", hub, home=tmp_path)
-        assert not (hub / layout.ADMIN_SOCKET).exists()
+        assert not (hub / paths.ADMIN_SOCKET).exists()

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from veen.client.bodies import BodyError
+from veen.client.body import BodyError
 from veen.client.errors import (
     AnswerError,
     ClientError,

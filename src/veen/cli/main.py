@@ -10,8 +10,8 @@ import typer
 from typer.main import get_command
 
 import veen
-from veen.cli.commands import LazyGroup, note_common
 from veen.cli.errors import USAGE
+from veen.cli.registry import LazyGroup, note_common
 from veen.cli.settings import common
 
 #: What typer makes of an interrupt.
@@ -117,12 +117,6 @@ def hub_main() -> None:
 def selftest_main() -> None:
     """Run ``veen-selftest``, an older name of ``veen selftest``."""
     _run(["selftest", *sys.argv[1:]])
-
-
-def bridge_main() -> None:
-    """Run ``veen-bridge``, an older name of ``veen bridge``; without a subcommand it runs a bridge."""
-    given = sys.argv[1:]
-    _run(["bridge", *(["run"] if given[:1] and given[0].startswith("-") else []), *given])
 
 
 if __name__ == "__main__":

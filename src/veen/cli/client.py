@@ -1,0 +1,178 @@
+"""Opening a client for a command: whose keys, which hub, and what to tell a person."""
+
+import getpass
+import json
+import os
+import re
+import stat
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from veen.cli.errors import NETWORK, USAGE, CommandError
+from veen.cli.hub_connection import check_url, directory_of
+from veen.cli.settings import common, find_client, find_hub, load_config
+from veen.client.client import Client, open_hub, open_session
+from veen.client.effects import Hub
+from veen.client.home.directory import CARD, ClientHome
+from veen.client.home.pins import Trust
+from veen.client.keys.identity_card import IdentityCard
+from veen.client.keys.keystore import Secrets, asker
+from veen.client.retry import Retry
+from veen.client.transport.http import HttpHub
+from veen.core.errors import ProtocolError
+from veen.core.types import HubId
+from veen.stdx.atomic_file import write_file
+
+HubOption = Annotated[
+    str, typer.Option("--hub", help="URL or data directory of the hub.  [env: VEEN_HUB]", show_default=False)
+]
+ClientOption = Annotated[
+    str, typer.Option("--client", help="Directory of the client.  [env: VEEN_CLIENT]", show_default=False)
+]
+StreamOption = Annotated[
+    str, typer.Option("--stream", help="Name of the stream, or its id of 64 hex digits.")
+]
+TrustFlag = Annotated[
+    bool,
+    typer.Option("--trust-first-use", help="Pin a hub that was never seen, whoever it says it is."),
+]
+HubIdOption = Annotated[
+    str, typer.Option("--hub-id", help="Pin this hub, by the id that its operator has told you.")
+]
+_HEX32: Final = re.compile(r"[0-9a-fA-F]{64}")
+#: Of a new file; the umask takes from it what it takes.
+_USUAL_MODE: Final = 0o666
+#: A person waits at the other end: not as patient as a program.
+_RETRY: Final = Retry(attempts=3, base_sec=0.1, cap_sec=2.0)
+
+
+def hex32(text: str, option: str) -> bytes:
+    """Read 32 bytes that are written in hex."""
+    if not _HEX32.fullmatch(text):
+        raise CommandError(f"{option} takes 64 hex digits, not {text!r}", USAGE)
+    return bytes.fromhex(text)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file that a command was given."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CommandError(f"{path} can not be read: {error.strerror}", USAGE) from None
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file that a command was asked for."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise CommandError(f"{path} can not be written: {error.strerror}", USAGE) from None
+
+
+def replace_bytes(path: Path, data: bytes) -> None:
+    """Write a file that a command was asked for, and that may be there: as a whole, or not at all."""
+    place = path.resolve()  # a link stays one
+    try:
+        if place.is_file() or not place.exists():
+            write_file(place, data, stat.S_IMODE(place.stat().st_mode) if place.exists() else _USUAL_MODE)
+        else:
+            place.write_bytes(data)  # a pipe or a terminal is not replaced
+    except OSError as error:
+        raise CommandError(f"{path} can not be written: {error.strerror}", USAGE) from None
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse a file that can not be written, before work is done for it."""
+    place = path.resolve()
+    problem = None
+    if not place.parent.is_dir():
+        problem = f"there is no directory {path.parent}"
+    elif place.is_dir():
+        problem = "it is a directory"
+    elif not os.access(place.parent if place.is_file() or not place.exists() else place, os.W_OK):
+        problem = "Permission denied"
+    if problem is not None:
+        raise CommandError(f"{path} can not be written: {problem}", USAGE)
+
+
+def prompt_passphrase() -> str | None:
+    """Ask a person, if there is one."""
+    return getpass.getpass("Passphrase: ") if sys.stdin.isatty() else None
+
+
+def load_secrets(place: Path) -> tuple[ClientHome, Secrets, bytes | None]:
+    """Open the keys of a client that works without a hub."""
+    home = ClientHome(place)
+    secrets, passphrase = home.load_secrets(asker(os.environ, prompt_passphrase))
+    return home, secrets, passphrase
+
+
+def hub_at(hub: str) -> Hub:
+    """Return what answers for a hub: over the network, or from the files of one that does not run."""
+    timeout = common.timeout_ms / 1000
+    if hub.startswith(("http://", "https://")):
+        check_url(hub)
+        return HttpHub(hub.rstrip("/"), timeout)
+    if "://" in hub and not hub.startswith("file://"):
+        raise CommandError(f"{hub} is neither an http(s) URL nor a data directory", USAGE)
+    place = directory_of(hub).expanduser()
+    if not place.is_dir():
+        raise CommandError(f"there is no hub at {place}: give its URL or its data directory", NETWORK)
+    return open_hub(str(place), timeout)
+
+
+def open_client(client: str, hub: str, *, trust_first_use: bool = False, hub_id: str = "") -> Client:
+    """Open the client that a command is to use, for the hub that it is to use."""
+    named = find_hub(hub)
+    answering = hub_at(named)
+    local = not named.startswith(("http://", "https://"))
+    try:
+        trust = Trust.FIRST_USE if trust_first_use else Trust(load_config().get("trust", Trust.LOCAL))
+    except ValueError:
+        raise CommandError("trust is local, first-use or never; see: veen config set trust", USAGE) from None
+    session = open_session(
+        find_client(client),
+        str(directory_of(named).expanduser().absolute()) if local else named.rstrip("/"),
+        passphrase=asker(os.environ, prompt_passphrase),
+        trust=trust,
+        hub_id=HubId(hex32(hub_id, "--hub-id")) if hub_id else None,
+        retry=_RETRY,
+    )
+    return Client(session, answering)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """The hub that a command uses, and with whose keys: options, as ``option_groups`` expands them."""
+
+    hub: HubOption = ""
+    client: ClientOption = ""
+    trust_first_use: TrustFlag = False
+    hub_id: HubIdOption = ""
+
+    def open(self) -> Client:
+        """Open the client, for the hub."""
+        return open_client(self.client, self.hub, trust_first_use=self.trust_first_use, hub_id=self.hub_id)
+
+
+def read_card(text: str) -> IdentityCard:
+    """Read an identity card: the file, or the directory of a client."""
+    path = Path(text).expanduser()
+    try:
+        return IdentityCard.read(read_bytes(path / CARD if path.is_dir() else path))
+    except ProtocolError as error:
+        raise CommandError(f"{text} is not an identity card: {error}", USAGE) from None
+
+
+def parse_json(text: str, option: str) -> Any:  # noqa: ANN401 - JSON
+    """Read JSON of the command line; @FILE reads it from there, @- from standard input."""
+    if text.startswith("@"):
+        text = sys.stdin.read() if text == "@-" else read_bytes(Path(text[1:])).decode(errors="replace")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CommandError(f"{option} is not JSON: {error}; text needs quotes: '\"hello\"'", USAGE) from None

@@ -1,0 +1,1 @@
+"""The commands, one module or folder per word that is typed."""

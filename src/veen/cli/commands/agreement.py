@@ -1,0 +1,64 @@
+"""``veen agreement``: who has agreed to what."""
+
+from time import time
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.client import ClientOptions, StreamOption, hex32
+from veen.cli.commands.op.agreement import AgreementOption
+from veen.cli.errors import USAGE, CommandError
+from veen.cli.output import command, plain, print_result
+from veen.cli.overlay import fold_stream
+from veen.cli.settings import common
+from veen.core.crypto.hash import U64_MAX
+from veen.overlays.operations.agreement import Agreements
+
+app = typer.Typer(help="Agreements: who has agreed to what.", no_args_is_help=True)
+
+
+@app.callback()
+def agreement() -> None:
+    """Agreements: who has agreed to what."""
+
+
+@app.command()
+@command
+def status(
+    stream: StreamOption,
+    agreement_id: AgreementOption,
+    at: ClientOptions,
+    version: Annotated[
+        int | None,
+        typer.Option(min=0, max=U64_MAX, help="Which version.  [default: the highest that is active]"),
+    ] = None,
+    upto: Annotated[int | None, typer.Option(min=1, max=U64_MAX, help="As it was after this entry.")] = None,
+    when: Annotated[
+        int | None, typer.Option("--at", min=0, max=U64_MAX, help="At this time.  [default: now]")
+    ] = None,
+) -> None:
+    """Show whether an agreement is active, and the last word of each party."""
+    one = hex32(agreement_id, "--agreement-id")
+    agreements = Agreements()
+    with at.open() as opened:
+        tables = fold_stream(opened, agreements, stream, upto).tables
+    now = int(time()) if when is None else when
+    wanted = agreements.current(tables, one, now) if version is None else version
+    found = None if wanted is None else agreements.view_version(tables, one, wanted, now)
+    if found is None:
+        what = "the agreement" if version is None else f"version {version} of the agreement"
+        raise CommandError(f"{what} is not defined in {stream}", USAGE)
+    shown: dict[str, Any] = {
+        "active": found["active"],
+        "version": found["version"],
+        "current_version": agreements.current(tables, one, now),
+        **{name: value for name, value in found.items() if name not in ("active", "version", "parties")},
+        "parties": found["parties"],
+    }
+    if common.json:
+        print_result(shown, as_json=True)
+        return
+    parties = shown.pop("parties")
+    print_result(shown, as_json=False)
+    for party in parties:
+        typer.echo(plain(f"party: {party['identity']} {party['decision'] or 'undecided'}"))

@@ -1,0 +1,112 @@
+"""``veen attachment``: fetching attachments, and checking a file against a message."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veen.cli.client import (
+    ClientOption,
+    HubOption,
+    StreamOption,
+    load_secrets,
+    open_client,
+    read_bytes,
+    write_bytes,
+)
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.output import command, print_result
+from veen.cli.settings import common, find_client
+from veen.client.body import attachments_of, decode_body
+from veen.client.read import ReadOptions, open_any
+from veen.core.errors import Detail, ProtocolError
+from veen.core.objects import attachment as att
+from veen.core.objects.msg import Msg
+
+app = typer.Typer(help="Files that travel beside a message.", no_args_is_help=True)
+
+MsgFile = Annotated[Path, typer.Option("--msg", help="The message in CBOR, as send --dump-raw writes it.")]
+FileOption = Annotated[
+    Path, typer.Option("--file", help="The attachment: the file itself, or its ciphertext.")
+]
+
+
+@app.command()
+@command
+def verify(
+    msg: MsgFile,
+    file: FileOption,
+    index: Annotated[int, typer.Option(min=0, help="Which attachment, counted from 0.")] = 0,
+    client: ClientOption = "",
+) -> None:
+    """Check that a file is an attachment of a message: exits 0 if it is, 4 if a byte differs."""
+    _verify(msg, file, index, client)
+
+
+@command
+def verify_first_attachment(msg: MsgFile, file: FileOption, client: ClientOption = "") -> None:
+    """Check a file against the first attachment, as 'veen attachment verify --index 0' does."""
+    _verify(msg, file, 0, client)
+
+
+def _verify(msg_file: Path, file: Path, index: int, client: str) -> None:
+    _, secrets, _ = load_secrets(find_client(client))
+    try:
+        msg = Msg.decode(read_bytes(msg_file))
+        msg.verify()
+    except ProtocolError as error:
+        raise CommandError(f"{msg_file} is not a message: {error}", REFUSED, error.code.value) from None
+    opened = open_any(msg, secrets)
+    if opened is None:
+        raise CommandError(
+            "no key of this client opens the message; choose another with --client", REFUSED, "E.OPEN"
+        )
+    declared = attachments_of(decode_body(opened.body))
+    if index >= len(declared):
+        raise CommandError(f"the message has {len(declared)} attachments, counted from 0", USAGE)
+    coids = [item.coid for item in declared]
+    att.verify_root(opened.header.att_root, coids)
+    data = read_bytes(file)
+    sealed = data if att.coid(data) == coids[index] else opened.seal_again(index, data)
+    if att.coid(sealed) != coids[index]:
+        raise ProtocolError(
+            Detail.ATT_ROOT, f"{file} is not attachment {index} of the message", field="attachments"
+        )
+    root = opened.header.att_root
+    print_result(
+        {
+            "ok": True,
+            "index": index,
+            "coid": coids[index].hex(),
+            "size": declared[index].size,
+            "att_root": None if root is None else root.hex(),
+        },
+        common.json,
+    )
+
+
+@app.command()
+@command
+def get(
+    stream: StreamOption,
+    seq: Annotated[int, typer.Option(min=1, help="Entry whose attachment is wanted.")],
+    out: Annotated[Path, typer.Option(help="File to write.")],
+    index: Annotated[int, typer.Option(min=0, help="Which attachment, counted from 0.")] = 0,
+    epoch: Annotated[int | None, typer.Option(min=0, help="Epoch of the entry.")] = None,
+    hub: HubOption = "",
+    client: ClientOption = "",
+) -> None:
+    """Fetch an attachment, check it, open it and write it to a file."""
+    with open_client(client, hub) as opened:
+        options = ReadOptions(from_seq=seq, to_seq=seq, epoch=epoch)
+        message = next(opened.stream(stream, options=options), None)
+        if message is None:
+            raise CommandError(f"there is no entry {seq} in {stream}", REFUSED, "E.NOT_FOUND")
+        if not message.is_open or message.problem:
+            raise CommandError(f"entry {seq} has no content to rely on: {message.problem}", REFUSED, "E.OPEN")
+        data = opened.attachment(message, index)
+    write_bytes(out, data)
+    print_result(
+        {"ok": True, "file": str(out), "size": len(data), "coid": message.attachments[index].coid.hex()},
+        common.json,
+    )

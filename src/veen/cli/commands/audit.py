@@ -1,0 +1,297 @@
+"""``veen audit``: queries that were asked, what streams hold, and an operator's rules (CLI-126)."""
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from veen.cli.client import ClientOption, ClientOptions, HubOption, StreamOption, parse_json
+from veen.cli.commands.op.operation import known_streams, refuse
+from veen.cli.errors import USAGE, CommandError
+from veen.cli.output import command, plain, print_result, warn
+from veen.cli.overlay import fold_stream
+from veen.cli.settings import common
+from veen.client.body import DEFAULT_SCHEMA
+from veen.client.client import Client
+from veen.client.fold.interpret import Interpretation
+from veen.core.crypto.hash import U64_MAX
+from veen.core.objects import labels
+from veen.overlays import registry
+from veen.overlays.event import Outcome
+from veen.overlays.operations.query_audit import QueryAudit
+from veen.overlays.operations.recovery import Recoveries
+from veen.overlays.operations.schemas import GRANT, QUERY, REVOKE
+from veen.overlays.overlay import Overlay
+
+_AUDIT: Final = "require_audit"
+_RECOVERY: Final = "require_recovery_threshold"
+#: Of each type the fields that it needs, and those that it may have.
+_FIELDS: Final = {
+    _AUDIT: ({"stream", "resource_class"}, set[str]()),
+    _RECOVERY: ({"target_identity_prefix", "min_approvals"}, {"stream"}),
+}
+_PREFIX: Final = re.compile(r"[0-9a-f]{0,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule."""
+
+    kind: str
+    #: Where it is to hold; empty: everywhere.
+    stream: str
+    resource_class: str = ""
+    target_identity_prefix: str = ""
+    min_approvals: int = 0
+
+    def overlay(self) -> Overlay:
+        """Return the fold that tells whether it is kept."""
+        return QueryAudit() if self.kind == _AUDIT else Recoveries()
+
+
+def read_policy(path: Path) -> list[Rule]:
+    """Read a file of rules; what is unknown is refused, so that no rule is silently not checked."""
+    found = parse_json(f"@{path}", "--policy-file")
+    if not isinstance(found, dict) or set(found) != {"version", "rules"}:
+        raise CommandError(f"{path} is no policy: it has version and rules", USAGE)
+    if found["version"] != 1 or isinstance(found["version"], bool):
+        raise CommandError(f"{path} is of version {found['version']}; 1 is known here", USAGE)
+    if not isinstance(found["rules"], list):
+        raise CommandError(f"{path} is no policy: rules are a list", USAGE)
+    return [_rule(number, item) for number, item in enumerate(found["rules"], start=1)]
+
+
+def _rule(number: int, item: Any) -> Rule:  # noqa: ANN401 - JSON
+    kind = item.get("type") if isinstance(item, dict) else None
+    if not isinstance(kind, str) or kind not in _FIELDS:
+        raise CommandError(
+            f"rule {number} is of unknown type {kind!r}; there are: {', '.join(_FIELDS)}", USAGE
+        )
+    needed, more = _FIELDS[kind]
+    given = set(item) - {"type"}
+    if not needed <= given <= needed | more:
+        raise CommandError(
+            f"rule {number} has {', '.join(sorted(given))}; it needs {', '.join(sorted(needed))}", USAGE
+        )
+    least = item.get("min_approvals", 0)
+    texts = [item[name] for name in given if name != "min_approvals"]
+    if not isinstance(least, int) or least < 0 or not all(isinstance(text, str) for text in texts):
+        raise CommandError(f"rule {number} has a value of the wrong type", USAGE)
+    if not _PREFIX.fullmatch(item.get("target_identity_prefix", "")):
+        raise CommandError(f"rule {number}: target_identity_prefix is lowercase hex", USAGE)
+    return Rule(kind, item.get("stream", ""), **{name: item[name] for name in given if name != "stream"})
+
+
+def violations_of(rule: Rule, found: Interpretation) -> list[dict[str, Any]]:
+    """Return what breaks a rule in a stream."""
+    stream, tables = found.stream, found.tables
+    shown = {"rule": rule.kind, "stream": stream}
+    if rule.kind == _AUDIT:
+        if tables.get("classes", rule.resource_class) is not None:
+            return []
+        text = f"{stream} has no query.audit.v1 of class {rule.resource_class}"
+        sealed = found.counts.get(Outcome.UNREADABLE.value, 0)
+        text += f"; {sealed} entries are sealed for others" if sealed else ""
+        return [{**shown, "resource_class": rule.resource_class, "detail": text}]
+    overlay = Recoveries()
+    broken = []
+    for target in overlay.targets(tables):
+        if not target.hex().startswith(rule.target_identity_prefix):
+            continue
+        for row, count in overlay.executions(tables, target):
+            if count < rule.min_approvals:
+                text = (
+                    f"execution {row['msg_id']} in {stream} had {count} approvals, not {rule.min_approvals}"
+                )
+                broken.append(
+                    {
+                        **shown,
+                        "target_identity": target.hex(),
+                        "msg_id": row["msg_id"],
+                        "stream_seq": row["stream_seq"],
+                        "approvals": count,
+                        "detail": text,
+                    }
+                )
+    return broken
+
+
+app = typer.Typer(
+    help="Who has asked for what, what streams hold, and whether rules are kept.",
+    invoke_without_command=True,
+    no_args_is_help=True,
+)
+
+#: Classes of streams with data of people, by the descriptor of an environment (ENV-004).
+_SENSITIVE: Final = frozenset({"user", "wallet"})
+StreamsOption = Annotated[
+    list[str] | None,
+    typer.Option("--stream", help="Which stream; may be repeated.  [default: all that the client knows]"),
+]
+
+
+@app.callback()
+@command
+def audit(
+    ctx: typer.Context,
+    stream: Annotated[str, typer.Option("--stream", help="As veen audit stream --stream.")] = "",
+    hub: HubOption = "",
+    client: ClientOption = "",
+) -> None:
+    """Who has asked for what, what streams hold, and whether rules are kept."""
+    if ctx.invoked_subcommand is not None:
+        if stream or hub or client:
+            raise typer.BadParameter(f"give options behind the name: veen audit {ctx.invoked_subcommand} ...")
+        return
+    if not stream:
+        raise CommandError(
+            "say which: queries, summary, enforce-check or stream; see: veen audit --help", USAGE
+        )
+    _show_root(stream, ClientOptions(hub=hub, client=client).open())
+
+
+@app.command("stream")
+@command
+def audit_stream(stream: StreamOption, at: ClientOptions) -> None:
+    """Show how far a stream has come: its last entry and the root there, checked."""
+    _show_root(stream, at.open())
+
+
+def _show_root(stream: str, opened: Client) -> None:
+    with opened:
+        found = opened.resync(stream)
+    rows = [
+        {
+            "stream": stream,
+            "epoch": item.epoch,
+            "stream_seq": item.last_stream_seq,
+            "mmr_root": None if item.last_mmr_root is None else item.last_mmr_root.hex(),
+        }
+        for item in found
+    ]
+    last = rows[-1] if rows else {"stream": stream, "epoch": 0, "stream_seq": 0, "mmr_root": None}
+    print_result({"ok": True, **last, "labels": rows} if common.json else last, common.json)
+
+
+@app.command()
+@command
+def queries(
+    stream: StreamOption,
+    at: ClientOptions,
+    resource_prefix: Annotated[str, typer.Option(help="Only resources that begin so.")] = "",
+    since: Annotated[int, typer.Option(min=0, max=U64_MAX, help="Only from this time on.")] = 0,
+    until: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Only before this time.")] = None,
+) -> None:
+    """List who has asked for what, in the order of the log."""
+    overlay = QueryAudit()
+    with at.open() as opened:
+        tables = fold_stream(opened, overlay, stream).tables
+    rows = list(overlay.queries(tables, resource_prefix=resource_prefix, since=since, until=until))
+    if common.json:
+        print_result({"queries": rows}, as_json=True)
+        return
+    for row in rows:
+        parts = (row["time"], row["requester_identity"], row["resource_class"], row["resource_identifier"])
+        typer.echo(plain("  ".join(map(str, (*parts, row.get("purpose_code") or "-")))))
+    if not rows:
+        warn(f"no such query is on record in {stream}")
+
+
+@app.command()
+@command
+def summary(
+    at: ClientOptions,
+    stream: StreamsOption = None,
+    sensitive: Annotated[
+        list[str] | None, typer.Option(help="Stream whose queries have to be on record; may be repeated.")
+    ] = None,
+) -> None:
+    """Show for each stream the schemas in it, and whether queries and permissions are on record.
+
+    With --env, streams of tenants of class user or wallet are sensitive.
+    """
+    prefixes = _tenants(common.env) if common.env else {}
+    with at.open() as opened:
+        names = stream or known_streams(opened)
+        rows = [_row(opened, name, prefixes, set(sensitive or ())) for name in names]
+    if common.json:
+        print_result({"streams": rows}, as_json=True)
+        return
+    for row in rows:
+        print_result(row, as_json=False)
+        typer.echo("")
+    if not rows:
+        warn("this client has used no stream of the hub: give --stream")
+
+
+def _tenants(path: str) -> dict[str, str]:
+    """Return the class of streams by their prefix, of a descriptor (ENV-004)."""
+    try:
+        tenants = json.loads(Path(path).read_text(encoding="utf-8"))["tenants"]
+        return {str(item["stream_prefix"]): str(item["label_class"]) for item in tenants.values()}
+    except OSError as error:
+        raise CommandError(f"{path} can not be read: {error.strerror}", USAGE) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CommandError(f"{path} is not the descriptor of an environment", USAGE) from None
+
+
+def _row(opened: Client, name: str, prefixes: dict[str, str], sensitive: set[str]) -> dict[str, Any]:
+    headers = (message.header for message in opened.stream(name))
+    counts = Counter(None if header is None else bytes(header.schema) for header in headers)
+    fitting = [prefix for prefix in prefixes if name.startswith(prefix)]
+    label_class = prefixes[max(fitting, key=len)] if fitting else None
+    marked = name in sensitive or label_class in _SENSITIVE
+    audited = QUERY.schema_id in counts
+    return {
+        "stream": name,
+        "entries": counts.total(),
+        "sealed_for_others": counts.pop(None, 0),
+        "schemas": {_schema_name(schema): counts[schema] for schema in sorted(filter(None, counts))},
+        "label_class": label_class,
+        "sensitive": marked,
+        "query_audit": audited,
+        "audit_missing": marked and not audited,
+        "access_grant": GRANT.schema_id in counts,
+        "access_revoke": REVOKE.schema_id in counts,
+    }
+
+
+def _schema_name(schema: bytes) -> str:
+    known = registry.schemas_by_id().get(schema)
+    if known is not None:
+        return known.name
+    return DEFAULT_SCHEMA if schema == labels.schema_id(DEFAULT_SCHEMA) else schema.hex()
+
+
+@app.command("enforce-check")
+@command
+def enforce_check(
+    policy_file: Annotated[Path, typer.Option(help="The rules, in JSON.")], at: ClientOptions
+) -> None:
+    """Check rules: that queries are on record, and that recoveries had enough approvals. Exits 4 if not."""
+    rules = read_policy(policy_file)
+    with at.open() as opened:
+        found = [item for rule in rules for item in _check(opened, rule)]
+    if not found:
+        print_result({"ok": True, "rules": len(rules), "violations": []}, common.json)
+        return
+    if not common.json:
+        for item in found:
+            typer.echo(plain(f"violation: {item['detail']}"))
+    refuse(
+        {"rules": len(rules), "violations": found} if common.json else {},
+        f"{len(found)} violations",
+        "E.POLICY",
+    )
+
+
+def _check(opened: Client, rule: Rule) -> list[dict[str, Any]]:
+    names = [rule.stream] if rule.stream else known_streams(opened)
+    if not names:
+        raise CommandError(f"{rule.kind} names no stream, and this client has used none: add a stream", USAGE)
+    overlay = rule.overlay()
+    return [item for name in names for item in violations_of(rule, fold_stream(opened, overlay, name))]

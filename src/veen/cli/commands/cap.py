@@ -1,0 +1,280 @@
+"""``veen cap``: capability tokens, from their issuer to the hub; and taking them back."""
+
+import re
+from pathlib import Path
+from time import time
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+import typer
+
+from veen.cli.client import ClientOption, HubOption, load_secrets, open_client, read_card, write_bytes
+from veen.cli.commands.hub.key_arguments import target_of
+from veen.cli.commands.send import read_token
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.hub_connection import HubClient
+from veen.cli.output import command, print_result, warn
+from veen.cli.settings import common, find_client
+from veen.client.home.directory import ClientHome
+from veen.client.send import Draft, SendOptions
+from veen.core.crypto.hash import sha256
+from veen.core.objects import capability, labels
+from veen.core.objects.capability import CapToken, Rate
+from veen.core.objects.control_record import REVOCATION_SCHEMA, REVOCATION_STREAM, RevocationBody
+from veen.core.types import VerifyKey
+
+app = typer.Typer(help="Capability tokens: who may write where, how long and how fast.", no_args_is_help=True)
+
+_RATE: Final = re.compile(r"([0-9]{1,15})(?:/s)?,([0-9]{1,15})")
+_HEX32: Final = re.compile(r"[0-9a-fA-F]{64}")
+CapFile = Annotated[Path, typer.Option("--cap", help="File of the token.")]
+
+
+def subject_of(text: str) -> VerifyKey:
+    """Return the key that a token is for: of a card, of a client's directory, or in hex (NAM-014)."""
+    return VerifyKey(bytes.fromhex(text)) if _HEX32.fullmatch(text) else read_card(text).client_id
+
+
+def rate_of(text: str) -> Rate | None:
+    """Read PER_SEC,BURST, if it is given."""
+    if not text:
+        return None
+    match = _RATE.fullmatch(text)
+    if match is None:
+        raise CommandError(f"--rate is PER_SEC,BURST, for example 5,10; not {text!r}", USAGE)
+    return Rate(per_sec=int(match[1]), burst=int(match[2]))
+
+
+@app.command()
+@command
+def issue(
+    subject: Annotated[
+        str, typer.Option(help="Who it is for: an identity card, a client's directory or hex.")
+    ],
+    stream: Annotated[list[str], typer.Option(help="Stream that may be written; may be repeated.")],
+    ttl: Annotated[int, typer.Option(min=1, help="Seconds that it is good for, from its first use.")],
+    out: Annotated[Path, typer.Option(help="File to write.")],
+    issuer: Annotated[str, typer.Option(help="Directory of the issuer; default: the client.")] = "",
+    rate: Annotated[str, typer.Option(help="PER_SEC,BURST.")] = "",
+) -> None:
+    """Mint a token. The hub has to trust the issuer: veen hub trust add."""
+    _, secrets, _ = load_secrets(find_client(issuer))
+    token = CapToken.mint(
+        secrets.identity,
+        subject_of(subject),
+        stream_ids=[labels.stream_id(name) for name in stream],
+        ttl=ttl,
+        rate=rate_of(rate),
+    )
+    write_bytes(out, token.encode())
+    print_result({"ok": True, "file": str(out), **describe_token(token)}, common.json)
+
+
+def describe_token(token: CapToken) -> dict[str, Any]:
+    """Return what people and scripts want to know of a token."""
+    rate = token.allow.rate
+    return {
+        "auth_ref": token.auth_ref.hex(),
+        "cap_token_hash": sha256(token.encode()).hex(),
+        "issuer_pk": token.issuer_pk.hex(),
+        "subject_pk": token.subject_pk.hex(),
+        "stream_ids": [item.hex() for item in token.allow.stream_ids],
+        "ttl": token.allow.ttl,
+        "rate": None if rate is None else f"{rate.per_sec},{rate.burst}",
+    }
+
+
+@app.command()
+@command
+def authorize(cap: CapFile, hub: HubOption = "", client: ClientOption = "") -> None:
+    """Make a token known to the hub; the client that it is for keeps it, and uses it from then on."""
+    token = read_token(cap)
+    with open_client(client, hub) as opened:
+        found = opened.authorize(token)
+        kept = token.subject_pk in opened.session.secrets.client_ids()
+    print_result(
+        {"ok": True, "auth_ref": found.auth_ref.hex(), "expires_at": found.expires_at, "kept": kept},
+        common.json,
+    )
+
+
+@app.command()
+@command
+def add(cap: CapFile, client: ClientOption = "") -> None:
+    """Keep a token that was given to this client; it is used for its streams from then on."""
+    token = read_token(cap)
+    token.verify()
+    home, secrets, _ = load_secrets(find_client(client))
+    if token.subject_pk not in secrets.client_ids():
+        raise CommandError(
+            f"the token is for {token.subject_pk.hex()}, which is no key of this client", USAGE
+        )
+    print_result({"ok": True, "file": str(home.keep_token(token)), **describe_token(token)}, common.json)
+
+
+@app.command()
+@command
+def renew(
+    cap: CapFile,
+    out: Annotated[Path, typer.Option(help="File to write.")],
+    issuer: Annotated[str, typer.Option(help="Directory of the issuer; default: the client.")] = "",
+) -> None:
+    """Renew a token before it expires: another reference, so its time starts anew. Seven times at most."""
+    _, secrets, _ = load_secrets(find_client(issuer))
+    token = read_token(cap).renew(secrets.identity)
+    write_bytes(out, token.encode())
+    print_result({"ok": True, "file": str(out), **describe_token(token)}, common.json)
+
+
+@app.command("list")
+@command
+def list_tokens(client: ClientOption = "") -> None:
+    """List the tokens that this client keeps."""
+    rows = [describe_token(token) for token in ClientHome(find_client(client)).tokens().values()]
+    if common.json:
+        print_result({"tokens": rows}, as_json=True)
+        return
+    for row in rows:
+        typer.echo(
+            f"{row['auth_ref']}  ttl {row['ttl']}  rate {row['rate'] or '-'}  {', '.join(row['stream_ids'])}"
+        )
+
+
+@app.command()
+@command
+def status(cap: CapFile, hub: HubOption = "", client: ClientOption = "") -> None:
+    """Show what the hub thinks of a token."""
+    token = read_token(cap)
+    with open_client(client, hub) as opened:
+        found = opened.cap_status(token)
+    within: bool | str = "unknown"
+    if found.issued_at is not None:
+        within = int(time()) <= capability.expires_at(token, found.issued_at)
+    print_result(
+        {
+            **({"ok": True} if common.json else {}),
+            "auth_ref": token.auth_ref.hex(),
+            "cap_token_hash": sha256(token.encode()).hex(),
+            "locally_within_ttl": within,
+            "hub_known": found.hub_known,
+            "hub_currently_valid": found.hub_currently_valid,
+            "revoked": found.revoked,
+            "revocation_kind": found.revocation_kind,
+            **({"revocation_ts": found.revocation_ts} if common.json else {}),
+            "expires_at": found.expires_at,
+            "reason": found.reason,
+        },
+        common.json,
+    )
+
+
+# --- taking back ------------------------------------------------------------------------------------------
+
+AdminOption = Annotated[
+    str,
+    typer.Option("--admin", help="Directory of an admin of the hub.  [default: the configured admin]"),
+]
+KindOption = Annotated[str, typer.Option("--kind", help="client-id, auth-ref or cap-token.")]
+TargetOption = Annotated[
+    str, typer.Option("--target", help="64 hex digits, or a file: the card of the client, or the token.")
+]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
+TtlOption = Annotated[int | None, typer.Option("--ttl", min=1, help="Seconds; without it, for good.")]
+#: How long to wait for the hub to act on it.
+_EFFECT_SEC: Final = 10
+_LOOKS: Final = 3
+
+
+@app.command()
+@command
+def revoke(
+    kind: KindOption,
+    target: TargetOption,
+    hub: HubOption = "",
+    admin: AdminOption = "",
+    reason: ReasonOption = "",
+    ttl: TtlOption = None,
+) -> None:
+    """Revoke a client or a token by a message of an admin; returns when the hub refuses it."""
+    _revoke(hub, admin, kind, target, reason, ttl)
+
+
+@command
+def revoke_alias(
+    kind: KindOption,
+    target: TargetOption,
+    word: Annotated[str, typer.Argument(metavar="[publish]", help="May be said, and changes nothing.")] = "",
+    hub: HubOption = "",
+    admin: AdminOption = "",
+    reason: ReasonOption = "",
+    ttl: TtlOption = None,
+) -> None:
+    """Revoke a client or a token, as 'veen cap revoke' does."""
+    if word not in ("", "publish"):
+        raise CommandError(f"there is no command 'revoke {word}'; see: veen cap revoke --help", USAGE)
+    _revoke(hub, admin, kind, target, reason, ttl)
+
+
+def _revoke(hub: str, admin: str, kind: str, target: str, reason: str, ttl: int | None) -> None:
+    target = target_of(kind, target)
+    record = RevocationBody(
+        kind=kind, target=bytes.fromhex(target), ts=int(time()), reason=reason or None, ttl=ttl
+    )
+    place = find_client(admin, key="admin", variable="VEEN_ADMIN")
+    with open_client(str(place), hub) as opened:
+        control = opened.connect().identity.control_pk
+        if control is None:
+            raise CommandError("E.PROFILE: the hub takes no administrative messages", REFUSED, "E.PROFILE")
+        draft = Draft(None, schema=REVOCATION_SCHEMA, encoded=record.encode())
+        sent = opened.send(
+            REVOCATION_STREAM.hex(), None, draft=draft, options=SendOptions(to=control, as_identity=True)
+        )
+    query = f"origin={sent.msg_id.hex()}&wait={_EFFECT_SEC}"
+    client = HubClient.of(hub, common.timeout_ms + 1000 * _EFFECT_SEC)
+    listed: list[Any] = []
+    for _ in range(_LOOKS):  # it answers early when it has dealt with orders of others
+        found = client.get(f"/tooling/revocations?{query}")
+        with client.reading():
+            listed = listed or list(found["revocations"])
+    if not listed:
+        warn("the hub has the message and does not act on it: is this client one of its admins?")
+    with client.reading():
+        active = any(bool(item["active_now"]) for item in listed)
+    print_result(
+        {
+            "ok": True,
+            "kind": kind,
+            "target": target,
+            "ts": record.ts,
+            "ttl": ttl,
+            "active_now": active,
+            "stream_seq": sent.stream_seq,
+            "msg_id": sent.msg_id.hex(),
+        },
+        common.json,
+    )
+
+
+@app.command()
+@command
+def revocations(
+    hub: HubOption = "",
+    kind: Annotated[str, typer.Option(help="Only this kind.")] = "",
+    since: Annotated[int, typer.Option(min=0, help="Only from this time on.")] = 0,
+    active_only: Annotated[bool, typer.Option("--active-only", help="Only what is in force now.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+) -> None:
+    """List what was revoked at a hub."""
+    query = (
+        f"since={since}&limit={limit}" + (f"&kind={quote(kind)}" if kind else "") + "&active=1" * active_only
+    )
+    asked = HubClient.of(hub, common.timeout_ms)
+    found = asked.get(f"/tooling/revocations?{query}")
+    if common.json:
+        print_result(found, as_json=True)
+        return
+    with asked.reading():
+        rows = [dict(item) for item in found["revocations"]]
+    for row in rows:
+        print_result(row, as_json=False)
+        typer.echo("")

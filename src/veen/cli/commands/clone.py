@@ -1,0 +1,144 @@
+"""``veen clone``, ``veen fork`` and ``veen replay``: a log taken elsewhere, and made again from its files."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.client import hex32
+from veen.cli.data_dir import UsageError, open_data_dir
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.extras import needing_hub
+from veen.cli.output import command, print_result, warn
+from veen.cli.settings import common
+from veen.core.objects import labels
+from veen.core.types import Label
+from veen.storage import Reader, RealFilesystem, clone
+from veen.storage.directory import read_public
+
+SourceArgument = Annotated[Path, typer.Argument(metavar="SOURCE", help="Data directory; its hub may run.")]
+TargetArgument = Annotated[Path, typer.Argument(metavar="TARGET", help="Directory to make.")]
+
+
+@contextmanager
+def _source(place: Path) -> Iterator[Reader]:
+    try:
+        with open_data_dir(place.expanduser()) as fs:
+            reader = Reader.open(fs)
+            try:
+                yield reader
+            finally:
+                reader.close()
+    except UsageError as error:
+        raise CommandError(str(error), USAGE) from None
+
+
+@contextmanager
+def _target(place: Path) -> Iterator[RealFilesystem]:
+    where = place.expanduser()
+    try:
+        where.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"{where} can not be made: {error.strerror}", USAGE) from None
+    fs = RealFilesystem(where)
+    try:
+        yield fs
+    finally:
+        fs.close()
+
+
+@command
+def clone_command(source: SourceArgument, target: TargetArgument) -> None:
+    """Copy a log with everything acknowledged so far; the copy can be read, checked, and take over."""
+    with _source(source) as reader, _target(target) as fs:
+        clone(reader, fs)
+        count = reader.label_count()
+    print_result(
+        {"ok": True, "clone": str(target), "hub_id": reader.store.hub_id.hex(), "labels": count}, common.json
+    )
+    warn("a clone has the identity of its original: of the two, only one may ever be written to again")
+
+
+@command
+def fork_command(
+    source: SourceArgument,
+    target: TargetArgument,
+    cut: Annotated[
+        list[str] | None,
+        typer.Option(help="LABEL=SEQ: cut a label at this checkpoint; default: each at its last one."),
+    ] = None,
+) -> None:
+    """Continue a log as another hub: its entries stay as they are, new ones get new labels and keys."""
+    with _source(source) as reader, _target(target) as fs:
+        identity, done = needing_hub("veen.hub.home").fork_home(reader, fs, os.urandom, _cuts(cut))
+    left = [label.hex() for label in done.left_out]
+    print_result(
+        {
+            "ok": True,
+            "fork": str(target),
+            "hub_id": identity.hub_id.hex(),
+            "parent_hub_id": done.record.parent_hub_id.hex(),
+            "checkpoints": {item.label_curr.hex(): item.upto_seq for item in done.record.checkpoints},
+            "left_out": left,
+        },
+        common.json,
+    )
+    if left:
+        warn("labels without a checkpoint were left out; make one first with: veen hub checkpoint --label")
+
+
+def _cuts(given: list[str] | None) -> dict[Label, int] | None:
+    if not given:
+        return None
+    cuts = {}
+    for text in given:
+        name, _, seq = text.partition("=")
+        if not seq.isdecimal():
+            raise CommandError(f"--cut is LABEL=SEQ, not {text!r}", USAGE)
+        cuts[Label(hex32(name, "--cut"))] = int(seq)
+    return cuts
+
+
+@command
+def replay_command(
+    source: SourceArgument,
+    into: Annotated[Path | None, typer.Option(help="Keep what was made again in this directory.")] = None,
+) -> None:
+    """Make everything again from the log alone, and compare it with what the hub has: heads and roots."""
+    with contextlib.ExitStack() as stack:
+        place = into or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veen-replay-")))
+        reader = stack.enter_context(_source(source))
+        fs = stack.enter_context(_target(place))
+        clone(reader, fs)
+        again = Reader.open(fs)
+        stack.callback(again.close)
+        differing = [_difference(label, reader, again) for label in sorted(reader.labels())]
+        identity, _ = read_public(reader.fs)
+        reserved = {labels.authorize_label(identity.hub_id), labels.control_label(identity.hub_id)}
+        entries = sum(again.last_seq(label) for label in again.labels() if label not in reserved)
+    found = [item for item in differing if item is not None]
+    result: dict[str, Any] = {
+        "ok": not found,
+        "equal": not found,
+        "labels": len(differing),
+        "entries": entries,
+    }
+    print_result(result | ({"differences": found} if found else {}), common.json)
+    if found:
+        raise typer.Exit(REFUSED)
+
+
+def _difference(label: Label, live: Reader, again: Reader) -> dict[str, Any] | None:
+    """Return how a label differs; entries that came while it was copied do not count."""
+    made = again.head(label)
+    if made is None:
+        return {"label": label.hex(), "why": "it is missing"}
+    receipt = live.entry(label, made.seq).receipt
+    if (receipt.mmr_root, receipt.leaf_hash, receipt.hub_ts) != (made.root, made.leaf_hash, made.hub_ts):
+        return {"label": label.hex(), "stream_seq": made.seq, "why": "the roots differ"}
+    return None

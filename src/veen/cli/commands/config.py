@@ -1,0 +1,59 @@
+"""``veen config``: the client and the hub that are meant when none is named."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from veen.cli.errors import USAGE, CommandError
+from veen.cli.output import command, print_result
+from veen.cli.settings import KEYS, common, config_path, load_config
+from veen.stdx.atomic_file import write_file
+
+app = typer.Typer(help="Defaults of this user: client, hub, admin, trust.", no_args_is_help=True)
+Key = Annotated[str, typer.Argument(help=f"One of {', '.join(KEYS)}.")]
+
+
+def _check(key: str) -> None:
+    if key not in KEYS:
+        raise CommandError(f"there is no setting {key}; there are {', '.join(KEYS)}", USAGE)
+
+
+def _save(values: dict[str, str]) -> None:
+    path = config_path()
+    # A JSON string is a TOML string, for all that a path or URL can hold.
+    text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in sorted(values.items()))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, text.encode())
+    except OSError as error:
+        raise CommandError(f"{path} can not be written: {error.strerror}", USAGE) from None
+
+
+@app.command("show")
+@command
+def show_config() -> None:
+    """Show what is set, and where."""
+    print_result({"file": str(config_path()), **{key: load_config().get(key) for key in KEYS}}, common.json)
+
+
+@app.command("set")
+@command
+def set_value(
+    key: Key, value: Annotated[str, typer.Argument(help="A directory or URL; for trust, a word.")]
+) -> None:
+    """Set a default."""
+    _check(key)
+    if key == "trust" and value not in ("local", "first-use", "never"):
+        raise CommandError("trust is local, first-use or never", USAGE)
+    _save({**load_config(), key: value})
+    print_result({"ok": True, key: value}, common.json)
+
+
+@app.command()
+@command
+def unset(key: Key) -> None:
+    """Take a default away."""
+    _check(key)
+    _save({name: value for name, value in load_config().items() if name != key})
+    print_result({"ok": True, key: None}, common.json)

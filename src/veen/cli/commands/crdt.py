@@ -1,0 +1,163 @@
+"""``veen crdt``: registers, sets and counters that many write to at once."""
+
+import os
+from time import time
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.client import ClientOptions, StreamOption
+from veen.cli.errors import USAGE, CommandError
+from veen.cli.output import command, print_result
+from veen.cli.overlay import fold_stream
+from veen.cli.settings import common
+from veen.client.client import Client
+from veen.client.fold.interpret import typed
+from veen.client.send import Sent
+from veen.core.crypto.hash import U64_MAX
+from veen.core.encoding.shape import Fields
+from veen.core.errors import ProtocolError
+from veen.overlays.builtin.crdt import COUNTER, LWW, ORSET, GCounter, LwwMap, OrSet, parse_value
+from veen.overlays.schema import Schema
+
+crdt_app = typer.Typer(help="Registers, sets and counters that many write to at once.", no_args_is_help=True)
+lww_app = typer.Typer(help="Registers: of each key the value with the greatest time.", no_args_is_help=True)
+orset_app = typer.Typer(
+    help="A set: additions win over removals that have not seen them.", no_args_is_help=True
+)
+counter_app = typer.Typer(help="A counter that only grows.", no_args_is_help=True)
+crdt_app.add_typer(lww_app, name="lww")
+crdt_app.add_typer(orset_app, name="orset")
+crdt_app.add_typer(counter_app, name="counter")
+
+Upto = Annotated[
+    int | None, typer.Option("--upto", min=1, max=U64_MAX, help="The state after this entry, not the last.")
+]
+_BYTES = "Text, or hex behind 0x."
+
+
+def _bytes(text: str, option: str) -> bytes:
+    try:
+        return parse_value(text)
+    except ProtocolError:
+        raise CommandError(f"{option} is not hex behind 0x: {text!r}", USAGE) from None
+
+
+def _send(opened: Client, stream: str, schema: Schema, body: Fields) -> Sent:
+    return opened.send(stream, None, draft=typed(schema, body))
+
+
+def _sent(sent: Sent, **more: Any) -> None:  # noqa: ANN401 - what is shown
+    print_result(
+        {"ok": True, "stream_seq": sent.stream_seq, "msg_id": sent.msg_id.hex(), **more}, common.json
+    )
+
+
+@lww_app.command("set")
+@command
+def lww_set(
+    stream: StreamOption,
+    key: Annotated[str, typer.Option(help=f"Which register. {_BYTES}")],
+    value: Annotated[str, typer.Option(help=f"What it is to hold. {_BYTES}")],
+    at: ClientOptions,
+    ts: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=U64_MAX, help="Its time; the greatest wins.  [default: now, in milliseconds]"
+        ),
+    ] = None,
+) -> None:
+    """Set a register."""
+    made = LWW.make(
+        key=_bytes(key, "--key"),
+        ts=int(time() * 1000) if ts is None else ts,
+        value=_bytes(value, "--value"),
+    )
+    with at.open() as opened:
+        sent = _send(opened, stream, LWW, made)
+    _sent(sent, key=key, value=value, ts=made["ts"])
+
+
+@lww_app.command("get")
+@command
+def lww_get(
+    stream: StreamOption,
+    key: Annotated[str, typer.Option(help=f"Which register. {_BYTES}")],
+    at: ClientOptions,
+    upto: Upto = None,
+) -> None:
+    """Show the value of a register, or that it is unset."""
+    wanted = _bytes(key, "--key")
+    with at.open() as opened:
+        found = fold_stream(opened, LwwMap(), stream, upto).view_key(wanted)
+    if common.json:
+        print_result(
+            {"key": key, "set": found is not None, **(found if isinstance(found, dict) else {})}, as_json=True
+        )
+    else:
+        print_result({key: found["value"] if isinstance(found, dict) else "unset"}, as_json=False)
+
+
+@orset_app.command("add")
+@command
+def orset_add(
+    stream: StreamOption,
+    elem: Annotated[str, typer.Option(help=f"What to add. {_BYTES}")],
+    at: ClientOptions,
+) -> None:
+    """Add an element."""
+    made = ORSET.make(id=os.urandom(32), elem=_bytes(elem, "--elem"))
+    with at.open() as opened:
+        sent = _send(opened, stream, ORSET, made)
+    _sent(sent, elem=elem, id=made["id"].hex())
+
+
+@orset_app.command("remove")
+@command
+def orset_remove(
+    stream: StreamOption,
+    elem: Annotated[str, typer.Option(help=f"What to remove. {_BYTES}")],
+    at: ClientOptions,
+) -> None:
+    """Remove the additions of an element that are there now; one that comes meanwhile stays."""
+    wanted = _bytes(elem, "--elem")
+    with at.open() as opened:
+        ids = OrSet().ids(fold_stream(opened, OrSet(), stream).tables, wanted)
+        if not ids:
+            print_result({"ok": True, "elem": elem, "removed": 0}, common.json)
+            return
+        sent = _send(opened, stream, ORSET, ORSET.make(tomb=ids))
+    _sent(sent, elem=elem, removed=len(ids))
+
+
+@orset_app.command("list")
+@command
+def orset_list(stream: StreamOption, at: ClientOptions, upto: Upto = None) -> None:
+    """List the elements, sorted."""
+    with at.open() as opened:
+        found = fold_stream(opened, OrSet(), stream, upto).view()
+    print_result({"elements": found}, common.json)
+
+
+@counter_app.command("add")
+@command
+def counter_add(
+    stream: StreamOption,
+    at: ClientOptions,
+    delta: Annotated[int, typer.Option(min=0, max=U64_MAX, help="How much to add.")] = 1,
+) -> None:
+    """Add to the counter, in the shard of this client's key."""
+    with at.open() as opened:
+        shard = opened.session.secrets.client.signing_key.public_key
+        sent = _send(opened, stream, COUNTER, COUNTER.make(shard=bytes(shard), delta=delta))
+    _sent(sent, delta=delta, shard=shard.hex())
+
+
+@counter_app.command("get")
+@command
+def counter_get(stream: StreamOption, at: ClientOptions, upto: Upto = None) -> None:
+    """Show the total, and what each shard has added."""
+    with at.open() as opened:
+        found = fold_stream(opened, GCounter(), stream, upto).view()
+    assert isinstance(found, dict)
+    print_result(found if common.json else {"total": found["total"]}, common.json)

@@ -1,0 +1,274 @@
+"""``veen export`` and ``veen import``: the portable set, for auditors and for moving a client."""
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from time import time
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.client import HubIdOption, HubOption, hex32, hub_at, load_secrets
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.output import command, print_result, progress, warn
+from veen.cli.settings import common, find_client, find_hub
+from veen.client.audit import LabelAudit, SetWriter, Source, audit_label, export_label, pin_for_audit
+from veen.client.body import attachments_of, decode_body
+from veen.client.effects import GetAttachment, Hub, run
+from veen.client.errors import AnswerError, RefusedError
+from veen.client.home.directory import CARD, KEY_FILE, KEYSTORE, ClientHome
+from veen.client.home.pins import STATUS, HubFacts, read_facts
+from veen.client.home.state import LabelState, Pin, State
+from veen.client.keys.keystore import Secrets
+from veen.client.read import open_any
+from veen.client.retry import Asker, Retry
+from veen.client.transport import portable_set
+from veen.client.transport.data_directory import DataDirectory
+from veen.client.transport.portable_set import PortableSet
+from veen.core.api.tooling import StreamEpochsRequest, StreamEpochsResponse
+from veen.core.encoding.wire_object import decode_sequence, encode_sequence
+from veen.core.errors import Code, ProtocolError
+from veen.core.objects import attachment as att
+from veen.core.objects import labels
+from veen.core.objects.capability import CapToken
+from veen.core.objects.msg import Msg
+from veen.core.types import Coid, HubId
+from veen.stdx.atomic_file import PRIVATE, write_file
+
+
+@command
+def export_command(
+    out: Annotated[Path, typer.Option(help="Directory to make.")],
+    hub: HubOption = "",
+    stream: Annotated[list[str] | None, typer.Option(help="Stream to take; may be repeated.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All labels of a data directory; its hub must not run.")
+    ] = False,
+    client: Annotated[
+        str, typer.Option(help="Take this client along: keys (sealed as they are), card, tokens.")
+    ] = "",
+    attachments: Annotated[
+        str, typer.Option(help="Take attachments along, of messages that this client can open.")
+    ] = "",
+    hub_id: HubIdOption = "",
+) -> None:
+    """Write streams to files that anybody can check offline; everything is checked on the way."""
+    answering = hub_at(find_hub(hub))
+    asker = Asker(os.urandom, Retry())
+    try:
+        facts = read_facts(answering.answer(STATUS))
+        pin = pin_for_audit(facts, _hub_id(hub_id), answering.name)
+        sources = _sources(asker, answering, facts, stream or [], everything=everything)
+        writer = SetWriter(out)
+        try:
+            with progress("exporting") as advance:
+                done = [
+                    run(export_label(asker, facts, pin, source, writer, progress=advance), answering)
+                    for source in sources
+                ]
+            _check_any(done)
+            writer.finish(facts)
+            taken = _take_attachments(find_client(attachments), answering, out) if attachments else 0
+        except BaseException:
+            writer.close()
+            shutil.rmtree(out, ignore_errors=True)
+            raise
+    finally:
+        answering.close()
+    if client:
+        _take_client(find_client(client), out)
+    print_result(
+        {
+            "ok": True,
+            "set": str(out),
+            "hub_id": facts.identity.hub_id.hex(),
+            "labels": len([item for item in done if item]),
+            "entries": sum(item.entries for item in done if item),
+            "attachments": taken,
+            "client": bool(client),
+        },
+        common.json,
+    )
+
+
+def _take_attachments(client: Path, answering: Hub, out: Path) -> int:
+    """Fetch the attachments of a set; what a message names is taken if it is what the name says."""
+    _, secrets, _ = load_secrets(client)
+    place = out / portable_set.ATTACHMENTS_DIR
+    place.mkdir(mode=0o700)
+    count = 0
+    for msg in decode_sequence((out / portable_set.PAYLOADS).read_bytes(), Msg):
+        for coid in _declared(msg, secrets):
+            try:
+                sealed = answering.answer(GetAttachment(coid))
+            except RefusedError as error:
+                if error.code != Code.NOT_FOUND.value:
+                    raise
+                warn(f"the hub does not have attachment {coid.hex()}")
+                continue
+            if att.coid(sealed) != coid:
+                raise AnswerError(f"{answering.name} serves another attachment than {coid.hex()}")
+            write_file(place / coid.hex(), sealed)
+            count += 1
+    return count
+
+
+def _declared(msg: Msg, secrets: Secrets) -> list[Coid]:
+    """Return the attachments of a message; none if its sender has written nonsense."""
+    try:
+        opened = open_any(msg, secrets)
+        if opened is None:
+            return []
+        coids = [item.coid for item in attachments_of(decode_body(opened.body))]
+        att.verify_root(opened.header.att_root, coids)
+    except ProtocolError:
+        return []
+    return coids
+
+
+def _check_any(done: list[LabelAudit | None]) -> None:
+    if not any(done):
+        raise CommandError("there is nothing to export: none of these streams has entries", USAGE)
+
+
+def _hub_id(text: str) -> HubId | None:
+    return HubId(hex32(text, "--hub-id")) if text else None
+
+
+def _sources(
+    asker: Asker, answering: Hub, facts: HubFacts, streams: list[str], *, everything: bool
+) -> list[Source]:
+    if bool(streams) == everything:
+        raise CommandError("say what to export: --stream NAME, or --all of a data directory", USAGE)
+    if everything:
+        if not isinstance(answering, DataDirectory):
+            raise CommandError(
+                "--all needs the data directory of a hub that is stopped, or a copy of it", USAGE
+            )
+        who = facts.identity.hub_id
+        reserved = {labels.authorize_label(who), labels.control_label(who)}
+        reader = answering.reader
+        found = []
+        for label in sorted(set(reader.labels()) - reserved):
+            bound = reader.binding(label)
+            found.append(Source(label, bound.stream_id if bound else None, bound.epoch if bound else None))
+        return found
+    made = []
+    for name in streams:
+        stream_id = labels.stream_id(name)
+        epochs: tuple[int, ...] = (0,)
+        if facts.profiles[0].epoch_sec:
+            asked = StreamEpochsRequest(stream_id=stream_id)
+            epochs = run(asker.ask(asked, StreamEpochsResponse), answering).epochs
+        routing = facts.identity.routing_key
+        made += [Source(labels.label(routing, stream_id, epoch), stream_id, epoch) for epoch in epochs]
+    return made
+
+
+def _take_client(place: Path, out: Path) -> None:
+    for name in (KEYSTORE, KEY_FILE, CARD):
+        if (place / name).exists():
+            shutil.copy2(place / name, out / name)
+    tokens = ClientHome(place).tokens().values()
+    (out / portable_set.TOKENS).write_bytes(encode_sequence(list(tokens)))
+
+
+@command
+def import_command(
+    place: Annotated[Path, typer.Argument(metavar="SET", help="An exported set.")],
+    hub_id: HubIdOption = "",
+    out: Annotated[
+        Path | None, typer.Option(help="Make a client of what the set has of one: keys, tokens, state.")
+    ] = None,
+) -> None:
+    """Check an exported set, with nothing but the id of its hub; with --out, make its client anew."""
+    found = PortableSet(place)
+    facts = read_facts(found.describe())
+    pin = pin_for_audit(facts, _hub_id(hub_id), str(place))
+    asker = Asker(os.urandom, Retry(attempts=1))
+    with progress("checking") as advance:
+        audits = [
+            run(
+                audit_label(
+                    asker,
+                    facts,
+                    pin,
+                    label,
+                    checkpoints=[item for item in found.checkpoints if item.label_curr == label],
+                    progress=advance,
+                ),
+                found,
+            )
+            for label in found.labels
+        ]
+    _compare(found, audits)
+    if out is not None:
+        _make_client(place, out.expanduser(), found, pin, audits)
+    print_result(
+        {
+            "ok": True,
+            "hub_id": facts.identity.hub_id.hex(),
+            "hub_id_given": bool(hub_id),
+            "labels": [_describe(item) for item in audits],
+            "client": None if out is None else str(out),
+        },
+        common.json,
+    )
+
+
+def _describe(audit: LabelAudit) -> dict[str, Any]:
+    return {
+        "label": audit.label.hex(),
+        "entries": audit.entries,
+        "clients": len(audit.clients),
+        "checkpoints": audit.checkpoints,
+        "last_mmr_root": None if audit.last_mmr_root is None else audit.last_mmr_root.hex(),
+    }
+
+
+def _compare(found: PortableSet, audits: list[LabelAudit]) -> None:
+    """Refuse a set that is shorter than it says, or that says of a label what is not so."""
+    routing = found.identity.routing_key
+    stated = {item.label: (item.last_stream_seq, item.last_mmr_root) for item in found.states}
+    read = {item.label: (item.entries, item.last_mmr_root) for item in audits}
+    if stated != read or any(item.label_curr not in read for item in found.checkpoints):
+        raise _not_whole(found, "its entries are not those that it lists")
+    for item in found.states:
+        if item.stream_id is None or item.epoch is None:
+            continue
+        if labels.label(routing, item.stream_id, item.epoch) != item.label:
+            raise _not_whole(found, "a label is not of the stream that it names")
+
+
+def _not_whole(found: PortableSet, why: str) -> CommandError:
+    return CommandError(f"{found.name} is not whole: {why}", REFUSED, "E.PROOF")
+
+
+def _make_client(place: Path, out: Path, found: PortableSet, pin: Pin, audits: list[LabelAudit]) -> None:
+    if not (place / KEYSTORE).exists():
+        raise CommandError(f"{place} has no client in it; it was exported without --client", USAGE)
+    if out.exists() and any(out.iterdir()):
+        raise CommandError(f"{out} is not empty; choose another directory", USAGE)
+    out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in (KEYSTORE, KEY_FILE, CARD):
+        if (place / name).exists():
+            write_file(out / name, (place / name).read_bytes(), 0o644 if name == CARD else PRIVATE)
+    home = ClientHome(out)
+    for token in decode_sequence((place / portable_set.TOKENS).read_bytes(), CapToken):
+        home.keep_token(token)
+    state = State()
+    if pin.how == "given":  # a set does not vouch for itself
+        state.pins[pin.identity.hub_id] = replace(pin, pinned_at=int(time()))
+    by_label = {item.label: item for item in found.states}
+    for audit in audits:
+        known = by_label[audit.label]
+        if known.stream_id is None or known.epoch is None or audit.check is None:
+            continue
+        kept = LabelState(pin.identity.hub_id, known.stream_id, known.epoch)
+        if audit.check.receipt is not None:
+            kept.advance(audit.check.peaks, audit.check.receipt)
+        for client_id, client_seq in audit.clients.items():
+            kept.writer(client_id).client_seq = client_seq
+        state.labels[audit.label] = kept
+    home.save(state)

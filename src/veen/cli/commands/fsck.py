@@ -1,0 +1,194 @@
+"""``veen fsck``: what it is asked, and how its answer looks."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from veen.cli.data_dir import UsageError, open_data_dir
+from veen.cli.output import shown_time
+from veen.cli.settings import common
+from veen.core.errors import ProtocolError
+from veen.core.types import HubId, Label, VerifyKey
+from veen.storage.directory import read_identity
+from veen.storage.errors import DamagedError
+from veen.storage.fs import RealFilesystem
+from veen.storage.fsck import LabelReport, Level, Report, ShowProgress, check
+
+_USAGE: Final = 1
+_DAMAGED: Final = 4
+#: Labels listed one by one; --json has all of them.
+_MOST_LABELS: Final = 20
+_HEX_DIGITS: Final = 64
+
+
+class ForeignError(Exception):
+    """The log is not that of the hub that was named."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to check."""
+
+    data_dir: Path
+    level: Level
+    hub_keys: tuple[VerifyKey, ...]
+    labels: tuple[Label, ...] | None
+    hub_id: HubId | None = None
+
+
+def fsck(
+    data_dir: Annotated[Path, typer.Argument(help="The data directory of a hub.", show_default=False)],
+    level: Annotated[
+        str, typer.Option(help="How much to check: frames, hashes, roots or full; each includes the former.")
+    ] = "full",
+    hub_key: Annotated[
+        list[str] | None,
+        typer.Option(help="A public key of the hub in hex, in place of hub-identity.cbor; may be repeated."),
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="Check only this label, in hex; may be repeated.")
+    ] = None,
+    hub_id: Annotated[
+        str, typer.Option(help="Whose log it must be, by the id that its operator has told you.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")] = False,
+) -> None:
+    """Check a data directory; nothing is changed, and a hub may be running.
+
+    Ends with 0 if all is well, with 4 if something is damaged or stale or it is another hub's, and with 1
+    if nothing was checked.
+    """
+    try:
+        request = parse(data_dir, level, hub_key or [], label or [], hub_id)
+        report = run(request, show=not as_json)
+    except (UsageError, ForeignError) as error:
+        typer.echo(f"veen fsck: {error}", err=True)
+        raise typer.Exit(_DAMAGED if isinstance(error, ForeignError) else _USAGE) from None
+    if as_json:
+        typer.echo(json.dumps(report.to_json(), ensure_ascii=False))
+    elif not (common.quiet and report.ok):
+        _print(Console(), report)
+    raise typer.Exit(0 if report.ok else _DAMAGED)
+
+
+def parse(data_dir: Path, level: str, hub_keys: list[str], labels: list[str], hub_id: str = "") -> Request:
+    """Turn the words of the command line into a request."""
+    names = [item.name.lower() for item in Level]
+    if level not in names:
+        raise UsageError(f"no level {level!r}; use one of {', '.join(names)}")
+    return Request(
+        data_dir=data_dir,
+        level=Level[level.upper()],
+        hub_keys=tuple(VerifyKey(_parse_hex("--hub-key", text)) for text in hub_keys),
+        labels=tuple(Label(_parse_hex("--label", text)) for text in labels) or None,
+        hub_id=HubId(_parse_hex("--hub-id", hub_id)) if hub_id else None,
+    )
+
+
+def _parse_hex(option: str, text: str) -> bytes:
+    try:
+        value = bytes.fromhex(text)
+    except ValueError:
+        value = b""
+    if len(value) * 2 != _HEX_DIGITS or len(text) != _HEX_DIGITS:
+        raise UsageError(f"{option} takes {_HEX_DIGITS} hex digits, not {text!r}")
+    return value
+
+
+def run(request: Request, *, show: bool) -> Report:
+    """Do the check, with a progress bar if a person is looking."""
+    try:
+        with open_data_dir(request.data_dir) as files, _progress(show=show) as progress:
+            if request.hub_id is not None:
+                _check_hub(files, request.hub_id)
+            return check(files, request.level, request.hub_keys, progress, request.labels)
+    except ProtocolError as error:
+        raise UsageError(f"{error.message}; without --label all labels are listed") from None
+
+
+def _check_hub(files: RealFilesystem, expected: HubId) -> None:
+    try:
+        found = read_identity(files)
+    except DamagedError as error:
+        raise ForeignError(f"the identity of the hub can not be relied on: {error}") from None
+    who = "nobody's" if found is None else f"that of hub {found[0].hub_id.hex()}"
+    if found is None or found[0].hub_id != expected:
+        raise ForeignError(f"this is {who}, and not that of {expected.hex()}; nothing was checked")
+
+
+@contextmanager
+def _progress(*, show: bool) -> Iterator[ShowProgress | None]:
+    console = Console(stderr=True)
+    if not show or not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("checking"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("checking", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total or None)
+
+
+def _print(console: Console, report: Report) -> None:
+    for name, text, good in _verdicts(report):
+        line = Text(f"{name:<15}", style="bold")
+        line.append(text, style="green" if good else "red" if good is not None else "yellow")
+        console.print(line, soft_wrap=True)
+    for finding in report.findings:
+        console.print(Text(f"{'stale' if finding.derived else 'damaged'}: {finding}"), soft_wrap=True)
+    unseen = report.findings_total - len(report.findings)
+    if unseen:
+        console.print(Text(f"and {unseen} more"))
+    for note in report.notes:
+        console.print(Text(f"note: {note}"), soft_wrap=True)
+    for item in report.labels[:_MOST_LABELS]:
+        console.print(Text(_label_line(item)), soft_wrap=True)
+    if len(report.labels) > _MOST_LABELS:
+        console.print(Text(f"and {len(report.labels) - _MOST_LABELS} more labels; --json has all of them"))
+    if not report.ok:
+        console.print(Text(_advice(report)), soft_wrap=True)
+
+
+def _verdicts(report: Report) -> Iterator[tuple[str, str, bool | None]]:
+    """Yield the verdicts: a name, a text, and whether it is good (None: nobody knows)."""
+    yield "integrity", report.integrity, {"ok": True, "damaged": False}.get(report.integrity)
+    yield "signatures", report.signatures, True if report.signatures == "ok" else None
+    clients = sum(item.clients or 0 for item in report.labels)
+    text = report.completeness
+    if text == "ok":
+        text += f": {clients} clients, each without a gap"
+    pruned = [f"{item.label.hex()} 1 to {item.pruned_to}" for item in report.labels if item.pruned_to]
+    if pruned:
+        text += f"; pruned: {', '.join(pruned[:_MOST_LABELS])}"
+    yield "completeness", text, {"ok": True, "broken": False}.get(report.completeness)
+    newest = max((item.newest_ts for item in report.labels if item.newest_ts is not None), default=None)
+    text = "no entries" if newest is None else f"newest entry of {shown_time(newest)}"
+    text += f"; {report.journal_entries} entries only in the journal"
+    if report.lock:
+        text += f"; last opened by {report.lock}"
+    yield "freshness", text, True
+    advice = ": run veen repair" if report.derived == "stale" else ""
+    yield "derived files", report.derived + advice, {"ok": True, "stale": False}.get(report.derived)
+
+
+def _label_line(item: LabelReport) -> str:
+    parts = [f"{item.domain}/{item.label.hex()}: {item.head_seq} entries"]
+    if item.newest_ts is not None:
+        parts.append(f"newest {shown_time(item.newest_ts)}")
+    parts.append(f"checkpoint {item.newest_checkpoint}" if item.newest_checkpoint else "no checkpoint")
+    if item.journal_entries:
+        parts.append(f"{item.journal_entries} only in the journal")
+    return ", ".join(parts)
+
+
+def _advice(report: Report) -> str:
+    if report.integrity == "damaged":
+        return "The log is damaged. Keep this directory as it is, and restore a copy or a mirror beside it."
+    return "The log is sound; only derived files are not. Run: veen repair DATA_DIR"

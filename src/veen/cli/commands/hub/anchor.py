@@ -1,0 +1,109 @@
+"""``veen hub anchor``, also ``veen anchor publish``: have a hub publish the root of a label."""
+
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from veen.cli.commands.hub.show import HubOption, Json, Timeout
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.hub_connection import HubClient
+from veen.cli.output import command, print_result
+from veen.cli.settings import DEFAULT_TIMEOUT_MS
+from veen.core.api.tooling import AnchorRequest, AnchorResponse
+from veen.core.data_dir import paths
+from veen.core.errors import ProtocolError
+from veen.core.objects import labels
+from veen.core.objects.anchor import AnchorRef
+from veen.core.types import Label, RoutingKey
+
+
+@command
+def publish(
+    hub: HubOption = "",
+    stream: Annotated[
+        str, typer.Option(help="Name or id of a stream: of its label in the current epoch.")
+    ] = "",
+    label: Annotated[str, typer.Option(help="A label, in place of a stream: 64 hex digits.")] = "",
+    upto_seq: Annotated[
+        int | None, typer.Option(min=1, help="Up to this entry; by default the newest.")
+    ] = None,
+    epoch: Annotated[int | None, typer.Option(min=0, help="By default that of the checkpoint.")] = None,
+    ts: Annotated[int | None, typer.Option(min=0, help="Seconds since 1970; by default now.")] = None,
+    nonce: Annotated[str, typer.Option(help="16 to 32 bytes in hex; by default drawn by the hub.")] = "",
+    out: Annotated[Path | None, typer.Option(help="Write the checkpoint to this file.")] = None,
+    timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
+    as_json: Json = False,
+) -> None:
+    """Have a hub publish the root of a label, and print the anchor_ref; one that is there is not made again.
+
+    Only the operator, by --hub DATA_DIR, may choose epoch, ts and nonce, and ask as often as wanted.
+    """
+    if bool(stream) == bool(label):
+        raise CommandError("give either --stream or --label", USAGE)
+    client = HubClient.of(hub, timeout_ms)
+    try:
+        asked = AnchorRequest(
+            label=_label_of(client, stream) if stream else Label(read_hex(label, "--label")),
+            upto_seq=upto_seq,
+            epoch=epoch,
+            ts=ts,
+            nonce=read_hex(nonce, "--nonce") if nonce else None,
+        )
+    except ProtocolError as error:
+        raise CommandError(str(error), USAGE) from None
+    made = client.post("/tooling/anchor", asked, AnchorResponse)
+    if out is not None:
+        try:
+            out.write_bytes(made.checkpoint.encode())
+        except OSError as error:
+            raise CommandError(f"{out} can not be written: {error.strerror}", USAGE) from None
+    record = paths.anchor(made.record.label, made.record.upto_seq)
+    if client.admin is not None:
+        record = str(client.admin.parent.parent.absolute() / record)
+    print_result(
+        {
+            **describe_ref(made.record.anchor_ref),
+            "label": made.record.label.hex(),
+            "upto_seq": made.record.upto_seq,
+            "mmr_root": made.record.mmr_root.hex(),
+            "record": record,
+            "checkpoint": made.checkpoint.encode().hex() if out is None else str(out),
+        },
+        as_json,
+    )
+
+
+def _label_of(client: HubClient, stream: str) -> Label:
+    found = client.get("/tooling/status")
+    with client.reading():
+        routing = RoutingKey(bytes.fromhex(found["routing_key"]))
+        made = labels.label(routing, labels.stream_id(stream), found["epoch"])
+    known = client.get(f"/tooling/status?label={quote(made.hex())}")
+    with client.reading():
+        if not int(known["last_stream_seq"]):
+            raise CommandError(
+                f"E.NOT_FOUND: stream {stream} has no entry in this epoch", REFUSED, "E.NOT_FOUND"
+            )
+    return made
+
+
+def read_hex(text: str, option: str) -> bytes:
+    """Read the value of an option that is hex."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise CommandError(f"{option} is not hex", USAGE) from None
+
+
+def describe_ref(anchor_ref: bytes) -> dict[str, Any]:
+    """Return what an anchor_ref says, for people and scripts."""
+    ref = AnchorRef.decode(anchor_ref)
+    return {
+        "anchor_ref": anchor_ref.hex(),
+        "backend": ref.backend,
+        "epoch": ref.epoch,
+        "ts": ref.ts,
+        "nonce": ref.nonce.hex(),
+    }

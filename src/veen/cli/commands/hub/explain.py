@@ -1,0 +1,100 @@
+"""``veen hub explain``: a verdict of admission, computed again from files."""
+
+import os
+from pathlib import Path
+from time import time
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.commands.hub.start import DEFAULT_DATA_DIR, DataDir
+from veen.cli.data_dir import UsageError, open_data_dir
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.extras import needing_hub
+from veen.cli.hub_connection import directory_of
+from veen.cli.output import command, print_result
+from veen.core.objects import labels
+from veen.core.objects.hub_identity import HubIdentity
+from veen.core.types import Label
+from veen.storage import Reader
+from veen.storage.directory import read_public
+
+
+@command
+def explain(
+    what: Annotated[
+        str, typer.Argument(metavar="SEQ|MSG_FILE", help="An entry's number, or a message in a file.")
+    ],
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    label: Annotated[str, typer.Option(help="Label of the entry: 64 hex digits.")] = "",
+    stream: Annotated[str, typer.Option(help="Or its stream, by name or id.")] = "",
+    epoch: Annotated[int, typer.Option(help="Epoch of the stream.")] = 0,
+    at: Annotated[int | None, typer.Option(help="Time at which a message is sent. [now]")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file that the hub runs with.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")] = False,
+) -> None:
+    """Show why a message was accepted, or would be: every check in its order. Needs files, not a hub."""
+    place = directory_of(data_dir).expanduser()
+    try:
+        with open_data_dir(place) as fs:
+            settings = needing_hub("veen.hub.config").load({}, os.environ, config)
+            reader = Reader.open(fs)
+            try:
+                identity, kept = read_public(fs)
+                explainer = needing_hub("veen.hub.explain").Explainer(reader, identity, kept, settings)
+                if what.isdecimal():
+                    found = explainer.entry(_label(reader, identity, label, stream, epoch), int(what))
+                else:
+                    now = max(int(time()) if at is None else at, reader.floor_ts)
+                    found = explainer.message(_read(Path(what)), now)
+            finally:
+                reader.close()
+    except UsageError as error:
+        raise CommandError(str(error), USAGE) from None
+    _print(found, as_json)
+    if not found.accepted:
+        raise typer.Exit(REFUSED)
+
+
+def _label(reader: Reader, identity: HubIdentity, label: str, stream: str, epoch: int) -> Label:
+    if label:
+        return Label(bytes.fromhex(label))
+    if stream:
+        return labels.label(identity.routing_key, labels.stream_id(stream), epoch)
+    reserved = {labels.authorize_label(identity.hub_id), labels.control_label(identity.hub_id)}
+    found = [item for item in reader.labels() if item not in reserved]
+    if len(found) != 1:
+        raise CommandError(f"there are {len(found)} labels here; choose one with --label or --stream", USAGE)
+    return found[0]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CommandError(f"{path} can not be read: {error.strerror}", USAGE) from None
+
+
+def _print(found: Any, as_json: bool) -> None:  # noqa: ANN401 - of the extra
+    if as_json:
+        print_result(
+            {
+                "accepted": found.accepted,
+                "hub_ts": found.hub_ts,
+                "code": None if found.error is None else found.error.code.value,
+                "detail": None if found.error is None else found.error.detail.value,
+                "rows": [
+                    {"row": row.row, "stage": row.stage.value, "detail": row.detail.value, "result": result}
+                    for row, result in found.rows
+                ],
+                "facts": found.facts,
+            },
+            as_json,
+        )
+        return
+    for row, result in found.rows:
+        typer.echo(f"{row.row:>3}  {row.stage.value:<10}  {row.detail.value:<16}  {result}")
+    typer.echo("")
+    print_result(found.facts, as_json)
+    typer.echo(f"hub_ts: {found.hub_ts}")
+    typer.echo("accepted" if found.accepted else f"refused: {found.error}")

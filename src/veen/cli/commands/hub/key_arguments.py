@@ -1,0 +1,55 @@
+"""Keys, cards and tokens as operators name them on the command line: in hex, or by a file."""
+
+import contextlib
+import re
+from pathlib import Path
+from typing import Final
+
+from veen.cli.client import hex32, read_bytes, read_card
+from veen.cli.errors import USAGE, CommandError
+from veen.client.home.directory import CARD
+from veen.client.keys.identity_card import IdentityCard
+from veen.core.crypto.hash import sha256
+from veen.core.errors import ProtocolError
+from veen.core.objects.capability import CapToken
+from veen.core.objects.control_record import Target
+from veen.core.types import VerifyKey
+
+_HEX32: Final = re.compile(r"[0-9a-fA-F]{64}")
+_KEY_BYTES: Final = 32
+
+
+def issuer_of(text: str) -> VerifyKey:
+    """Read a public key."""
+    if _HEX32.fullmatch(text):
+        return VerifyKey(bytes.fromhex(text))
+    path = Path(text).expanduser()
+    try:
+        data = (path / CARD if path.is_dir() else path).read_bytes()
+    except OSError:
+        raise CommandError(f"{text} is neither a key of 64 hex digits nor a file", USAGE) from None
+    with contextlib.suppress(ProtocolError):
+        return IdentityCard.read(data).id_sign
+    if len(data) == _KEY_BYTES:
+        return VerifyKey(data)
+    words = data.decode("ascii", "replace").strip()
+    if not _HEX32.fullmatch(words):
+        raise CommandError(f"{text} holds no public key of 64 hex digits", USAGE)
+    return VerifyKey(bytes.fromhex(words))
+
+
+def target_of(kind: str, text: str) -> str:
+    """Return the target in hex; of a file that is there, by what it holds."""
+    if kind not in set(Target):
+        raise CommandError(f"--kind is one of {', '.join(Target)}", USAGE)
+    path = Path(text).expanduser()
+    if not path.exists():
+        return hex32(text, "--target").hex()
+    if kind == Target.CLIENT_ID:
+        return read_card(text).client_id.hex()
+    data = read_bytes(path)
+    try:
+        token = CapToken.decode(data)
+    except ProtocolError as error:
+        raise CommandError(f"{text} is not a capability token: {error}", USAGE) from None
+    return sha256(data).hex() if kind == Target.CAP_TOKEN else token.auth_ref.hex()

@@ -1,0 +1,89 @@
+"""``veen hub stop``: ask the hub to finish, and return when it has."""
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veen.cli.commands.hub.start import DEFAULT_DATA_DIR, DataDir
+from veen.cli.errors import NETWORK, USAGE, CommandError
+from veen.cli.hub_connection import directory_of
+from veen.cli.output import command, print_result
+from veen.core.data_dir import paths
+
+
+@command
+def stop(
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    timeout_sec: Annotated[int, typer.Option(help="How long to wait for it to finish.")] = 60,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")] = False,
+) -> None:
+    """Stop the hub of a data directory: it answers what it has taken, and leaves everything in order."""
+    place = directory_of(data_dir).expanduser()
+    if not place.is_dir():
+        raise CommandError(f"there is no directory {place}", USAGE)
+    pid = _pid(place)
+    if pid is None and _is_locked(place):
+        raise CommandError(
+            f"{place} is in use by {_holder(place)}, which has not said that it serves; try again", NETWORK
+        )
+    if pid is None or not _is_locked(place):
+        for name in (paths.HUB_PID, paths.HUB_RUNNING):
+            with contextlib.suppress(FileNotFoundError):
+                (place / name).unlink()
+        print_result({"ok": True, "stopped": False, "note": f"no hub runs in {place}"}, as_json)
+        return
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        process = -1  # it has just ended
+    if process >= 0:
+        _end(process, pid, timeout_sec)
+    print_result({"ok": True, "stopped": True, "pid": pid}, as_json)
+
+
+def _end(process: int, pid: int, timeout_sec: int) -> None:
+    try:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(process, signal.SIGTERM)
+        if not select.select([process], [], [], timeout_sec)[0]:
+            raise CommandError(f"process {pid} has not finished in {timeout_sec} s; look at its log", NETWORK)
+    except PermissionError:
+        raise CommandError(f"process {pid} belongs to another user; run as the hub's user", USAGE) from None
+    finally:
+        os.close(process)
+
+
+def _pid(place: Path) -> int | None:
+    try:
+        return int(json.loads((place / paths.HUB_RUNNING).read_text(encoding="ascii"))["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _holder(place: Path) -> str:
+    return (place / paths.LOCK).read_text(encoding="utf-8", errors="replace").strip() or "another process"
+
+
+def _is_locked(place: Path) -> bool:
+    """Tell whether a hub holds the directory: a process id alone may be anybody's by now."""
+    try:
+        fd = os.open(place / paths.LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except PermissionError:
+        raise CommandError(f"{place} belongs to another user; run as the hub's user", USAGE) from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(fd)

@@ -1,0 +1,195 @@
+"""``veen keygen`` and ``veen id``: who one is."""
+
+import getpass
+import os
+import sys
+from pathlib import Path
+from time import time
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.client import ClientOption, HubOption, load_secrets, read_card
+from veen.cli.errors import USAGE, CommandError
+from veen.cli.hub_connection import HubClient
+from veen.cli.output import command, plain, print_result, warn
+from veen.cli.settings import DEFAULT_CLIENT, common, find_client
+from veen.client.errors import KeystoreError
+from veen.client.home.directory import CARD, ClientHome
+from veen.client.home.state import LabelState
+from veen.client.keys.keystore import Secrets, given_passphrase
+from veen.client.session import DEFAULT_ROTATION
+
+app = typer.Typer(help="Show and change who one is.", no_args_is_help=True)
+
+
+@command
+def keygen(
+    out: Annotated[Path, typer.Option(help="Directory to make.", show_default=True)] = Path(DEFAULT_CLIENT),
+    name: Annotated[str, typer.Option(help="A name for the card, for people.")] = "",
+    passphrase: Annotated[
+        bool, typer.Option("--passphrase", help="Ask for a passphrase; without one, files protect the keys.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Destroy an identity that is there, for good.")
+    ] = False,
+) -> None:
+    """Make a new identity: keys to sign, to be written to, and a card for others."""
+    place = out.expanduser()
+    words = given_passphrase(os.environ)
+    if passphrase and words is None:
+        words = _new_passphrase()
+    now = int(time())
+    secrets = Secrets.generate(os.urandom, now, name or None)
+    try:
+        ClientHome.create(place, secrets, now=now, passphrase=words, replace=force)
+    except KeystoreError as error:
+        raise CommandError(str(error), USAGE, "E.EXISTS") from None
+    print_result(
+        {
+            "ok": True,
+            "client": str(place),
+            "client_id": secrets.client.signing_key.public_key.hex(),
+            "id_sign_public": secrets.identity.public_key.hex(),
+            "card": str(place / CARD),
+            "protected_by": "passphrase" if words is not None else "file mode",
+        },
+        common.json,
+    )
+
+
+def _new_passphrase() -> bytes:
+    if not sys.stdin.isatty():
+        raise CommandError("there is nobody to ask: set VEEN_KEYSTORE_PASSPHRASE", USAGE)
+    first = getpass.getpass("New passphrase: ")
+    if not first or first != getpass.getpass("Again: "):
+        raise CommandError("the two are empty or differ; nothing was made", USAGE)
+    return first.encode(errors="surrogateescape")
+
+
+@app.command("show")
+@command
+def show_identity(client: ClientOption = "") -> None:
+    """Show the public keys, and how far each label was checked."""
+    home, secrets, _ = load_secrets(find_client(client))
+    state = home.load()
+    card = secrets.card(int(time()))
+    found: dict[str, Any] = {
+        "client_id": card.client_id.hex(),
+        "id_sign_public": card.id_sign.hex(),
+        "id_dh_public": card.id_dh.hex(),
+        "name": card.name,
+        "profile_id": state.profile_id,
+        "hubs": {pin.identity.hub_id.hex(): pin.name for pin in state.pins.values()},
+        "prekeys": [{"key": item.key.hex(), "expires_at": item.expires_at} for item in card.prekeys],
+        "labels": [_label(label.hex(), kept) for label, kept in sorted(state.labels.items())],
+    }
+    if common.json:
+        print_result(found, as_json=True)
+        return
+    print_result(
+        {name: value for name, value in found.items() if name not in ("labels", "prekeys", "hubs")},
+        as_json=False,
+    )
+    for hub_id, name in found["hubs"].items():
+        typer.echo(plain(f"hub: {hub_id} {name}"))
+    for item in found["labels"]:
+        print_result({f"label {item.pop('label')}": item}, as_json=False)
+
+
+def _label(label: str, kept: LabelState) -> dict[str, Any]:
+    return {
+        "label": label,
+        "stream": kept.stream,
+        "epoch": kept.epoch,
+        "last_stream_seq": kept.last_seq,
+        "last_mmr_root": kept.peaks.root.hex() if kept.last_seq else None,
+    }
+
+
+@app.command()
+@command
+def rotate(client: ClientOption = "") -> None:
+    """Take a new client key and prekey; nothing on the wire links it to the old one."""
+    place = find_client(client)
+    home = ClientHome(place)
+    with home.hold():
+        _, secrets, passphrase = load_secrets(place)
+        old = secrets.client.signing_key.public_key
+        now = int(time())
+        secrets = secrets.rotated(os.urandom, now)
+        home.save_secrets(secrets, passphrase, now)
+    new = secrets.client.signing_key.public_key
+    bound = [token.auth_ref.hex() for token in home.tokens().values() if token.subject_pk == old]
+    print_result(
+        {"ok": True, "client_id": new.hex(), "earlier_client_id": old.hex(), "tokens_to_renew": bound},
+        common.json,
+    )
+    if bound:
+        warn("capability tokens are for one key: give your new card to their issuers")
+
+
+@app.command()
+@command
+def usage(client: ClientOption = "", hub: HubOption = "") -> None:
+    """Show how much the client key was used, and whether it should be changed."""
+    home, secrets, _ = load_secrets(find_client(client))
+    lifetime, messages = DEFAULT_ROTATION.max_age_sec, DEFAULT_ROTATION.max_msgs
+    known = False
+    if hub:
+        asked = HubClient.of(hub, common.timeout_ms)
+        policy = asked.get("/tooling/kex_policy")
+        known = True
+        with asked.reading():
+            lifetime = int(policy.get("max_client_id_lifetime_sec") or lifetime)
+            messages = int(policy.get("max_msgs_per_client_id_per_label") or messages)
+    now = int(time())
+    created = {key.signing_key.public_key: key.created_at for key in secrets.clients}
+    rows = []
+    for label, kept in sorted(home.load().labels.items()):
+        for client_id, writer in sorted(kept.writers.items()):
+            since = created.get(client_id, writer.first_sent_at)
+            age = max(now - since, 0)
+            current = client_id == secrets.client.signing_key.public_key
+            rows.append(
+                {
+                    "label": label.hex(),
+                    "stream": kept.stream or "-",
+                    "client_id": client_id.hex(),
+                    "created_at": since,
+                    "msgs_sent": writer.client_seq,
+                    "approx_lifetime_sec": age,
+                    "exceeds_msg_bound": writer.client_seq >= messages if known else None,
+                    "exceeds_lifetime_bound": age >= lifetime if known else None,
+                    "rotation_recommended": current and (writer.client_seq >= messages or age >= lifetime),
+                }
+            )
+    if common.json:
+        print_result({"usage": rows}, as_json=True)
+        return
+    for row in rows:
+        print_result(row, as_json=False)
+        typer.echo("")
+    if not rows:
+        warn("this client has sent nothing yet")
+
+
+@app.command()
+@command
+def card(
+    who: Annotated[str, typer.Argument(help="A card, or the directory of a client.")] = "",
+) -> None:
+    """Show an identity card, and whether its signature is good."""
+    found = read_card(who or str(find_client("")))
+    print_result(
+        {
+            "ok": True,
+            "name": found.name,
+            "id_sign": found.id_sign.hex(),
+            "id_dh": found.id_dh.hex(),
+            "client_id": found.client_id.hex(),
+            "created_at": found.created_at,
+            "prekeys": [{"key": item.key.hex(), "expires_at": item.expires_at} for item in found.prekeys],
+        },
+        common.json,
+    )

@@ -1,0 +1,105 @@
+"""``veen label-class``: how sensitive the content of a label is, and how long it is to be kept."""
+
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.client import ClientOptions, hex32
+from veen.cli.commands.send import describe
+from veen.cli.errors import USAGE, CommandError
+from veen.cli.output import command, plain, print_result, warn
+from veen.cli.settings import common
+from veen.client.client import Client
+from veen.core.crypto.hash import U64_MAX
+from veen.core.objects.labels import DEFAULT_REALM
+from veen.overlays.schema import RejectedError
+from veen.recorder.configuration import LabelClass, class_stream, label_now, read_classes, set_class
+
+app = typer.Typer(help="Classes of labels: sensitivity and retention.", no_args_is_help=True)
+
+LabelOption = Annotated[str, typer.Option("--label", help="A label: 64 hex digits.")]
+StreamOption = Annotated[
+    str, typer.Option("--stream", help="In place of a label: the stream whose label of now is meant.")
+]
+RealmOption = Annotated[str, typer.Option("--realm", help="Name or id of the realm.")]
+
+
+def _label_of(opened: Client, label: str, stream: str) -> bytes:
+    if bool(label) == bool(stream):
+        raise CommandError("give either --label or --stream", USAGE)
+    return hex32(label, "--label") if label else label_now(opened, stream)
+
+
+@app.command("set")
+@command
+def set_command(
+    class_name: Annotated[str, typer.Option("--class", help="Name of the class.")],
+    at: ClientOptions,
+    label: LabelOption = "",
+    stream: StreamOption = "",
+    sensitivity: Annotated[str, typer.Option(help="low, medium or high.")] = "",
+    retention_hint: Annotated[
+        int | None, typer.Option(min=0, max=U64_MAX, help="Seconds that entries are to be kept.")
+    ] = None,
+    realm: RealmOption = DEFAULT_REALM,
+) -> None:
+    """Say of what class a label is; the last word on a label counts.
+
+    Sign with the keys of an admin: who folds the classes may count only those.
+    """
+    with at.open() as opened:
+        try:
+            sent = set_class(
+                opened,
+                _label_of(opened, label, stream),
+                class_name,
+                sensitivity=sensitivity or None,
+                retention_hint=retention_hint,
+                realm=realm,
+            )
+        except RejectedError as error:
+            raise CommandError(f"--sensitivity: {error}", USAGE) from None
+    print_result(describe(sent, class_stream(realm)), common.json)
+
+
+@app.command("show")
+@command
+def show_command(
+    at: ClientOptions, label: LabelOption = "", stream: StreamOption = "", realm: RealmOption = DEFAULT_REALM
+) -> None:
+    """Show the class of a label."""
+    with at.open() as opened:
+        wanted = _label_of(opened, label, stream)
+        found = read_classes(opened, realm).get(wanted)
+    print_result(_row(wanted, found), common.json)
+
+
+def _row(label: bytes, found: LabelClass | None) -> dict[str, Any]:
+    if found is None:
+        return {"label": label.hex(), "class": "unset", "sensitivity": "none", "retention_hint": 0}
+    return {
+        "label": label.hex(),
+        "class": found.name,
+        "sensitivity": found.sensitivity or "none",
+        "retention_hint": found.retention_hint or 0,
+    }
+
+
+@app.command("list")
+@command
+def list_command(
+    at: ClientOptions,
+    class_name: Annotated[str, typer.Option("--class", help="Only labels of this class.")] = "",
+    realm: RealmOption = DEFAULT_REALM,
+) -> None:
+    """List the labels that have a class."""
+    with at.open() as opened:
+        found = read_classes(opened, realm)
+    rows = [_row(label, said) for label, said in found.items() if class_name in ("", said.name)]
+    if common.json:
+        print_result({"labels": rows}, as_json=True)
+        return
+    for row in rows:
+        typer.echo(plain("  ".join(str(value) for value in row.values())))
+    if not rows:
+        warn("no label has such a class, or its records are sealed for others")

@@ -1,0 +1,160 @@
+"""``veen op``: operations, typed and checked before they are sent."""
+
+import json
+from time import time
+from typing import Annotated
+
+import typer
+
+from veen.cli.client import hex32, parse_json
+from veen.cli.commands.op import access, agreement, data, recovery
+from veen.cli.commands.op.operation import (
+    OperationOptions,
+    ParentOption,
+    described,
+    from_json,
+    hex32_or_none,
+    json_or_none,
+    make_body,
+)
+from veen.cli.errors import USAGE, CommandError
+from veen.cli.output import command, print_result
+from veen.cli.settings import common
+from veen.core.crypto.hash import U64_MAX
+from veen.core.encoding.shape import Fields
+from veen.core.types import LeafHash
+from veen.overlays import registry
+from veen.overlays.operations.paid_ledger import PAID
+from veen.overlays.operations.schemas import DELEGATED, SCHEMAS
+from veen.overlays.schema import Schema
+
+app = typer.Typer(
+    help="Operations: payments, permissions, agreements, publications and more.", no_args_is_help=True
+)
+
+_PROFILES = {PAID.name: PAID, **SCHEMAS}
+
+
+def operation_schema(name: str) -> Schema:
+    """Return the schema of an operation profile."""
+    if name not in _PROFILES:
+        raise CommandError(f"there is no operation {name}; there are: {', '.join(_PROFILES)}", USAGE)
+    return _PROFILES[name]
+
+
+@app.command()
+@command
+def send(
+    place: OperationOptions,
+    schema_name: Annotated[str, typer.Option("--schema-name", help="Name of the schema.")],
+    body_json: Annotated[
+        str, typer.Option("--body-json", help="The body in JSON, byte strings as hex; @FILE reads it there.")
+    ],
+    expires_at: Annotated[
+        int | None, typer.Option(min=0, max=U64_MAX, help="Time after which readers should ignore it.")
+    ] = None,
+    parent_id: Annotated[str, typer.Option(help="Message that this one answers: 64 hex digits.")] = "",
+) -> None:
+    """Send an operation with a body in JSON; fields that are unknown, missing or wrong are refused first."""
+    schema = operation_schema(schema_name)
+    body = from_json(schema, body_json, "--body-json")
+    if schema is DELEGATED:
+        _encode_inner(body, parse_json(body_json, "--body-json")["operation_body"])
+    parent = LeafHash(hex32(parent_id, "--parent-id")) if parent_id else None
+    with place.open() as opened:
+        sent = place.send(opened, schema, body, parent_id=parent, expires_at=expires_at)
+    print_result(described(schema, sent), common.json)
+
+
+def _encode_inner(body: Fields, value: object) -> None:
+    """Encode the operation inside by its own schema, if that is known here."""
+    inner = registry.schemas_by_id().get(body["operation_schema"])
+    if inner is not None:
+        body["operation_body"] = inner.encode(_inner_from(inner, value))
+
+
+def _inner_from(inner: Schema, value: object) -> Fields:
+    return from_json(inner, json.dumps(value), "the operation body")
+
+
+@app.command()
+@command
+def paid(
+    place: OperationOptions,
+    op_type: Annotated[str, typer.Option("--op-type", help="What is paid for.")],
+    payer: Annotated[str, typer.Option(help="Account that pays: 64 hex digits.")],
+    payee: Annotated[str, typer.Option(help="Account that is paid: 64 hex digits.")],
+    amount: Annotated[int, typer.Option(min=0, max=U64_MAX, help="In the smallest unit.")],
+    currency_code: Annotated[str, typer.Option(help="The currency, as EUR.")],
+    op_args_json: Annotated[str, typer.Option(help="Arguments of the operation, in JSON.")] = "",
+    ttl_seconds: Annotated[
+        int | None, typer.Option(min=0, max=U64_MAX, help="How long it is meant to be good for.")
+    ] = None,
+    op_ref: Annotated[str, typer.Option(help="A reference of your own: 64 hex digits.")] = "",
+    parent_op: ParentOption = "",
+) -> None:
+    """Move an amount from one account to another."""
+    body = make_body(
+        PAID,
+        operation_type=op_type,
+        operation_args=json_or_none(op_args_json, "--op-args-json"),
+        payer_account=hex32(payer, "--payer"),
+        payee_account=hex32(payee, "--payee"),
+        amount=amount,
+        currency_code=currency_code,
+        operation_reference=hex32_or_none(op_ref, "--op-ref"),
+        parent_operation_id=hex32_or_none(parent_op, "--parent-op"),
+        ttl_seconds=ttl_seconds,
+    )
+    # The log knows when it was taken, not how old it was: the header says until when it is meant (PAID-012).
+    expires_at = None if ttl_seconds is None else min(int(time()) + ttl_seconds, U64_MAX)
+    with place.open() as opened:
+        sent = place.send(opened, PAID, body, expires_at=expires_at)
+    print_result({**described(PAID, sent), "receipt": sent.receipt.to_json()}, common.json)
+
+
+@app.command()
+@command
+def delegated(
+    place: OperationOptions,
+    principal: Annotated[str, typer.Option(help="For whom: 64 hex digits.")],
+    agent: Annotated[str, typer.Option(help="Who acts: 64 hex digits.")],
+    delegation_cap: Annotated[
+        list[str],
+        typer.Option(help="auth_refs of the chain, the principal's first; with commas, or repeated."),
+    ],
+    operation_schema_id: Annotated[
+        str, typer.Option(help="Schema of the operation: 64 hex digits, or its name.")
+    ],
+    operation_body_json: Annotated[str, typer.Option(help="The operation, in JSON.")],
+    parent_op: ParentOption = "",
+) -> None:
+    """Do an operation for somebody else, under a chain of capabilities."""
+    chain = [part for text in delegation_cap for part in text.split(",") if part]
+    named = registry.schemas().get(operation_schema_id)
+    schema_id = hex32(operation_schema_id, "--operation-schema-id") if named is None else named.schema_id
+    inner = named or registry.schemas_by_id().get(schema_id)
+    if inner is None:
+        raise CommandError("--operation-schema-id is of no schema that is known here", USAGE)
+    body = make_body(
+        DELEGATED,
+        principal_identity=hex32(principal, "--principal"),
+        agent_identity=hex32(agent, "--agent"),
+        delegation_chain=tuple(hex32(text, "--delegation-cap") for text in chain),
+        operation_schema=bytes(schema_id),
+        operation_body=inner.encode(from_json(inner, operation_body_json, "--operation-body-json")),
+        parent_operation_id=hex32_or_none(parent_op, "--parent-op"),
+    )
+    place.send_and_show(DELEGATED, body)
+
+
+app.command("access-grant")(access.access_grant)
+app.command("access-revoke")(access.access_revoke)
+app.command("agreement-define")(agreement.agreement_define)
+app.command("agreement-confirm")(agreement.agreement_confirm)
+app.command("publish")(data.publish)
+app.command("snapshot")(data.snapshot)
+app.command("query-audit")(data.query_audit)
+app.command("recovery-request")(recovery.recovery_request)
+app.command("recovery-approval")(recovery.recovery_approval)
+app.command("recovery-execution")(recovery.recovery_execution)

@@ -1,0 +1,144 @@
+"""``veen op access-grant`` and ``access-revoke``: who may write where, as operations of the log."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veen.cli.client import HubOption, StreamOption, hex32, open_client, write_bytes
+from veen.cli.commands.op.operation import (
+    ParentOption,
+    described,
+    hex32_or_none,
+    known_streams,
+    make_body,
+    stream_ids,
+)
+from veen.cli.errors import USAGE, CommandError
+from veen.cli.output import command, print_result
+from veen.cli.overlay import fold_stream
+from veen.cli.settings import common, find_client
+from veen.client.client import Client
+from veen.client.operations import grant_access, send_operation
+from veen.core.crypto.hash import U64_MAX
+from veen.overlays.operations.access import Access
+from veen.overlays.operations.schemas import GRANT, REVOKE
+
+SubjectOption = Annotated[
+    str, typer.Option("--subject-identity", help="Key that is meant: 64 hex digits, as veen id show says.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByAdmin:
+    """The hub, and who changes permissions there: options, as ``option_groups`` expands them."""
+
+    hub: HubOption = ""
+    admin: Annotated[
+        str, typer.Option(help="Directory of who changes permissions.  [default: the configured admin]")
+    ] = ""
+
+    def open(self) -> Client:
+        """Open the client of the administrator."""
+        return open_client(str(find_client(self.admin, key="admin", variable="VEEN_ADMIN")), self.hub)
+
+
+@command
+def access_grant(
+    subject_identity: SubjectOption,
+    stream: StreamOption,
+    expiry_time: Annotated[int, typer.Option(min=1, max=U64_MAX, help="When it is over.")],
+    by: ByAdmin,
+    allowed_stream: Annotated[
+        list[str] | None,
+        typer.Option(help="Stream that may be written; may be repeated.  [default: that of --stream]"),
+    ] = None,
+    max_rate_per_second: Annotated[
+        int | None, typer.Option(min=0, max=U64_MAX, help="Messages per second.")
+    ] = None,
+    max_burst: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Messages at once.")] = None,
+    max_amount: Annotated[
+        int | None, typer.Option(min=0, max=U64_MAX, help="Most that may be paid, for applications.")
+    ] = None,
+    currency_code: Annotated[str, typer.Option(help="Its currency.")] = "",
+    subject_label: Annotated[str, typer.Option(help="A name of the subject, for people.")] = "",
+    reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    parent_op: ParentOption = "",
+    out: Annotated[Path | None, typer.Option(help="Write the token to this file, for the subject.")] = None,
+) -> None:
+    """Grant access: a token is minted and made known to the hub, and the grant is in the log."""
+    body = make_body(
+        GRANT,
+        subject_identity=hex32(subject_identity, "--subject-identity"),
+        subject_label=subject_label or None,
+        allowed_stream_ids=stream_ids(allowed_stream or [stream]),
+        expiry_time=expiry_time,
+        maximum_rate_per_second=max_rate_per_second,
+        maximum_burst=max_burst,
+        maximum_amount=max_amount,
+        currency_code=currency_code or None,
+        reason=reason or None,
+        parent_operation_id=hex32_or_none(parent_op, "--parent-op"),
+    )
+    with by.open() as opened:
+        granted = grant_access(opened, stream, body)
+    token = granted.token
+    if out is not None:
+        write_bytes(out, token.encode())
+    found = {
+        **described(GRANT, granted.sent),
+        "auth_ref": token.auth_ref.hex(),
+        "issued_at": granted.authorized.record.hub_ts,
+    }
+    print_result({**found, "cap_token": token.encode().hex()} if common.json else found, common.json)
+
+
+@command
+def access_revoke(
+    subject_identity: SubjectOption,
+    by: ByAdmin,
+    target_cap_ref: Annotated[
+        str,
+        typer.Option(help="Only this grant: its auth_ref or operation_id.  [default: all of the subject's]"),
+    ] = "",
+    reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    parent_op: ParentOption = "",
+    stream: Annotated[
+        str, typer.Option(help="Where the grants are.  [default: streams of the admin that have some]")
+    ] = "",
+) -> None:
+    """Take permissions back, in every stream that has grants of the subject."""
+    subject = hex32(subject_identity, "--subject-identity")
+    target = hex32_or_none(target_cap_ref, "--target-cap-ref")
+    body = make_body(
+        REVOKE,
+        subject_identity=subject,
+        target_capability_reference=target,
+        reason=reason or None,
+        parent_operation_id=hex32_or_none(parent_op, "--parent-op"),
+    )
+    rows = []
+    with by.open() as opened:
+        names = [stream] if stream else _with_grants(opened, subject)
+        if not names:
+            raise CommandError(
+                "no stream that this client has used has a grant of the subject: give --stream", USAGE
+            )
+        for name in names:
+            sent = send_operation(opened, name, REVOKE, body)
+            rows.append({**described(REVOKE, sent), "stream": name})
+    if common.json:
+        print_result({**rows[0], "operations": rows}, as_json=True)
+        return
+    for row in rows:
+        print_result(row, as_json=False)
+
+
+def _with_grants(opened: Client, subject: bytes) -> list[str]:
+    access = Access()
+    return [
+        name
+        for name in known_streams(opened)
+        if access.grants(fold_stream(opened, access, name).tables, subject)
+    ]

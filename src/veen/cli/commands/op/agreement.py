@@ -1,0 +1,89 @@
+"""``veen op agreement-define`` and ``agreement-confirm``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veen.cli.client import hex32, read_bytes
+from veen.cli.commands.op.operation import (
+    MetadataOption,
+    OperationOptions,
+    ParentOption,
+    described,
+    hex32_or_none,
+    json_or_none,
+    make_body,
+    own_identity,
+)
+from veen.cli.errors import USAGE, CommandError
+from veen.cli.output import command, print_result
+from veen.cli.settings import common
+from veen.core.crypto.hash import U64_MAX, sha256
+from veen.overlays.operations.schemas import CONFIRMATION, DEFINITION
+
+AgreementOption = Annotated[str, typer.Option("--agreement-id", help="Which agreement: 64 hex digits.")]
+VersionOption = Annotated[int, typer.Option("--version", min=0, max=U64_MAX, help="Which version of it.")]
+TimeOption = Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Seconds since 1970.")]
+
+
+@command
+def agreement_define(
+    place: OperationOptions,
+    agreement_id: AgreementOption,
+    version: VersionOption,
+    party: Annotated[list[str], typer.Option(help="Identity of a party: 64 hex digits; may be repeated.")],
+    terms_file: Annotated[Path | None, typer.Option(help="The terms: their hash is taken.")] = None,
+    terms_hash: Annotated[str, typer.Option(help="The hash, in place of the file.")] = "",
+    terms_attachment_root: Annotated[str, typer.Option(help="Root of attached terms: 64 hex digits.")] = "",
+    effective_time: TimeOption = None,
+    expiry_time: TimeOption = None,
+    metadata_json: MetadataOption = "",
+) -> None:
+    """Define a version of an agreement: its terms and its parties."""
+    if bool(terms_hash) == (terms_file is not None):
+        raise CommandError("give either --terms-file or --terms-hash", USAGE)
+    hashed = hex32(terms_hash, "--terms-hash") if terms_file is None else sha256(read_bytes(terms_file))
+    body = make_body(
+        DEFINITION,
+        agreement_id=hex32(agreement_id, "--agreement-id"),
+        version=version,
+        terms_hash=hashed,
+        terms_attachment_root=hex32_or_none(terms_attachment_root, "--terms-attachment-root"),
+        parties=tuple(hex32(text, "--party") for text in party),
+        effective_time=effective_time,
+        expiry_time=expiry_time,
+        metadata=json_or_none(metadata_json, "--metadata-json"),
+    )
+    place.send_and_show(DEFINITION, body, terms_hash=hashed.hex())
+
+
+@command
+def agreement_confirm(
+    place: OperationOptions,
+    agreement_id: AgreementOption,
+    version: VersionOption,
+    party_identity: Annotated[
+        str, typer.Option(help="For which party: 64 hex digits.  [default: this client's identity]")
+    ] = "",
+    decision: Annotated[str, typer.Option(help="accept, reject or withdraw.")] = "accept",
+    decision_time: TimeOption = None,
+    parent_op: ParentOption = "",
+    metadata_json: MetadataOption = "",
+) -> None:
+    """Say yes or no to a version of an agreement, or take a word back."""
+    if decision not in ("accept", "reject", "withdraw"):
+        raise CommandError(f"--decision is accept, reject or withdraw, not {decision!r}", USAGE)
+    with place.open() as opened:
+        body = make_body(
+            CONFIRMATION,
+            agreement_id=hex32(agreement_id, "--agreement-id"),
+            version=version,
+            party_identity=hex32_or_none(party_identity, "--party-identity") or own_identity(opened),
+            decision=decision,
+            decision_time=decision_time,
+            parent_operation_id=hex32_or_none(parent_op, "--parent-op"),
+            metadata=json_or_none(metadata_json, "--metadata-json"),
+        )
+        sent = place.send(opened, CONFIRMATION, body)
+    print_result(described(CONFIRMATION, sent), common.json)

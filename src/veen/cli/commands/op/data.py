@@ -1,0 +1,161 @@
+"""``veen op publish``, ``snapshot`` and ``query-audit``."""
+
+from pathlib import Path
+from time import time
+from typing import Annotated
+
+import typer
+
+from veen.cli.client import hex32, read_bytes
+from veen.cli.commands.op.operation import (
+    MetadataOption,
+    OperationOptions,
+    described,
+    hex32_or_none,
+    json_or_none,
+    make_body,
+    own_identity,
+    present,
+)
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.output import command, print_result, progress
+from veen.cli.overlay import fold_stream
+from veen.cli.settings import common
+from veen.client.fold.snapshots import make_snapshot
+from veen.client.operations import parts_of
+from veen.core.crypto.hash import U64_MAX, sha256
+from veen.overlays.operations.publication import Publications, content_root
+from veen.overlays.operations.schemas import PUBLICATION, QUERY, SNAPSHOT
+from veen.overlays.schema import RejectedError
+
+
+def _root(paths: list[Path]) -> tuple[bytes, int]:
+    parts = parts_of(paths)
+    try:
+        return content_root(parts), len(parts)
+    except RejectedError as error:
+        raise CommandError(str(error), USAGE) from None
+
+
+@command
+def publish(
+    paths: Annotated[list[Path], typer.Argument(help="Files and directories.", metavar="FILE_OR_DIR...")],
+    place: OperationOptions,
+    publication_id: Annotated[str, typer.Option(help="Which publication: 64 hex digits.")],
+    version: Annotated[str, typer.Option(help="Its version, as 1.2.")],
+    content_class: Annotated[str, typer.Option(help="What kind of content it is.")] = "dataset",
+    label: Annotated[list[str] | None, typer.Option(help="A label; may be repeated.")] = None,
+    source_uri: Annotated[str, typer.Option(help="Where it can be had.")] = "",
+    metadata_json: MetadataOption = "",
+    check: Annotated[
+        bool, typer.Option("--check", help="Publish nothing: compare the files with what was published.")
+    ] = False,
+) -> None:
+    """Publish data by the root over its files; with --check, find out whether files are what was published.
+
+    With --check the exit code is 4 if they are not. What is published is the root, not the files.
+    """
+    root, count = _root(paths)
+    one = hex32(publication_id, "--publication-id")
+    if check:
+        _check(place, one, version, root)
+        return
+    with place.open() as opened:
+        body = make_body(
+            PUBLICATION,
+            publication_id=one,
+            publisher_identity=own_identity(opened),
+            content_root=root,
+            content_class=content_class,
+            version=version,
+            labels=tuple(label) if label else None,
+            source_uri=source_uri or None,
+            metadata=json_or_none(metadata_json, "--metadata-json"),
+        )
+        sent = place.send(opened, PUBLICATION, body)
+    print_result({**described(PUBLICATION, sent), "content_root": root.hex(), "files": count}, common.json)
+
+
+def _check(place: OperationOptions, publication_id: bytes, version: str, root: bytes) -> None:
+    """Compare files with the first publication of a version; reading has checked its receipt (PUB-005)."""
+    publications = Publications()
+    with place.open() as opened:
+        tables = fold_stream(opened, publications, place.stream).tables
+    found = publications.edition(tables, publication_id, version)
+    if found is None:
+        raise CommandError(f"version {version} was not published in {place.stream}", REFUSED, "E.CONTENT")
+    if found["content_root"] != root.hex():
+        text = f"the files have the root {root.hex()}, and {found['content_root']} was published"
+        raise CommandError(text, REFUSED, "E.CONTENT")
+    names = ("stream_seq", "publisher_identity", "signed_by_publisher", "conflict")
+    shown = {"ok": True, "content_root": root.hex(), **{name: found[name] for name in names}}
+    print_result(present(shown), common.json)
+
+
+@command
+def snapshot(
+    place: OperationOptions,
+    state_class: Annotated[
+        str, typer.Option(help="Class of the state: lww.map, orset, counter.map, wallet.ledger, ...")
+    ],
+    state_id: Annotated[
+        str, typer.Option(help="Wallet or account: 64 hex digits.  [default: the stream]")
+    ] = "",
+    upto_stream_seq: Annotated[
+        int | None, typer.Option(min=1, max=U64_MAX, help="Up to this entry.  [default: all]")
+    ] = None,
+    metadata_json: MetadataOption = "",
+) -> None:
+    """Fold a state, and put its hash and the root of the log that it holds for in the log."""
+    with place.open() as opened:
+        with progress("entries") as advance:
+            body = make_snapshot(
+                opened,
+                place.stream,
+                state_class=state_class,
+                state_id=hex32_or_none(state_id, "--state-id"),
+                upto=upto_stream_seq,
+                progress=advance,
+            )
+        body = make_body(SNAPSHOT, **{**body, "metadata": json_or_none(metadata_json, "--metadata-json")})
+        sent = place.send(opened, SNAPSHOT, body)
+    shown = SNAPSHOT.to_json(body)
+    print_result({**described(SNAPSHOT, sent), **shown}, common.json)
+
+
+@command
+def query_audit(
+    place: OperationOptions,
+    resource_identifier: Annotated[str, typer.Option(help="What was asked for.")],
+    resource_class: Annotated[str, typer.Option(help="What kind of resource it is.")],
+    requester_identity: Annotated[
+        str, typer.Option(help="Who has asked: 64 hex digits.  [default: this client's identity]")
+    ] = "",
+    purpose_code: Annotated[str, typer.Option(help="Why.")] = "",
+    query_parameters_json: Annotated[str, typer.Option(help="The question, in JSON.")] = "",
+    result_digest: Annotated[str, typer.Option(help="H of what was answered: 64 hex digits.")] = "",
+    result_file: Annotated[Path | None, typer.Option(help="What was answered: its H is taken.")] = None,
+    request_time: Annotated[
+        int | None, typer.Option(min=0, max=U64_MAX, help="When.  [default: now]")
+    ] = None,
+    metadata_json: MetadataOption = "",
+) -> None:
+    """Put on record that somebody has asked for something."""
+    if result_digest and result_file is not None:
+        raise CommandError("give either --result-digest or --result-file", USAGE)
+    digest = hex32_or_none(result_digest, "--result-digest")
+    with place.open() as opened:
+        body = make_body(
+            QUERY,
+            requester_identity=hex32_or_none(requester_identity, "--requester-identity")
+            or own_identity(opened),
+            resource_identifier=resource_identifier,
+            resource_class=resource_class,
+            query_parameters=json_or_none(query_parameters_json, "--query-parameters-json"),
+            purpose_code=purpose_code or None,
+            result_digest=digest if result_file is None else sha256(read_bytes(result_file)),
+            request_time=int(time()) if request_time is None else request_time,
+            metadata=json_or_none(metadata_json, "--metadata-json"),
+        )
+        sent = place.send(opened, QUERY, body)
+    print_result(described(QUERY, sent), common.json)

@@ -1,0 +1,234 @@
+"""``veen pipeline fold``: what a stream amounts to, folded on Spark."""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from veen.cli.client import StreamOption, prompt_passphrase, write_bytes
+from veen.cli.commands.pipeline.verify import HubIdOption, parse_hub_id
+from veen.cli.commands.state import Epoch, OverlayArgument, Upto
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.output import command, warn
+from veen.cli.overlay import (
+    BridgeOption,
+    Chosen,
+    ModuleOption,
+    ParamOption,
+    choose,
+    given_bridges,
+    given_parameters,
+)
+from veen.cli.spark import SparkOptions
+from veen.cli.state_output import certificate_of, parse_key, print_state, state_document
+from veen.client.fold.interpret import Interpretation
+from veen.client.keys.keystore import asker
+from veen.core.crypto.hash import U64_MAX
+from veen.core.objects import labels
+
+if TYPE_CHECKING:
+    from veen.pipeline.fold.inputs import FoldInput
+    from veen.pipeline.open.keyring import Keyring
+    from veen.pipeline.spark.session import SparkSession
+
+_LEVELS: Final = ("frames", "roots", "full")
+
+
+@contextmanager
+def _telling_of_a_lake() -> Iterator[None]:
+    """End with 4 where a lake is damaged, with 1 where there is none."""
+    from veen.pipeline.lake.errors import DamagedLakeError, LakeError
+
+    try:
+        yield
+    except DamagedLakeError as error:
+        raise CommandError(str(error), REFUSED, "E.PROOF") from None
+    except LakeError as error:
+        raise CommandError(str(error), USAGE, "E.LAKE") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkFoldOptions:
+    """Which state is wanted: by which overlay, of which entries of which stream."""
+
+    overlay: OverlayArgument
+    stream: StreamOption
+    upto: Upto = None
+    epoch: Epoch = None
+    since: Annotated[
+        int | None,
+        typer.Option(min=0, max=U64_MAX, help="Only what entries from this one on did, given the past."),
+    ] = None
+    overlay_module: ModuleOption = ""
+    param: ParamOption = None
+    bridge: BridgeOption = None
+
+    def choose(self) -> Chosen:
+        """Return the overlay."""
+        return choose(self.overlay, self.overlay_module, given_parameters(self.param))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where entries are: a log, with keys to open them, or a lake."""
+
+    log: Annotated[
+        str,
+        typer.Argument(
+            metavar="[LOG]",
+            help="A hub's data directory, an exported set, or a hub's URL.",
+            show_default=False,
+        ),
+    ] = ""
+    lake: Annotated[
+        Path | None, typer.Option(help="Directory of a lake, instead of a log.", show_default=False)
+    ] = None
+    keyring: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keys to open a log with, and to sign with: a client's directory or keystore.",
+            show_default=False,
+        ),
+    ] = None
+    hub_id: HubIdOption = ""
+    level: Annotated[str, typer.Option(help="How much of a log is checked first: frames, roots or full.")] = (
+        "full"
+    )
+
+    def check(self, *, signs: bool) -> None:
+        """Refuse what can not be meant."""
+        if bool(self.log) == (self.lake is not None):
+            raise CommandError("give a LOG, or --lake, and not both", USAGE)
+        if self.level not in _LEVELS:
+            raise CommandError(f"no level {self.level!r}; use one of {', '.join(_LEVELS)}", USAGE)
+        if self.keyring is None and (signs or self.log):
+            what = "a certificate is signed" if signs else "a log is opened"
+            raise CommandError(f"{what} with the keys of a client: give its --keyring", USAGE)
+
+    def load_keyring(self) -> "Keyring | None":
+        """Unlock the keys, before anything else is begun."""
+        from veen.pipeline.open.keyring import load_keyring
+
+        if self.keyring is None:
+            return None
+        return load_keyring(self.keyring.expanduser(), asker(os.environ, prompt_passphrase))
+
+    @contextmanager
+    def opened(
+        self, spark: "SparkSession", asked: SparkFoldOptions, keyring: "Keyring | None", partitions: int
+    ) -> Iterator["FoldInput"]:
+        """Have the records of the stream."""
+        from veen.pipeline.fold.inputs import from_log
+        from veen.pipeline.lake_jobs.fold_input import from_lake
+        from veen.pipeline.log.open import open_log
+        from veen.pipeline.shared_keys import sharing
+        from veen.pipeline.verify.kernel import Level
+
+        stream_id = labels.stream_id(asked.stream)
+        if self.lake is not None:
+            with _telling_of_a_lake():
+                found = from_lake(
+                    spark, self.lake.expanduser(), stream_id, upto=asked.upto, epoch=asked.epoch
+                )
+            yield found
+            return
+        assert keyring is not None
+        with ExitStack() as stack:
+            log = open_log(self.log, parse_hub_id(self.hub_id), [asked.stream])
+            stack.callback(log.close)
+            found = from_log(
+                spark,
+                log,
+                stream_id,
+                stack.enter_context(sharing(spark, keyring)),
+                upto=asked.upto,
+                epoch=asked.epoch,
+                level=Level[self.level.upper()],
+                parts=partitions,
+            )
+            stack.callback(found.records.unpersist)
+            yield found
+
+
+@command
+def fold_command(
+    asked: SparkFoldOptions,
+    origin: Origin,
+    engine: SparkOptions,
+    key: Annotated[str, typer.Option("--key", help="Only the state of this key.")] = "",
+    now: Annotated[
+        int | None, typer.Option(min=0, max=U64_MAX, help="Time that decides what has expired; default: now.")
+    ] = None,
+    reports: Annotated[bool, typer.Option("--reports", help="List what is wrong with events.")] = False,
+    partitions: Annotated[
+        int, typer.Option(min=0, help="How many tasks; 0: as many as there are cores.", show_default=False)
+    ] = 0,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(help="Sign the state with the identity of the keyring, and write that here."),
+    ] = None,
+) -> None:
+    """Fold a stream with an overlay on Spark, and print the state at its end or at any entry of it.
+
+    The document is that of veen interpret. A log is checked first, and opened with the keys of a client; of
+    a lake this was done when it was filled, and its files are compared with the hashes of then.
+    """
+    chosen = asked.choose()
+    one = parse_key(chosen, key) if key else None
+    origin.check(signs=certificate is not None)
+    if certificate is not None and asked.since is not None:
+        raise CommandError("a certificate is of the whole state: not with --since", USAGE)
+    when = int(time()) if now is None else now
+    with engine.running("pipeline fold") as spark:
+        keyring = origin.load_keyring()
+        with origin.opened(spark, asked, keyring, partitions) as opened:
+            found = _folded(spark, opened, asked, chosen, partitions)
+    with chosen.blamed():
+        document = state_document(found, one, when, listed=reports)
+        if certificate is not None:
+            assert keyring is not None
+            made = certificate_of(found, keyring.secrets.identity, given_bridges(asked.bridge))
+            write_bytes(certificate, made.encode())
+    print_state(document)
+
+
+def _folded(
+    spark: "SparkSession", opened: "FoldInput", asked: SparkFoldOptions, chosen: Chosen, partitions: int
+) -> Interpretation:
+    from veen.cli.spark import show_job_progress
+    from veen.pipeline.fold.inputs import roots_of
+    from veen.pipeline.fold.job import FoldSettings, fold_stream
+    from veen.pipeline.fold.survey import upto_place
+    from veen.pipeline.fold_sql import FORMS
+
+    target = opened.target
+    with show_job_progress(spark, "folding"):
+        folded = fold_stream(
+            spark,
+            opened.records,
+            chosen.overlay,
+            labels.stream_id(asked.stream),
+            bridges=given_bridges(asked.bridge),
+            upto=target,
+            since=None if asked.since is None else (target[0], max(asked.since, 1)),
+            how=FoldSettings(partitions, forms=FORMS),
+        )
+        roots = roots_of(opened.records.where(upto_place(target)), partitions)
+    reached = opened.reached(folded.runs, roots)
+    provisional = opened.is_provisional(reached, int(time()))
+    if provisional:
+        warn("entries may still come before some of these: the state is provisional")
+    return Interpretation(
+        chosen.overlay,
+        asked.stream,
+        folded.memory(chosen.overlay),
+        {outcome.value: count for outcome, count in folded.counts.items() if count},
+        folded.reports,
+        reached,
+        provisional,
+    )

@@ -1,0 +1,148 @@
+"""``veen pipeline verify``: a whole log checked on Spark, with nothing secret at hand."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from veen.cli.client import read_bytes
+from veen.cli.errors import MALFORMED, REFUSED, USAGE, CommandError
+from veen.cli.output import command, plain, print_result, shown_time, warn
+from veen.cli.settings import common
+from veen.cli.spark import SparkOptions, require_extra
+from veen.core.encoding.field_types import hex_from_json
+from veen.core.encoding.wire_object import decode_sequence
+from veen.core.errors import ProtocolError
+from veen.core.objects import labels
+from veen.core.objects.receipt import Receipt
+from veen.core.types import HubId, Label
+
+if TYPE_CHECKING:
+    from veen.pipeline.log.log import Log
+    from veen.pipeline.verify.report import Report
+
+_LEVELS: Final = ("frames", "roots", "full")
+_MOST_SHOWN: Final = 10
+
+LogArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="LOG", help="A hub's data directory, an exported set, or a hub's URL.", show_default=False
+    ),
+]
+HubIdOption = Annotated[
+    str, typer.Option("--hub-id", help="Whose log it must be, by the id that its operator has told you.")
+]
+StreamsOption = Annotated[
+    list[str] | None, typer.Option("--stream", help="Only this stream; may be repeated. A URL needs it.")
+]
+
+
+def parse_hub_id(text: str) -> HubId | None:
+    """Return the id of a hub that a person has written."""
+    if not text:
+        return None
+    try:
+        found = hex_from_json(text)
+    except (ValueError, ProtocolError):
+        found = b""
+    if len(found) != 32:
+        raise CommandError(f"--hub-id takes 64 hex digits, not {text!r}", USAGE)
+    return HubId(found)
+
+
+def labels_of(log: "Log", streams: Sequence[str] | None) -> list[Label] | None:
+    """Return the labels of some streams; None for all that there are."""
+    if not streams:
+        return None
+    found: list[Label] = []
+    for name in streams:
+        mine = log.labels_of(labels.stream_id(name))
+        if not mine:
+            raise CommandError(f"{log.name} has no entries of stream {name}", USAGE)
+        found += mine.values()
+    return sorted(set(found))
+
+
+@command
+def verify_command(
+    log: LogArgument,
+    engine: SparkOptions,
+    level: Annotated[
+        str, typer.Option(help="How much to check: frames, roots or full; each includes the former.")
+    ] = "full",
+    hub_id: HubIdOption = "",
+    stream: StreamsOption = None,
+    receipts: Annotated[
+        list[Path] | None,
+        typer.Option(help="Receipts that you hold (receipts.cborseq): the log must have them. Repeatable."),
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="How many tasks at least; default: four for each core.")
+    ] = None,
+) -> None:
+    """Check every entry of a log: frames, hashes, both signatures, the root of each receipt, and each client.
+
+    Verdicts are separate: integrity, completeness of each client, agreement with receipts that you hold, and
+    how fresh the log is. Ends with 0 if all is well, with 4 and the first bad entry if not.
+    """
+    if level not in _LEVELS:
+        raise CommandError(f"no level {level!r}; use one of {', '.join(_LEVELS)}", USAGE)
+    expected, held = parse_hub_id(hub_id), _read_receipts(receipts or [])
+    if held and level != "full":
+        raise CommandError(
+            "--receipts are compared with what a hub has signed: that takes --level full", USAGE
+        )
+    with require_extra():
+        from veen.cli.spark import show_job_progress
+        from veen.pipeline.log.open import open_log
+        from veen.pipeline.verify.job import Verification
+        from veen.pipeline.verify.kernel import Level
+    opened = open_log(log, expected, stream or ())  # before Spark, which takes longer to start
+    try:
+        chosen = labels_of(opened, stream)
+        with engine.running("pipeline verify") as spark, show_job_progress(spark, "verifying"):
+            work = Verification(spark.sparkContext, opened, Level[level.upper()], partitions=partitions)
+            report = work.run(chosen, held)
+    finally:
+        opened.close()
+    _print(report)
+    if not report.ok:
+        raise typer.Exit(REFUSED)
+
+
+def _read_receipts(files: Sequence[Path]) -> list[Receipt]:
+    found: list[Receipt] = []
+    for file in files:
+        try:
+            found += decode_sequence(read_bytes(file), Receipt)
+        except ProtocolError as error:
+            raise CommandError(f"{file} is not a file of receipts: {error}", MALFORMED) from None
+    return found
+
+
+def _print(report: "Report") -> None:
+    described = report.to_json()
+    if common.json:
+        print_result(described, as_json=True)
+        return
+    shown: dict[str, Any] = {
+        name: described[name] for name in ("integrity", "signatures", "completeness", "agreement")
+    }
+    pruned = sum(item.pruned_upto for item in report.labels)
+    if pruned:
+        shown["pruned"] = f"{pruned} entries, which the hub has dropped and says so"
+    newest = report.newest_ts
+    shown["freshness"] = "no entries" if newest is None else f"newest entry of {shown_time(newest)}"
+    shown["entries"] = f"{report.entries} in {len(report.labels)} labels"
+    print_result(shown, as_json=False)
+    for fault in report.told[:_MOST_SHOWN]:
+        warn(str(fault))
+    if report.held.unchecked:
+        warn(f"{report.held.unchecked} receipts that you hold could not be compared with what was read")
+    told = described["faults_total"] + described["gaps_total"]
+    if told > _MOST_SHOWN:
+        warn(f"{told} faults in all; --json lists the first hundred")
+    if not report.ok and not common.quiet:
+        typer.echo(plain(f"first bad: {report.first}"))

@@ -1,0 +1,330 @@
+"""``veen query submit``, ``status``, ``result``, ``descriptor`` and ``cancel``: asking a query service."""
+
+import http.client
+import os
+import re
+import shutil
+import ssl
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Final
+from urllib.parse import urlsplit
+
+import typer
+
+from veen.cli.client import read_bytes
+from veen.cli.errors import MALFORMED, REFUSED, USAGE, CommandError, as_command_error
+from veen.cli.hub_connection import check_url
+from veen.cli.output import command, plain_json, print_result, warn
+from veen.cli.settings import common
+from veen.client.errors import ClientError, NetworkError
+from veen.client.transport.http import HttpHub, HttpRequest
+from veen.core.encoding import canonical_json
+from veen.core.errors import ProtocolError
+from veen.query.descriptor import is_id
+from veen.query.digest import ResultDigest, RowsHasher
+from veen.stdx.atomic_file import create_file
+
+_TOKEN: Final = "VEEN_QUERY_TOKEN"  # noqa: S105 - the name of a variable
+_TOKEN_FORM: Final = re.compile(rb"[A-Za-z0-9._~+/=-]{1,512}")
+_PREFIX: Final = "/api/query/"
+_PAGE: Final = 5000
+_MOST_PAUSE_SEC: Final = 2.0
+_UNAVAILABLE: Final = 503
+
+UrlOption = Annotated[
+    str, typer.Option("--url", envvar="VEEN_QUERY_URL", help="URL of the query service.", show_default=False)
+]
+TokenOption = Annotated[
+    Path | None,
+    typer.Option("--token-file", help=f"File with your token.  [env: {_TOKEN}, the token itself]"),
+]
+CaOption = Annotated[Path | None, typer.Option("--ca", help="Certificates of the service's authority (PEM).")]
+CertOption = Annotated[Path | None, typer.Option("--cert", help="Your own certificate (PEM).")]
+KeyOption = Annotated[Path | None, typer.Option("--key", help="Private key of your certificate (PEM).")]
+ResultArgument = Annotated[str, typer.Argument(metavar="RESULT_ID", show_default=False)]
+
+
+class _BusyError(CommandError):
+    """The service can not answer at the moment."""
+
+
+class _Host(HttpHub):
+    """The service behind a URL; with a certificate, if there is one to show."""
+
+    def __init__(self, url: str, timeout_sec: float, context: ssl.SSLContext | None) -> None:
+        super().__init__(url, timeout_sec)
+        self._context = context
+
+    def connect(self) -> http.client.HTTPConnection:
+        """Return a new connection."""
+        parts = urlsplit(self.name)
+        if self._context is None or parts.scheme != "https" or not parts.hostname:
+            return super().connect()
+        return http.client.HTTPSConnection(
+            parts.hostname, parts.port, timeout=self.timeout_sec, context=self._context
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """The service that a command asks, and who asks: options, as ``option_groups`` expands them."""
+
+    url: UrlOption = ""
+    token_file: TokenOption = None
+    ca: CaOption = None
+    cert: CertOption = None
+    key: KeyOption = None
+
+    def ask(self, method: str, path: str, body: bytes | None = None) -> Any:  # noqa: ANN401 - JSON
+        """Ask the service; what it refuses ends the command with 4."""
+        if not self.url.startswith(("http://", "https://")):
+            raise CommandError("name the query service: --url URL, or the variable VEEN_QUERY_URL", USAGE)
+        check_url(self.url)
+        host = _Host(self.url.rstrip("/"), common.timeout_ms / 1000, self._context())
+        token = self._token()
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        try:
+            reply = host.exchange(
+                HttpRequest(method, _PREFIX + path, body, "application/json" if body else "", headers)
+            )
+        finally:
+            host.close()
+        found = self._read(reply.body)
+        if reply.status < 400:
+            return found
+        if not isinstance(found.get("error_code"), str) or not isinstance(found.get("message"), str):
+            raise CommandError(f"{self.url} is no query service: status {reply.status}", MALFORMED)
+        refusal = _BusyError if reply.status == _UNAVAILABLE else CommandError
+        raise refusal(found["message"], REFUSED, found["error_code"])
+
+    def _read(self, body: bytes) -> dict[str, Any]:
+        try:
+            found: Any = canonical_json.parse(body)
+        except ProtocolError:
+            found = None
+        if not isinstance(found, dict):
+            raise CommandError(f"{self.url} is no query service: it does not answer in JSON", MALFORMED)
+        return found
+
+    def _token(self) -> str:
+        """Return the token; no message shows what else was found in its place."""
+        if self.token_file is not None:
+            data, where = read_bytes(self.token_file.expanduser()).strip(), str(self.token_file)
+        else:
+            data, where = os.environb.get(_TOKEN.encode(), b"").strip(), f"the variable {_TOKEN}"
+            if not data:
+                return ""
+        if not _TOKEN_FORM.fullmatch(data):
+            raise CommandError(
+                f"{where} has no token: that is one line of at most 512 letters, digits and . _ ~ + / = -",
+                USAGE,
+            )
+        return data.decode()
+
+    def _context(self) -> ssl.SSLContext | None:
+        if self.ca is None and self.cert is None:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.cert is not None:
+                context.load_cert_chain(self.cert, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise CommandError(f"the certificates can not be used: {error}", USAGE) from None
+        return context
+
+    def wait(self, result_id: str) -> Any:  # noqa: ANN401 - JSON
+        """Wait for the end of a query; one that has failed ends the command with 4.
+
+        A service that is away may come back, and the query goes on: it is given as long as any answer. What
+        ends the wait names the result, which is there to be asked for.
+        """
+        pause, since = 0.1, time.monotonic()
+        while True:
+            try:
+                found = self.ask("GET", f"status/{result_id}")
+                since = time.monotonic()
+            except (NetworkError, _BusyError) as error:
+                if time.monotonic() - since > common.timeout_ms / 1000:
+                    raise _naming(result_id, error) from None
+            except (ClientError, CommandError) as error:
+                raise _naming(result_id, error) from None
+            else:
+                if found["status"] == "failed":
+                    text = f"the query of {result_id} has failed: {found['message']}"
+                    raise CommandError(text, REFUSED, str(found["error_code"]))
+                if found["status"] == "completed":
+                    return found
+            time.sleep(pause)
+            pause = min(2 * pause, _MOST_PAUSE_SEC)
+
+
+def _naming(result_id: str, error: Exception) -> CommandError:
+    """Return an error that says which query was waited for."""
+    known = as_command_error(error)
+    assert known is not None, "errors of clients and of commands are known"
+    text = f"{known}; the query was accepted, ask again with: veen query status {result_id}"
+    return CommandError(text, known.exit_code, known.code)
+
+
+def checked_id(text: str) -> str:
+    """Return an id that can stand in a path."""
+    if not is_id(text):
+        raise CommandError(f"{text!r} is no id of a query or result", USAGE)
+    return text
+
+
+def read_descriptor(file: str) -> bytes:
+    """Read a descriptor: a file, or ``-`` for standard input."""
+    return sys.stdin.buffer.read() if file == "-" else read_bytes(Path(file).expanduser())
+
+
+def show_json(value: dict[str, Any]) -> None:
+    """Print what may have exact decimals in it; to people, what there is."""
+    if common.json:
+        typer.echo(plain_json(canonical_json.encode({"ok": True, **value})))
+    else:
+        print_result({name: item for name, item in value.items() if item is not None}, as_json=False)
+
+
+FileArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="The descriptor, JSON; - is standard input.", show_default=False)
+]
+
+
+@command
+def submit_command(
+    file: FileArgument,
+    service: Service,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended.")] = False,
+) -> None:
+    """Submit a query; when this returns, its request is in the log."""
+    accepted = service.ask("POST", "submit", read_descriptor(file))
+    if wait:
+        result_id = checked_id(str(accepted["result_id"]))
+        warn(f"accepted: {result_id}")  # who loses the service meanwhile can ask for it
+        accepted = service.wait(result_id)
+    show_json(accepted)
+
+
+@command
+def status_command(result_id: ResultArgument, service: Service) -> None:
+    """Show where a query is."""
+    show_json(service.ask("GET", f"status/{checked_id(result_id)}"))
+
+
+@command
+def cancel_command(result_id: ResultArgument, service: Service) -> None:
+    """Cancel a query of your own; one that has ended stays as it is."""
+    show_json(service.ask("POST", f"cancel/{checked_id(result_id)}", b"{}"))
+
+
+@command
+def descriptor_command(
+    query_id: Annotated[str, typer.Argument(metavar="QUERY_ID", show_default=False)], service: Service
+) -> None:
+    """Show what was asked, in its normal form, and where that is in the log."""
+    found = service.ask("GET", f"descriptor/{checked_id(query_id)}")
+    if common.json:
+        show_json(found)
+    else:
+        typer.echo(plain_json(canonical_json.encode(found["descriptor"])))
+        show_json({"record_event": found["record_event"], "result_id": found["result_id"]})
+
+
+@contextmanager
+def rows_out(out: Path | None) -> Iterator[BinaryIO | None]:
+    """Have the file that rows are written to, one in each line; None if there is none.
+
+    A file that is there stays as it is until all rows are written: they are written beside it. A new one is
+    for its owner alone.
+    """
+    if out is None:
+        yield None
+        return
+    try:
+        place = out.expanduser()
+        is_plain = (place.is_file() or not place.exists()) and not place.is_relative_to("/dev")
+        # A pipe or a device has no place beside it.
+        with _replacing(place.resolve()) if is_plain else place.open("wb") as file:
+            yield file
+    except OSError as error:
+        raise CommandError(f"{out} can not be written: {error.strerror}", USAGE) from None
+
+
+@contextmanager
+def _replacing(place: Path) -> Iterator[BinaryIO]:
+    """Have a file that takes the place of another when it is whole."""
+    beside = place.with_name(f".veen-{os.urandom(8).hex()}.part")
+    try:
+        with create_file(beside) as file:
+            if place.exists():
+                shutil.copymode(place, beside)
+            yield file
+        beside.replace(place)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@command
+def result_command(
+    result_id: ResultArgument,
+    service: Service,
+    every: Annotated[bool, typer.Option("--all", help="All rows, page by page.")] = False,
+    offset: Annotated[int, typer.Option(min=0, help="The first row.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many rows.")] = 1000,
+    out: Annotated[
+        Path | None, typer.Option(help="Write rows to this file, one in each line.", show_default=False)
+    ] = None,
+) -> None:
+    """Show the digest and rows of an answer; all rows are hashed again, and must be those of the digest.
+
+    Ends with 4 if they are not.
+    """
+    if every and offset:
+        raise CommandError("--all begins with the first row: leave out --offset", USAGE)
+    hasher = RowsHasher()
+    rows: list[Any] = []
+    with rows_out(out) as sink:
+        while True:
+            at = hasher.count + offset
+            found = service.ask(
+                "GET", f"result/{checked_id(result_id)}?offset={at}&limit={_PAGE if every else limit}"
+            )
+            for row in found["rows"]:
+                encoded = canonical_json.encode(row)
+                hasher.add(encoded)
+                if sink is not None:
+                    sink.write(encoded + b"\n")
+                elif common.json:
+                    rows.append(row)
+                elif not common.quiet:
+                    typer.echo(plain_json(encoded))
+            if not every or not found["page"]["has_more"]:
+                break
+            if not found["rows"]:
+                raise CommandError(f"{service.url} gives no rows where there are more", MALFORMED)
+        whole = offset == 0 and not found["page"]["has_more"]
+        if whole:
+            _require_hash(found["result_digest"], hasher)
+    answer = {"result_digest": found["result_digest"], "record_event": found["record_event"]}
+    answer |= {"rows": hasher.count if sink is not None or not common.json else rows, "verified": whole}
+    show_json(answer)
+
+
+def _require_hash(digest: Any, hasher: RowsHasher) -> None:  # noqa: ANN401 - JSON
+    try:
+        wanted = ResultDigest.from_json(digest)
+    except ProtocolError as error:
+        raise CommandError(f"the service has answered with no digest: {error}", MALFORMED) from None
+    if (hasher.count, hasher.rows_hash) != (wanted.row_count, wanted.rows_hash):
+        raise CommandError(
+            f"these {hasher.count} rows have the hash {hasher.rows_hash}, and the digest is of"
+            f" {wanted.row_count} rows with {wanted.rows_hash}: do not use them",
+            REFUSED,
+            "E.PROOF",
+        )

@@ -1,0 +1,120 @@
+"""What a lake has recorded of queries: requests and digests, by the names of results."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from veen.cli.errors import MALFORMED, REFUSED, CommandError
+from veen.core.encoding import canonical_json
+from veen.core.encoding.canonical_json import Json
+from veen.core.errors import ProtocolError
+from veen.query.descriptor import Descriptor, from_json, new_query_id, normalize
+from veen.query.digest import ResultDigest
+from veen.query.errors import QueryError
+
+if TYPE_CHECKING:
+    from veen.pipeline.query.engine import Engine as Queries
+
+
+#: Where requests and digests are recorded, and by which type of event (QRY-026, QRY-037).
+_REQUESTED: Final = ("record/query/requests", "query.submitted")
+_ANSWERED: Final = ("record/query/results", "query.result")
+
+
+def find(queries: "Queries", result_id: str, place: Path) -> tuple[Descriptor, ResultDigest]:
+    """Return descriptor and digest of a result, as they are recorded."""
+    request = next(_recorded(queries, _REQUESTED, result_id, place), None)
+    if request is None:
+        raise CommandError(f"the lake has no request for {result_id}", REFUSED)
+    answers = _recorded(queries, _ANSWERED, result_id, place)
+    answer = next((item for item in answers if item.principal_id == request.principal_id), None)
+    if answer is None:
+        raise CommandError(f"the lake has no digest of {result_id} by who has recorded the request", REFUSED)
+    digest = digest_of(answer.text.encode(), result_id)
+    if digest.result_id != result_id:
+        raise CommandError(f"the digest that is recorded for {result_id} is of {digest.result_id}", REFUSED)
+    return descriptor_of(request.text.encode(), result_id), digest
+
+
+class _Noted(NamedTuple):
+    """An event about a query: who has recorded it, and what it says."""
+
+    principal_id: str
+    text: str
+
+
+def _recorded(queries: "Queries", where: tuple[str, str], result_id: str, place: Path) -> Iterator[_Noted]:
+    """Yield what the lake has recorded of a result, in order.
+
+    The first request is that of who has answered: before it was recorded nobody else knew the result's name.
+    Anybody who may write to the stream can have added others later.
+    """
+    for row in _rows(queries, where, ["metadata.result_id", "principal_id", "payload"], place):
+        if row["metadata.result_id"] == result_id and isinstance(row["payload"], str):
+            yield _Noted(row["principal_id"], row["payload"])
+
+
+def require_new(queries: "Queries", query_id: str, place: Path) -> None:
+    """Refuse the name of a query that the lake knows (QRY-047)."""
+    if queries.knows(_REQUESTED[0]):
+        for row in _rows(queries, _REQUESTED, ["payload"], place):
+            with suppress(CommandError):
+                if descriptor_of(str(row["payload"]).encode(), "").query_id == query_id:
+                    raise QueryError("duplicate_query_id", f"there is a query {query_id} already")
+
+
+def _rows(
+    queries: "Queries", where: tuple[str, str], projection: list[Json], place: Path
+) -> Iterator[dict[str, Any]]:
+    """Yield events of one type, in order."""
+    stream, event_type = where
+    asked = normalize(
+        {"scope": [stream], "filter": {"event_type": [event_type]}, "projection": projection},
+        lambda: new_query_id(os.urandom),
+    )
+    answer = queries.run(
+        asked, result_id=asked.query_id, out=place / asked.query_id, executed_at=int(time.time())
+    )
+    yield from (json.loads(row) for row in answer.rows.iterate())
+
+
+def request_of(queries: "Queries", result_id: str, place: Path) -> Descriptor | None:
+    """Return what was asked for a result as it is recorded; None if the lake does not have it."""
+    if not queries.knows(_REQUESTED[0]):
+        return None
+    request = next(_recorded(queries, _REQUESTED, result_id, place), None)
+    return None if request is None else descriptor_of(request.text.encode(), result_id)
+
+
+def descriptor_of(data: bytes, name: str) -> Descriptor:
+    """Parse a descriptor in its normal form, alone or as the service and ``veen query run`` give it."""
+    found = parse_json(data, name)
+    if isinstance(found, dict) and "descriptor" in found:
+        found = found["descriptor"]
+    try:
+        return from_json(found)
+    except QueryError as error:
+        raise CommandError(f"{name}: {error.message}", MALFORMED) from None
+
+
+def digest_of(data: bytes, name: str) -> ResultDigest:
+    """Parse a digest, alone or as the service and ``veen query run`` give it."""
+    found = parse_json(data, name)
+    if isinstance(found, dict) and "result_digest" in found:
+        found = found["result_digest"]
+    try:
+        return ResultDigest.from_json(found)
+    except ProtocolError as error:
+        raise CommandError(f"{name}: {error.message}", MALFORMED) from None
+
+
+def parse_json(data: bytes, name: str) -> Json:
+    """Parse JSON of a file or an event, which has a name."""
+    try:
+        return canonical_json.parse(data)
+    except ProtocolError as error:
+        raise CommandError(f"{name} is not JSON: {error.message}", MALFORMED) from None

@@ -1,0 +1,207 @@
+"""``veen query run``: queries without a service, over a lake."""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veen.cli.client import ClientOptions
+from veen.cli.commands.pipeline.lake import LakeOption, reporting_progress
+from veen.cli.commands.query.ask import FileArgument, read_descriptor, rows_out, show_json
+from veen.cli.commands.query.recorded import require_new
+from veen.cli.commands.query.zones import Zones
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.output import command, plain_json, warn
+from veen.cli.settings import common
+from veen.cli.spark import SparkOptions, show_job_progress
+from veen.core.encoding import canonical_json
+from veen.query.descriptor import (
+    Descriptor,
+    new_query_id,
+    new_result_id,
+    parse_descriptor,
+)
+from veen.query.errors import QueryError
+
+if TYPE_CHECKING:
+    from veen.core.objects.hub_identity import HubIdentity
+    from veen.pipeline.query.engine import Answer
+    from veen.pipeline.query.engine import Engine as Queries
+    from veen.pipeline.spark.session import SparkSession
+    from veen.query_service.recorder import Sender
+    from veen.query_service.store import Kind, Query
+
+
+@contextmanager
+def query_errors_exit() -> Iterator[None]:
+    """End a command with 4 where a query fails, and with 1 where it is none."""
+    try:
+        yield
+    except QueryError as error:
+        known = error.status == 400
+        raise CommandError(error.message, USAGE if known else REFUSED, error.error_code) from None
+
+
+class _Recording:
+    """What a service records of a query, for one that is run here (QRY-001, QAL-003)."""
+
+    def __init__(self, sender: "Sender", query: "Query") -> None:
+        self._sender = sender
+        self.query = query
+
+    def send(self, kind: "Kind", **changed: Any) -> None:  # noqa: ANN401 - fields of a query
+        """Record something, of the query as it is now."""
+        from veen.query_service.recorder import event_of
+
+        self.query = replace(self.query, **changed)
+        self._sender.send(event_of(kind, self.query, self._sender.signer))
+
+
+@contextmanager
+def _recording(at: ClientOptions, descriptor: Descriptor, result_id: str, now: int) -> Iterator[_Recording]:
+    from veen.query_service.recorder import Sender
+    from veen.query_service.store import Query, State
+
+    with at.open() as client:
+        identity = client.session.secrets.identity.public_key.hex()
+        query = Query(
+            result_id=result_id,
+            query_id=descriptor.query_id,
+            principal=identity,
+            identity=identity,
+            descriptor=descriptor.encode().decode(),
+            state=State.RECEIVED,
+            received_at=now,
+        )
+        yield _Recording(Sender(client), query)
+
+
+@command
+def run_command(
+    file: FileArgument,
+    lake: LakeOption,
+    at: ClientOptions,
+    zones: Zones,
+    engine: SparkOptions,
+    unrecorded: Annotated[
+        bool, typer.Option("--unrecorded", help="Leave no trace of the query in any log.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Write rows to this file, one in each line.", show_default=False)
+    ] = None,
+) -> None:
+    """Run a query over a lake, here. Request, digest and an audit record go to --hub, as a service does it.
+
+    With --unrecorded nothing does.
+    """
+    if (unrecorded and at.hub) or not (unrecorded or at.hub or os.environ.get("VEEN_HUB")):
+        raise CommandError(
+            "give --hub and --client to record the query, or --unrecorded to do without", USAGE
+        )
+    made = new_query_id(os.urandom)
+    with query_errors_exit():
+        descriptor = parse_descriptor(read_descriptor(file), lambda: made)
+    is_named = descriptor.query_id != made
+    _require_place(out)
+    names, origins = zones.names(), zones.origins()
+    result_id, now = new_result_id(os.urandom), int(time.time())
+    with engine.running("query run") as spark, reporting_progress(), ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veen-query-")))
+        queries = open_queries(spark, lake.expanduser(), names, origins)
+        with query_errors_exit():
+            recording = None
+            if not unrecorded:
+                if is_named:
+                    require_new(queries, descriptor.query_id, place)
+                recording = stack.enter_context(_recording(at, descriptor, result_id, now))
+            answer = _run(spark, queries, descriptor, result_id, place / "rows", recording)
+        _show_answer(descriptor, answer, out)
+
+
+def _require_place(out: Path | None) -> None:
+    """Refuse a file that can not be written before anything is recorded."""
+    if out is None:
+        return
+    place = out.expanduser()
+    if place.is_dir() or not os.access(place if place.exists() else place.parent, os.W_OK):
+        raise CommandError(f"{out} can not be written: name a file in a directory that is there", USAGE)
+
+
+def open_queries(
+    spark: "SparkSession", lake: Path, names: Mapping[str, str], origins: Mapping[bytes, "HubIdentity"]
+) -> "Queries":
+    """Have queries executed over a lake, which must be there."""
+    from veen.pipeline.lake.lake import load
+    from veen.pipeline.query.engine import Engine as Queries
+
+    load(lake)
+    return Queries(spark, lake, names, origins)
+
+
+def _run(
+    spark: "SparkSession",
+    queries: "Queries",
+    descriptor: Descriptor,
+    result_id: str,
+    out: Path,
+    recording: _Recording | None,
+) -> "Answer":
+    now = int(time.time())
+    if recording is None:
+        with show_job_progress(spark, "asking"):
+            return queries.run(descriptor, result_id=result_id, out=out, executed_at=now)
+    from veen.query_service.recorder import recordable
+    from veen.query_service.store import Kind, State
+
+    for stream in descriptor.scope:
+        if not queries.knows(stream):
+            raise QueryError("forbidden_scope", f"there is no stream {stream} in the lake")
+    recording.send(Kind.REQUEST)
+    try:
+        with show_job_progress(spark, "asking"):
+            answer = queries.run(descriptor, result_id=result_id, out=out, executed_at=now)
+        text = recordable(answer.digest)
+        recording.send(Kind.RESULT, state=State.COMMITTING, digest=text, ended_at=int(time.time()))
+    except (Exception, KeyboardInterrupt) as error:
+        code = _code_of(error)
+        with suppress(Exception):  # what has gone wrong first is what counts
+            recording.send(Kind.AUDIT, state=State.FAILED, error_code=code, ended_at=int(time.time()))
+        raise
+    recording.send(Kind.AUDIT, state=State.COMPLETED)
+    return answer
+
+
+def _code_of(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "cancelled"
+    return error.error_code if isinstance(error, QueryError) else "execution_failed"
+
+
+def _show_answer(descriptor: Descriptor, answer: "Answer", out: Path | None) -> None:
+    digest: dict[str, Any] = answer.digest.to_json()
+    rows: Any = answer.rows.count
+    with rows_out(out) as sink:
+        if sink is not None:
+            sink.writelines(row + b"\n" for row in answer.rows.iterate())
+        elif common.json:
+            rows = [canonical_json.parse(row) for row in answer.rows.iterate()]
+        elif not common.quiet:
+            for row in answer.rows.iterate():
+                typer.echo(plain_json(row))
+    asked = {"descriptor": descriptor.to_json()} if common.json else {}
+    show_json({**asked, "result_digest": digest, "rows": rows})
+    _note_unread(answer.digest.unread)
+
+
+def _note_unread(count: int | None) -> None:
+    if count:
+        warn(
+            f"{count} entries in scope could not be read: the lake was made without keys that open them, or"
+            " they were pruned"
+        )

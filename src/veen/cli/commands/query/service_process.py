@@ -1,0 +1,160 @@
+"""The query service in this process: what ``veen query serve`` does, with the libraries that it needs."""
+
+import json
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from veen.cli.client import ClientOptions
+from veen.cli.commands.pipeline.lake import load_keys, reporting_progress
+from veen.cli.commands.pipeline.verify import parse_hub_id
+from veen.cli.errors import USAGE, CommandError
+from veen.cli.output import print_result
+from veen.cli.settings import common
+from veen.cli.spark import SparkOptions, require_extra
+from veen.client.errors import NetworkError
+from veen.core.objects.hub_identity import HubIdentity
+from veen.net.host_names import served_names
+from veen.net.listener import StartError
+from veen.net.tls import TlsError
+from veen.query_service.grants import PolicyError, PolicyFile
+from veen.query_service.recorder import Sender
+from veen.query_service.server import (
+    DEFAULT_LISTEN,
+    STORE,
+    BusyStateError,
+    ListenSettings,
+    Server,
+    StateDirectory,
+    bind_all,
+)
+from veen.query_service.service import Bounds, QueryService
+from veen.query_service.store import Store, StoreError
+from veen.stdx.json_log import Log, LogWriter, to_stderr
+
+if TYPE_CHECKING:
+    from veen.pipeline.spark.session import SparkSession
+    from veen.query_service.spark_runner import SparkRuns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the command was given."""
+
+    lake: Path
+    policy: Path
+    state: Path
+    at: ClientOptions
+    engine: SparkOptions
+    #: Of other zones: what their streams are called here, and their hubs.
+    names: Mapping[str, str]
+    origins: Mapping[bytes, HubIdentity]
+    listen: tuple[str, ...]
+    hosts: tuple[str, ...]
+    log: str
+    keyring: Path | None
+    streams: tuple[str, ...]
+    tls_cert: Path | None
+    tls_key: Path | None
+    client_ca: Path | None
+    concurrency: int
+    max_waiting: int
+    log_level: str
+
+
+def serve(wish: Wish) -> None:
+    """Serve until told to stop."""
+    try:
+        code = _serve(wish)
+    except (BusyStateError, PolicyError, StartError, StoreError, TlsError) as error:
+        raise CommandError(str(error), USAGE) from None
+    except sqlite3.Error as error:
+        raise CommandError(f"{wish.state / STORE} can not be written: {error}", USAGE) from None
+    raise typer.Exit(code)
+
+
+def _serve(wish: Wish) -> int:
+    listening = ListenSettings(
+        addresses=wish.listen or (DEFAULT_LISTEN,),
+        names=served_names(wish.hosts),
+        tls_cert=wish.tls_cert,
+        tls_key=wish.tls_key,
+        client_ca=wish.client_ca,
+    )
+    with ExitStack() as stack:
+        writer = LogWriter(to_stderr())
+        stack.callback(writer.close)
+        log = Log(writer, wish.log_level, lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
+        # What can be wrong is found before Spark is started, which takes its time.
+        policy = PolicyFile(wish.policy, log)
+        state = StateDirectory(wish.state)
+        stack.callback(state.close)
+        store = Store(wish.state / STORE)
+        sockets, tls = bind_all(listening)
+        for sock in sockets:
+            stack.callback(sock.close)
+        sender = Sender(wish.at.open())
+        spark = stack.enter_context(wish.engine.running("query serve", oneshot=False))
+        stack.enter_context(reporting_progress())
+        service = QueryService(
+            wish.state,
+            policy,
+            stack.enter_context(_runs(spark, wish, policy, log)),
+            sender,
+            log,
+            store=store,
+            clock=lambda: int(time.time()),
+            random=os.urandom,
+            bounds=Bounds(concurrency=wish.concurrency, most_waiting=wish.max_waiting),
+        )
+        return Server(service, listening, log, lambda urls: _announce(wish, urls)).run(sockets, tls)
+
+
+@contextmanager
+def _runs(spark: "SparkSession", wish: Wish, policy: PolicyFile, log: Log) -> Iterator["SparkRuns"]:
+    """Have what runs queries; a log that is given is taken in first, if it can be reached."""
+    with require_extra():
+        from veen.pipeline.lake.lake import load
+        from veen.pipeline.query.engine import Engine as Queries
+        from veen.query_service.spark_runner import LakeRefresh, SparkRuns
+    queries = Queries(spark, wish.lake, wish.names, wish.origins)
+    if not wish.log:
+        load(wish.lake)
+        yield SparkRuns(queries, None)
+        return
+    keys = load_keys(wish.keyring)
+    intake = LakeRefresh(spark, wish.lake, wish.log, parse_hub_id(wish.at.hub_id), keys)
+    try:
+        named = {scope for item in policy.now().principals for scope in item.scopes if "*" not in scope}
+        intake.add(named | set(wish.streams))
+        try:
+            intake.run()
+        except NetworkError as error:  # each query takes it in anyway
+            log.event("warn", "log-not-taken-in", error=str(error))
+        yield SparkRuns(replace(queries, keys=intake.keys), intake)
+    finally:
+        intake.close()
+
+
+def _announce(wish: Wish, urls: tuple[str, ...]) -> None:
+    found = {
+        "ok": True,
+        "pid": os.getpid(),
+        "listen": list(urls),
+        "lake": str(wish.lake),
+        "state": str(wish.state),
+    }
+    if common.json:
+        sys.stdout.write(json.dumps(found) + "\n")
+    else:
+        print_result(found, as_json=False)
+    sys.stdout.flush()

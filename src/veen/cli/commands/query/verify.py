@@ -1,0 +1,214 @@
+"""``veen query verify``: is it what the log says?"""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from veen.cli.client import read_bytes
+from veen.cli.commands.pipeline.lake import KeyringOption, load_keys, opening_log, reporting_progress
+from veen.cli.commands.pipeline.verify import HubIdOption
+from veen.cli.commands.query.ask import checked_id
+from veen.cli.commands.query.recorded import descriptor_of, digest_of, find, parse_json, request_of
+from veen.cli.commands.query.run import open_queries, query_errors_exit
+from veen.cli.commands.query.zones import Zones
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.output import command, print_result, warn
+from veen.cli.settings import common
+from veen.cli.spark import SparkOptions, show_job_progress
+from veen.core.encoding import canonical_json
+from veen.core.encoding.canonical_json import Json
+from veen.core.objects import labels
+from veen.query.comparison import Comparison, Item, compare
+from veen.query.descriptor import Descriptor, new_result_id
+from veen.query.digest import ResultDigest, RowsHasher
+from veen.query.timestamps import format_time
+
+if TYPE_CHECKING:
+    from veen.pipeline.log.hub_keys import HubKeys
+    from veen.pipeline.query.coverage import Coverage
+    from veen.pipeline.query.engine import Answer
+    from veen.pipeline.query.engine import Engine as Queries
+    from veen.pipeline.spark.session import SparkSession
+
+
+@command
+def verify_command(
+    zones: Zones,
+    engine: SparkOptions,
+    log: Annotated[
+        str,
+        typer.Argument(
+            metavar="[LOG]", help="A data directory, an exported set, or a URL.", show_default=False
+        ),
+    ] = "",
+    lake: Annotated[Path | None, typer.Option(help="A lake that has the events.", show_default=False)] = None,
+    keyring: KeyringOption = None,
+    hub_id: HubIdOption = "",
+    descriptor: Annotated[
+        Path | None, typer.Option(help="What was asked: JSON, in its normal form.", show_default=False)
+    ] = None,
+    digest: Annotated[
+        Path | None, typer.Option(help="What was answered: the digest, JSON.", show_default=False)
+    ] = None,
+    result_id: Annotated[
+        str, typer.Option(help="Take both from the lake, which has record/query/requests and results.")
+    ] = "",
+    rows: Annotated[
+        Path | None,
+        typer.Option(
+            help="Rows that somebody has got, one in each line: compare them too.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Compute the digest of an answer again, from a lake or a log, and say equal or what differs.
+
+    The log counts as far as it went when the query was answered. Ends with 0 if all is equal, with 4 if not.
+    """
+    if bool(log) == (lake is not None):
+        raise CommandError("give a LOG or --lake, one of them", USAGE)
+    if bool(result_id) == (descriptor is not None and digest is not None) or (result_id and lake is None):
+        raise CommandError("give --descriptor and --digest, or --result-id and --lake", USAGE)
+    asked = None if descriptor is None else _read_descriptor(descriptor)
+    answered = None if digest is None else _read_digest(digest)
+    given = None if rows is None else _read_rows(rows)
+    names, origins = zones.names(), zones.origins()
+    with engine.running("query verify") as spark, reporting_progress(), ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veen-verify-")))
+        if lake is None:
+            assert asked is not None, "a log comes with files"
+            keys = _take_in(spark, place / "lake", _Source(log, keyring, hub_id), asked.scope, names)
+            queries = replace(open_queries(spark, place / "lake", names, origins), keys=lambda: keys)
+        else:
+            queries = open_queries(spark, lake.expanduser(), names, origins)
+        with query_errors_exit():
+            if asked is None or answered is None:
+                asked, answered = find(queries, checked_id(result_id), place)
+            request = request_of(queries, answered.result_id, place)
+            with show_job_progress(spark, "asking again"):
+                again = queries.run(
+                    asked,
+                    result_id=new_result_id(os.urandom),
+                    out=place / "rows",
+                    executed_at=int(time.time()),
+                    replay_of=answered,
+                )
+            stands = _standing(queries, asked, answered)
+    found = Comparison(
+        (*compare(request, answered, asked, again.digest).items, *_standing_items(stands, answered, again))
+    )
+    if given is not None:
+        found = _with_rows(found, answered, given)
+    _show_comparison(found, answered, _notes(stands, again.digest))
+
+
+class _Source(NamedTuple):
+    """A log, and what it is read with."""
+
+    log: str
+    keyring: Path | None
+    hub_id: str
+
+
+def _take_in(
+    spark: "SparkSession", place: Path, source: _Source, scope: Sequence[str], names: Mapping[str, str]
+) -> "HubKeys":
+    """Make a lake of the streams in scope alone, whatever they are called in this log; return its keys."""
+    from veen.pipeline.lake.lake import lock_lake
+    from veen.pipeline.lake_jobs.ingest import Ingest
+    from veen.pipeline.query.scope import local_names
+    from veen.pipeline.shared_keys import sharing
+
+    keys = load_keys(source.keyring)
+    local = [choice for name in scope for choice in local_names(name, names)]
+    with ExitStack() as stack:
+        opened = stack.enter_context(opening_log(source.log, source.hub_id, local))
+        held = stack.enter_context(lock_lake(place, create=True))
+        shared = None if keys is None else stack.enter_context(sharing(spark, keys))
+        streams = [labels.stream_id(name) for name in local]
+        work = Ingest(spark, held, opened, keyring=keys, shared=shared, overlays=None, streams=streams)
+        with show_job_progress(spark, "taking in"):
+            work.run()
+        return opened.keys
+
+
+def _read_descriptor(path: Path) -> Descriptor:
+    return descriptor_of(read_bytes(path), str(path))
+
+
+def _read_digest(path: Path) -> ResultDigest:
+    return digest_of(read_bytes(path), str(path))
+
+
+def _read_rows(path: Path) -> RowsHasher:
+    hasher = RowsHasher()
+    for nth, line in enumerate(read_bytes(path).splitlines(), 1):
+        hasher.add(canonical_json.encode(parse_json(line, f"line {nth} of {path}")))
+    return hasher
+
+
+def _standing(queries: "Queries", asked: Descriptor, answered: ResultDigest) -> "Coverage":
+    """Return what an answer does not cover of the log."""
+    from veen.pipeline.lake.lake import load
+    from veen.pipeline.query.coverage import standing
+
+    state = load(queries.root)
+    return standing(queries.root, state, asked.scope, answered, called=queries.names, origins=queries.origins)
+
+
+def _standing_items(stands: "Coverage", answered: ResultDigest, again: "Answer") -> Iterator[Item]:
+    """Yield what a digest says that the log can not bear out."""
+    from veen.pipeline.query.coverage import SKEW_SEC
+
+    passed: list[Json] = [fact.label for fact in stands.left_out]
+    yield Item("left_out", not passed, [], passed)
+    if answered.executed_at + SKEW_SEC < stands.newest:
+        yield Item("executed_at", False, format_time(answered.executed_at), format_time(stands.newest))
+    if not stands.is_elsewhere:
+        yield Item("hub_id", answered.hub_id == again.digest.hub_id, answered.hub_id, again.digest.hub_id)
+
+
+def _notes(stands: "Coverage", again: ResultDigest) -> list[str]:
+    """Return what is no difference, and ought to be known."""
+    found = []
+    if again.unread:
+        found.append(f"{again.unread} entries in scope could not be read here: nothing is known of them")
+    if stands.behind:
+        found.append(
+            f"the log had {stands.behind} more entries when the query was answered, behind those it is of"
+        )
+    found += [
+        f"there is no copy of entry {item.upto_seq} of {item.stream} here: its root was not compared"
+        for item in stands.unchecked
+    ]
+    return found
+
+
+def _with_rows(found: Comparison, answered: ResultDigest, given: RowsHasher) -> Comparison:
+    """Add what rows that somebody has got are, beside those that were answered."""
+    rows = Item("rows", given.rows_hash == answered.rows_hash, answered.rows_hash, given.rows_hash)
+    return Comparison((*found.items, rows))
+
+
+def _show_comparison(found: Comparison, answered: ResultDigest, notes: list[str]) -> None:
+    names = {"query_id": answered.query_id, "result_id": answered.result_id}
+    if common.json:
+        form = {"ok": found.equal, **names, **found.to_json(), "notes": list[Json](notes)}
+        typer.echo(canonical_json.encode(form).decode())
+    else:
+        told = {
+            item.name: "equal" if item.equal else f"differs: {item.a} and {item.b}" for item in found.items
+        }
+        print_result({"ok": found.equal, "result_id": answered.result_id, **told}, as_json=False)
+        for text in notes:
+            warn(text)
+        if any(item.name == "unread" for item in found.items if not item.equal):
+            warn("give the keys that open what is in scope: --keyring DIR, or a lake that was made with it")
+    if not found.equal:
+        raise typer.Exit(REFUSED)

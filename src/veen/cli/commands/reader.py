@@ -1,0 +1,118 @@
+"""``veen reader``: reader keys of streams, made once and shared with members."""
+
+import os
+from pathlib import Path
+from time import time
+from typing import Annotated
+
+import typer
+
+from veen.cli.client import ClientOption, StreamOption, load_secrets, read_bytes, read_card, write_bytes
+from veen.cli.errors import USAGE, CommandError
+from veen.cli.output import command, plain, print_result
+from veen.cli.settings import common, find_client
+from veen.client.home.directory import ClientHome
+from veen.client.keys.keystore import StreamKey
+from veen.client.keys.stream_keys import SealedKey, accept, share
+from veen.core.errors import ProtocolError
+from veen.core.objects import labels
+
+app = typer.Typer(help="Streams that several people read: one key for all members.", no_args_is_help=True)
+
+
+def add_key(place: Path, key: StreamKey) -> None:
+    """Keep a reader key in the directory of a client."""
+    home = ClientHome(place)
+    with home.hold():
+        _, secrets, passphrase = load_secrets(place)
+        home.save_secrets(secrets.with_stream(key), passphrase, int(time()))
+
+
+def new_key(stream: str) -> StreamKey:
+    """Make a reader key for a stream."""
+    return StreamKey(
+        stream_id=labels.stream_id(stream), secret=os.urandom(32), created_at=int(time()), name=stream
+    )
+
+
+@app.command()
+@command
+def new(stream: StreamOption, client: ClientOption = "") -> None:
+    """Make a reader key; messages to the stream are sealed to it from now on, by all who have it."""
+    place = find_client(client)
+    key = new_key(stream)
+    add_key(place, key)
+    print_result({"ok": True, "stream": stream, "public_key": key.public_key.hex()}, common.json)
+
+
+@app.command("share")
+@command
+def share_command(
+    stream: StreamOption,
+    to: Annotated[str, typer.Option(help="Identity card of the member.")],
+    out: Annotated[Path, typer.Option(help="File to write: only the member can open it.")],
+    client: ClientOption = "",
+) -> None:
+    """Seal the reader key of a stream to a member's card."""
+    _, secrets, _ = load_secrets(find_client(client))
+    key = secrets.stream_key(labels.stream_id(stream))
+    if key is None:
+        raise CommandError(
+            f"there is no reader key for {stream}; make one: veen reader new --stream {stream}", USAGE
+        )
+    card = read_card(to)
+    write_bytes(out, share(secrets, key, card, int(time()), os.urandom).encode())
+    print_result({"ok": True, "stream": stream, "to": card.id_sign.hex(), "file": str(out)}, common.json)
+
+
+@app.command("accept")
+@command
+def accept_command(
+    file: Annotated[Path, typer.Argument(help="What a member was given.")],
+    giver: Annotated[
+        str, typer.Option("--from", help="Identity card of who gives it; others are refused.")
+    ] = "",
+    client: ClientOption = "",
+) -> None:
+    """Take a reader key that was shared with this client."""
+    place = find_client(client)
+    _, secrets, _ = load_secrets(place)
+    try:
+        sealed = SealedKey.decode(read_bytes(file))
+    except ProtocolError as error:
+        raise CommandError(f"{file} is not a shared key: {error}", USAGE) from None
+    shared = accept(secrets, sealed)
+    if giver and read_card(giver).id_sign != shared.giver:
+        raise CommandError(f"the key is from {shared.giver.hex()}, not from the owner of {giver}", USAGE)
+    add_key(place, shared.key)
+    print_result(
+        {
+            "ok": True,
+            "stream": shared.key.name,
+            "stream_id": shared.key.stream_id.hex(),
+            "from": shared.giver.hex(),
+            "public_key": shared.key.public_key.hex(),
+        },
+        common.json,
+    )
+
+
+@app.command("list")
+@command
+def list_keys(client: ClientOption = "") -> None:
+    """List the reader keys that this client has."""
+    _, secrets, _ = load_secrets(find_client(client))
+    rows = [
+        {
+            "stream": key.name or "-",
+            "stream_id": key.stream_id.hex(),
+            "public_key": key.public_key.hex(),
+            "created_at": key.created_at,
+        }
+        for key in secrets.streams
+    ]
+    if common.json:
+        print_result({"keys": rows}, as_json=True)
+        return
+    for row in rows:
+        typer.echo(plain("  ".join(str(value) for value in row.values())))

@@ -1,0 +1,183 @@
+"""``veen recorder``: what happens in servers, recorded so that nobody can change it unseen."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from socket import gethostname
+from time import time
+from typing import Annotated, Any, Final
+
+import typer
+
+from veen.cli.client import ClientOptions, parse_json, read_card
+from veen.cli.commands.recorder import admin, checkpoint, import_, replay, verify
+from veen.cli.commands.recorder.admin import record_stream
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.output import command, print_result, warn
+from veen.cli.settings import common
+from veen.client.client import Client
+from veen.client.send import Draft, SendOptions
+from veen.core.crypto.hash import U64_MAX
+from veen.core.errors import ProtocolError
+from veen.core.types import ReaderPublicKey
+from veen.overlays.schema import RejectedError
+from veen.recorder.configuration import GET_KEY, Configuration, has_readers, read_configuration
+from veen.recorder.event import PAYLOAD_BYTES, RECORDING, draft_of
+
+app = typer.Typer(help="Record what happens, and show that nothing was changed.", no_args_is_help=True)
+app.command("init")(admin.init)
+app.add_typer(admin.change_app, name="change")
+app.command("grant")(admin.grant)
+app.command("share")(admin.share)
+app.command("checkpoint")(checkpoint.checkpoint)
+app.command("replay")(replay.replay)
+app.command("tail")(replay.tail)
+app.command("import")(import_.import_)
+app.command("status")(verify.status)
+app.command("verify")(verify.verify)
+
+ROLE: Final = "E.ROLE"
+NO_KEY: Final = "E.CLIENT"
+
+
+@app.command()
+@command
+def emit(
+    stream: Annotated[str, typer.Option(help="Stream of the recorder: record/...")],
+    at: ClientOptions,
+    event_type: Annotated[str, typer.Option("--type", help="Type of the event.")] = "",
+    subject: Annotated[str, typer.Option(help="Who or what it is about.  [default: the origin]")] = "",
+    origin: Annotated[str, typer.Option(help="Which component records it.  [default: this host]")] = "",
+    payload: Annotated[
+        str, typer.Option(help="What is recorded, in JSON; @FILE or @- read it from there.")
+    ] = "",
+    event_time: Annotated[
+        int | None, typer.Option(min=0, max=U64_MAX, help="When it happened, in seconds.  [default: now]")
+    ] = None,
+    metadata: Annotated[str, typer.Option(help="Anything more, a JSON object.")] = "",
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Read events from standard input, a JSON object in each line.")
+    ] = False,
+    max_payload: Annotated[
+        int, typer.Option(min=1, help="Bytes that an encoded payload may have.")
+    ] = PAYLOAD_BYTES,
+    to: Annotated[
+        str, typer.Option(help="Seal to this identity card, in place of the stream's readers.")
+    ] = "",
+) -> None:
+    """Record events; returns when the hub has them on disk and the receipts were checked.
+
+    They are sealed to the stream's key, which this client must have, or to a card (--to).
+    Fractions and negative numbers in a payload are recorded as text. An event of a type that is declared for
+    another stream is refused, and so are those of a key that administers the recorder. With --lines the other
+    options are for lines that do not say otherwise.
+    """
+    record_stream(stream)
+    usual = {
+        **({"event_type": event_type} if event_type else {}),
+        **({"subject_id": subject} if subject else {}),
+        "origin": origin or gethostname(),
+        **({} if event_time is None else {"event_time": event_time}),
+        **({"payload": parse_json(payload, "--payload")} if payload else {}),
+        **({"metadata": parse_json(metadata, "--metadata")} if metadata else {}),
+    }
+    if not lines and not event_type:
+        raise CommandError("say what has happened: --type; or --lines", USAGE)
+    options = SendOptions(to=_reader(to), keep_key=RECORDING.keep_key)
+    with at.open() as opened:
+        known = _configuration(opened)
+        if not lines:
+            _check_type(known, event_type, stream)
+        _require_reader(opened, options, stream)
+        _note_undeclared(known, stream)
+        said = _lines(usual) if lines else iter([(0, usual)])
+        drafts = _drafts(said, known, stream, max_payload)
+        count, last = 0, None
+        try:
+            for sent in opened.send_many(stream, drafts, options=options):
+                count, last = count + 1, sent
+        except CommandError as error:
+            told = f"; {count} events before it were recorded" if lines else ""
+            raise CommandError(f"{error}{told}", error.exit_code, error.code) from None
+    if last is None:
+        raise CommandError("there was no event on standard input", USAGE)
+    print_result(
+        {
+            "ok": True,
+            "stream": stream,
+            "recorded": count,
+            "stream_seq": last.stream_seq,
+            "msg_id": last.msg_id.hex(),
+            "hub_ts": last.receipt.hub_ts,
+        },
+        common.json,
+    )
+
+
+def _reader(to: str) -> ReaderPublicKey | None:
+    return read_card(to).seal_key(int(time())) if to else None
+
+
+def _configuration(opened: Client) -> Configuration:
+    found = read_configuration(opened)
+    # Keys change, and who has them does not: what was declared with an older one counts (SDR-010).
+    own = {key.hex() for key in opened.session.secrets.client_ids()} & found.admins
+    if own:
+        raise CommandError(
+            f"{min(own)} administers the recorder, and so does not produce events; use another client",
+            USAGE,
+            ROLE,
+        )
+    return found
+
+
+def _require_reader(opened: Client, options: SendOptions, stream: str) -> None:
+    """Refuse to record what nobody but this client could read."""
+    if not has_readers(opened.session.secrets, options, stream):
+        raise CommandError(
+            f"this client has no key of {stream}, so that others could not read the event: {GET_KEY}; or say "
+            "who is to read it: --to CARD",
+            USAGE,
+            NO_KEY,
+        )
+
+
+def _note_undeclared(known: Configuration, stream: str) -> None:
+    if stream not in known.streams and not known.unreadable:
+        warn(f"{stream} is not declared; an admin does it with: veen recorder init --stream {stream}")
+
+
+def _check_type(known: Configuration, event_type: str, stream: str, where: str = "") -> None:
+    """Refuse an event of a type that goes to another stream."""
+    streams = known.streams_of(event_type)
+    if streams and stream not in streams:
+        raise CommandError(
+            f"{where}events of type {event_type!r} go to {', '.join(streams)} (SDR-005)", USAGE
+        )
+
+
+def _lines(usual: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
+    """Yield what lines say; whoever writes them names no files, as options may."""
+    for number, line in enumerate(sys.stdin, 1):
+        if not line.strip():
+            continue
+        try:
+            said = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise CommandError(f"line {number} is not JSON: {error}", USAGE) from None
+        yield number, {**usual, **said} if isinstance(said, dict) else said
+
+
+def _drafts(said: Iterator[tuple[int, Any]], known: Configuration, stream: str, most: int) -> Iterator[Draft]:
+    for number, one in said:
+        where = f"line {number}: " if number else ""
+        if isinstance(one, dict):
+            one.setdefault("subject_id", one["origin"])
+        try:
+            draft = draft_of(one, int(time()), most)
+        except RejectedError as error:
+            raise CommandError(f"{where}{error}", USAGE) from None
+        except ProtocolError as error:
+            raise CommandError(f"{where}{error}", REFUSED, error.code.value) from None
+        _check_type(known, one["event_type"], stream, where)
+        yield draft

@@ -1,0 +1,327 @@
+"""``veen recorder init``, ``change`` and ``grant``: what an admin of the recorder does."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from time import time
+from typing import Annotated, Any, Final
+
+import typer
+
+from veen.cli.client import ClientOption, ClientOptions, load_secrets, read_card, write_bytes
+from veen.cli.commands.cap import describe_token, rate_of, subject_of
+from veen.cli.commands.reader import add_key, new_key
+from veen.cli.commands.send import describe
+from veen.cli.errors import USAGE, CommandError
+from veen.cli.output import command, print_result, warn
+from veen.cli.settings import common, find_client
+from veen.client.client import Client
+from veen.client.keys.stream_keys import share as seal_key
+from veen.client.send import Sent
+from veen.core.crypto.hash import U64_MAX
+from veen.core.objects import labels
+from veen.core.objects.capability import CapToken
+from veen.overlays.recorder.schemas import CHANGES_STREAM, CHECKPOINTS_STREAM, LONG_TERM_SEC, STREAMS
+from veen.overlays.schema import RejectedError
+from veen.recorder import configuration
+from veen.recorder.configuration import (
+    Declared,
+    class_stream,
+    keep_labels,
+    label_now,
+    read_configuration,
+    send_change,
+    stream_labels,
+)
+
+change_app = typer.Typer(help="Rename, split and retire streams of the recorder.", no_args_is_help=True)
+
+#: What the recorder writes itself.
+_OWN_STREAMS: Final = (CHANGES_STREAM, CHECKPOINTS_STREAM, class_stream())
+#: Shorter epochs make checkpoints long, and classes many.
+_SHORT_EPOCH_SEC: Final = 3600
+_DECLARED: Final = re.compile(r"([^=]+)(?:=(.+))?")
+Streams = Annotated[
+    list[str],
+    typer.Option("--stream", help="record/NAME or record/NAME=TYPE,TYPE: a stream and its types of events."),
+]
+Retention = Annotated[
+    int, typer.Option("--retention-hint", min=0, max=U64_MAX, help="Seconds that entries are to be kept.")
+]
+Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
+StreamOption = Annotated[str, typer.Option("--stream", help="Stream of the recorder.")]
+Into = Annotated[str, typer.Option("--into", help="The stream that events go to from now on.")]
+
+
+def record_stream(name: str) -> str:
+    """Take the name of a stream of the recorder; anything else is refused."""
+    try:
+        return configuration.record_stream(name)
+    except ValueError as error:
+        raise CommandError(str(error), USAGE) from None
+
+
+def _declaration(text: str) -> tuple[str, tuple[str, ...]]:
+    match = _DECLARED.fullmatch(text)
+    if match is None:
+        raise CommandError(f"--stream takes record/NAME=TYPE,TYPE, not {text!r}", USAGE)
+    types = (match[2] or "").split(",")
+    return record_stream(match[1]), tuple(sorted({one.strip() for one in types if one.strip()}))
+
+
+@command
+def init(
+    stream: Streams, at: ClientOptions, retention_hint: Retention = LONG_TERM_SEC, reason: Reason = ""
+) -> None:
+    """Declare streams with their types of events, and say how long their entries are to be kept.
+
+    Streams that have no reader key get one; veen recorder share gives them to others. What is so already is
+    not said again: run it as often as you like, for labels of a new epoch too.
+    """
+    wanted = [_declaration(text) for text in stream]
+    _make_keys(at.client, [name for name, _ in wanted])
+    with at.open() as opened:
+        known = read_configuration(opened)
+        _check_types(wanted, known.streams)
+        declared = []
+        for name, types in wanted:
+            said = Declared("declared", (), types, retention_hint)
+            if known.streams.get(name) != said:
+                _declare(opened, name, types, retention_hint, reason)
+                declared.append(name)
+        names = [*(name for name, _ in wanted), CHANGES_STREAM, CHECKPOINTS_STREAM]
+        kept = _keep(opened, names, retention_hint)
+        found = read_configuration(opened)
+        _warn_of_short_epochs(opened.session.profiles[0].epoch_sec)
+    print_result(
+        {
+            "ok": True,
+            "declared": declared,
+            "labels_kept": kept,
+            "streams": sorted(found.streams),
+            "profile_id": found.profile_id.hex(),
+        },
+        common.json,
+    )
+
+
+def _warn_of_short_epochs(epoch_sec: int) -> None:
+    """Say what it means that labels change often."""
+    if 0 < epoch_sec < _SHORT_EPOCH_SEC:
+        warn(
+            f"labels of this hub change every {epoch_sec} s; a recorder does better with longer epochs, or "
+            "none: each label needs a class, and is named by checkpoints"
+        )
+
+
+def _make_keys(client: str, streams: list[str]) -> list[str]:
+    """Make the reader keys that are missing: an admin reads all streams (SDR-010); returns of which."""
+    place = find_client(client)
+    _, secrets, _ = load_secrets(place)
+    missing = [
+        name for name in (*streams, *_OWN_STREAMS) if secrets.stream_key(labels.stream_id(name)) is None
+    ]
+    for name in missing:
+        add_key(place, new_key(name))
+    return missing
+
+
+def _check_types(wanted: list[tuple[str, tuple[str, ...]]], known: Any) -> None:  # noqa: ANN401 - declared
+    """Refuse a type of events that two streams would have (SDR-005)."""
+    owner = {
+        one: name for name, said in known.items() for one in said.event_types if name not in dict(wanted)
+    }
+    for name, types in wanted:
+        for one in types:
+            if owner.setdefault(one, name) != name:
+                raise CommandError(
+                    f"events of type {one!r} go to {owner[one]}; a type has one stream (SDR-005)", USAGE
+                )
+
+
+def _declare(opened: Client, stream: str, types: tuple[str, ...], kept: int, reason: str) -> None:
+    send_change(
+        opened, "declare", stream, event_types=types or None, retention_hint=kept, reason=reason or None
+    )
+
+
+def _keep(opened: Client, names: list[str], retention_hint: int) -> int:
+    """Set the class of each label that is not kept so long; returns how many there were."""
+    there = {label for name in names for _, label in stream_labels(opened, name)}
+    there |= {label_now(opened, name) for name in names}
+    return keep_labels(opened, dict.fromkeys(there, retention_hint))
+
+
+# --- changes ------------------------------------------------------------------------------------------------
+
+
+@change_app.command()
+@command
+def rename(stream: StreamOption, into: Into, at: ClientOptions, reason: Reason = "") -> None:
+    """Let a stream go on under another name; its types of events and retention go with it (SDR-008).
+
+    The new name has a reader key of its own: give it to producers and readers with veen recorder share.
+    """
+    new = _make_keys(at.client, [record_stream(into)])
+    with at.open() as opened:
+        said = _declared(opened, stream)
+        _require_free(read_configuration(opened).streams, [into])
+        sent = _change(
+            opened,
+            "rename",
+            stream,
+            into=(into,),
+            event_types=said.event_types or None,
+            retention_hint=said.retention_hint,
+            reason=reason or None,
+        )
+        _keep(opened, [into], said.retention_hint or LONG_TERM_SEC)
+    _show("rename", stream, sent, new)
+
+
+@change_app.command()
+@command
+def split(
+    stream: StreamOption,
+    into: Annotated[list[str], typer.Option("--into", help="record/NAME=TYPE,TYPE; at least twice.")],
+    at: ClientOptions,
+    reason: Reason = "",
+) -> None:
+    """Let the events of a stream go to several others, each with types of its own (SDR-008).
+
+    They have reader keys of their own: give them to producers and readers with veen recorder share.
+    """
+    parts = [_declaration(text) for text in into]
+    new = _make_keys(at.client, [name for name, _ in parts])
+    with at.open() as opened:
+        said = _declared(opened, stream)
+        others = {name: one for name, one in read_configuration(opened).streams.items() if name != stream}
+        into_names = tuple(name for name, _ in parts)
+        _require_free(others, into_names)
+        _check_types(parts, others)
+        kept = said.retention_hint or LONG_TERM_SEC
+        sent = _change(opened, "split", stream, into=into_names, reason=reason or None)
+        for name, types in parts:
+            _declare(opened, name, types, kept, reason)
+        _keep(opened, list(into_names), kept)
+    _show("split", stream, sent, new)
+
+
+@change_app.command()
+@command
+def retire(stream: StreamOption, at: ClientOptions, reason: Reason = "") -> None:
+    """End a stream: what is in it stays and is checkpointed on, and its types of events are free."""
+    with at.open() as opened:
+        _declared(opened, stream)
+        sent = _change(opened, "retire", stream, reason=reason or None)
+    _show("retire", stream, sent)
+
+
+def _require_free(known: Mapping[str, Declared], names: Iterable[str]) -> None:
+    """Refuse to give streams types of events in place of those that they have."""
+    for name in names:
+        if name in known and known[name].state == "declared":
+            raise CommandError(f"{name} is declared already, with types of its own", USAGE)
+
+
+def _declared(opened: Client, stream: str) -> Declared:
+    found = read_configuration(opened).streams.get(record_stream(stream))
+    if found is None or found.state != "declared":
+        state = "not declared" if found is None else found.state
+        raise CommandError(f"{stream} is {state}; see: veen recorder status", USAGE)
+    return found
+
+
+def _change(opened: Client, change: str, stream: str, **more: Any) -> Sent:  # noqa: ANN401 - by the schema
+    try:
+        return send_change(opened, change, stream, **more)
+    except RejectedError as error:
+        raise CommandError(str(error), USAGE) from None
+
+
+def _show(change: str, stream: str, sent: Sent, new_keys: Sequence[str] = ()) -> None:
+    more = {"new_keys": list(new_keys)} if new_keys else {}
+    print_result({**describe(sent, CHANGES_STREAM), "change": change, "changed": stream, **more}, common.json)
+    if new_keys:
+        warn(
+            f"only this client has the keys of {', '.join(new_keys)}; producers need them before they can "
+            "record there: veen recorder share"
+        )
+
+
+# --- others -------------------------------------------------------------------------------------------------
+
+
+@command
+def share(
+    to: Annotated[str, typer.Option(help="Who is to read: an identity card or a client's directory.")],
+    out: Annotated[Path, typer.Option(help="Directory to write: a file for each stream.")],
+    stream: Annotated[
+        list[str] | None,
+        typer.Option("--stream", help="Only this stream and the recorder's own; may be repeated."),
+    ] = None,
+    client: ClientOption = "",
+) -> None:
+    """Seal the reader keys of streams to somebody's card, who takes them with: veen reader accept FILE."""
+    _, secrets, _ = load_secrets(find_client(client))
+    card = read_card(to)
+    wanted = {labels.stream_id(name) for name in (*(stream or ()), *_OWN_STREAMS)}
+    keys = [
+        key
+        for key in secrets.streams
+        if ((key.name or "").startswith(STREAMS) and not stream) or key.stream_id in wanted
+    ]
+    missing = wanted - {key.stream_id for key in keys}
+    if missing:
+        raise CommandError("some of these streams have no reader key here; see: veen recorder init", USAGE)
+    try:
+        out.mkdir(mode=0o700, parents=True)
+    except FileExistsError:
+        raise CommandError(f"{out} is there already; choose another directory", USAGE, "E.EXISTS") from None
+    files = []
+    for key in keys:
+        path = out / f"{(key.name or key.stream_id.hex()).replace('/', '-')}.key"
+        write_bytes(path, seal_key(secrets, key, card, int(time()), os.urandom).encode())
+        files.append(str(path))
+    print_result({"ok": True, "to": card.id_sign.hex(), "files": files}, common.json)
+
+
+@command
+def grant(
+    producer: Annotated[str, typer.Option(help="Who it is for: an identity card or a client's directory.")],
+    stream: Annotated[
+        list[str], typer.Option(help="Stream of the recorder that may be written; may be repeated.")
+    ],
+    ttl: Annotated[int, typer.Option(min=1, help="Seconds that it is good for, from its first use.")],
+    out: Annotated[Path, typer.Option(help="File to write.")],
+    issuer: Annotated[str, typer.Option(help="Directory of the issuer; default: the client.")] = "",
+    rate: Annotated[str, typer.Option(help="PER_SEC,BURST.")] = "",
+    own_streams: Annotated[
+        bool,
+        typer.Option("--own-streams", help="Allow what the recorder writes itself: changes and checkpoints."),
+    ] = False,
+) -> None:
+    """Mint a token that lets a producer append to streams of the recorder, and do nothing else (SDR-009).
+
+    Who makes checkpoints or declares streams is no producer: a token for that needs --own-streams.
+    """
+    names = [record_stream(name) for name in stream]
+    own = sorted({*names} & {CHANGES_STREAM, CHECKPOINTS_STREAM})
+    if own and not own_streams:
+        raise CommandError(f"producers do not write to {', '.join(own)}: see --own-streams", USAGE, "E.ROLE")
+    _, secrets, _ = load_secrets(find_client(issuer))
+    subject = subject_of(producer)
+    if subject in (*secrets.client_ids(), secrets.identity.public_key):
+        raise CommandError(
+            "an admin does not produce events: name the card of another client", USAGE, "E.ROLE"
+        )
+    token = CapToken.mint(
+        secrets.identity,
+        subject,
+        stream_ids=[labels.stream_id(name) for name in names],
+        ttl=ttl,
+        rate=rate_of(rate),
+    )
+    write_bytes(out, token.encode())
+    print_result({"ok": True, "file": str(out), "streams": names, **describe_token(token)}, common.json)

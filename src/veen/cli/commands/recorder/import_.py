@@ -1,0 +1,347 @@
+"""``veen recorder import``: events out of files, pipes, and requests of OpenTelemetry."""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from time import monotonic, sleep, time
+from typing import Annotated, BinaryIO, Final
+
+import typer
+
+from veen.cli.client import ClientOptions, read_bytes, read_card
+from veen.cli.errors import MALFORMED, NETWORK, USAGE, CommandError
+from veen.cli.output import command, print_result, warn
+from veen.cli.settings import common
+from veen.client.send import SendOptions
+from veen.client.session import Session
+from veen.recorder.configuration import GET_KEY, has_readers, record_stream
+from veen.recorder.event import Captured, Defaults
+from veen.recorder.feed.feed import SPOOL_BYTES, Feed, Feeding, shipper_of
+from veen.recorder.feed.shipper import Shipper
+from veen.recorder.inputs.file_import import LINE_BYTES, BadLine, Convert, Import, Imports, tell_damage
+from veen.recorder.inputs.json_lines import UNITS, BadLineError, Fields, parse, read_event
+from veen.recorder.inputs.otlp import SUBJECT, read_request
+
+#: How long a line may be: that of OTLP has many events.
+_FORMATS: Final = {"jsonl": LINE_BYTES, "otlp": 32 << 20}
+#: Bad lines that are shown, with the reason; all are counted.
+_MOST_SHOWN: Final = 20
+_LOOK_SEC: Final = 0.02
+_PROGRESS_SEC: Final = 2.0
+_ORIGIN: Final = "import"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mapped:
+    """Which fields of a line are what of an event."""
+
+    time_field: Annotated[str, typer.Option(help="Field with the time: a number, or as in ISO 8601.")] = (
+        "event_time"
+    )
+    time_unit: Annotated[str, typer.Option(help="What a number says: s, ms, us or ns.")] = "s"
+    type_field: Annotated[str, typer.Option(help="Field with the type of the event.")] = "event_type"
+    subject_field: Annotated[
+        str, typer.Option(help="Field, or attribute of OTLP, that says whom it is about.")
+    ] = ""
+    origin_field: Annotated[str, typer.Option(help="Field with the component that says it.")] = "origin"
+    default_type: Annotated[str, typer.Option("--type", help="Type of lines without one.")] = "log.line"
+    subject: Annotated[str, typer.Option(help="Whom lines are about that do not say it.")] = _ORIGIN
+    origin: Annotated[str, typer.Option(help="Which component lines are of that do not say it.")] = _ORIGIN
+
+    @property
+    def attribute(self) -> str:
+        """The attribute of OTLP that says whom a record is about."""
+        return self.subject_field or SUBJECT
+
+    def fields(self) -> Fields:
+        """Return how lines are read."""
+        if self.time_unit not in UNITS:
+            raise CommandError(f"--time-unit is one of {', '.join(UNITS)}, not {self.time_unit!r}", USAGE)
+        return Fields(
+            time=self.time_field,
+            type=self.type_field,
+            subject=self.subject_field or "subject_id",
+            origin=self.origin_field,
+            unit=self.time_unit,
+            default_type=self.default_type,
+        )
+
+
+@command
+def import_(
+    stream: Annotated[str, typer.Option(help="Stream of the recorder: record/...")],
+    at: ClientOptions,
+    mapped: Mapped,
+    file: Annotated[str, typer.Argument(help="File to import; - reads standard input.")] = "",
+    form: Annotated[
+        str, typer.Option("--format", help="jsonl: an object in each line; otlp: a request of OTLP in each.")
+    ] = "jsonl",
+    strict: Annotated[bool, typer.Option("--strict", help="End at the first line that is no event.")] = False,
+    listen: Annotated[
+        str, typer.Option(help="Take requests at this address: POST /v1/logs (OTLP), POST /jsonl.")
+    ] = "",
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the bearer token that every request must show.")
+    ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --listen, a name under which requests may come; may be repeated. By default the "
+            "machine's host name and its full name. Addresses and localhost always may."
+        ),
+    ] = None,
+    to: Annotated[
+        str, typer.Option(help="Seal to this identity card, in place of the stream's readers.")
+    ] = "",
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again",
+            help="Read the file from its start; lines that were recorded before are recorded twice.",
+        ),
+    ] = False,
+) -> None:
+    """Record what other programs have logged: from a file, from a pipe, or as requests of OpenTelemetry.
+
+    A file can be imported again when it has grown, or after an interruption: it is known by its content, and
+    no line is recorded twice. A pipe is recorded as a whole each time. Lines that are no events are passed
+    over, but if there are no others: then the command ends with code 3, and the next run reads them again.
+    With --listen a request is answered when its events are on disk; beyond this machine only with
+    --token-file.
+    """
+    try:
+        record_stream(stream)
+    except ValueError as error:
+        raise CommandError(str(error), USAGE) from None
+    if form not in _FORMATS:
+        raise CommandError(f"--format is one of {', '.join(_FORMATS)}, not {form!r}", USAGE)
+    if host and not listen:
+        raise CommandError("--host is a name for requests: give --listen too", USAGE)
+    if bool(file) == bool(listen):
+        raise CommandError("give a file, or - for standard input; or an address with --listen", USAGE)
+    mapped.fields()
+    options = SendOptions(to=read_card(to).seal_key(int(time())) if to else None, store_body=False)
+    feeding = Feeding(
+        origin=mapped.origin, subject=mapped.subject, timeout_sec=common.timeout_ms / 1000, options=options
+    )
+    with at.open() as opened:
+        _check_readers(opened.session, options, stream)
+        if listen:
+            _listen(opened.session, stream, mapped, feeding, _Place(listen, tuple(host or ()), token_file))
+            return
+        wish = _Wish(stream, file, _reader(form, mapped, stream), _FORMATS[form], strict, again)
+        _import(opened.session, wish, feeding)
+
+
+def _check_readers(session: Session, options: SendOptions, stream: str) -> None:
+    """Refuse to record what nobody else can read: whoever wants that says so."""
+    if not has_readers(session.secrets, options, stream):
+        raise CommandError(
+            f"this client has no key of {stream}, so that nobody else could read what it records: {GET_KEY}; "
+            "or give --to CARD, which may be its own",
+            USAGE,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What is to be imported, and how."""
+
+    stream: str
+    file: str
+    convert: Convert
+    line_bytes: int
+    strict: bool
+    again: bool
+
+
+def _reader(form: str, mapped: Mapped, stream: str) -> Convert:
+    fields = mapped.fields()
+
+    def lines(line: bytes) -> Iterator[Captured | BadLineError]:
+        yield read_event(line, fields, stream)
+
+    def requests(line: bytes) -> Iterator[Captured | BadLineError]:
+        yield from read_request(parse(line), mapped.attribute)
+
+    return lines if form == "jsonl" else requests
+
+
+def _import(session: Session, wish: _Wish, feeding: Feeding) -> None:
+    defaults = Defaults(subject=feeding["subject"], origin=feeding["origin"])
+    told: dict[str, int] = {}
+
+    def tell(stream: str, count: int) -> None:
+        name, number = tell_damage(shipper.root, stream, count, defaults=defaults, bound=SPOOL_BYTES)
+        told[name] = number
+
+    shipper = shipper_of(session, feeding, tell)
+    shipper.root.mkdir(mode=0o700, exist_ok=True)
+    try:
+        imports = Imports(shipper.root, wish.stream, bound=SPOOL_BYTES)
+    except BlockingIOError as error:
+        raise CommandError(f"another import to {wish.stream} is on its way: {error}", USAGE) from None
+    waiting = _Waiting(shipper, imports, told)
+    run = Import(
+        imports, wish.convert, defaults=defaults, wait=waiting.after_portion, line_bytes=wish.line_bytes
+    )
+    bad: list[str] = []
+    with ExitStack() as stack:
+        stack.callback(lambda: imports.spool.close(shipper.done(imports.spool.name)))
+        stack.callback(lambda: shipper.stop(common.timeout_ms / 1000))
+        shipper.start()
+        for found in run.run(stack.enter_context(_open(wish.file)), again=wish.again):
+            _tell_bad(found, bad, strict=wish.strict)
+        waiting.for_all()
+    if run.incomplete:
+        warn("the last line has no end yet; it is left for the next run")
+    _report(wish, run, waiting, bad)
+
+
+def _tell_bad(found: BadLine, bad: list[str], *, strict: bool) -> None:
+    text = f"line {found.line}: {found.reason}"
+    if strict:
+        raise CommandError(text, MALFORMED)
+    if len(bad) < _MOST_SHOWN:
+        bad.append(text)
+        warn(text)
+
+
+def _report(wish: _Wish, run: Import, waiting: "_Waiting", bad: list[str]) -> None:
+    """Say what was done; it has failed if there were lines, and none of them is an event."""
+    failed = run.bad > 0 and not run.has_read
+    found: dict[str, object] = {
+        "ok": not failed,
+        "stream": wish.stream,
+        "lines": run.lines,
+        "lines_before": run.known,
+        "bad_lines": run.bad,
+        "events": run.events,
+        "recorded": waiting.recorded(),
+    }
+    passed = waiting.passed()
+    if passed:
+        found["not_recorded"] = passed
+    if common.json and bad:
+        found["reasons"] = bad
+    problem = "no line is an event, and nothing was read: the next run reads them again, with other options"
+    if failed and common.json:
+        found |= {"code": "E.MALFORMED", "detail": f"{problem}; {bad[0]}"}
+    print_result(found, common.json)
+    if failed and not common.json:
+        raise CommandError(problem, MALFORMED)
+    if failed:
+        raise typer.Exit(MALFORMED)
+
+
+def _open(file: str) -> BinaryIO:
+    if file == "-":
+        return sys.stdin.buffer
+    try:
+        return Path(file).open("rb")
+    except OSError as error:
+        raise CommandError(f"{file} can not be read: {error.strerror}", USAGE) from None
+
+
+class _Waiting:
+    """Tells how far an import has come, and waits for the hub."""
+
+    def __init__(self, shipper: Shipper, imports: Imports, others: Mapping[str, int]) -> None:
+        """``others``: other spools to wait for, up to which number."""
+        self._shipper = shipper
+        self._spool = imports.spool
+        self._others = others
+        self._before = shipper.done(imports.spool.name)
+        self._told = monotonic()
+
+    def after_portion(self, full: bool) -> None:
+        """Have it shipped; if there is no room for more, wait until there is."""
+        self._shipper.wake()
+        self._look(full)
+
+    def for_all(self) -> None:
+        """Wait until the hub has all."""
+        self._shipper.hurry()
+        while self._shipper.done(self._spool.name) < self._spool.next - 1 or any(
+            self._shipper.done(name) < number for name, number in list(self._others.items())
+        ):
+            self._look(True)
+
+    def passed(self) -> int:
+        """Return how many events of the spool were set aside in this run, or were damaged on the disk."""
+        return self._shipper.shipped.passed.get(self._spool.name, 0)
+
+    def recorded(self) -> int:
+        """Return how many events the hub has taken in this run, also those that a run before has read."""
+        return self._shipper.done(self._spool.name) - self._before - self.passed()
+
+    def _look(self, wait: bool) -> None:
+        shipped, left = self._shipper.shipped, self._spool.next - 1 - self._shipper.done(self._spool.name)
+        if wait and shipped.failures:
+            reason = shipped.trouble or shipped.held.get(self._spool.stream, "")
+            if reason:
+                raise CommandError(
+                    f"{left} events are kept in {self._spool.place} until the hub takes them: {reason}; run "
+                    "the command again, it goes on where it was",
+                    NETWORK,
+                )
+        if monotonic() - self._told > _PROGRESS_SEC:
+            self._told = monotonic()
+            warn(f"{self._spool.next - 1 - left} recorded, {left} on their way")
+        if wait:
+            sleep(_LOOK_SEC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where requests are taken, under which names, and what they must show."""
+
+    address: str
+    hosts: tuple[str, ...]
+    token_file: Path | None
+
+    def token(self) -> str:
+        """Return what requests must show; nothing only if nobody else reaches the place."""
+        file = self.token_file
+        token = "" if file is None else read_bytes(file).decode("ascii", "replace").strip()
+        if file is not None and not token:
+            raise CommandError(f"{file} holds no token", USAGE)
+        if not token and not _is_loopback(self.address.rpartition(":")[0].strip("[]")):
+            raise CommandError(
+                f"whoever reaches {self.address} could record anything: give --token-file", USAGE
+            )
+        return token
+
+
+def _listen(session: Session, stream: str, mapped: Mapped, feeding: Feeding, place: _Place) -> None:
+    from veen.net.host_names import served_names
+    from veen.net.listener import StartError, bind
+    from veen.recorder.inputs.otlp_server import Receiver, receive
+
+    token = place.token()
+    try:
+        names = served_names(place.hosts)
+        sockets = bind([place.address])
+    except StartError as error:
+        raise CommandError(str(error), USAGE) from None
+    with Feed.of_session(session, stream=stream, **feeding) as feed:
+
+        def make() -> Receiver:
+            return Receiver(feed, token=token, fields=mapped.fields(), subject=mapped.attribute)
+
+        def ready(urls: tuple[str, ...]) -> None:
+            print_result({"ok": True, "listen": list(urls), "stream": stream}, common.json)
+            sys.stdout.flush()
+
+        asyncio.run(receive(make, sockets, names, ready))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

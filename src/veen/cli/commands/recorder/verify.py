@@ -1,0 +1,217 @@
+"""``veen recorder verify`` and ``status``: whether a record can be relied on, and how it is doing."""
+
+from time import time
+from typing import Annotated, Any, Final
+
+import typer
+
+from veen.cli.client import ClientOptions
+from veen.cli.commands.recorder.admin import record_stream
+from veen.cli.commands.recorder.replay import CheckpointOption, StreamsOption, read_manifest, record_streams
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.output import command, plain, print_result, warn
+from veen.cli.settings import common
+from veen.client.client import Client
+from veen.client.transport.http import HttpHub
+from veen.core.crypto.hash import U64_MAX
+from veen.overlays.recorder.schemas import CHANGES_STREAM, CHECKPOINTS_STREAM, LONG_TERM_SEC
+from veen.recorder.cadence import EACH_EVENTS, EVERY_SEC, Cadence, UncoveredEntries
+from veen.recorder.checkpoint import CoveredLog, last_seq
+from veen.recorder.configuration import Configuration, keeps, read_classes, read_configuration, stream_labels
+from veen.recorder.feed.shipper import spool_depth
+from veen.recorder.verify.judge import VERDICTS, Judgement, judge
+
+Every = Annotated[int, typer.Option("--every", min=1, help="Seconds after which a checkpoint is due.")]
+Each = Annotated[int, typer.Option("--each", min=1, help="Entries after which a checkpoint is due.")]
+Retention = Annotated[
+    int, typer.Option("--retention-hint", min=0, max=U64_MAX, help="Seconds that entries are to be kept.")
+]
+#: How a verdict is written.
+_SHOWN: Final = {True: "good", False: "bad", None: "not judged"}
+
+
+@command
+def verify(
+    at: ClientOptions,
+    stream: StreamsOption = None,
+    checkpoint: CheckpointOption = None,
+    every: Every = EVERY_SEC,
+    each: Each = EACH_EVENTS,
+    retention_hint: Retention = LONG_TERM_SEC,
+    only: Annotated[list[str] | None, typer.Option(help="Only this verdict counts; may be repeated.")] = None,
+) -> None:
+    """Read the whole record and judge it; exits 4 if a verdict is bad, and names what is wrong and where.
+
+    And if a verdict could not be given, because nothing could be read of a stream that it needs.
+
+    At a hub, in a data directory (--hub DIR) or in an exported set, offline. Verdicts: order, completeness,
+    stability, roles, event_types, retention, checkpoint_cadence. With --checkpoint, also that all that a
+    checkpoint vouches for which you have kept is still there.
+    """
+    wanted = tuple(only or VERDICTS)
+    unknown = sorted(set(wanted) - set(VERDICTS))
+    if unknown:
+        raise CommandError(
+            f"there is no verdict {', '.join(unknown)}; there are: {', '.join(VERDICTS)}", USAGE
+        )
+    named = [record_stream(name) for name in stream or ()]
+    with at.open() as opened:
+        live = isinstance(opened.hub, HttpHub)
+        found = judge(
+            opened,
+            streams=named,
+            checkpoint=None if checkpoint is None else read_manifest(checkpoint),
+            cadence=Cadence(every, each),
+            least_sec=retention_hint,
+            now=int(time()) if live else None,
+        )
+    _tell(found, wanted)
+
+
+def _tell(found: Judgement, wanted: tuple[str, ...]) -> None:
+    verdicts = {name: found.verdict(name) for name in VERDICTS}
+    bad = [name for name in wanted if verdicts[name] is False]
+    open_ones = [name for name in wanted if verdicts[name] is None]
+    counts = {
+        "streams": found.streams,
+        "entries": found.entries,
+        "events": found.events,
+        "checkpoints": found.checkpoints,
+        "unreadable": found.unreadable,
+        "others": found.others,
+    }
+    if common.json:
+        _tell_scripts(found, verdicts, (bad, open_ones), counts)
+        return
+    print_result({**{name: _SHOWN[good] for name, good in verdicts.items()}, **counts}, as_json=False)
+    for item in found.findings:
+        typer.echo(plain(str(item)))
+    if found.undeclared:
+        warn(f"not declared: {', '.join(found.undeclared)}; an admin does it with: veen recorder init")
+    _tell_of_sealed(found)
+    if bad or open_ones:
+        raise CommandError(_problem(found, bad, open_ones), REFUSED, "E.RECORD")
+
+
+def _tell_scripts(
+    found: Judgement,
+    verdicts: dict[str, bool | None],
+    problems: tuple[list[str], list[str]],
+    counts: dict[str, int],
+) -> None:
+    failed = any(problems)
+    code = {"code": "E.RECORD", "detail": _problem(found, *problems)} if failed else {}
+    told = {
+        "findings": [item.to_json() for item in found.findings],
+        "not_judged": {name: found.unjudged[name] for name, good in verdicts.items() if good is None},
+        "hidden": {name: {"sealed": part, "entries": of} for name, (part, of) in found.hidden.items()},
+        "undeclared": found.undeclared,
+    }
+    print_result({"ok": not failed, **code, "verdicts": verdicts, **told, **counts}, as_json=True)
+    if failed:
+        raise typer.Exit(REFUSED)
+
+
+def _problem(found: Judgement, bad: list[str], open_ones: list[str]) -> str:
+    """Return in one line what is bad, and what could not be judged and why."""
+    parts = [f"the record is not as it should be: {', '.join(bad)}"] if bad else []
+    if open_ones:
+        needed = sorted({stream for name in open_ones for stream in found.unjudged[name]})
+        parts.append(
+            f"not judged: {', '.join(open_ones)}, as nothing of {', '.join(needed)} can be read; "
+            "an admin gives you the keys with: veen recorder share"
+        )
+    return "; ".join(parts)
+
+
+def _tell_of_sealed(found: Judgement) -> None:
+    """Say what could not be read; also to who wants to hear of errors only: a verdict does not cover it."""
+    told = []
+    if found.unreadable:
+        told.append(
+            f"{found.unreadable} of {found.entries} entries are sealed for others: their types and "
+            "principals are not judged"
+        )
+    for name, (sealed, entries) in found.hidden.items():
+        told.append(f"{name}: {sealed} of {entries} entries are sealed for others, and count for nothing")
+    for text in told:
+        typer.echo(f"veen: {plain(text)}", err=True)
+
+
+# --- status -------------------------------------------------------------------------------------------------
+
+
+@command
+def status(
+    at: ClientOptions,
+    stream: StreamsOption = None,
+    every: Every = EVERY_SEC,
+    each: Each = EACH_EVENTS,
+    retention_hint: Retention = LONG_TERM_SEC,
+) -> None:
+    """Show streams with their retention and types of events, the last checkpoint, and what waits to be sent.
+
+    Reads no events; to judge them: veen recorder verify.
+    """
+    named = [record_stream(name) for name in stream or ()]
+    with at.open() as opened:
+        known = read_configuration(opened)
+        names = sorted({*record_streams(opened), *named}, key=str.encode)
+        rows = _rows(opened, known, names, retention_hint)
+        checkpoint = _last(opened, names, Cadence(every, each))
+        spooled = spool_depth(opened.session.home.root)
+    shared = known.shared_types
+    found: dict[str, Any] = {
+        "streams": rows,
+        "shared_types": shared,
+        "checkpoint": checkpoint,
+        "profile_id": known.profile_id.hex(),
+        "spool": spooled,
+    }
+    if common.json:
+        print_result({"ok": True, **found}, as_json=True)
+        return
+    for row in rows:
+        typer.echo(plain(_line(row)))
+    for event_type, streams in shared.items():
+        typer.echo(plain(f"type {event_type} is declared for several streams: {', '.join(streams)}"))
+    told = ("checkpoint", "profile_id", *(("spool",) if spooled else ()))
+    print_result({name: found[name] for name in told}, as_json=False)
+
+
+def _rows(opened: Client, known: Configuration, names: list[str], least: int) -> list[dict[str, Any]]:
+    classes = read_classes(opened)
+    rows = []
+    for name in names:
+        said = known.streams.get(name)
+        heads = {label: last_seq(opened, label) for _, label in stream_labels(opened, name)}
+        wanted = known.kept_for(name, least)
+        good = all(keeps(classes.get(bytes(label)), wanted) for label, entries in heads.items() if entries)
+        own = name in (CHANGES_STREAM, CHECKPOINTS_STREAM)
+        rows.append(
+            {
+                "stream": name,
+                "state": "own" if own else "undeclared" if said is None else said.state,
+                "entries": sum(heads.values()),
+                "event_types": [] if said is None else list(said.event_types),
+                "retention": "set" if good else "missing",
+            }
+        )
+    return rows
+
+
+def _line(row: dict[str, Any]) -> str:
+    types = ", ".join(row["event_types"]) or "-"
+    return f"{row['stream']}  {row['state']}  {row['entries']} entries  retention {row['retention']}  {types}"
+
+
+def _last(opened: Client, names: list[str], cadence: Cadence) -> dict[str, Any]:
+    standing, now = CoveredLog(opened), int(time())
+    waiting = UncoveredEntries(opened, names, standing)
+    last = standing.newest
+    return {
+        "age_sec": None if last is None else max(0, now - last.created_at),
+        "log_root": None if last is None else last.log_root.hex(),
+        "events_since": waiting.count,
+        "cadence_met": waiting.is_met(cadence, now),
+    }

@@ -1,0 +1,56 @@
+"""``veen recovery``: what happened about a lost identity."""
+
+from typing import Any
+
+import typer
+
+from veen.cli.client import ClientOptions, StreamOption, hex32
+from veen.cli.commands.op.operation import Guardians
+from veen.cli.commands.op.recovery import TargetOption
+from veen.cli.output import command, plain, print_result, warn
+from veen.cli.overlay import fold_stream
+from veen.cli.settings import common
+
+app = typer.Typer(help="Recovery of lost identities.", no_args_is_help=True)
+
+
+@app.callback()
+def recovery() -> None:
+    """Recovery of lost identities."""
+
+
+@app.command()
+@command
+def timeline(
+    stream: StreamOption,
+    target_identity: TargetOption,
+    guardians: Guardians,
+    at: ClientOptions,
+) -> None:
+    """List requests, approvals and executions about an identity, in order.
+
+    Which executions count depends on its guardians: name them, else none does.
+    """
+    target = hex32(target_identity, "--target-identity")
+    overlay = guardians.recoveries()
+    with at.open() as opened:
+        tables = fold_stream(opened, overlay, stream).tables
+    found = overlay.view_key(tables, target)
+    rows: list[dict[str, Any]] = overlay.timeline(tables, target)
+    identity = found["identity"] if isinstance(found, dict) else target.hex()
+    if common.json:
+        print_result({"target_identity": target.hex(), "identity": identity, "timeline": rows}, as_json=True)
+        return
+    for row in rows:
+        typer.echo(plain("  ".join(_parts(row))))
+    if not rows:
+        warn(f"nothing happened about this identity in {stream}")
+    print_result({"identity": identity}, as_json=False)
+
+
+def _parts(row: dict[str, Any]) -> list[str]:
+    new = row.get("requested_new_identity") or row.get("new_identity")
+    parts = [str(row["stream_seq"]), row["type"], row["msg_id"][:16], f"new={new}"]
+    if "approver_identity" in row:
+        parts += [f"approver={row['approver_identity']}", row["decision"]]
+    return [*parts, row["code"]] if row["code"] else parts

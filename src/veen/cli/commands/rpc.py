@@ -1,0 +1,219 @@
+"""``veen rpc``: call a method of whoever serves a stream, and serve methods."""
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from time import time
+from typing import Annotated, Any, Final
+
+import typer
+
+from veen.cli.client import ClientOptions, StreamOption, hex32, parse_json, read_card
+from veen.cli.errors import NETWORK, REFUSED, USAGE, CommandError
+from veen.cli.output import command, plain, print_result, warn
+from veen.cli.overlay import load_module
+from veen.cli.settings import common
+from veen.client.body import BodyError, encode_body, to_json
+from veen.client.errors import NetworkError
+from veen.client.rpc.call import CallOptions, RpcError, RpcTimeoutError
+from veen.client.rpc.serve import Call, Handled, Method, RpcServer, serve
+from veen.client.send import SendOptions
+from veen.core.crypto.hash import U64_MAX
+from veen.core.encoding.cbor import Value
+from veen.core.types import VerifyKey
+from veen.overlays.builtin.rpc import REPLY
+
+app = typer.Typer(help="Call a method of whoever serves a stream, or serve methods.", no_args_is_help=True)
+
+_DEFAULT_WAIT_MS: Final = 10_000
+_MOST_WAIT_MS: Final = 86_400_000
+#: A program that answers calls may take as long; the caller waits as long as he likes.
+_EXEC_SEC: Final = 300
+
+
+@app.command("call")
+@command
+def call_command(
+    stream: StreamOption,
+    method: Annotated[str, typer.Option(help="Name of the method.")],
+    at: ClientOptions,
+    args: Annotated[
+        str, typer.Option(help="Its arguments in JSON; @FILE or @- read them from there.")
+    ] = "null",
+    to: Annotated[
+        str,
+        typer.Option(
+            help="Identity card of the server, whose replies count; needed unless the stream is shared."
+        ),
+    ] = "",
+    wait_ms: Annotated[
+        int, typer.Option("--timeout-ms", min=1, max=_MOST_WAIT_MS, help="How long to wait for the reply.")
+    ] = _DEFAULT_WAIT_MS,
+    idem: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=U64_MAX, help="Number of this call: given again, the call is not made twice."
+        ),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=0, max=16, help="Ask again so often; needs --idem.")] = 0,
+    server_key: Annotated[
+        list[str] | None,
+        typer.Option(help="Replies signed with this key count, and no others; may be repeated."),
+    ] = None,
+) -> None:
+    """Call a method and show its result. Ends with 4 if the method refuses, with 2 if no reply comes."""
+    if repeats and idem is None:
+        raise CommandError("--repeats needs --idem: else each repetition would be a call of its own", USAGE)
+    given = _arguments(args)
+    card = read_card(to) if to else None
+    keys = [VerifyKey(hex32(key, "--server-key")) for key in server_key or ()]
+    options = CallOptions(
+        timeout_ms=wait_ms,
+        idem=idem,
+        repeats=repeats,
+        servers=frozenset(keys or ([] if card is None else [card.id_sign, card.client_id])),
+        sending=SendOptions(to=None if card is None else card.seal_key(int(time()))),
+    )
+    with at.open() as opened:
+        try:
+            result = opened.call(stream, method, given, options)
+        except RpcError as error:
+            raise CommandError(str(error), REFUSED, f"E.{error.code}") from None
+        except RpcTimeoutError as error:
+            raise CommandError(f"timeout: {error}", NETWORK, "E.TIMEOUT") from None
+    print_result({"ok": True, "result": to_json(result)}, common.json)
+
+
+def _arguments(text: str) -> Value:
+    value: Value = parse_json(text, "--args")
+    try:
+        encode_body(value)
+    except BodyError as error:
+        raise CommandError(str(error).replace("the body", "--args", 1), USAGE) from None
+    return value
+
+
+@app.command("serve")
+@command
+def serve_command(
+    stream: StreamOption,
+    at: ClientOptions,
+    module: Annotated[
+        Path | None,
+        typer.Option(
+            help="Python file: each of its functions is a method; lists are its arguments, maps its names."
+        ),
+    ] = None,
+    run: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--exec",
+            metavar="METHOD=COMMAND",
+            help="Answer with a program: JSON of the arguments on its input, of the result from its output.",
+        ),
+    ] = None,
+    repeatable: Annotated[
+        bool,
+        typer.Option(
+            "--repeatable", help="Run a method again that was interrupted by the end of the server."
+        ),
+    ] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many calls.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Answer the calls that are there, and stop.")] = False,
+) -> None:
+    """Answer calls until interrupted; each once, also across restarts.
+
+    Use a client directory of its own for it: a server goes on where that client has stopped reading.
+    """
+    methods = _methods(module, run or [])
+    count = 0
+    with at.open() as opened:
+        server = RpcServer(opened.session, stream)
+        for name, method in methods.items():
+            server.add(name, method, repeatable=repeatable)
+        opened.connect()
+        warn(f"serving {', '.join(methods)} on {stream}; stop with Ctrl-C")
+        try:
+            for handled in serve(opened, server, follow=not once, trouble=_trouble):
+                _tell(handled)
+                count += 1
+                if count == limit:
+                    break
+        except KeyboardInterrupt:
+            warn("stopped")
+        finally:
+            server.close()
+    if not common.json:
+        print_result({"calls": count}, as_json=False)
+
+
+def _trouble(error: NetworkError) -> None:
+    warn(f"{error}; trying again")
+
+
+def _tell(handled: Handled) -> None:
+    if common.json:
+        told = {"msg_id": handled.msg_id.hex(), "method": handled.method, "ran": handled.ran}
+        typer.echo(json.dumps({**told, "reply": REPLY.to_json(handled.reply)}))
+        return
+    outcome = "ok" if handled.reply["ok"] else handled.reply["error"]["code"]
+    again = "  (again)" if handled.repeated else ""
+    typer.echo(plain(f"{handled.msg_id.hex()[:16]}  {handled.method[:60]}  {outcome}{again}"))
+    if handled.error is not None:
+        warn(f"{handled.method} has raised {type(handled.error).__name__}: {handled.error}")
+
+
+def _methods(module: Path | None, commands: list[str]) -> Mapping[str, Method]:
+    found: dict[str, Method] = {} if module is None else _functions(module)
+    for text in commands:
+        name, equals, command = text.partition("=")
+        if not (name and equals and command):
+            raise CommandError(f"--exec takes METHOD=COMMAND, not {text!r}", USAGE)
+        found[name] = partial(_execute, command)
+    if not found:
+        raise CommandError("nothing to serve: give --module FILE.py or --exec METHOD=COMMAND", USAGE)
+    return found
+
+
+def _functions(path: Path) -> dict[str, Method]:
+    loaded = load_module(str(path))
+    found = {
+        name: partial(_apply, item)
+        for name, item in vars(loaded).items()
+        if callable(item) and not name.startswith("_") and getattr(item, "__module__", "") == loaded.__name__
+    }
+    if not found:
+        raise CommandError(f"{path} has no functions", USAGE)
+    return dict(found)
+
+
+def _apply(function: Callable[..., Any], call: Call) -> Value:
+    match call.args:
+        case list():
+            made: Value = function(*call.args)
+        case dict():
+            made = function(**call.args)
+        case None:
+            made = function()
+        case _:
+            made = function(call.args)
+    return made
+
+
+def _execute(command: str, call: Call) -> Value:
+    given = json.dumps(to_json(call.args))
+    try:
+        done = subprocess.run(  # noqa: S602 - the operator's own command line
+            command, shell=True, input=given, capture_output=True, text=True, timeout=_EXEC_SEC, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise RpcError("RPC.TIMEOUT", f"the program has not ended in {_EXEC_SEC} s") from None
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"the program has ended with {done.returncode}"]
+        raise RpcError("RPC.FAILED", lines[-1])
+    try:
+        return json.loads(done.stdout)  # type: ignore[no-any-return] # any JSON
+    except ValueError:
+        raise RpcError("RPC.RESULT", "the program has written no JSON") from None

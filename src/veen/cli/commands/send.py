@@ -1,0 +1,205 @@
+"""``veen send``: one message, or a line each from standard input."""
+
+from pathlib import Path
+from time import time
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.client import (
+    ClientOption,
+    ClientOptions,
+    HubOption,
+    StreamOption,
+    hex32,
+    open_client,
+    parse_json,
+    read_bytes,
+    read_card,
+    write_bytes,
+)
+from veen.cli.errors import USAGE, CommandError
+from veen.cli.output import command, print_result, warn
+from veen.cli.settings import common
+from veen.client.body import BodyError, encode_body
+from veen.client.client import Client
+from veen.client.send import Draft, SendOptions, Sent
+from veen.core.crypto.hash import U64_MAX
+from veen.core.errors import ProtocolError
+from veen.core.objects import labels
+from veen.core.objects.capability import CapToken
+from veen.core.objects.proof_of_work import PowCookie, solve
+from veen.core.types import LeafHash, ProfileId, SchemaId
+from veen.overlays.registry import schemas_by_id
+from veen.overlays.schema import RejectedError
+
+_POW_SEC = 60
+
+
+@command
+def send(
+    stream: StreamOption,
+    body: Annotated[str, typer.Option(help="The body in JSON; @FILE or @- read it from there.")],
+    at: ClientOptions,
+    schema: Annotated[str, typer.Option(help="Schema: 64 hex digits or a name.")] = "",
+    to: Annotated[
+        str, typer.Option(help="Seal to this identity card; default: the stream's members, or oneself.")
+    ] = "",
+    attach: Annotated[list[Path] | None, typer.Option(help="File to attach; may be repeated.")] = None,
+    cap: Annotated[list[Path] | None, typer.Option(help="Capability token to use.")] = None,
+    parent_id: Annotated[str, typer.Option(help="Message that this one answers: 64 hex digits.")] = "",
+    expires_at: Annotated[
+        int | None, typer.Option(min=0, max=U64_MAX, help="Time after which readers should ignore it.")
+    ] = None,
+    profile_id: Annotated[str, typer.Option(help="Profile to use: 64 hex digits.")] = "",
+    no_store_body: Annotated[
+        bool, typer.Option("--no-store-body", help="Keep no copy in the client's directory.")
+    ] = False,
+    dump_raw: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="MSG_FILE RECEIPT_FILE", help="Write the CBOR of message and receipt."),
+    ] = None,
+    pow_challenge: Annotated[str, typer.Option(help="Challenge of a proof of work, in hex.")] = "",
+    pow_nonce: Annotated[int | None, typer.Option(help="Its solution.")] = None,
+    pow_difficulty: Annotated[int | None, typer.Option(help="Its difficulty in bits.")] = None,
+    pow_max_time: Annotated[int, typer.Option(help="Seconds to search for a solution.")] = _POW_SEC,
+) -> None:
+    """Seal, sign and submit a message; returns when the hub has it on disk and the receipt was checked."""
+    value, schema_id = _body(body), _schema(schema)
+    draft = Draft(
+        body=value,
+        schema=schema_id,
+        encoded=None if attach else _encoded(schema_id, value),
+        parent_id=LeafHash(hex32(parent_id, "--parent-id")) if parent_id else None,
+        expires_at=expires_at,
+        attachments=tuple(_existing(path) for path in attach or ()),
+    )
+    with at.open() as opened:
+        options = SendOptions(
+            to=read_card(to).seal_key(int(time())) if to else None,
+            token=_token(cap or []),
+            profile_id=ProfileId(hex32(profile_id, "--profile-id")) if profile_id else None,
+            store_body=not no_store_body,
+            pow_cookie=_cookie(opened, pow_challenge, pow_nonce, pow_difficulty, pow_max_time),
+        )
+        sent = opened.send(stream, None, draft=draft, options=options)
+    if dump_raw is not None:
+        write_bytes(dump_raw[0], sent.msg.encode())
+        write_bytes(dump_raw[1], sent.receipt.encode())
+    print_result(describe(sent, stream), common.json)
+
+
+def describe(sent: Sent, stream: str) -> dict[str, Any]:
+    """Return what people and scripts want to know of a message that was sent."""
+    found: dict[str, Any] = {
+        "ok": True,
+        "stream": stream,
+        "stream_seq": sent.stream_seq,
+        "msg_id": sent.msg_id.hex(),
+        "label": sent.receipt.label.hex(),
+        "client_seq": sent.msg.client_seq,
+        "mmr_root": sent.receipt.mmr_root.hex(),
+        "hub_ts": sent.receipt.hub_ts,
+    }
+    if sent.attachments:
+        found["attachments"] = [
+            {"coid": item.coid.hex(), "size": item.size, "name": item.name} for item in sent.attachments
+        ]
+    return found
+
+
+def _body(text: str) -> Any:  # noqa: ANN401 - JSON
+    value = parse_json(text, "--body")
+    try:
+        encode_body(value)
+    except BodyError as error:
+        raise CommandError(str(error), USAGE) from None
+    return value
+
+
+def _schema(text: str) -> SchemaId | None:
+    if not text:
+        return None
+    return SchemaId(bytes.fromhex(text)) if len(text) == 64 and _is_hex(text) else labels.schema_id(text)
+
+
+def _encoded(schema_id: SchemaId | None, value: Any) -> bytes | None:  # noqa: ANN401 - JSON
+    """Return a body as its schema encodes it, with its order of keys; None if no known schema fits."""
+    known = None if schema_id is None else schemas_by_id().get(schema_id)
+    if known is None:
+        return None
+    try:
+        return known.encode(known.from_json(value))
+    except RejectedError as error:
+        warn(f"this is no body of {known.name}, and readers will refuse it: {error}")
+        return None
+
+
+def _is_hex(text: str) -> bool:
+    return all(digit in "0123456789abcdefABCDEF" for digit in text)
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise CommandError(f"{path} is not a file that could be attached", USAGE)
+    return path
+
+
+def _token(paths: list[Path]) -> CapToken | None:
+    found = {read_token(path).auth_ref: read_token(path) for path in paths}
+    if len(found) > 1:
+        raise CommandError("a message is sent under one capability; --cap was given different ones", USAGE)
+    return next(iter(found.values()), None)
+
+
+def read_token(path: Path) -> CapToken:
+    """Read a capability token that a command was given."""
+    try:
+        return CapToken.decode(read_bytes(path))
+    except ProtocolError as error:
+        raise CommandError(f"{path} is not a capability token: {error}", USAGE) from None
+
+
+def _cookie(
+    opened: Client, challenge: str, nonce: int | None, difficulty: int | None, max_time: int
+) -> PowCookie | None:
+    """Return the proof of work that was given, or find it; None: it is done if the hub wants it."""
+    if not challenge and nonce is None and difficulty is None:
+        return None
+    if not challenge:
+        opened.connect()
+        opened.session.pow_difficulty = difficulty or 0  # bound to the message itself, when that is made
+        return None
+    if difficulty is None:
+        raise CommandError("--pow-challenge goes with --pow-difficulty", USAGE)
+    try:
+        words = bytes.fromhex(challenge)
+    except ValueError:
+        raise CommandError("--pow-challenge is hex", USAGE) from None
+    if nonce is not None:
+        return PowCookie(challenge=words, nonce=nonce, difficulty=difficulty)
+    if common.verbose:
+        warn(f"proof of work: challenge {challenge}, difficulty {difficulty}")
+    end = time() + max_time
+    for start in range(0, 1 << 40, 1 << 14):
+        found = solve(words, difficulty, range(start, start + (1 << 14)))
+        if found is not None:
+            return found
+        if time() > end:
+            break
+    raise CommandError(f"no proof of work was found in {max_time} s; raise --pow-max-time", USAGE)
+
+
+@command
+def send_with_attachment(
+    stream: StreamOption,
+    file: Annotated[list[Path], typer.Option(help="File to attach; may be repeated.")],
+    body: Annotated[str, typer.Option(help="The body in JSON.")] = "null",
+    hub: HubOption = "",
+    client: ClientOption = "",
+) -> None:
+    """Send files, as 'veen send --attach' does."""
+    draft = Draft(body=_body(body), attachments=tuple(_existing(path) for path in file))
+    with open_client(client, hub) as opened:
+        sent = opened.send(stream, None, draft=draft)
+    print_result(describe(sent, stream), common.json)

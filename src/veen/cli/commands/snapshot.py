@@ -1,0 +1,59 @@
+"""``veen snapshot``: whether a snapshot is what the log says."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.client import ClientOptions, StreamOption, hex32
+from veen.cli.commands.op.operation import hex32_or_none, present, refuse
+from veen.cli.output import command, print_result, progress
+from veen.cli.settings import common
+from veen.client.fold.snapshots import verify_snapshot
+from veen.core.crypto.hash import U64_MAX
+
+app = typer.Typer(help="Snapshots of states, checked against the log.", no_args_is_help=True)
+
+
+@app.callback()
+def snapshot() -> None:
+    """Snapshots of states, checked against the log."""
+
+
+@app.command()
+@command
+def verify(
+    stream: StreamOption,
+    state_id: Annotated[
+        str, typer.Option(help="Which state: 64 hex digits; of a map or set, the id of the stream.")
+    ],
+    upto_stream_seq: Annotated[int, typer.Option(min=1, max=U64_MAX, help="After which entry.")],
+    state_class: Annotated[str, typer.Option(help="Class of the state, as lww.map.")],
+    at: ClientOptions,
+    expected_root: Annotated[str, typer.Option(help="The log is to have this root there.")] = "",
+) -> None:
+    """Fold a state again, and compare it with its last snapshot; exits 4 if they differ."""
+    root = hex32_or_none(expected_root, "--expected-root")
+    one = hex32(state_id, "--state-id")
+    with at.open() as opened, progress("entries") as advance:
+        checked = verify_snapshot(
+            opened,
+            stream,
+            state_class=state_class,
+            state_id=one,
+            upto=upto_stream_seq,
+            expected_root=root,
+            progress=advance,
+        )
+    state, mismatch = checked.state, checked.mismatch
+    found: dict[str, Any] = {
+        "consistent": checked.consistent,
+        "state_hash": None if state is None else state.state_hash.hex(),
+        "mmr_root": None if state is None else state.mmr_root.hex(),
+        "snapshot_stream_seq": checked.snapshot_seq,
+        "first_mismatch": None if mismatch is None else asdict(mismatch),
+    }
+    if mismatch is not None:
+        text = f"{mismatch.field}: {mismatch.actual} instead of {mismatch.expected}"
+        refuse(found, text, "E.SNAPSHOT")
+    print_result(present({"ok": True, **found}), common.json)

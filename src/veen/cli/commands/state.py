@@ -1,0 +1,161 @@
+"""``veen interpret`` and ``veen state``: what a stream amounts to, and certificates of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from time import time
+from typing import Annotated
+
+import typer
+
+from veen.cli.client import ClientOptions, StreamOption, read_bytes, write_bytes
+from veen.cli.errors import MALFORMED, REFUSED, CommandError
+from veen.cli.output import command, print_result
+from veen.cli.overlay import (
+    BridgeOption,
+    Chosen,
+    ModuleOption,
+    ParamOption,
+    choose,
+    find,
+    fold_stream,
+    given_bridges,
+    given_parameters,
+)
+from veen.cli.settings import common
+from veen.cli.state_output import (
+    certificate_of,
+    certified,
+    parse_key,
+    print_state,
+    shown_certificate,
+    state_document,
+)
+from veen.client.client import Client
+from veen.client.fold.interpret import Interpretation
+from veen.core.crypto.hash import U64_MAX
+from veen.core.errors import ProtocolError
+from veen.overlays.certificate import StateCertificate
+from veen.overlays.event import Outcome
+
+app = typer.Typer(help="Certificates of what a stream amounts to.", no_args_is_help=True)
+
+OverlayArgument = Annotated[str, typer.Argument(help="Name of the overlay, for example crdt.lww.")]
+Upto = Annotated[
+    int | None, typer.Option("--upto", min=0, max=U64_MAX, help="The state after this entry, not the last.")
+]
+Epoch = Annotated[
+    int | None,
+    typer.Option("--epoch", min=0, max=U64_MAX, help="Epoch that --upto counts in; default: the last one."),
+]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Read everything again, and keep nothing.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldOptions:
+    """Which state is wanted: by which overlay, of which stream, after which entry."""
+
+    overlay: OverlayArgument
+    stream: StreamOption
+    upto: Upto = None
+    epoch: Epoch = None
+    overlay_module: ModuleOption = ""
+    param: ParamOption = None
+    bridge: BridgeOption = None
+    no_cache: NoCache = False
+
+    def choose(self) -> Chosen:
+        """Return the overlay."""
+        return choose(self.overlay, self.overlay_module, given_parameters(self.param))
+
+    def fold(self, opened: Client, chosen: Chosen) -> Interpretation:
+        """Fold the stream."""
+        return fold_stream(
+            opened,
+            chosen.overlay,
+            self.stream,
+            code=chosen.code,
+            upto=self.upto,
+            epoch=self.epoch,
+            bridges=given_bridges(self.bridge),
+            cached=not self.no_cache,
+        )
+
+
+@command
+def interpret_command(
+    wanted: FoldOptions,
+    at: ClientOptions,
+    key: Annotated[str, typer.Option("--key", help="Only the state of this key.")] = "",
+    now: Annotated[
+        int | None, typer.Option(min=0, max=U64_MAX, help="Time that decides what has expired; default: now.")
+    ] = None,
+    reports: Annotated[bool, typer.Option("--reports", help="List what is wrong with events.")] = False,
+) -> None:
+    """Fold a stream with an overlay, and print the state at its end or at any entry of it.
+
+    Summaries are kept in the client's directory: the next time only new entries are read.
+    """
+    chosen = wanted.choose()
+    one = parse_key(chosen, key) if key else None
+    with at.open() as opened, chosen.blamed():
+        found = wanted.fold(opened, chosen)
+        document = state_document(found, one, int(time()) if now is None else now, listed=reports)
+    print_state(document)
+
+
+@app.command()
+@command
+def certify(
+    wanted: FoldOptions, out: Annotated[Path, typer.Option(help="File to write.")], at: ClientOptions
+) -> None:
+    """Sign what a stream amounts to, with the identity of the client, for whoever can read it to check."""
+    chosen = wanted.choose()
+    bridges = given_bridges(wanted.bridge)
+    with at.open() as opened, chosen.blamed():
+        found = wanted.fold(opened, chosen)
+        made = certificate_of(found, opened.session.secrets.identity, bridges)
+    write_bytes(out, made.encode())
+    print_result({"ok": True, **shown_certificate(made), "path": str(out)}, common.json)
+
+
+@app.command()
+@command
+def verify(
+    file: Annotated[Path, typer.Argument(help="File of the certificate.")],
+    at: ClientOptions,
+    overlay_module: ModuleOption = "",
+    cached: Annotated[bool, typer.Option("--cached", help="Believe summaries that are kept.")] = False,
+) -> None:
+    """Check a certificate: its signature, and by folding the stream again; exits 4 if something differs."""
+    try:
+        made = StateCertificate.decode(read_bytes(file))
+    except ProtocolError as error:
+        raise CommandError(f"{file} is not a state certificate: {error}", MALFORMED) from None
+    made.verify()
+    if not made.labels:
+        raise CommandError(f"{file} certifies no entries", REFUSED)
+    overlay = find(made.overlay, overlay_module)
+    # First of all: another version may have had other parameters, which nobody here has given.
+    if (there := made.overlay_version) != (here := overlay.overlay.version):
+        text = f"overlay_version is {there} in the certificate, and {here} here"
+        raise CommandError(text, REFUSED, "E.STATE")
+    chosen = overlay.choose(made.parameter_values())
+    last = made.labels[-1]
+    with at.open() as opened, chosen.blamed():
+        found = fold_stream(
+            opened,
+            chosen.overlay,
+            made.stream_id.hex(),
+            code=chosen.code,
+            upto=last.upto_seq,
+            epoch=last.epoch,
+            bridges=frozenset(made.bridges),
+            cached=cached,
+        )
+        differing = made.differences(chosen.overlay, certified(found), found.state_hash())
+    sealed = found.counts.get(Outcome.UNREADABLE.value, 0)
+    if differing and sealed:
+        differing.append(f"{sealed} entries could not be opened with the keys here")
+    if differing:
+        raise CommandError("; ".join(differing), REFUSED, "E.STATE")
+    print_result({"ok": True, **shown_certificate(made)}, common.json)

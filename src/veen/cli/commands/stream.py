@@ -1,0 +1,108 @@
+"""``veen stream``: the entries of a stream, each checked, opened where this client can."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.client import ClientOptions, StreamOption
+from veen.cli.errors import USAGE, CommandError, as_command_error
+from veen.cli.output import command, plain, warn
+from veen.cli.settings import common
+from veen.client.body import to_json
+from veen.client.read import Message, ReadOptions
+from veen.core.crypto.hash import U64_MAX
+from veen.core.errors import VeenError
+
+
+@command
+def stream(
+    stream: StreamOption,
+    at: ClientOptions,
+    from_seq: Annotated[
+        int, typer.Option("--from", min=0, max=U64_MAX, help="First entry; 0 and 1 are the beginning.")
+    ] = 1,
+    to_seq: Annotated[int | None, typer.Option("--to", min=1, max=U64_MAX, help="Last entry.")] = None,
+    epoch: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Only this epoch.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="From where this client has read to the last time.")
+    ] = False,
+    with_proof: Annotated[
+        bool, typer.Option("--with-proof", "--with-proofs", help="Have the hub prove each page as well.")
+    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for more, until interrupted.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many entries.")] = None,
+) -> None:
+    """Read a stream. Signatures, hashes, order and the root after each entry are checked before it is shown.
+
+    An entry that fails a check ends the command with code 4, and is named. With --json there is one array, or
+    an error with the entries before it; with --follow --json, one object a line.
+    """
+    options = ReadOptions(from_seq, to_seq, epoch, resume, with_proof, limit)
+    with at.open() as opened:
+        epochs = False
+        shown: list[dict[str, Any]] = []
+        count = 0
+        try:
+            for message in opened.stream(stream, follow=follow, options=options):
+                epochs = epochs or opened.session.profiles[0].epoch_sec > 0
+                found = describe(message)
+                if common.json and not follow:
+                    shown.append(found)
+                elif common.json:
+                    typer.echo(json.dumps(found))
+                else:
+                    _print(message, found, with_epoch=epochs)
+                count += 1
+        except (VeenError, KeyboardInterrupt) as error:
+            _fail_with(error, shown)
+    if common.json and not follow:
+        typer.echo(json.dumps(shown))
+    elif not count:
+        warn(f"stream {stream} has no entries{' there' if from_seq > 1 else ''}")
+
+
+def _fail_with(error: VeenError | KeyboardInterrupt, shown: list[dict[str, Any]]) -> None:
+    """End with an error; entries before it were good, and would not be read again with --resume."""
+    known = CommandError("interrupted", USAGE, "E.INTERRUPTED")
+    if isinstance(error, VeenError):
+        known = as_command_error(error) or known
+    if not shown:
+        raise error
+    typer.echo(json.dumps({"ok": False, "code": known.code, "detail": str(known), "entries": shown}))
+    raise typer.Exit(known.exit_code)
+
+
+def describe(message: Message) -> dict[str, Any]:
+    """Return an entry for scripts."""
+    header = message.header
+    return {
+        "stream_seq": message.stream_seq,
+        "epoch": message.epoch,
+        "msg_id": message.msg_id.hex(),
+        "client_id": message.client_id.hex(),
+        "client_seq": message.msg.client_seq,
+        "hub_ts": message.receipt.hub_ts,
+        "auth_ref": None if message.msg.auth_ref is None else message.msg.auth_ref.hex(),
+        "opened": message.is_open,
+        "problem": message.problem,
+        "header": None if header is None else header.to_json(),
+        "body": to_json(message.body),
+        "attachments": [
+            {"coid": item.coid.hex(), "size": item.size, "name": item.name} for item in message.attachments
+        ],
+    }
+
+
+def _print(message: Message, found: dict[str, Any], *, with_epoch: bool) -> None:
+    place = f"{message.epoch}/{message.stream_seq}" if with_epoch else str(message.stream_seq)
+    body = json.dumps(found["body"], ensure_ascii=False) if message.is_open else ""
+    parts = [place, message.msg_id.hex()[:16], body or f"({message.problem})"]
+    parts.append(f"from={message.client_id.hex()[:16]}")
+    header = message.header
+    if header is not None:
+        parts.append(f"schema={header.schema.hex()[:16]}")
+        parts += [f"parent={header.parent_id.hex()[:16]}"] if header.parent_id is not None else []
+        parts += [f"expires={header.expires_at}"] if header.expires_at is not None else []
+        parts += [f"problem={message.problem}"] if message.problem else []
+    typer.echo(plain("  ".join(parts)))

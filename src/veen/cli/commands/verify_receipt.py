@@ -1,0 +1,129 @@
+"""``veen verify-receipt`` and ``veen verify-fraud``: what somebody was given, checked by anybody."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veen.cli.client import HubIdOption, HubOption, StreamOption, hex32, hub_at, read_bytes
+from veen.cli.commands.hub.key_arguments import issuer_of
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.output import command, print_result, warn
+from veen.cli.settings import common, find_client, find_hub
+from veen.client.audit import pin_for_audit
+from veen.client.effects import run
+from veen.client.errors import PinError
+from veen.client.fraud import Fraud
+from veen.client.home.directory import ClientHome
+from veen.client.home.pins import STATUS, HubFacts, read_facts
+from veen.client.retry import Asker, Retry
+from veen.client.verify.receipt import ReceiptCheck, check_receipt, check_receipt_by_state
+from veen.core.encoding.wire_object import W
+from veen.core.errors import ProtocolError
+from veen.core.objects.msg import Msg
+from veen.core.objects.receipt import Receipt
+from veen.core.types import HubId
+
+
+@command
+def verify_receipt(
+    receipt: Annotated[Path, typer.Option(help="The receipt in CBOR, as send --dump-raw writes it.")],
+    stream: StreamOption,
+    msg: Annotated[Path | None, typer.Option(help="Its message in CBOR.")] = None,
+    hub: HubOption = "",
+    client: Annotated[str, typer.Option(help="Client whose pins to go by.")] = "",
+    hub_id: HubIdOption = "",
+) -> None:
+    """Check a receipt: the hub's signature, its message, and that the log of the stream holds it.
+
+    At the hub, in its files, or, if no hub is named or configured, by what the client remembers.
+    """
+    found = _decode(receipt, Receipt, "a receipt")
+    its = None if msg is None else _decode(msg, Msg, "a message")
+    try:
+        named = find_hub(hub)
+    except CommandError:
+        if hub_id:
+            raise
+        state = ClientHome(find_client(client)).load()
+        done = check_receipt_by_state(state, found, stream=stream, msg=its)
+    else:
+        done = _at_hub(named, found, stream, its, client=client, hub_id=hub_id)
+    print_result(
+        {
+            "ok": True,
+            "hub_id": done.hub_id.hex(),
+            "stream_seq": found.stream_seq,
+            "epoch": done.epoch,
+            "hub_sig": True,
+            "message": done.msg_matches,
+            "mmr_root": done.in_log,
+        },
+        common.json,
+    )
+
+
+def _at_hub(
+    named: str, receipt: Receipt, stream: str, msg: Msg | None, *, client: str, hub_id: str
+) -> ReceiptCheck:
+    answering = hub_at(named)
+    try:
+        facts = read_facts(answering.answer(STATUS))
+        pin_for_audit(facts, HubId(hex32(hub_id, "--hub-id")) if hub_id else None, answering.name)
+        _check_pinned(facts, client, known=bool(hub_id))
+        asker = Asker(os.urandom, Retry(attempts=2))
+        return run(check_receipt(asker, facts, receipt, stream=stream, msg=msg), answering)
+    finally:
+        answering.close()
+
+
+def _check_pinned(facts: HubFacts, client: str, *, known: bool) -> None:
+    """Say if nobody has vouched for the hub whose key was used."""
+    if known:
+        return
+    try:
+        pins = ClientHome(find_client(client)).load().pins
+    except CommandError:
+        if client:
+            raise
+        pins = {}
+    if facts.identity.hub_id not in pins:
+        if client:
+            raise PinError(f"the client has not pinned hub {facts.identity.hub_id.hex()}")
+        warn(f"checked by the key of hub {facts.identity.hub_id.hex()}: compare that with what you know")
+
+
+def _decode(path: Path, cls: type[W], what: str) -> W:
+    try:
+        return cls.decode(read_bytes(path))
+    except ProtocolError as error:
+        raise CommandError(f"{path} is not {what}: {error}", REFUSED, error.code.value) from None
+
+
+@command
+def verify_fraud(
+    file: Annotated[Path, typer.Argument(help="Evidence that a client has written: *.veen-fraud.")],
+    hub_key: Annotated[
+        str, typer.Option(help="First public key of the hub, if you know it: hex or a file.")
+    ] = "",
+) -> None:
+    """Check evidence against a hub: exits 0 if it proves that the hub has signed a contradiction."""
+    try:
+        fraud = Fraud.decode(read_bytes(file))
+    except ProtocolError as error:
+        raise CommandError(f"{file} is not evidence: {error}", USAGE) from None
+    shown = fraud.verify(issuer_of(hub_key) if hub_key else None)
+    print_result(
+        {
+            "ok": True,
+            "proved": shown,
+            "hub_id": fraud.identity.hub_id.hex(),
+            "hub_pk": fraud.identity.hub_keys[0].hub_pk.hex(),
+            "label": fraud.second.label.hex(),
+            "stream_seq": fraud.second.stream_seq,
+            "first": fraud.first.to_json(),
+            "second": fraud.second.to_json(),
+        },
+        common.json,
+    )

@@ -1,0 +1,36 @@
+"""``veen version``: the version, and the commit if it is known."""
+
+import subprocess
+from pathlib import Path
+
+import typer
+
+import veen
+from veen.cli.output import print_result
+from veen.cli.settings import common
+
+
+def version() -> None:
+    """Show the version, and the commit it was built from if that is known."""
+    found = {"version": veen.__version__, "git": _commit()}
+    if common.json:
+        print_result(found, as_json=True)
+    else:
+        typer.echo(f"veen {found['version']} (git {found['git']})")
+
+
+def _commit() -> str:
+    place = Path(veen.__file__).resolve().parents[2]
+    if not (place / ".git").exists():
+        return "unknown"
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed arguments
+            ["git", "-C", str(place), "rev-parse", "--short", "HEAD"],  # noqa: S607 - whichever git there is
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=5,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return done.stdout.strip()

@@ -1,0 +1,195 @@
+"""``veen wallet``: open wallets, move money between them, and see what they hold."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import typer
+
+from veen.cli.client import hex32
+from veen.cli.commands.op.operation import json_or_none, make_body
+from veen.cli.commands.wallet import approve
+from veen.cli.commands.wallet.show import ledger, reconcile_streams, show_wallet
+from veen.cli.commands.wallet.wallet_options import AmountOption, RefOption, Whose, id_of, wallet_named
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.output import command
+from veen.client.wallets import own_context
+from veen.core.crypto.hash import U64_MAX, ZERO_32
+from veen.overlays.wallet import schemas as wal
+from veen.overlays.wallet.overlay import Wallets
+
+app = typer.Typer(help="Wallets: open them, move money, and see what they hold.", no_args_is_help=True)
+
+ReasonOption = Annotated[str, typer.Option(help="Why, for whoever reads it.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalletOptions(Whose):
+    """A wallet that is new: no more is known of it than its currency."""
+
+    wallet: str = field(default="", init=False)
+    currency: Annotated[str, typer.Option(help="Currency of the wallet, as EUR.")] = field()
+
+
+@app.command("open")
+@command
+def open_wallet(
+    whose: WalletOptions,
+    ctx_id: Annotated[
+        str, typer.Option(help="Whose wallet: 64 hex digits.  [default: your identity]", show_default=False)
+    ] = "",
+) -> None:
+    """Open a wallet: its id is that of its owner, realm and currency, so that everybody can find it."""
+    with whose.open() as opened:
+        ctx = hex32(ctx_id, "--ctx-id") if ctx_id else own_context(opened)
+        body = make_body(
+            wal.OPEN,
+            wallet_id=id_of(whose.realm, ctx, whose.currency),
+            realm_id=bytes(whose.realm_id),
+            ctx_id=ctx,
+            currency=whose.currency,
+            created_at=whose.now,
+        )
+        whose.deliver(opened, whose.state(opened), wal.OPEN, body)
+
+
+@app.command()
+@command
+def deposit(amount: AmountOption, whose: Whose, ref: RefOption = "") -> None:
+    """Put money into a wallet from outside."""
+    whose.send(wal.DEPOSIT, amount=amount, ref=ref.encode() or None)
+
+
+@app.command()
+@command
+def withdraw(amount: AmountOption, whose: Whose, ref: RefOption = "") -> None:
+    """Take money out of a wallet to outside."""
+    whose.send(wal.WITHDRAW, amount=amount, ref=ref.encode() or None)
+
+
+@app.command()
+@command
+def adjust(
+    delta: Annotated[int, typer.Option(min=-U64_MAX, max=U64_MAX, help="To be added; may be negative.")],
+    reason: Annotated[str, typer.Option(help="Why, for whoever audits it.")],
+    whose: Whose,
+    ref: RefOption = "",
+) -> None:
+    """Correct the balance of a wallet, with a reason."""
+    whose.send(wal.ADJUST, delta=delta, reason=reason, ref=ref.encode() or None)
+
+
+@app.command()
+@command
+def limit(
+    whose: Whose,
+    daily_limit: Annotated[
+        int | None, typer.Option(min=0, max=U64_MAX, help="Most that may be spent on a day (UTC).")
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="No limit any more.")] = False,
+) -> None:
+    """Set how much may be spent on a day, or take the limit away."""
+    if none == (daily_limit is not None):
+        raise CommandError("say --daily-limit N, or --none", USAGE)
+    whose.send(wal.LIMIT, daily_limit=daily_limit)
+
+
+@app.command()
+@command
+def freeze(whose: Whose, reason: ReasonOption = "") -> None:
+    """Let nothing out of a wallet until it is unfrozen."""
+    whose.send(wal.FREEZE, reason=reason or None)
+
+
+@app.command()
+@command
+def unfreeze(whose: Whose, reason: ReasonOption = "") -> None:
+    """Let money out of a wallet again."""
+    whose.send(wal.UNFREEZE, reason=reason or None)
+
+
+@app.command()
+@command
+def close(whose: Whose) -> None:
+    """Close a wallet for good; an empty one, unless --force is given."""
+    with whose.open() as opened:
+        state = whose.state(opened)
+        found = whose.find(opened, state)
+        balance = Wallets().state(state.tables, found).balance
+        if balance and not whose.force:  # WAL-028
+            raise CommandError(
+                f"the wallet still holds {balance}, and nothing comes out of a closed one: empty it first, "
+                "or say --force",
+                REFUSED,
+                "WAL.NOT_EMPTY",
+            )
+        whose.deliver(opened, state, wal.CLOSE, make_body(wal.CLOSE, wallet_id=found, ts=whose.now))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentOptions(Whose):
+    """A wallet that pays, and the one that gets it."""
+
+    to: Annotated[str, typer.Option(help="Wallet that gets it: 64 hex digits.")]
+    wallet: Annotated[
+        str, typer.Option("--from", help="Wallet that pays.  [default: your own]", show_default=False)
+    ] = ""
+    option: ClassVar[str] = "--from"
+
+    @property
+    def target(self) -> bytes:
+        """The wallet that gets it."""
+        return wallet_named(self.to, "--to")
+
+
+@app.command()
+@command
+def transfer(
+    whose: PaymentOptions,
+    amount: AmountOption,
+    transfer_id: Annotated[
+        str, typer.Option(help="Its name, 64 hex digits.  [default: that of its place in the log]")
+    ] = "",
+    metadata_json: Annotated[str, typer.Option(help="A map of anything more, in JSON.")] = "",
+    approval: Annotated[
+        list[Path] | None, typer.Option(help="File of 'veen wallet approve'; may be repeated.")
+    ] = None,
+    approver: Annotated[
+        list[str] | None,
+        typer.Option(help="Who has to approve: identity card, or 64 hex digits; may be repeated."),
+    ] = None,
+    threshold: Annotated[
+        int | None, typer.Option(min=1, help="How many of them.  [default: all]", show_default=False)
+    ] = None,
+) -> None:
+    """Move money from a wallet to another one; what would not count is not sent, unless --force is given."""
+    target = whose.target
+    with whose.open() as opened:
+        state = whose.state(opened)
+        body = make_body(
+            wal.TRANSFER,
+            wallet_id=whose.find(opened, state),
+            to_wallet_id=target,
+            amount=amount,
+            ts=whose.now,
+            transfer_id=hex32(transfer_id, "--transfer-id") if transfer_id else ZERO_32,
+            metadata=_metadata(metadata_json),
+        )
+        if approver:
+            approve.check_approvals(approver, threshold, approval or [], body)
+        elif approval or threshold:
+            raise CommandError("--approval and --threshold go with --approver", USAGE)
+        whose.deliver(opened, state, wal.TRANSFER, body)
+
+
+def _metadata(text: str) -> Any:  # noqa: ANN401 - JSON
+    found = json_or_none(text, "--metadata-json")
+    if found is not None and not isinstance(found, dict):
+        raise CommandError('--metadata-json is a map, as {"memo": "rent"}', USAGE)
+    return found
+
+
+app.command("approve")(approve.approve)
+app.command("show")(show_wallet)
+app.command("ledger")(ledger)
+app.command("reconcile")(reconcile_streams)

@@ -1,0 +1,87 @@
+"""``veen wallet approve``: several people approve a transfer before it is sent (WAL-064, WAL-065).
+
+The log knows nothing of it: whoever sends the transfer checks the policy first, and one event is sent.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.client import ClientOption, hex32, load_secrets, read_bytes, read_card, write_bytes
+from veen.cli.commands.wallet.wallet_options import AmountOption, TsOption, now_or, wallet_named
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.output import command, print_result
+from veen.cli.settings import common, find_client
+from veen.core.crypto.hash import HASH_BYTES, ZERO_32
+from veen.core.encoding.shape import Fields
+from veen.core.types import Signature, VerifyKey
+from veen.overlays.wallet.schemas import ApprovalPolicy, approval_hash
+
+
+@command
+def approve(
+    from_wallet: Annotated[str, typer.Option("--from", help="Wallet that pays: 64 hex digits.")],
+    to: Annotated[str, typer.Option("--to", help="Wallet that gets it: 64 hex digits.")],
+    amount: AmountOption,
+    out: Annotated[Path, typer.Option(help="File to write the approval to.")],
+    ts: TsOption = None,
+    transfer_id: Annotated[
+        str, typer.Option(help="Name of the transfer: 64 hex digits.  [default: a new one]")
+    ] = "",
+    client: ClientOption = "",
+) -> None:
+    """Approve a transfer with the key of your identity; nothing is sent.
+
+    All approve the same transfer: the first one makes up its time and name, the others are given them.
+    """
+    _, secrets, _ = load_secrets(Path(find_client(client)))
+    when = now_or(ts)
+    name = hex32(transfer_id, "--transfer-id") if transfer_id else os.urandom(HASH_BYTES)
+    digest = approval_hash(wallet_named(from_wallet, "--from"), wallet_named(to, "--to"), amount, when, name)
+    found: dict[str, Any] = {
+        "approver": secrets.identity.public_key.hex(),
+        "approval_hash": digest.hex(),
+        "sig": secrets.identity.sign(digest).hex(),
+    }
+    write_bytes(out, json.dumps(found).encode() + b"\n")
+    print_result({"ok": True, "transfer_id": name.hex(), "ts": when, **found, "out": str(out)}, common.json)
+
+
+def check_approvals(approvers: list[str], threshold: int | None, approvals: list[Path], body: Fields) -> None:
+    """Refuse a transfer that not enough have approved."""
+    if body["transfer_id"] == ZERO_32:
+        raise CommandError("an approved transfer has a name: give --transfer-id and --ts as approved", USAGE)
+    wanted = _policy(approvers, threshold)
+    digest = approval_hash(
+        body["wallet_id"], body["to_wallet_id"], body["amount"], body["ts"], body["transfer_id"]
+    )
+    good = wanted.approvers(digest, map(_approval, approvals))
+    if len(good) < wanted.threshold:
+        raise CommandError(
+            f"good approvals of this transfer: {len(good)}, and {wanted.threshold} are needed",
+            REFUSED,
+            "WAL.UNAUTHORIZED_OPERATION",
+        )
+
+
+def _policy(approvers: list[str], threshold: int | None) -> ApprovalPolicy:
+    keys = frozenset(_approver(text) for text in approvers)
+    try:
+        return ApprovalPolicy(len(keys) if threshold is None else threshold, keys)
+    except ValueError as error:
+        raise CommandError(f"--threshold does not fit: {error}", USAGE) from None
+
+
+def _approver(text: str) -> VerifyKey:
+    return VerifyKey(hex32(text, "--approver")) if len(text) == 64 else read_card(text).id_sign
+
+
+def _approval(path: Path) -> tuple[VerifyKey, Signature]:
+    try:
+        found = json.loads(read_bytes(path))
+        return VerifyKey(bytes.fromhex(found["approver"])), Signature(bytes.fromhex(found["sig"]))
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise CommandError(f"{path} is no approval: make it with: veen wallet approve", USAGE) from None

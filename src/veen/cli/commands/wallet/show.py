@@ -1,0 +1,193 @@
+"""``veen wallet show``, ``ledger`` and ``reconcile``: what wallets hold, and whether transfers agree."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from veen.cli.client import ClientOptions, StreamOption, hex32
+from veen.cli.commands.op.operation import Guardians, refuse
+from veen.cli.commands.wallet.wallet_options import Which, reset_rule
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.output import command, print_result
+from veen.cli.overlay import fold_stream
+from veen.cli.settings import common
+from veen.client.fold.interpret import Interpretation
+from veen.client.wallets import MAIN_STREAM
+from veen.core.crypto.hash import U64_MAX
+from veen.overlays.operations.paid_ledger import PaidLedger
+from veen.overlays.operations.recovery import remap
+from veen.overlays.wallet.overlay import Wallets
+from veen.overlays.wallet.reconcile import Problem, Side, UnderWay, reconcile
+
+
+@command
+def reconcile_streams(
+    at: ClientOptions,
+    stream: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Stream of wallets; may be repeated.  [default: {MAIN_STREAM}]", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Compare the streams of wallets: credits that never came, that nobody paid, or that say something else.
+
+    It ends with code 4 if there are any. A credit that waits in a wallet's own stream, and whose debit is
+    among what is compared, is pending, and no problem.
+    """
+    names = list(dict.fromkeys(stream or [MAIN_STREAM]))
+    with at.open() as opened:
+        overlay = Wallets(reset_rule())
+        found = reconcile([fold_stream(opened, overlay, name).tables for name in names])
+    result: dict[str, Any] = {
+        "ok": not found.problems,
+        "streams": names,
+        "problems": [{"code": item.code, **_transfer(item)} for item in found.problems],
+        "pending": [_transfer(item) for item in found.pending],
+        "currencies": {
+            currency: {**asdict(money), "holds": money.holds}
+            for currency, money in sorted(found.currencies.items())
+        },
+    }
+    if found.problems:
+        count = len(found.problems)
+        detail = f"{count} transfers do not agree, the first is {found.problems[0].transfer_id.hex()}"
+        refuse(result, detail, found.problems[0].code)
+    print_result(result, common.json)
+
+
+def _transfer(item: Problem | UnderWay) -> dict[str, Any]:
+    return {
+        "transfer_id": item.transfer_id.hex(),
+        "debit": _side(item.debit),
+        "credit": _side(item.credit),
+    }
+
+
+def _side(side: Side | None) -> dict[str, Any] | None:
+    if side is None:
+        return None
+    epoch, seq, msg_id = side.place
+    place = {"epoch": epoch, "stream_seq": seq, "msg_id": msg_id.hex()}
+    return {"wallet_id": side.wallet.hex(), "other": side.other.hex(), "amount": side.amount, **place}
+
+
+@command
+def show_wallet(
+    which: Which,
+    everything: Annotated[bool, typer.Option("--all", help="All wallets of the stream.")] = False,
+    violations: Annotated[
+        bool, typer.Option("--violations", help="Also what did not count, and why.")
+    ] = False,
+    upto: Annotated[
+        int | None,
+        typer.Option("--upto-stream-seq", min=1, max=U64_MAX, help="The state after this entry."),
+    ] = None,
+) -> None:
+    """Show what a wallet holds: folded from the log, every entry checked."""
+    with which.open() as opened:
+        state = which.state(opened, upto)
+        found: dict[str, Any] = {"ok": True, "stream": which.stream, "upto": _upto(state)}
+        if everything:
+            found["wallets"] = state.view()
+        else:
+            key = which.find(opened, state)
+            view = state.view_key(key)
+            if not isinstance(view, dict):
+                raise CommandError(f"wallet {key.hex()} is not in {which.stream}", REFUSED, "WAL.NOT_FOUND")
+            found |= {"wallet_id": key.hex(), **view}
+        if violations:
+            found["violations"] = _reports(state)
+    print_result(found, common.json)
+
+
+def _upto(state: Interpretation) -> int:
+    return state.reached[-1].upto_seq if state.reached else 0
+
+
+def _reports(state: Interpretation, prefix: str = "WAL.") -> list[dict[str, Any]]:
+    return [
+        {
+            "stream_seq": report.stream_seq,
+            "epoch": report.epoch,
+            "msg_id": report.canonical_id.hex(),
+            "code": report.code,
+            "detail": report.detail,
+        }
+        for report in state.reports
+        if report.code.startswith(prefix)
+    ]
+
+
+@command
+def ledger(
+    stream: StreamOption,
+    guardians: Guardians,
+    at: ClientOptions,
+    since: Annotated[
+        int, typer.Option("--since-stream-seq", min=1, max=U64_MAX, help="First entry that is counted.")
+    ] = 1,
+    upto: Annotated[
+        int | None,
+        typer.Option("--upto-stream-seq", min=1, max=U64_MAX, help="Last one.  [default: the last]"),
+    ] = None,
+    account: Annotated[str, typer.Option(help="Only this account: 64 hex digits.")] = "",
+    currency_code: Annotated[str, typer.Option(help="Only this currency, as EUR.")] = "",
+    default_currency: Annotated[
+        str, typer.Option(help="The currency of operations that name none; else those do not count.")
+    ] = "",
+    forbid_negative: Annotated[
+        bool,
+        typer.Option("--forbid-negative", help="What its payer can not pay does not count, and is listed."),
+    ] = False,
+    issuer: Annotated[
+        list[str] | None,
+        typer.Option(help="Account that may owe all the same, where money comes from: 64 hex digits."),
+    ] = None,
+    identity_remap: Annotated[
+        str, typer.Option(help="Stream of recoveries: accounts are those of who has taken their place.")
+    ] = "",
+) -> None:
+    """Show what accounts hold by the paid operations of a stream: signed, unless that is forbidden."""
+    if upto is not None and upto < since:
+        raise CommandError("--upto-stream-seq is before --since-stream-seq", USAGE)
+    only = hex32(account, "--account") if account else None
+    with at.open() as opened:
+        become = {}
+        if identity_remap:
+            become = remap(fold_stream(opened, guardians.recoveries(), identity_remap).tables)
+        elif guardians.given:
+            raise CommandError("--guardian and --threshold go with --identity-remap", USAGE)
+        issuers = frozenset(hex32(text, "--issuer") for text in issuer or ())
+        overlay = PaidLedger(default_currency or None, forbid_negative, issuers, become)
+        state = fold_stream(opened, overlay, stream, upto, since=since if since > 1 else None)
+        balances = overlay.balances(state.tables)
+    if only is not None:
+        only = overlay.account(only)
+        balances = {code: {only: accounts[only]} for code, accounts in balances.items() if only in accounts}
+    shown = {
+        code: {key.hex(): value for key, value in sorted(accounts.items())}
+        for code, accounts in balances.items()
+    }
+    found: dict[str, Any] = {
+        "ok": True,
+        "stream": stream,
+        "from": since,
+        "upto": _upto(state),
+        "balances": _chosen(shown, currency_code),
+    }
+    if len(shown) > 1:
+        found["balances_by_currency"] = shown
+    if forbid_negative:
+        found["rejected"] = _reports(state, "OP.NEGATIVE_BALANCE")
+    print_result(found, common.json)
+
+
+def _chosen(shown: dict[str, dict[str, int]], currency_code: str) -> dict[str, int]:
+    """Return the balances of the currency that is meant: the only one, or the one that is named (CLI-115)."""
+    if currency_code:
+        return shown.get(currency_code, {})
+    if len(shown) > 1:
+        raise CommandError(f"there are several currencies: say --currency-code, of {', '.join(shown)}", USAGE)
+    return next(iter(shown.values()), {})

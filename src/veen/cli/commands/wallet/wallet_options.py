@@ -1,0 +1,189 @@
+"""What the commands of wallets share: which wallet is meant, and whether an event counts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import time
+from typing import Annotated, Any, ClassVar, Final
+
+import typer
+
+from veen.cli.client import ClientOptions, hex32
+from veen.cli.commands.op.operation import CapOption, described, make_body, refuse, under
+from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.output import print_result
+from veen.cli.overlay import fold_stream
+from veen.cli.settings import common, load_config
+from veen.client.client import Client
+from veen.client.fold.interpret import Interpretation, typed
+from veen.client.send import Draft
+from veen.client.wallets import (
+    MAIN_STREAM,
+    Verdict,
+    foresee,
+    judged,
+    named_by_place,
+    own_wallets,
+    transfer_of,
+)
+from veen.core.crypto.hash import U64_MAX, ZERO_32, sha256
+from veen.core.encoding.shape import Fields
+from veen.core.objects import labels
+from veen.core.types import RealmId
+from veen.overlays.schema import RejectedError, Schema
+from veen.overlays.wallet.overlay import Wallets
+from veen.overlays.wallet.schemas import TRANSFER, wallet_id
+
+WalletStream = Annotated[
+    str, typer.Option("--stream", help="Stream of the wallet: its name, or its id of 64 hex digits.")
+]
+WalletOption = Annotated[
+    str,
+    typer.Option("--wallet", help="The wallet: 64 hex digits.  [default: your own]", show_default=False),
+]
+CurrencyOption = Annotated[
+    str, typer.Option(help="Which of your own wallets, if you have several: its currency, as EUR.")
+]
+RealmOption = Annotated[str, typer.Option(help="Realm of your own wallets: its name, or 64 hex digits.")]
+TsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--ts", min=0, max=U64_MAX, help="Time of the event, in seconds since 1970.  [default: now]"
+    ),
+]
+ForceFlag = Annotated[bool, typer.Option("--force", help="Send it also if it would not count.")]
+AmountOption = Annotated[int, typer.Option(min=0, max=U64_MAX, help="In the smallest unit.")]
+RefOption = Annotated[str, typer.Option(help="A reference of your own; of withdrawals the first one counts.")]
+
+_NAMED: Final = "name:"
+
+
+def wallet_named(text: str, option: str) -> bytes:
+    """Read a wallet: its id, or name:X for the hash of X (CLI-117)."""
+    if text.startswith(_NAMED):
+        return sha256(text[len(_NAMED) :].encode())
+    if len(text) != 64:
+        raise CommandError(
+            f"{option} takes the 64 hex digits of a wallet, or {_NAMED}X; there are no handles yet: {text!r}",
+            USAGE,
+        )
+    return hex32(text, option)
+
+
+def id_of(realm: str, ctx: bytes, currency: str) -> bytes:
+    """Return the id of a wallet."""
+    try:
+        return wallet_id(labels.realm_id(realm), ctx, currency)
+    except RejectedError as error:
+        raise CommandError(str(error), USAGE, error.code) from None
+
+
+def reset_rule() -> str:
+    """Return when a day of a limit is over, as it is configured (WAL-041)."""
+    rule = load_config().get("wallet_needs_reset", "neq")
+    if rule not in ("neq", "gt"):
+        raise CommandError("wallet_needs_reset is neq or gt; see: veen config set wallet_needs_reset", USAGE)
+    return rule
+
+
+def now_or(ts: int | None) -> int:
+    """Return a time that was given, or what time it is."""
+    return int(time()) if ts is None else ts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Which:
+    """Which wallet is meant, and where: options, as ``option_groups`` expands them."""
+
+    wallet: WalletOption = ""
+    currency: CurrencyOption = ""
+    realm: RealmOption = labels.DEFAULT_REALM
+    stream: WalletStream = MAIN_STREAM
+    at: ClientOptions
+    #: What names the wallet, for messages.
+    option: ClassVar[str] = "--wallet"
+
+    def open(self) -> Client:
+        """Open the client."""
+        return self.at.open()
+
+    def state(self, opened: Client, upto: int | None = None) -> Interpretation:
+        """Fold the stream."""
+        return fold_stream(opened, Wallets(reset_rule()), self.stream, upto)
+
+    @property
+    def realm_id(self) -> RealmId:
+        """The realm of one's own wallets."""
+        return labels.realm_id(self.realm)
+
+    def find(self, opened: Client, state: Interpretation) -> bytes:
+        """Return the wallet that is meant: the one that is named, or one's own in this stream."""
+        if self.wallet:
+            return wallet_named(self.wallet, self.option)
+        if self.currency:
+            return id_of(self.realm, bytes(opened.session.secrets.identity.public_key), self.currency)
+        mine = own_wallets(opened, state.tables, self.realm_id)
+        if len(mine) == 1:
+            return next(iter(mine))
+        if mine:
+            currencies = ", ".join(sorted(mine.values()))
+            raise CommandError(f"you have several wallets here: say --currency, of {currencies}", USAGE)
+        raise CommandError(
+            f"you have no wallet of the realm {self.realm} in {self.stream}: open one with: "
+            f"veen wallet open --currency EUR, or name one with {self.option}, or its realm with --realm",
+            REFUSED,
+            "WAL.NOT_FOUND",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whose(Which):
+    """Whose event it is, and how it is sent: options, as ``option_groups`` expands them."""
+
+    ts: TsOption = None
+    cap: CapOption = None
+    force: ForceFlag = False
+
+    @property
+    def now(self) -> int:
+        """The time of the event."""
+        return now_or(self.ts)
+
+    def send(self, schema: Schema, **values: Any) -> None:  # noqa: ANN401 - of its fields
+        """Send an event of the wallet, unless it would not count; and tell what became of it."""
+        with self.open() as opened:
+            state = self.state(opened)
+            body = make_body(schema, wallet_id=self.find(opened, state), ts=self.now, **values)
+            self.deliver(opened, state, schema, body)
+
+    def deliver(self, opened: Client, state: Interpretation, schema: Schema, body: Fields) -> None:
+        """Send an event, unless it would not count; and tell what became of it."""
+        wrong = [verdict for verdict in foresee(state, schema, body) if not verdict.counts]
+        if wrong and not self.force:
+            raise CommandError(
+                f"{wrong[0].detail}; it was not sent (--force sends it)", REFUSED, wrong[0].code
+            )
+        sent = opened.send(self.stream, None, draft=_draft(schema, body), options=under(self.cap))
+        found = judged(opened, _wallets(state), self.stream, sent)
+        result: dict[str, Any] = {**described(schema, sent), "wallet_id": body["wallet_id"].hex()}
+        if schema is TRANSFER:
+            own = body["transfer_id"]
+            result["transfer_id"] = (transfer_of(sent) if own == ZERO_32 else own).hex()
+            result["to_wallet_id"] = body["to_wallet_id"].hex()
+        result |= {"applied": all(verdict.counts for verdict in found), "verdict": _words(found)}
+        if not result["applied"] and not self.force:  # somebody was faster
+            refuse({**result, "ok": False}, found[0].detail, found[0].code)
+        print_result(result, common.json)
+
+
+def _draft(schema: Schema, body: Fields) -> Draft:
+    unnamed = schema is TRANSFER and body["transfer_id"] == ZERO_32
+    return named_by_place(body) if unnamed else typed(schema, body)
+
+
+def _wallets(state: Interpretation) -> Wallets:
+    assert isinstance(state.overlay, Wallets)
+    return state.overlay
+
+
+def _words(found: Sequence[Verdict]) -> str:
+    return ", ".join(dict.fromkeys(verdict.code for verdict in found)) or "applied"

@@ -1,0 +1,28 @@
+"""Opening the data directory that a command was given, and what to say if it is none."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from veen.storage.errors import NotAStoreError
+from veen.storage.fs import RealFilesystem
+
+
+class UsageError(Exception):
+    """What was asked can not be done; the text says what to do instead."""
+
+
+@contextmanager
+def open_data_dir(data_dir: Path) -> Iterator[RealFilesystem]:
+    """Open a data directory, and close it afterwards."""
+    if not data_dir.is_dir():
+        raise UsageError(f"there is no directory {data_dir}; give the data directory of a hub")
+    files = RealFilesystem(data_dir)
+    try:
+        yield files
+    except NotAStoreError:
+        raise UsageError(f"{data_dir} is not a data directory; give the one that the hub runs with") from None
+    except OSError as error:
+        raise UsageError(f"{data_dir} can not be read: {error.strerror}; run as the hub's user") from None
+    finally:
+        files.close()

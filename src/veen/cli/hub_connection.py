@@ -1,0 +1,154 @@
+"""Asking a hub over HTTP, for commands: by its URL, or by the data directory that it runs in."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from veen.cli.errors import MALFORMED, NETWORK, REFUSED, USAGE, CommandError
+from veen.cli.settings import DEFAULT_TIMEOUT_MS, find_hub
+from veen.client.errors import AnswerError, NetworkError
+from veen.client.transport.data_directory import find_running
+from veen.client.transport.http import CBOR, HttpHub, HttpRequest, Reply, read_json, refusal
+from veen.core.data_dir import paths
+from veen.core.encoding.wire_object import W, Wire
+from veen.core.errors import ProtocolError
+
+
+def directory_of(text: str) -> Path:
+    """Return the path that an argument names: a path or a file:// URI."""
+    if text.startswith("file://"):
+        return Path(unquote(urlsplit(text).path))
+    return Path(text)
+
+
+def check_url(hub: str) -> None:
+    """Refuse what can not be the URL of a hub."""
+    try:
+        parts = urlsplit(hub)
+        parts.port  # noqa: B018 - read for the check
+    except ValueError as error:
+        raise CommandError(f"{hub} is not a URL: {error}", USAGE) from None
+    if not parts.hostname:
+        raise CommandError(f"{hub} has no host", USAGE)
+    if not parts.path.isascii():
+        raise CommandError(f"{hub} is not a URL: its path has to be written with percent signs", USAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class HubClient:
+    """One hub, as commands talk to it."""
+
+    url: str
+    timeout_sec: float = DEFAULT_TIMEOUT_MS / 1000
+    #: The socket in its data directory, in place of the URL.
+    admin: Path | None = None
+
+    @classmethod
+    def of(cls, hub: str, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> "HubClient":
+        """Find a hub by URL or data directory."""
+        timeout = timeout_ms / 1000
+        hub = find_hub(hub)
+        if hub.startswith(("http://", "https://")):
+            check_url(hub)
+            return cls(hub.rstrip("/"), timeout)
+        if "://" in hub and not hub.startswith("file://"):
+            raise CommandError(f"{hub} is neither an http(s) URL nor a data directory", USAGE)
+        place = directory_of(hub)
+        if not place.is_dir():
+            raise CommandError(
+                f"there is no directory {place}; give the URL or the data directory of a hub", USAGE
+            )
+        running = find_running(place)
+        if running is None:
+            raise _not_running(place)
+        # Through its own socket, if we may: its certificate is for others.
+        return cls(running.url, timeout, running.door)
+
+    @classmethod
+    def operator(cls, data_dir: Path) -> "HubClient | None":
+        """Return the hub that runs in a directory, through its operator's socket; None if none runs."""
+        path = data_dir / paths.ADMIN_SOCKET
+        client = cls("http://localhost", admin=path)
+        try:
+            connection = HttpHub(client.url, client.timeout_sec, path).connect()
+            connection.connect()
+            connection.close()
+        except OSError:
+            return None
+        return client
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Return a description in JSON."""
+        return self._json(self.raw("GET", path))
+
+    def text(self, path: str) -> str:
+        """Return a text."""
+        try:
+            return self.raw("GET", path).decode()
+        except UnicodeDecodeError:
+            raise self.malformed() from None
+
+    def order(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Send an operator's order in JSON."""
+        return self._json(self.raw("POST", path, json.dumps(body).encode(), "application/json"))
+
+    def post(self, path: str, body: Wire, answer: type[W]) -> W:
+        """Send a request in CBOR, and read the answer."""
+        data = self.raw("POST", path, body.encode(), CBOR)
+        try:
+            return answer.decode(data)
+        except ProtocolError as error:
+            raise CommandError(
+                f"{self.url} answered something else than was asked: {error}", MALFORMED
+            ) from None
+
+    def raw(self, method: str, path: str, body: bytes | None = None, content_type: str = "") -> bytes:
+        """Send a request; a refusal of the hub is raised with its code."""
+        hub = HttpHub(self.url, self.timeout_sec, self.admin)
+        try:
+            reply = hub.exchange(HttpRequest(method, path, body, content_type))
+        except NetworkError as error:
+            if self.admin is not None and isinstance(error.__context__, ConnectionRefusedError):
+                raise _not_running(self.admin.parent.parent) from None  # it was killed, and left its files
+            raise CommandError(str(error), NETWORK) from None
+        finally:
+            hub.close()
+        is_unwell = reply.status == 503 and path in {"/healthz", "/readyz"}  # which is what was asked
+        if reply.status >= 400 and not is_unwell:
+            raise self._refusal(reply)
+        return reply.body
+
+    def _refusal(self, reply: Reply) -> CommandError:
+        try:
+            error = refusal(reply, self.url)
+        except AnswerError as bad:
+            return CommandError(str(bad), MALFORMED)
+        return CommandError(str(error), REFUSED, error.code)
+
+    def _json(self, data: bytes) -> dict[str, Any]:
+        try:
+            return read_json(data, self.url)
+        except AnswerError:
+            raise self.malformed() from None
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Take an answer apart: what is missing or of another type is the fault of whoever sent it."""
+        try:
+            yield
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+            raise self.malformed() from None
+
+    def malformed(self) -> CommandError:
+        """Return the error for an answer that no hub gives."""
+        return CommandError(f"{self.url} answered something else than a hub does", MALFORMED)
+
+
+def _not_running(data_dir: Path) -> CommandError:
+    return CommandError(
+        f"no hub runs in {data_dir}; start it with: veen hub start --data-dir {data_dir}", NETWORK
+    )

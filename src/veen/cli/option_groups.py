@@ -1,0 +1,49 @@
+"""Options that many commands share, taken together: a dataclass of them, as one parameter of a command."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import is_dataclass
+from functools import wraps
+from typing import Any
+
+
+def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take each option by itself, and build the groups of its parameters from them.
+
+    What is needed comes first in its help, then its own options, then those of its groups.
+    """
+    found = sorted(_flat(command), key=lambda item: 0 if item[1].default is item[1].empty else 1 + item[0])
+    options = {parameter.name: parameter for _, parameter in found}
+    assert len(options) == len(found), f"{command.__name__} has an option in two of its groups"
+
+    @wraps(command)
+    def run(**given: Any) -> None:  # noqa: ANN401 - of any command
+        command(**_parts(command, given))
+
+    signature = inspect.Signature(list(options.values()), return_annotation=None)
+    run.__signature__ = signature  # type: ignore[attr-defined] # of functions that inspect is to see so
+    run.__annotations__ = {name: parameter.annotation for name, parameter in options.items()}
+    return run
+
+
+def _flat(taker: Callable[..., Any], depth: int = 0) -> Iterator[tuple[int, inspect.Parameter]]:
+    """Yield the options of a command or group, with how deep in groups they are."""
+    for parameter in inspect.signature(taker, eval_str=True).parameters.values():
+        if _is_group(parameter.annotation):
+            yield from _flat(parameter.annotation, depth + 1)
+        else:
+            yield depth, parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+
+
+def _parts(taker: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a command or group takes, of the options that are given."""
+    return {
+        name: parameter.annotation(**_parts(parameter.annotation, given))
+        if _is_group(parameter.annotation)
+        else given[name]
+        for name, parameter in inspect.signature(taker, eval_str=True).parameters.items()
+    }
+
+
+def _is_group(annotation: Any) -> bool:  # noqa: ANN401 - of any parameter
+    return isinstance(annotation, type) and is_dataclass(annotation)

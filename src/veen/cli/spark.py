@@ -1,0 +1,128 @@
+"""What the commands on Spark share: options, the session, its progress bar, and how failures are reported."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from veen.cli.errors import MALFORMED, NETWORK, REFUSED, USAGE, CommandError
+from veen.cli.output import fail, progress_bar
+from veen.cli.settings import common
+from veen.client.errors import (
+    AnswerError,
+    ClientError,
+    DamagedLogError,
+    DivergenceError,
+    NetworkError,
+    PinError,
+    RefusedError,
+)
+from veen.core.errors import VeenError
+from veen.storage.errors import DamagedError, StorageError
+
+if TYPE_CHECKING:
+    from veen.pipeline.spark.session import SparkSession
+
+
+@contextmanager
+def show_job_progress(spark: "SparkSession", what: str) -> Iterator[None]:
+    """Show how many tasks of the jobs that are begun inside have ended."""
+    from veen.pipeline.spark import progress
+
+    with progress_bar(f"{what}, tasks") as tell, progress.track_progress(spark.sparkContext, tell):
+        yield
+
+
+_MASTER: Final = "local[*,3]"
+#: What SIGTERM ends a program with.
+_TERMINATED: Final = 143
+#: Errors of storage and client that are the log's, and not of how it was asked for.
+_OF_THE_LOG: Final = (DamagedError, DamagedLogError, DivergenceError, PinError, RefusedError)
+
+MasterOption = Annotated[
+    str,
+    typer.Option(
+        "--master", help="Where Spark runs: local[N,3], spark://HOST:PORT, yarn or k8s://HOST:PORT."
+    ),
+]
+ConfOption = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; as often as needed."),
+]
+DriverMemoryOption = Annotated[
+    str,
+    typer.Option("--driver-memory", help="Memory for Spark's Java here: 1g.", show_default=False),
+]
+VerboseSparkFlag = Annotated[
+    bool, typer.Option("--verbose-spark", help="Show what Spark logs, on standard error.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkOptions:
+    """Spark, as a command is to run it: options, as ``option_groups`` expands them."""
+
+    master: MasterOption = _MASTER
+    conf: ConfOption = None
+    driver_memory: DriverMemoryOption = ""
+    verbose_spark: VerboseSparkFlag = False
+
+    @contextmanager
+    def running(self, app: str, *, oneshot: bool = True) -> Iterator["SparkSession"]:
+        """Have Spark for as long as a command needs it; what fails in it ends the command with one line."""
+        with require_extra():
+            from veen.pipeline.spark import failures, session
+        try:
+            with session.running(
+                app=f"veen {app}",
+                master=self.master,
+                conf=session.parse_conf(self.conf or ()),
+                driver_memory=self.driver_memory,
+                oneshot=oneshot,
+                verbose=self.verbose_spark,
+            ) as spark:
+                try:
+                    yield spark
+                except Exception as error:
+                    # While the JVM is there: it is asked for the cause.
+                    reason = session.reason_of(error)
+                    if reason is None:
+                        raise
+                    raise CommandError(reason, *_ending(failures.cause_of(error))) from error
+        except session.UnreachableError as error:
+            raise CommandError(str(error), NETWORK, "E.NETWORK") from None
+        except session.SessionError as error:
+            raise CommandError(str(error), USAGE, "E.SPARK") from None
+        except SystemExit as error:
+            if error.code != _TERMINATED:
+                raise
+            fail("terminated", _TERMINATED, common.json, "E.INTERRUPTED")
+
+
+def _ending(cause: type[VeenError] | None) -> tuple[int, str]:
+    """Return how a command ends after a failure in Spark: whose it is, the log's or Spark's own."""
+    if cause is None:
+        return USAGE, "E.SPARK"
+    if issubclass(cause, NetworkError):
+        return NETWORK, "E.NETWORK"
+    if issubclass(cause, AnswerError):
+        return MALFORMED, "E.MALFORMED"
+    if issubclass(cause, _OF_THE_LOG) or not issubclass(cause, (ClientError, StorageError)):
+        return REFUSED, "E.DAMAGED"
+    return USAGE, "E.SPARK"
+
+
+@contextmanager
+def require_extra() -> Iterator[None]:
+    """Say what to install, if what only the pipeline needs is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"numpy", "pandas", "py4j", "pyarrow", "pyspark"}:
+            raise
+        raise CommandError(
+            f"{error.name} is not installed; it comes with Spark: pip install 'veen[spark]'",
+            USAGE,
+        ) from None

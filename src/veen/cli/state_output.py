@@ -1,0 +1,139 @@
+"""States as commands show and certify them, wherever they were folded."""
+
+import json
+from typing import Any
+
+import typer
+
+from veen.cli.errors import USAGE, CommandError
+from veen.cli.output import plain, print_result, warn
+from veen.cli.overlay import Chosen
+from veen.cli.settings import common
+from veen.client.fold.interpret import Interpretation, Reached
+from veen.core.crypto.ed25519 import SigningKey
+from veen.core.errors import ProtocolError
+from veen.core.objects import labels
+from veen.core.types import JsonValue
+from veen.overlays.certificate import CertifiedLabel, StateCertificate
+from veen.overlays.event import Report
+from veen.overlays.overlay import Key
+from veen.overlays.schema import RejectedError
+
+
+def parse_key(chosen: Chosen, text: str) -> Key:
+    """Return the key that a person means."""
+    try:
+        return chosen.overlay.parse_key(text)
+    except (ValueError, ProtocolError) as error:
+        raise CommandError(f"--key {text!r} is no key of {chosen.overlay.name}: {error}", USAGE) from None
+
+
+def state_document(found: Interpretation, key: Key | None, now: int, *, listed: bool) -> dict[str, Any]:
+    """Return a state with how it came about; of one key, or all of it. ``listed``: with all reports."""
+    state = found.view(now) if key is None else found.view_key(key, now)
+    described: dict[str, Any] = {
+        "ok": True,
+        "overlay": found.overlay.name,
+        "stream": found.stream,
+        "state": state,
+        "counts": found.counts,
+        "reports": [_report(item) for item in found.reports] if listed else len(found.reports),
+        "reached": [_reached(item) for item in found.reached],
+        "provisional": found.provisional,
+    }
+    if key is None:  # the hash is of the whole state: one key is to be had without the rest
+        described["state_hash"] = _hash_of(found)
+    return described
+
+
+def _hash_of(found: Interpretation) -> str | None:
+    try:
+        return found.state_hash().hex()
+    except RejectedError as error:
+        warn(f"this state has no hash: {error}")
+        return None
+
+
+def _report(item: Report) -> dict[str, JsonValue]:
+    return {
+        "epoch": item.epoch,
+        "stream_seq": item.stream_seq,
+        "canonical_id": item.canonical_id.hex(),
+        "code": item.code,
+        "detail": item.detail,
+    }
+
+
+def _reached(item: Reached) -> dict[str, JsonValue]:
+    return {
+        "epoch": item.epoch,
+        "label": item.label.hex(),
+        "upto_seq": item.upto_seq,
+        "mmr_root": item.mmr_root.hex(),
+    }
+
+
+def print_state(found: dict[str, Any]) -> None:
+    """Print what ``state_document`` gives."""
+    if common.json:
+        print_result(found, as_json=True)
+        return
+    for line in json.dumps(found.pop("state"), indent=1, ensure_ascii=False).splitlines():
+        if not common.quiet:
+            typer.echo(plain(line))
+    told = found.pop("reports")
+    for item in told if isinstance(told, list) else []:
+        place = f"epoch {item['epoch']} entry {item['stream_seq']}"
+        warn(f"{place}: {item['code']}: {item['detail']}")
+    count = len(told) if isinstance(told, list) else told
+    if count and not isinstance(told, list):
+        warn(f"{count} events have something wrong with them: see --reports")
+    rest = {name: value for name, value in found.items() if name in ("state_hash", "counts") and value}
+    print_result({**rest, "upto": found["reached"][-1]["upto_seq"] if found["reached"] else 0}, as_json=False)
+
+
+def certificate_of(
+    found: Interpretation, issuer: SigningKey, bridges: frozenset[bytes] = frozenset()
+) -> StateCertificate:
+    """Certify a state, if nothing can come before its end any more."""
+    _check_certifiable(found)
+    return StateCertificate.issue(
+        issuer,
+        found.overlay,
+        stream_id=labels.stream_id(found.stream),
+        labels=certified(found),
+        state_hash=found.state_hash(),
+        bridges=bridges,
+    )
+
+
+def _check_certifiable(found: Interpretation) -> None:
+    if not found.reached:
+        raise CommandError("there are no entries to certify", USAGE)
+    if found.provisional:
+        text = "entries may still come before some of these; certify an --epoch that is over"
+        raise CommandError(text, USAGE)
+
+
+def certified(found: Interpretation) -> list[CertifiedLabel]:
+    """Return what a state holds for, as certificates say it."""
+    return [
+        CertifiedLabel(epoch=item.epoch, label=item.label, upto_seq=item.upto_seq, mmr_root=item.mmr_root)
+        for item in found.reached
+    ]
+
+
+def shown_certificate(made: StateCertificate) -> dict[str, Any]:
+    """Return what a person is shown of a certificate."""
+    last, parameters = made.labels[-1], made.parameter_values()
+    return {
+        "overlay": made.overlay,
+        **({"parameters": parameters} if parameters or common.json else {}),
+        "stream_id": made.stream_id.hex(),
+        "epoch": last.epoch,
+        "upto_seq": last.upto_seq,
+        "mmr_root": last.mmr_root.hex(),
+        "state_class": made.state_class,
+        "state_hash": made.state_hash.hex(),
+        "issuer": made.issuer_pk.hex(),
+    }
