@@ -17,17 +17,16 @@ from nacl.bindings import (
 from pyhpke import AEADId, CipherSuite, KDFId, KEMId
 
 from bench.measure import Work
-from veen.core import hpke, labels
-from veen.core.consistency import ConsistencyProof, prove_consistency
-from veen.core.context import MsgContext
-from veen.core.ed25519 import SigningKey
-from veen.core.mmr import Peaks, complete_nodes, parent, read_peaks
-from veen.core.msg import Msg
-from veen.core.payload import PayloadHeader
+from veen.core.crypto import hpke
+from veen.core.crypto.ed25519 import SigningKey
+from veen.core.merkle.consistency import ConsistencyProof, prove_consistency
+from veen.core.merkle.inclusion import MmrProof, Step
+from veen.core.merkle.mmr import Peaks, complete_nodes, parent, read_peaks
+from veen.core.objects import labels
+from veen.core.objects.msg import Msg, MsgContext, PayloadHeader
+from veen.core.objects.receipt import Receipt
+from veen.core.objects.sealed_payload import open_msg, seal
 from veen.core.profile import Profile
-from veen.core.proof import MmrProof, Step
-from veen.core.receipt import Receipt
-from veen.core.sealing import open_msg, seal
 from veen.core.types import LeafHash, NodeHash, ReaderSecretKey, VerifyKey
 
 PROFILE = Profile(epoch_sec=0, pad_block=256)

@@ -6,17 +6,17 @@ from random import Random
 from typing import Any
 
 from bench.measure import Result, best_us, ratio, time_all
-from veen.core.shapes import Raw
+from veen.core.encoding.shape import Fields
 from veen.core.types import StreamId
-from veen.overlays import wallet_schemas as wal
-from veen.overlays.crdt import COUNTER, LWW, GCounter, LwwMap
-from veen.overlays.events import Event, Record
-from veen.overlays.folding import Annotator, memory_of
-from veen.overlays.ledger import PAID, PaidLedger
+from veen.overlays.builtin.crdt import COUNTER, LWW, GCounter, LwwMap
+from veen.overlays.engine import Annotator, memory_of
+from veen.overlays.event import Event, Record
+from veen.overlays.operations.paid_ledger import PAID, PaidLedger
 from veen.overlays.overlay import Overlay
 from veen.overlays.schema import Schema
-from veen.overlays.wallet import Wallets
-from veen.overlays.wallet_ids import wallet_id
+from veen.overlays.wallet import schemas as wal
+from veen.overlays.wallet.overlay import Wallets
+from veen.overlays.wallet.schemas import wallet_id
 
 _EVENTS = 20_000
 _KEYS = 1_000
@@ -27,7 +27,7 @@ _WALLETS = [wallet_id(_REALM, account, "EUR") for account in _ACCOUNTS]
 _T0 = 1_700_000_000
 _STREAM = StreamId(sha256(b"stream").digest())
 
-Made = Iterator[tuple[Schema, Raw]]
+Made = Iterator[tuple[Schema, Fields]]
 
 
 def _registers(rng: Random) -> Made:

@@ -6,7 +6,7 @@ from statistics import median
 
 from bench.measure import Result, best_us, ratio, time_all
 from bench.storage import BATCH, Commits, Log, open_files, resident_bytes, scratch, timed
-from veen.storage.writer import Options
+from veen.storage.write.writer import Options
 
 _SMALL = 50_000
 #: Entries spread over many labels: the second of the two shapes a log has.

@@ -11,14 +11,14 @@ from time import perf_counter
 from bench.folding import measure_folds
 from bench.measure import Result, Work, best_us, ratio, time_all
 from bench.storage import scratch
-from veen.client.keystore import Secrets
-from veen.client.summaries import SummaryFile
-from veen.client.vault import Vault
+from veen.client.fold.summary_cache import SummaryFile
+from veen.client.keys.keystore import Secrets
+from veen.client.keys.row_vault import Vault
 from veen.core.types import StreamId
-from veen.overlays.crdt import LWW, LwwMap
-from veen.overlays.events import Record
-from veen.overlays.tree.reading import TreeReader
-from veen.overlays.tree.writing import TreeWriter
+from veen.overlays.builtin.crdt import LWW, LwwMap
+from veen.overlays.event import Record
+from veen.overlays.summary_tree.reader import TreeReader
+from veen.overlays.summary_tree.writer import TreeWriter
 
 _SMALL = 10_000
 _PORTION = 1_000

@@ -23,23 +23,25 @@ from bench.measure import Result, best_us, ratio
 from bench.pipeline_folds import measure_folds
 from bench.pipeline_log import STREAMS, BenchLog, reader_secret
 from bench.storage import scratch
-from veen.core.hashing import tag_prefix
-from veen.core.hpke import ReaderKey
-from veen.core.labels import stream_id
-from veen.core.msg import Msg
-from veen.core.sealing import open_msg
+from veen.core.crypto.hash import tag_prefix
+from veen.core.crypto.hpke import ReaderKey
+from veen.core.objects.labels import stream_id
+from veen.core.objects.msg import Msg
+from veen.core.objects.sealed_payload import open_msg
 from veen.core.types import Label, ReaderSecretKey, StreamId
-from veen.pipeline import session
-from veen.pipeline.checking import PartTask, check_part
-from veen.pipeline.frames import rows
-from veen.pipeline.kernel import Level
-from veen.pipeline.keyring import Keyring, load_keyring, sharing
-from veen.pipeline.lake.holding import holding
-from veen.pipeline.lake.ingesting import Ingest
-from veen.pipeline.logs import Log, open_log
-from veen.pipeline.parts import Part
-from veen.pipeline.signers import HubKeys
-from veen.pipeline.verifying import Verification
+from veen.pipeline.lake.lake import lock_lake
+from veen.pipeline.lake_jobs.ingest import Ingest
+from veen.pipeline.log.entry_columns import rows
+from veen.pipeline.log.hub_keys import HubKeys
+from veen.pipeline.log.log import Log
+from veen.pipeline.log.open import open_log
+from veen.pipeline.log.partition import Part
+from veen.pipeline.open.keyring import Keyring, load_keyring
+from veen.pipeline.shared_keys import sharing
+from veen.pipeline.spark import session
+from veen.pipeline.verify.job import Verification
+from veen.pipeline.verify.kernel import Level
+from veen.pipeline.verify.task import PartTask, check_part
 
 _CORES = os.cpu_count() or 1
 _MSG_TAG, _RECEIPT_TAG = tag_prefix("veen/sig") + b"\x89", tag_prefix("veen/sig") + b"\x86"
@@ -266,7 +268,7 @@ def _beside_opening(
 
 
 def _take(spark: SparkSession, log: Log, keyring: Keyring, place: Path, *streams: StreamId) -> None:
-    with sharing(spark, keyring) as shared, holding(place, create=True) as lake:
+    with sharing(spark, keyring) as shared, lock_lake(place, create=True) as lake:
         Ingest(spark, lake, log, keyring=keyring, shared=shared, streams=streams).run()
 
 

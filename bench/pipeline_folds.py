@@ -14,15 +14,16 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
 from bench.measure import Result, Work, best_us, ratio, time_all
 from bench.storage import scratch
+from tests.pipeline.record_batches import batch_of
 from veen.core.types import StreamId
-from veen.overlays import wallet_schemas as wal
-from veen.overlays.crdt import LWW, GCounter, LwwMap
+from veen.overlays.builtin.crdt import LWW, GCounter, LwwMap
 from veen.overlays.overlay import Overlay
 from veen.overlays.schema import Schema
-from veen.overlays.wallet import Wallets
-from veen.pipeline.records import RECORDS, batch_of
-from veen.pipeline.sqlforms import FORMS
-from veen.pipeline.typed import EventTable, ints_of
+from veen.overlays.wallet import schemas as wal
+from veen.overlays.wallet.overlay import Wallets
+from veen.pipeline.fold_sql import FORMS
+from veen.pipeline.open.records import RECORDS
+from veen.pipeline.open.typed_columns import EventTable, ints_of
 
 _KEYS = 100_000
 _WALLETS = 10_000

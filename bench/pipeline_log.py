@@ -10,21 +10,21 @@ from multiprocessing import Pool
 from pathlib import Path
 from time import time
 
-from veen.client.home import ClientHome
-from veen.client.keystore import Secrets, StreamKey
-from veen.core import hpke, labels
-from veen.core.context import MsgContext
-from veen.core.ed25519 import SigningKey
-from veen.core.hubfiles import HubSettings
+from veen.client.home.directory import ClientHome
+from veen.client.keys.keystore import Secrets, StreamKey
+from veen.core.crypto import hpke
+from veen.core.crypto.ed25519 import SigningKey
+from veen.core.data_dir.hub_settings import HubSettings
 from veen.core.limits import Limits
-from veen.core.msg import Msg
-from veen.core.payload import PayloadHeader
+from veen.core.objects import labels
+from veen.core.objects.msg import Msg, MsgContext, PayloadHeader
+from veen.core.objects.new_entry import NewEntry
+from veen.core.objects.sealed_payload import seal
 from veen.core.profile import Profile
-from veen.core.sealing import seal
 from veen.core.types import Label, ReaderSecretKey
 from veen.hub.home import create_home, open_home
 from veen.hub.keyring import CheckpointSigner, KeyRing, signing
-from veen.storage import Binding, RealFilesystem, Record, Writer
+from veen.storage import Binding, RealFilesystem, Writer
 
 #: Parts of a hundred: a few busy streams, and quiet ones.
 _SHARES = (40, 25, 20, 10, 5)
@@ -125,7 +125,7 @@ class BenchLog:
             while portion := list(islice(made, _BATCH)):
                 batch = writer.batch()
                 for msg in portion:
-                    record = Record.of_msg(msg)
+                    record = NewEntry.of_msg(msg)
                     batch.append(record, signing(key, record, _START + done // 100))
                     done += 1
                     if batch.binding(msg.label) is None:

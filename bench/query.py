@@ -12,14 +12,14 @@ from pyspark.sql import SparkSession
 from bench.measure import Result, best_us, ratio
 from bench.pipeline import _bare, _beside, _kept, _opened, _timed
 from bench.query_log import START, STREAM, QueryLog, subject
-from veen.pipeline.lake.holding import load
-from veen.pipeline.lake.paths import spark_paths
+from veen.pipeline.lake.lake import load
+from veen.pipeline.lake.layout import spark_paths
 from veen.pipeline.query.engine import Engine
-from veen.pipeline.query.local import pick
+from veen.pipeline.query.event_sources import EVENTS_TABLE, Sources
+from veen.pipeline.query.local_backend import pick
 from veen.pipeline.query.scope import resolve
-from veen.pipeline.query.sources import EVENTS_TABLE, Sources
 from veen.query.descriptor import Descriptor, normalize
-from veen.query.times import format_time
+from veen.query.timestamps import format_time
 
 _CORES = os.cpu_count() or 1
 _ROUNDS = 5

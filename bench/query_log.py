@@ -8,25 +8,26 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from veen.client.keystore import Secrets, StreamKey
-from veen.core import hpke, labels
-from veen.core.context import MsgContext
-from veen.core.ed25519 import SigningKey
-from veen.core.hubfiles import HubSettings
+from veen.client.keys.keystore import Secrets, StreamKey
+from veen.core.crypto import hpke
+from veen.core.crypto.ed25519 import SigningKey
+from veen.core.data_dir.hub_settings import HubSettings
 from veen.core.limits import Limits
-from veen.core.msg import Msg
-from veen.core.payload import PayloadHeader
+from veen.core.objects import labels
+from veen.core.objects.msg import Msg, MsgContext, PayloadHeader
+from veen.core.objects.new_entry import NewEntry
+from veen.core.objects.sealed_payload import seal
 from veen.core.profile import Profile
-from veen.core.sealing import seal
 from veen.core.types import Label, ReaderSecretKey
 from veen.hub.home import create_home
 from veen.hub.keyring import CheckpointSigner, KeyRing, signing
-from veen.overlays.recorder_schemas import EVENT
-from veen.pipeline.keyring import Keyring, sharing
-from veen.pipeline.lake.holding import holding
-from veen.pipeline.lake.ingesting import Ingest
-from veen.pipeline.logs import open_log
-from veen.storage import Binding, RealFilesystem, Record, Writer
+from veen.overlays.recorder.schemas import EVENT
+from veen.pipeline.lake.lake import lock_lake
+from veen.pipeline.lake_jobs.ingest import Ingest
+from veen.pipeline.log.open import open_log
+from veen.pipeline.open.keyring import Keyring
+from veen.pipeline.shared_keys import sharing
+from veen.storage import Binding, RealFilesystem, Writer
 
 STREAM = "record/app/bench"
 #: Events are spread over thirty days, in the order of time, as a recorder writes them.
@@ -116,7 +117,7 @@ class QueryLog:
         secrets = Secrets.generate(os.urandom, START)
         key = StreamKey(stream_id=labels.stream_id(STREAM), secret=_SECRET, created_at=START)
         keyring, log = Keyring(secrets.with_stream(key)), open_log(str(self.root))
-        with sharing(spark, keyring) as shared, holding(self.lake, create=True) as lake:
+        with sharing(spark, keyring) as shared, lock_lake(self.lake, create=True) as lake:
             Ingest(spark, lake, log, keyring=keyring, shared=shared, overlays=()).run()
         log.close()
 
@@ -136,7 +137,7 @@ def _fill(fs: RealFilesystem, ring: KeyRing, events: int, processes: int) -> Non
         while portion := list(islice(made, _BATCH)):
             batch = writer.batch()
             for msg in portion:
-                record = Record.of_msg(msg)
+                record = NewEntry.of_msg(msg)
                 batch.append(record, signing(key, record, START + done * DAYS * 86_400 // events))
                 done += 1
                 if batch.binding(label) is None:

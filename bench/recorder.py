@@ -13,12 +13,12 @@ from bench.hub.servers import hub
 from bench.measure import Result
 from bench.storage import scratch
 from veen.client.client import Client
-from veen.client.home import ClientHome
-from veen.client.keystore import Secrets
-from veen.client.sending import Options
-from veen.recorder.emitting import event_draft
-from veen.recorder.feeding import Feed
-from veen.recorder.handler import RecorderHandler
+from veen.client.home.directory import ClientHome
+from veen.client.keys.keystore import Secrets
+from veen.client.send import SendOptions
+from veen.recorder.event import event_draft
+from veen.recorder.feed.feed import Feed
+from veen.recorder.inputs.logging_handler import RecorderHandler
 
 _MOST_US = 50.0
 _PAYLOAD = {"method": "GET", "path": "/things/17", "status": 200, "ms": 12.5, "cached": False}
@@ -85,7 +85,7 @@ def _throughput(home: Path, url: str, events: int) -> Iterator[Result]:
         ]
         start = perf_counter()
         for _ in client.send_many(
-            "record/app/plain", drafts, options=Options(keep_key=True, store_body=False)
+            "record/app/plain", drafts, options=SendOptions(keep_key=True, store_body=False)
         ):
             pass
         plain = (perf_counter() - start) / events

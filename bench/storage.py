@@ -16,18 +16,19 @@ from tempfile import mkdtemp
 from time import perf_counter
 
 from bench.measure import Work
-from veen.core.checkpoint import Checkpoint
-from veen.core.hashing import h, ht, u32be, u64be
+from veen.core.crypto.hash import sha256, tagged_hash, u32be, u64be
+from veen.core.data_dir.store_records import StreamEpoch
 from veen.core.limits import DEFAULT_LIMITS
-from veen.core.msg import Msg
-from veen.core.receipt import Receipt
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.msg import Msg
+from veen.core.objects.new_entry import NewEntry
+from veen.core.objects.receipt import Receipt
 from veen.core.types import HubId, Label, LeafHash, NodeHash, ProfileId, Signature, VerifyKey
-from veen.storage.batch import Batch
 from veen.storage.directory import create_store
 from veen.storage.fs import RealFilesystem
-from veen.storage.staging import Record, SignReceipt
-from veen.storage.state import StreamEpoch
-from veen.storage.writer import Writer
+from veen.storage.journal.tail import SignReceipt
+from veen.storage.write.batch import Batch
+from veen.storage.write.writer import Writer
 
 BATCH = 256
 #: An envelope such that an entry, with receipt and frame, has about 600 bytes.
@@ -35,7 +36,7 @@ _CIPHERTEXT = bytes(32) + u32be(16) + u32be(16) + os.urandom(88)
 #: Large enough to have the same length in every message.
 _FIRST_SEQ = 2**32
 _UNSIGNED = Signature(bytes(64))
-_CLIENTS = [VerifyKey(h(f"client {number}".encode())) for number in range(64)]
+_CLIENTS = [VerifyKey(sha256(f"client {number}".encode())) for number in range(64)]
 
 
 def _template() -> bytes:
@@ -55,7 +56,7 @@ def _template() -> bytes:
 _TEMPLATE = _template()
 
 
-def _record(label: Label, number: int) -> Record:
+def _record(label: Label, number: int) -> NewEntry:
     """Return a message that decodes, with a leaf of its own: a template with three fields filled in.
 
     Making five million messages in the regular way would take longer than storing them.
@@ -64,8 +65,12 @@ def _record(label: Label, number: int) -> Record:
     content = b"".join(
         (_TEMPLATE[:38], label, _TEMPLATE[70:72], client, b"\x1b", u64be(seq), _TEMPLATE[113:])
     )
-    return Record(
-        label, content, LeafHash(ht("veen/leaf", label + bytes(64) + client + u64be(seq))), client, seq
+    return NewEntry(
+        label,
+        content,
+        LeafHash(tagged_hash("veen/leaf", label + bytes(64) + client + u64be(seq))),
+        client,
+        seq,
     )
 
 
@@ -75,7 +80,7 @@ def _sign_checkpoint(label: Label, upto: int, root: NodeHash, _: StreamEpoch | N
     )
 
 
-def _receipt(record: Record, hub_ts: int) -> SignReceipt:
+def _receipt(record: NewEntry, hub_ts: int) -> SignReceipt:
     return lambda seq, root: Receipt(
         label=record.label,
         stream_seq=seq,
@@ -98,7 +103,7 @@ class Log:
 
     def __post_init__(self) -> None:
         self.fs = RealFilesystem(self.root)
-        self.labels = [Label(h(f"label {number}".encode())) for number in range(self.label_count)]
+        self.labels = [Label(sha256(f"label {number}".encode())) for number in range(self.label_count)]
         create_store(self.fs, HubId(bytes(32)), DEFAULT_LIMITS)
         self.writer = self.open()
 

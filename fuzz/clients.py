@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from tests import builders as make
-from veen.client.card import IdentityCard
 from veen.client.fraud import Fraud
-from veen.client.keystore import SealedKeystore, Secrets, StreamKey
-from veen.client.portable import SyncState
-from veen.client.sharing import share
-from veen.core import labels
-from veen.core.wire import Wire
+from veen.client.keys.identity_card import IdentityCard
+from veen.client.keys.keystore import SealedKeystore, Secrets, StreamKey
+from veen.client.keys.stream_keys import share
+from veen.client.transport.portable_set import SyncState
+from veen.core.encoding.wire_object import Wire
+from veen.core.objects import labels
 
 _NOW = 1_790_000_000
 _SECRETS = Secrets.generate(make.counted_random("client"), _NOW, "Alice")

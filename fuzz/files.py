@@ -1,9 +1,9 @@
 """Files that are no single wire object, one of each, by the adapter's name for it."""
 
 from tests import builders as make
-from veen.core.artifacts import CheckpointIndex, PeakSnapshot
-from veen.core.entry import Entry
-from veen.core.identity import CheckpointBinding, KeyMap
+from veen.core.data_dir.chunk_artifacts import CheckpointIndex, PeakSnapshot
+from veen.core.objects.entry import Entry
+from veen.core.objects.hub_identity import CheckpointBinding, KeyMap
 
 File = Entry | PeakSnapshot | CheckpointIndex | KeyMap | CheckpointBinding
 

@@ -9,10 +9,10 @@ from tests.overlays.histories import BRIDGE, HISTORIES, PARAMETERS
 from tests.overlays.histories_wallet import OWN_STREAM
 from tests.overlays.logs import WRITERS
 from veen.overlays import registry
+from veen.overlays.builtin.crdt import LwwMap
 from veen.overlays.certificate import StateCertificate
-from veen.overlays.crdt import LwwMap
-from veen.overlays.events import Record
-from veen.overlays.folding import Annotator, Fold, memory_of
+from veen.overlays.engine import Annotator, Fold, memory_of
+from veen.overlays.event import Record
 from veen.overlays.overlay import Overlay
 from veen.overlays.schema import RejectedError, Schema
 

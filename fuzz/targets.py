@@ -17,25 +17,26 @@ from fuzz.requests import REQUESTS
 from fuzz.runner import Refused, Run, Target
 from tests import builders as make
 from tests.examples import every_wire_object
+from veen.admission.stages import Sized
+from veen.admission.stateless import MessageRules, read_msg
 from veen.conformance.adapter import answer
-from veen.core import cbor
-from veen.core.artifacts import CheckpointIndex, PeakSnapshot
-from veen.core.checkpoint import Checkpoint
-from veen.core.consistency import ConsistencyProof
-from veen.core.entry import Entry, EntryHeader
+from veen.core.data_dir.chunk_artifacts import CheckpointIndex, PeakSnapshot
+from veen.core.encoding import cbor
+from veen.core.encoding.wire_object import Wire, decode_sequence, encode_sequence
 from veen.core.errors import ProtocolError
-from veen.core.identity import CheckpointBinding, KeyMap
 from veen.core.limits import DEFAULT_LIMITS
-from veen.core.msg import Msg
-from veen.core.proof import MmrProof
-from veen.core.receipt import Receipt
-from veen.core.sealing import Envelope, open_msg
-from veen.core.structural import check_structure
-from veen.core.wire import Wire, decode_sequence, encode_sequence
+from veen.core.merkle.consistency import ConsistencyProof
+from veen.core.merkle.inclusion import MmrProof
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.entry import Entry, EntryHeader
+from veen.core.objects.hub_identity import CheckpointBinding, KeyMap
+from veen.core.objects.msg import Msg
+from veen.core.objects.receipt import Receipt
+from veen.core.objects.sealed_payload import Envelope, open_msg
 from veen.overlays.certificate import StateCertificate
 
 PROFILE = make.profile()
-OTHERS = {PROFILE.profile_id: PROFILE}
+RULES = MessageRules(DEFAULT_LIMITS, {PROFILE.profile_id: PROFILE.pad_block})
 
 
 def same(value: object, expected: object) -> None:
@@ -185,7 +186,7 @@ def attachment_target() -> Target:
 
 def run_structure(data: bytes) -> None:
     """Run the structural rows of admission."""
-    same(check_structure(data, OTHERS, DEFAULT_LIMITS).encode(), data)
+    same(read_msg(Sized(data), RULES).msg.encode(), data)
 
 
 # --- forgeries ----------------------------------------------------------------------------------------------

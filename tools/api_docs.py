@@ -9,19 +9,19 @@ from typing import Final
 
 from tools.cli_docs import table
 from veen.client import errors
-from veen.client.aio import AsyncClient
-from veen.client.authorizing import Authorized
-from veen.client.bodies import Attachment, BodyError
-from veen.client.client import Client, Opening, ReadOptions
-from veen.client.pins import Trust
-from veen.client.reading import Message
-from veen.client.resyncing import Consistency, Resynced
-from veen.client.retrying import Retry
-from veen.client.sending import Draft, Options, Sent
+from veen.client.async_client import AsyncClient
+from veen.client.body import Attachment, BodyError
+from veen.client.client import Client, Opening
+from veen.client.home.pins import Trust
+from veen.client.read import Message, ReadOptions
+from veen.client.resync import Consistency, Resynced
+from veen.client.retry import Retry
+from veen.client.send import Draft, SendOptions, Sent
 from veen.client.session import Rotation
+from veen.client.tokens import Authorized
 
 _VALUES: Final = (
-    *(Opening, Draft, Options, Sent, ReadOptions, Message, Attachment),
+    *(Opening, Draft, SendOptions, Sent, ReadOptions, Message, Attachment),
     *(Authorized, Resynced, Consistency, Trust, Retry, Rotation),
 )
 _ERRORS: Final = (

@@ -10,9 +10,9 @@ import typer
 from typer.core import TyperGroup
 
 from veen.cli import errors
-from veen.cli.commands import COMMANDS, load
+from veen.cli.registry import COMMANDS, load
 from veen.cli.settings import DEFAULT_CLIENT, DEFAULT_DATA_DIR, DEFAULT_TIMEOUT_MS, KEYS
-from veen.client.passphrase import FILE_VARIABLE, VARIABLE
+from veen.client.keys.keystore import FILE_VARIABLE, VARIABLE
 
 #: Flags of every command; they are described once.
 _COMMON: Final[Mapping[str, str]] = {
@@ -56,7 +56,6 @@ _PROGRAMS: Final[Mapping[str, str]] = {
     "veen-cli": "veen",
     "veen-hub": "veen hub; `veen-hub` alone, `veen-hub run` and `veen-hub start` start a hub",
     "veen-selftest": "veen selftest",
-    "veen-bridge": "veen bridge (not part of this release yet)",
 }
 _VARIABLES: Final[Mapping[str, str]] = {
     "VEEN_HUB": "URL or data directory of the hub",

@@ -4,8 +4,8 @@ from dataclasses import fields
 
 from tools.cli_docs import table
 from veen.overlays import registry
-from veen.overlays.codes import CODES
 from veen.overlays.overlay import Overlay
+from veen.overlays.report_codes import CODES
 from veen.overlays.schema import Schema
 
 

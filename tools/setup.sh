@@ -95,7 +95,7 @@ install_packages() {
 
 find_java() {
     say 5 "Java runtime for Spark"
-    home=$("$python" -m veen.pipeline.java) || die "no Java runtime for Spark, see above"
+    home=$("$python" -m veen.pipeline.spark.java) || die "no Java runtime for Spark, see above"
     printf '            JAVA_HOME for Spark: %s\n' "$home"
 }
 
@@ -104,7 +104,7 @@ find_java() {
 # Nothing depends on it but the time that a command on Spark needs to begin (3 s instead of 7).
 keep_classes() {
     say 6 "archive of Spark's classes (the first time about 40 s, 190 MB)"
-    "$python" -m veen.pipeline.archive_making >/dev/null || printf '            left out; Spark works, but starts more slowly\n'
+    "$python" -m veen.pipeline.spark.build_class_archive >/dev/null || printf '            left out; Spark works, but starts more slowly\n'
 }
 
 is_ours || make_venv

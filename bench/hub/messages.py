@@ -4,10 +4,9 @@ import os
 import struct
 from collections.abc import Sequence
 
-from veen.core import labels
-from veen.core.context import MsgContext
-from veen.core.ed25519 import SigningKey
-from veen.core.msg import Msg
+from veen.core.crypto.ed25519 import SigningKey
+from veen.core.objects import labels
+from veen.core.objects.msg import Msg, MsgContext
 from veen.core.profile import Profile
 from veen.core.types import HubId, Label, RoutingKey
 

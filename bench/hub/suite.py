@@ -15,9 +15,9 @@ from bench.hub.load import Load, post, run_load
 from bench.hub.messages import Author, routing_of
 from bench.hub.servers import Peer, RunningHub, hub, nats, redis
 from bench.measure import Result
-from veen.core import ed25519
-from veen.core.api import ProofRequest, StreamRequest
-from veen.core.ed25519 import SigningKey
+from veen.core.api.data_plane import ProofRequest, StreamRequest
+from veen.core.crypto import ed25519
+from veen.core.crypto.ed25519 import SigningKey
 
 CONNECTIONS = 64
 _SUBMIT = b"\xa2\x01\x01\x02"

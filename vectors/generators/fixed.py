@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Final
 
 from vectors.generators.scenario import ask
-from veen.core.ed25519 import SigningKey
+from veen.core.crypto.ed25519 import SigningKey
 
 CLIENT_SEED: Final = bytes([0x11]) * 32
 OTHER_CLIENT_SEED: Final = bytes([0x12]) * 32

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from vectors.generators.fixed import ht
 from vectors.generators.scenario import Fields, Json, Scenario
-from veen.core import labels
-from veen.overlays import wallet_schemas as wal
-from veen.overlays.crdt import COUNTER, LWW, ORSET
-from veen.overlays.ledger import PAID
+from veen.core.objects import labels
+from veen.overlays.builtin.crdt import COUNTER, LWW, ORSET
+from veen.overlays.operations.paid_ledger import PAID
 from veen.overlays.schema import Schema
-from veen.overlays.wallet_ids import wallet_id, wallet_stream
+from veen.overlays.wallet import schemas as wal
+from veen.overlays.wallet.schemas import wallet_id, wallet_stream
 
 _ALICE, _BOB = ht("vector", b"alice"), ht("vector", b"bob")
 _T0 = 1_700_000_000
