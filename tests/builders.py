@@ -6,28 +6,28 @@ Keys and identifiers are hashes of their names, so that equal names mean equal b
 from collections.abc import Iterable, Sequence
 from itertools import count
 
-from veen.core import api, hpke, labels
-from veen.core.artifacts import CheckpointIndex, ChunkRange, ChunkSummary, IndexedCheckpoint
-from veen.core.captoken import CapToken, Rate
-from veen.core.checkpoint import Checkpoint
-from veen.core.consistency import ConsistencyProof, prove_consistency
-from veen.core.context import MsgContext
-from veen.core.control import RevocationBody, RevocationRecord, Target, TrustRecord
-from veen.core.ed25519 import SigningKey
-from veen.core.entry import Entry
-from veen.core.error_envelope import ErrorEnvelope
+from veen.core.api import data_plane
+from veen.core.crypto import hpke
+from veen.core.crypto.ed25519 import SigningKey
+from veen.core.crypto.hash import sha256, u64be
+from veen.core.data_dir.chunk_artifacts import CheckpointIndex, ChunkRange, ChunkSummary, IndexedCheckpoint
 from veen.core.errors import DetailValue
-from veen.core.hashing import h, u64be
-from veen.core.identity import BoundCheckpoint, ForkParent, HubIdentity, HubKey, key_id
 from veen.core.limits import DEFAULT_LIMITS, Limits
-from veen.core.mmr import Peaks, complete_nodes
-from veen.core.msg import Msg
-from veen.core.payload import PayloadHeader
-from veen.core.pow import PowCookie
+from veen.core.merkle.consistency import ConsistencyProof, prove_consistency
+from veen.core.merkle.inclusion import MmrProof, prove_inclusion
+from veen.core.merkle.mmr import Peaks, complete_nodes
+from veen.core.objects import labels
+from veen.core.objects.capability import CapToken, Rate
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.control_record import RevocationBody, RevocationRecord, Target, TrustRecord
+from veen.core.objects.entry import Entry
+from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.core.objects.hub_identity import BoundCheckpoint, ForkParent, HubIdentity, HubKey, key_id
+from veen.core.objects.msg import Msg, MsgContext, PayloadHeader
+from veen.core.objects.proof_of_work import PowCookie
+from veen.core.objects.receipt import Receipt
+from veen.core.objects.sealed_payload import Sealed, seal
 from veen.core.profile import Profile
-from veen.core.proof import MmrProof, prove_inclusion
-from veen.core.receipt import Receipt
-from veen.core.sealing import Sealed, seal
 from veen.core.types import (
     AuthRef,
     HubId,
@@ -50,7 +50,7 @@ from veen.core.types import (
 
 def digest(name: str) -> bytes:
     """Return 32 bytes that stand for a name."""
-    return h(name.encode())
+    return sha256(name.encode())
 
 
 def signing_key(name: str = "client") -> SigningKey:
@@ -91,7 +91,7 @@ def routing_key(name: str = "hub") -> RoutingKey:
 
 def leaf(number: int) -> LeafHash:
     """Return leaf ``number`` of the logs that tests are about."""
-    return LeafHash(h(u64be(number)))
+    return LeafHash(sha256(u64be(number)))
 
 
 def leaves(size: int) -> list[LeafHash]:
@@ -364,12 +364,12 @@ def bound_checkpoint(*, label: Label | None = None, epoch: int = 0, upto_seq: in
 # --- requests and responses ---------------------------------------------------------------------------------
 
 
-def submit_request(message: Msg | None = None) -> api.SubmitRequest:
-    return api.SubmitRequest(msg=msg() if message is None else message)
+def submit_request(message: Msg | None = None) -> data_plane.SubmitRequest:
+    return data_plane.SubmitRequest(msg=msg() if message is None else message)
 
 
-def submit_response(*, server_version: str | None = None) -> api.SubmitResponse:
-    return api.SubmitResponse(receipt=receipt(), server_version=server_version)
+def submit_response(*, server_version: str | None = None) -> data_plane.SubmitResponse:
+    return data_plane.SubmitResponse(receipt=receipt(), server_version=server_version)
 
 
 def stream_request(
@@ -380,8 +380,8 @@ def stream_request(
     cursor: int | None = None,
     with_receipts: bool | None = None,
     with_mmr_proof: bool | None = None,
-) -> api.StreamRequest:
-    return api.StreamRequest(
+) -> data_plane.StreamRequest:
+    return data_plane.StreamRequest(
         label=some_label(),
         from_seq=from_seq,
         to_seq=to_seq,
@@ -392,13 +392,13 @@ def stream_request(
     )
 
 
-def stream_response(items: int = 2, *, full: bool = True) -> api.StreamResponse:
+def stream_response(items: int = 2, *, full: bool = True) -> data_plane.StreamResponse:
     """Return a page; ``full`` has every optional field."""
     page = [
-        api.StreamItem(stream_seq=seq, msg=msg(), receipt=receipt(stream_seq=seq) if full else None)
+        data_plane.StreamItem(stream_seq=seq, msg=msg(), receipt=receipt(stream_seq=seq) if full else None)
         for seq in range(1, items + 1)
     ]
-    return api.StreamResponse(
+    return data_plane.StreamResponse(
         label=some_label(),
         from_seq=1,
         to_seq=items if full else None,
@@ -409,24 +409,24 @@ def stream_response(items: int = 2, *, full: bool = True) -> api.StreamResponse:
     )
 
 
-def receipt_request(stream_seq: int = 1) -> api.ReceiptRequest:
-    return api.ReceiptRequest(label=some_label(), stream_seq=stream_seq)
+def receipt_request(stream_seq: int = 1) -> data_plane.ReceiptRequest:
+    return data_plane.ReceiptRequest(label=some_label(), stream_seq=stream_seq)
 
 
-def proof_request(stream_seq: int = 1) -> api.ProofRequest:
-    return api.ProofRequest(label=some_label(), stream_seq=stream_seq)
+def proof_request(stream_seq: int = 1) -> data_plane.ProofRequest:
+    return data_plane.ProofRequest(label=some_label(), stream_seq=stream_seq)
 
 
-def proof_response(*, server_version: str | None = None) -> api.ProofResponse:
-    return api.ProofResponse(mmr_proof=inclusion_proof(), server_version=server_version)
+def proof_response(*, server_version: str | None = None) -> data_plane.ProofResponse:
+    return data_plane.ProofResponse(mmr_proof=inclusion_proof(), server_version=server_version)
 
 
-def checkpoint_request(upto_seq: int = 1) -> api.CheckpointRequest:
-    return api.CheckpointRequest(label=some_label(), upto_seq=upto_seq)
+def checkpoint_request(upto_seq: int = 1) -> data_plane.CheckpointRequest:
+    return data_plane.CheckpointRequest(label=some_label(), upto_seq=upto_seq)
 
 
-def checkpoint_response(*, server_version: str | None = None) -> api.CheckpointResponse:
-    return api.CheckpointResponse(
+def checkpoint_response(*, server_version: str | None = None) -> data_plane.CheckpointResponse:
+    return data_plane.CheckpointResponse(
         checkpoint=checkpoint(witnesses=("w1", "w2")), server_version=server_version
     )
 

@@ -33,8 +33,8 @@ from tests.builders import (
     submit_response,
     trust_record,
 )
-from veen.core.control import Target
-from veen.core.wire import Wire
+from veen.core.encoding.wire_object import Wire
+from veen.core.objects.control_record import Target
 
 
 def every_wire_object() -> list[Wire]:

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from veen.core.error_envelope import ErrorEnvelope
 from veen.core.errors import CborError, Code, Detail, Fault, ProtocolError
+from veen.core.objects.error_envelope import ErrorEnvelope
 
 #: ERR-012: the keys that a program may rely on, and no others.
 STABLE_KEYS = {"field", "expected", "actual", "max_allowed", "label", "stream_seq"}

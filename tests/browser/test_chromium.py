@@ -18,13 +18,13 @@ from typing import Any, Final, Self
 import pytest
 
 from tests.builders import some_label
-from tests.client.people import make_home
-from tests.hub.process import Client, HubProcess
-from tests.recorder.feeds import eventually, recorded
-from tests.recorder.receiving import listening
-from tests.service import world
-from veen.core.api import SubmitRequest
-from veen.service.store import Kind
+from tests.client.participants import make_home
+from tests.hub.hub_process import Client, HubProcess
+from tests.query_service import service_process
+from tests.recorder.feed.feed_reader import eventually, recorded
+from tests.recorder.inputs.otlp_process import listening
+from veen.core.api.data_plane import SubmitRequest
+from veen.query_service.store import Kind
 
 BROWSER: Final = os.environ.get("VEEN_BROWSER", "")
 PAGE: Final = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
@@ -144,7 +144,7 @@ class Servers:
         self.hub = stack.enter_context(HubProcess(place / "hub"))
         self.log = stack.enter_context(HubProcess(place / "log"))
         make_home(place / "app")
-        self.tokens = world.make_place(place / "queries")
+        self.tokens = service_process.make_place(place / "queries")
         options = (
             "--stream",
             STREAM,
@@ -156,10 +156,10 @@ class Servers:
             place / "app",
         )
         self.receiver = stack.enter_context(listening(*options))
-        self.queries = stack.enter_context(world.Service(place / "queries", self.log.url))
+        self.queries = stack.enter_context(service_process.Service(place / "queries", self.log.url))
         message = SubmitRequest(msg=Client(some_label("browser")).message()).encode()
         line = b'{"event_type": "forged", "event_time": 5}\n'
-        request = json.dumps({"scope": [world.APP]}).encode()
+        request = json.dumps({"scope": [service_process.APP]}).encode()
         self.requests = {
             "hub": _request(self.hub.url, "/tooling/status", "/v1/submit", message, "application/cbor"),
             "older hub": _request(self.hub.url, "/metrics", "/submit", message[4:], "application/cbor"),
@@ -180,7 +180,7 @@ class Servers:
         status, log = self.hub.get("/tooling/status"), self.hub.get("/tooling/admission_log")
         assert (status["last_stream_seq"], log["failures"]) == (0, [])
         assert recorded(self.place / "app", self.log.url, STREAM) == []
-        assert list(world.recorded(self.place / "queries", self.log.url, Kind.REQUEST)) == []
+        assert list(service_process.recorded(self.place / "queries", self.log.url, Kind.REQUEST)) == []
 
 
 def _request(url: str, look: str, path: str, body: bytes, kind: str) -> dict[str, str]:

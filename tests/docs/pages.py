@@ -87,7 +87,7 @@ def _as_pattern(part: str) -> str:
 def run_page(page: str, place: Path, *, cold: bool = True) -> list[str]:
     """Run the examples of a page in an empty directory; returns what is not as the page says.
 
-    If not ``cold``, commands are forks of a process that has imported the program.
+    If not ``cold``, commands are forks of a process that has imported the program, or share one Spark.
     """
     examples = examples_of(page)
     home = place / "home"
@@ -99,7 +99,8 @@ def run_page(page: str, place: Path, *, cold: bool = True) -> list[str]:
         for nth, example in enumerate(examples)
     )
     environment = _environment(home)
-    with nullcontext() if cold else warm(place, environment, home) as programs:
+    spark = any("veen pipeline" in example.command for example in examples)
+    with nullcontext() if cold else warm(place, environment, home, spark=spark) as programs:
         _run(script, home, environment | ({"PATH": f"{programs}:{environment['PATH']}"} if programs else {}))
     return [
         problem

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.paths import ROOT
 from veen.cli.main import app
 from veen.hub.config import PREFIX, Settings, load
 
-ROOT = Path(__file__).resolve().parents[2]
 ANALYZE = shutil.which("systemd-analyze")
 UNIT = ROOT / "deploy" / "veen-hub.service"
 #: Variables that are read by the command line, not by the configuration.

@@ -11,18 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.paths import ROOT
 from tools import gen_docs
 from veen.cli import errors as cli_errors
-from veen.cli.commands import COMMANDS
-from veen.client import home, portable
-from veen.client.state import LabelState, Pin, State, Writer
+from veen.cli.registry import COMMANDS
+from veen.client.home import directory
+from veen.client.home.state import LabelState, Pin, State, Writer
+from veen.client.transport import portable_set
 from veen.conformance.operations import OPERATIONS, TYPES
 from veen.core.errors import Code, Detail
 from veen.core.limits import REASONS
 from veen.core.types import HubId, Label, StreamId
 from veen.hub.config import Settings
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "vectors").glob("*.md")])
 LINK = re.compile(r"\]\(([^)#\s]+)?(#[^)\s]+)?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
@@ -72,7 +73,7 @@ def test_every_exit_code_is_documented() -> None:
 
 def test_every_file_of_a_client_is_documented() -> None:
     page = _page("client-directory.md")
-    files = [value for name, value in {**vars(home), **vars(portable)}.items() if name.isupper()]
+    files = [value for name, value in {**vars(directory), **vars(portable_set)}.items() if name.isupper()]
     names = [value for value in files if isinstance(value, str)]
     assert len(names) > 12
     assert [name for name in names if f"`{name}" not in page] == []

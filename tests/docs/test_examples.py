@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import examples_of, is_like, run_page
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs" / "tutorial").glob("*.md")),

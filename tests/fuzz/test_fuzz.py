@@ -4,7 +4,6 @@ import json
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,11 +13,11 @@ from fuzz.runner import Campaign, Finding, Target, outcome, run, shrink
 from fuzz.targets import all_targets
 from tests.builders import receipt
 from tests.examples import every_wire_object
+from tests.paths import ROOT
 from veen.conformance.adapter import answer
 from veen.conformance.operations import OPERATIONS, TYPES
-from veen.core.receipt import Receipt
+from veen.core.objects.receipt import Receipt
 
-ROOT = Path(__file__).resolve().parents[2]
 TARGETS = all_targets()
 #: Over all targets together.
 SECONDS = 20.0

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.goals.people import World
-from tests.hub.process import HubProcess
+from tests.goals.participants import World
+from tests.hub.hub_process import HubProcess
 
 pytestmark = pytest.mark.slow
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.goals.people import World
-from tests.hub.process import HubProcess, check_no_secrets
+from tests.goals.participants import World
+from tests.hub.hub_process import HubProcess, check_no_secrets
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.goals.people import World
-from tests.hub.process import HubProcess
+from tests.goals.participants import World
+from tests.hub.hub_process import HubProcess
 
 pytestmark = pytest.mark.slow
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.slow
 NEW_OVERLAY = '''
 from dataclasses import dataclass
 
-from veen.overlays.crdt import COUNTER, LWW
-from veen.overlays.monoids import COUNT
+from veen.overlays.builtin.crdt import COUNTER, LWW
+from veen.overlays.monoid import COUNT
 from veen.overlays.overlay import Lowered, Overlay
 
 

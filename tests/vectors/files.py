@@ -5,7 +5,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.paths import ROOT
+
 VECTORS = ROOT / "vectors"
 DATA = Path(__file__).resolve().parent / "data"
 

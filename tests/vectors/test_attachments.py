@@ -7,10 +7,10 @@ import pytest
 
 from tests.expect import refused
 from tests.vectors import files
+from veen.core.crypto.hpke import ReaderKey
 from veen.core.errors import Detail
-from veen.core.hpke import ReaderKey
-from veen.core.msg import Msg
-from veen.core.sealing import Opened, open_msg
+from veen.core.objects.msg import Msg
+from veen.core.objects.sealed_payload import Opened, open_msg
 from veen.core.types import ReaderSecretKey
 
 READER = ReaderKey.from_secret(ReaderSecretKey(bytes([0x51]) * 32))

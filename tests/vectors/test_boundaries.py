@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from veen.conformance.adapter import answer
-from veen.core.hashing import h, u32be
+from veen.core.crypto.hash import sha256, u32be
 
 MAX_MSG = 1_048_576
 MAX_BODY_LEN = 1_048_320
@@ -86,7 +86,7 @@ def envelope(hdr_len: int, body_len: int, size: int | None = None) -> bytes:
 
 @pytest.mark.parametrize(
     ("auth_ref", "largest"),
-    [(None, 1_048_272), (h(b"ref"), 1_048_239)],
+    [(None, 1_048_272), (sha256(b"ref"), 1_048_239)],
     ids=["without auth_ref", "with auth_ref"],
 )
 def test_largest_body_of_a_message(auth_ref: bytes | None, largest: int) -> None:
@@ -159,7 +159,7 @@ def test_number_of_attachments() -> None:
 
 def test_number_of_streams_of_a_token() -> None:
     def mint(count: int) -> dict[str, Any]:
-        streams = [h(number.to_bytes(4, "big")) for number in range(count)]
+        streams = [sha256(number.to_bytes(4, "big")) for number in range(count)]
         return ask(
             "cap_mint", issuer_seed=SEED, subject_pk=ZERO, stream_ids=streams, ttl=1, rate=None, links=1
         )

@@ -12,7 +12,7 @@ import pytest
 from tests.reference import rfc8032
 from tests.vectors import files
 from vectors.generators import edwards as ed
-from veen.core import ed25519
+from veen.core.crypto import ed25519
 from veen.core.errors import ProtocolError
 from veen.core.types import VerifyKey
 

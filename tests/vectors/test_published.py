@@ -7,12 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from veen.core import labels
-from veen.core.attachments import EMPTY_ATT_ROOT, att_root
-from veen.core.context import MsgContext
-from veen.core.hashing import h, ht, u64be
-from veen.core.mmr import Peaks, fold_peaks
-from veen.core.msg import Msg
+from veen.core.crypto.hash import sha256, tagged_hash, u64be
+from veen.core.merkle.mmr import Peaks, fold_peaks
+from veen.core.objects import labels
+from veen.core.objects.attachment import EMPTY_ATT_ROOT, att_root
+from veen.core.objects.msg import Msg, MsgContext
 from veen.core.profile import Profile
 from veen.core.types import Coid, Label, NodeHash, ProfileId, RoutingKey, Signature, VerifyKey
 
@@ -28,7 +27,7 @@ def _repeat(byte: int) -> bytes:
 
 
 def _realm(name: str) -> bytes:
-    return ht("id/realm", name.encode())
+    return tagged_hash("id/realm", name.encode())
 
 
 def _body_nonce() -> bytes:
@@ -69,7 +68,7 @@ HASHES: list[tuple[str, str, Compute]] = [
     (
         "Ht of hello world",
         "01a569ebb69ddd4d66e648a0fbe6247a36b27f1d08e18d08ff7b3bac14869483",
-        lambda: ht("veen/profile", b"hello world"),
+        lambda: tagged_hash("veen/profile", b"hello world"),
     ),
     (
         "hub_id",
@@ -79,12 +78,12 @@ HASHES: list[tuple[str, str, Compute]] = [
     (
         "revocation stream of a realm",
         "e571cba547e810c9274cdd56361793f93d5de250f589cfc27e9b46b3f0728af8",
-        lambda: ht("veen/revocation", COUNTING),
+        lambda: tagged_hash("veen/revocation", COUNTING),
     ),
     (
         "schema stream of a realm",
         "20e9eec16bda9716ffa61fa2b2386eaf4f0be0c54253bffcc37554494b91ba44",
-        lambda: ht("veen/meta-schema", COUNTING),
+        lambda: tagged_hash("veen/meta-schema", COUNTING),
     ),
     (
         "realm",
@@ -94,22 +93,22 @@ HASHES: list[tuple[str, str, Compute]] = [
     (
         "context of a principal",
         "248ed2b879e6791ff78a1a7d5949c6b1b10b8ed7cb6b44475bb5c9e667c38925",
-        lambda: ht("id/ctx", bytes(range(0x20, 0x40)) + _realm("example-app")),
+        lambda: tagged_hash("id/ctx", bytes(range(0x20, 0x40)) + _realm("example-app")),
     ),
     (
         "organisation",
         "4fd8609829217b7d2c52e8c4d7ca861f8308b316732a6711169b09845eeda3c3",
-        lambda: ht("id/org", bytes(range(0x40, 0x60))),
+        lambda: tagged_hash("id/org", bytes(range(0x40, 0x60))),
     ),
     (
         "group",
         "10ccaf3dcf3cd903a9c965a6d48c05f15ae1cfc3f2922d693834875aab8027f5",
-        lambda: ht("id/group", ht("id/org", bytes(range(0x50, 0x70))) + b"ops"),
+        lambda: tagged_hash("id/group", tagged_hash("id/org", bytes(range(0x50, 0x70))) + b"ops"),
     ),
     (
         "stream of a context",
         "dcc4c86546883481809d51b2cf22026fe86fc17c86f1b14ddef5d2e6023a02b9",
-        lambda: ht(
+        lambda: tagged_hash(
             "id/stream/ctx",
             bytes.fromhex("be51710dca4b3e55af5447624fa32d9b7d621256d4ec5bb09728b9983492142c")
             + _realm("default"),
@@ -118,22 +117,24 @@ HASHES: list[tuple[str, str, Compute]] = [
     (
         "stream of handles",
         "28b010f432a4550fb166aac6602560ae3157e9be5712ad0ff57c610a2fb80fba",
-        lambda: ht("id/stream/handle", _realm("default")),
+        lambda: tagged_hash("id/stream/handle", _realm("default")),
     ),
     (
         "stream of a wallet",
         "d28b211bb167c0ff745302308f7fb8601ee29130a82b9e8c2d3bde0eb295a4bf",
-        lambda: ht("wallet/stream", ht("wallet/id", _realm("realm-x") + _repeat(0x22) + b"JPY")),
+        lambda: tagged_hash(
+            "wallet/stream", tagged_hash("wallet/id", _realm("realm-x") + _repeat(0x22) + b"JPY")
+        ),
     ),
     (
         "operation of a message",
         "0b291b5d828323fb4427604f8875c0e97f8a14f2f05d08edba7fdfdae37a95dc",
-        lambda: ht("veen/operation-id", bytes(range(0x10, 0x30))),
+        lambda: tagged_hash("veen/operation-id", bytes(range(0x10, 0x30))),
     ),
     (
         "revocation target of a token",
         "ba6a26d720dad89256e641f9cec09f0a1ff551547061106986ca264adb7e6d26",
-        lambda: h(bytes([0xAB]) * 42),
+        lambda: sha256(bytes([0xAB]) * 42),
     ),
     (
         "leaf_hash",
@@ -148,12 +149,12 @@ HASHES: list[tuple[str, str, Compute]] = [
     (
         "att_root of two",
         "cd9e4c6ae0d14924ff9eb6808995f5c71744185619439697a6eb7b6779fecd4a",
-        lambda: att_root([Coid(h(b"cipher-1")), Coid(h(b"cipher-2"))]),
+        lambda: att_root([Coid(sha256(b"cipher-1")), Coid(sha256(b"cipher-2"))]),
     ),
     (
         "peak of two attachments",
         "0a84f4da493fcf63a4d67e37d2ff4549db108511de76d40f2d4fc8b62d67c619",
-        lambda: ht("veen/att-node", h(b"cipher-1") + h(b"cipher-2")),
+        lambda: tagged_hash("veen/att-node", sha256(b"cipher-1") + sha256(b"cipher-2")),
     ),
     (
         "att_root of none",
@@ -270,7 +271,7 @@ MMR_ROOTS = (
 
 @pytest.mark.parametrize("size", range(1, 9))
 def test_mmr_root(size: int) -> None:
-    leaves = [h(u64be(number)) for number in range(1, size + 1)]
+    leaves = [sha256(u64be(number)) for number in range(1, size + 1)]
     assert _root(*leaves).hex() == MMR_ROOTS[size - 1]
 
 

@@ -4,16 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from veen.core import ed25519
-from veen.core.captoken import CapToken
-from veen.core.checkpoint import Checkpoint
-from veen.core.context import MsgContext
+from veen.core.crypto import ed25519
 from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import DEFAULT_LIMITS, ENTRY_HEADER_BYTES, MAX_CAP_CHAIN, MAX_RECEIPT_BYTES
-from veen.core.msg import Msg
-from veen.core.payload import PayloadHeader
-from veen.core.receipt import Receipt
-from veen.core.sealing import Envelope
+from veen.core.objects.capability import CapToken
+from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.msg import Msg, MsgContext, PayloadHeader
+from veen.core.objects.receipt import Receipt
+from veen.core.objects.sealed_payload import Envelope
 from veen.core.types import (
     AuthRef,
     Label,

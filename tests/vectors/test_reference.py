@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.paths import ROOT
 from tests.reference import operations
 from tests.reference.basics import Refused
 from tests.vectors import files
@@ -48,7 +49,7 @@ def _imports(path: Path) -> set[str]:
 
 
 def test_the_reference_is_independent() -> None:
-    modules = sorted((files.ROOT / "tests" / "reference").glob("*.py"))
+    modules = sorted((ROOT / "tests" / "reference").glob("*.py"))
     assert len(modules) > 3
     for module in modules:
         for name in _imports(module):

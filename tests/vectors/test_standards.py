@@ -13,7 +13,7 @@ from tests.expect import refused
 from tests.reference import rfc8032, sealing
 from tests.vectors import files
 from vectors.generators.hpke_steps import Setup
-from veen.core import ed25519, hpke
+from veen.core.crypto import ed25519, hpke
 from veen.core.errors import Detail
 from veen.core.types import ReaderPublicKey, ReaderSecretKey, VerifyKey
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.hub.process import TIMEOUT, VEEN
+from tests.hub.hub_process import TIMEOUT, VEEN
 
 
 @dataclass

@@ -1,12 +1,12 @@
-"""One Spark session for all tests that need one, and one cluster (who shares them: tests/conftest.py)."""
+"""One Spark session for all tests that need one, and one cluster (shared: see tests/process_groups.py)."""
 
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.pipeline.cluster import Cluster, running_cluster
-from veen.pipeline import session
+from tests.pipeline.spark.cluster import Cluster, running_cluster
+from veen.pipeline.spark import session
 
 
 @pytest.fixture(scope="session")
