@@ -33,7 +33,7 @@ $(READY): pyproject.toml requirements.lock requirements-build.lock tools/setup.s
 run: $(READY) ## show the protocol at work, end to end
 	@.venv/bin/veen demo $(ARGS)
 
-# One process more than there are cores, because many tests wait for a hub or a disk. tests/conftest.py says which
+# One process more than there are cores, because many tests wait for a hub or a disk. tests/process_groups.py says which
 # tests share one process, so that only one Spark runs in it at a time.
 test: $(READY) ## run all tests
 	@$(PY) -m pytest -n $$(( $$(nproc) + 1 )) --maxprocesses 8 $(ARGS)
@@ -62,16 +62,16 @@ browser: $(READY) ## pages of strangers in a real Chromium, if there is one (CHR
 	@VEEN_BROWSER="$(CHROMIUM)" $(PY) -m pytest -q -n 0 -rs tests/browser $(ARGS)
 
 faults: $(READY) ## long fault runs of the storage engine: every byte flipped, a thousand random histories
-	@VEEN_FLIP_STEP=1 VEEN_SWEEP_SEEDS=2 VEEN_MACHINE_EXAMPLES=1000 $(PY) -m pytest -q -n 2 --timeout 3600 tests/storage $(ARGS)
+	@VEEN_REQUEST_EXAMPLES=1000 VEEN_FLIP_STEP=1 VEEN_SWEEP_SEEDS=2 VEEN_MACHINE_EXAMPLES=1000 $(PY) -m pytest -q -n 2 --timeout 3600 tests/storage tests/hub/api/test_generated_requests.py $(ARGS)
 
 folds: $(READY) ## long comparison of folds with their references: EVENTS events (default 3000000)
-	@VEEN_FOLD_EVENTS=$(EVENTS) $(PY) -m pytest -q -n 2 --timeout 3600 tests/overlays/test_wallet_random.py tests/overlays/test_random.py $(ARGS)
+	@VEEN_FOLD_EVENTS=$(EVENTS) VEEN_FOLD_SEEDS=20 VEEN_FOLD_RANGES=40 VEEN_FOLD_PARTS=64 $(PY) -m pytest -q -n 2 --timeout 3600 tests/overlays/wallet/test_overlay_random.py tests/overlays/test_random.py tests/overlays/test_laws.py tests/overlays/test_ranges.py tests/pipeline/fold/test_job.py $(ARGS)
 
 streams: $(READY) ## jobs on Spark killed, and logs damaged, KILLS times each (default 50)
 	@VEEN_PIPELINE_KILLS=$(KILLS) VEEN_PIPELINE_DAMAGES=$(KILLS) $(PY) -m pytest -q -n 0 --timeout 7200 -k "kill or damage or random" tests/pipeline $(ARGS)
 
 kills: $(READY) ## a hub killed under load, KILLS times (default 50)
-	@VEEN_KILLS=$(KILLS) $(PY) -m pytest -q -k kills tests/hub/test_process_kill.py $(ARGS)
+	@VEEN_KILLS=$(KILLS) $(PY) -m pytest -q -k kills tests/hub/test_process_killed.py $(ARGS)
 
 docs: $(READY) ## generate the reference pages, then the site in site/ with every link checked
 	@$(PY) -m tools.gen_docs $(ARGS)

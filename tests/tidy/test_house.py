@@ -1,0 +1,293 @@
+"""The rules of the house: where modules live and what they are called (docs/explanation/architecture.md).
+
+Each rule is a function from the tree to complaints, and is tested below on a small tree that breaks it.
+Layers are import contracts, in ``pyproject.toml``.
+"""
+
+import ast
+import importlib
+import re
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import PurePosixPath
+
+import pytest
+
+from tests.paths import ROOT
+from veen.cli.registry import COMMANDS
+
+#: Modules by path below ``src/veen``.
+Tree = Mapping[PurePosixPath, str]
+Rule = Callable[[Tree], Iterator[str]]
+
+MAX_MODULES_IN_FOLDER = 20
+MAX_SIBLINGS_WITH_PREFIX = 4
+#: package/room/module, and one more below cli/commands.
+MAX_DEPTH = 3
+COMMAND_FOLDER = PurePosixPath("cli/commands")
+#: Nouns that end in -ing.
+NOUNS = {"encoding", "finding", "keyring", "tooling"}
+#: Lines with a ``noqa`` in src. It may only fall: lower it when one goes.
+MAX_NOQA = 259
+#: Packages that programs import from: docs/reference/api.md.
+PUBLIC_PACKAGES = ("client", "core", "overlays", "pipeline", "recorder")
+
+
+@cache
+def source() -> Tree:
+    root = ROOT / "src" / "veen"
+    return {
+        PurePosixPath(path.relative_to(root)): path.read_text(encoding="utf-8")
+        for path in sorted(root.rglob("*.py"))
+    }
+
+
+def entry_points() -> dict[str, str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return dict(project["scripts"])
+
+
+def is_module(path: PurePosixPath) -> bool:
+    return path.name != "__init__.py"
+
+
+@cache
+def parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+# --- names --------------------------------------------------------------------------------------------------
+
+
+def gerunds(tree: Tree) -> Iterator[str]:
+    names = {(path.parent / name).as_posix(): name for path in tree for name in (path.stem, path.parent.name)}
+    for path, name in sorted(names.items()):
+        if name.rpartition("_")[2].endswith("ing") and name.rpartition("_")[2] not in NOUNS:
+            yield f"{path}: a module is called by what it is, not by what it does"
+
+
+def commands_by_word(tree: Tree) -> Iterator[str]:
+    words = {word.replace("-", "_") for word in COMMANDS}
+    for path in tree:
+        if path.is_relative_to(COMMAND_FOLDER) and len(path.parts) > 2:
+            name = PurePosixPath(path.parts[2]).stem
+            if name not in {*words, "__init__"}:
+                yield f"{path}: no command is called {name}"
+
+
+def bound_names(body: list[ast.stmt]) -> Iterator[str]:
+    """What a module imports or defines."""
+    for node in body:
+        match node:
+            case ast.ImportFrom(names=names):
+                yield from (name.asname or name.name for name in names)
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                yield name
+            case ast.If(body=inner):
+                yield from bound_names(inner)
+            case _:
+                continue
+
+
+def exports_hide_modules(tree: Tree) -> Iterator[str]:
+    """A package that exports ``x`` beside a submodule ``x``: which one is found depends on the imports."""
+    for path, text in tree.items():
+        if is_module(path):
+            continue
+        package = ".".join(("veen", *path.parent.parts))
+        inside = {other.stem for other in tree if other.parent == path.parent and is_module(other)}
+        inside |= {other.parent.name for other in tree if other.parent.parent == path.parent != other.parent}
+        modules = {
+            name.name
+            for node in ast.walk(parsed(text))
+            if isinstance(node, ast.ImportFrom) and node.module == package
+            for name in node.names
+        }
+        yield from (
+            f"{path}: exports {name}, which is a submodule"
+            for name in sorted({*bound_names(parsed(text).body)} & inside - modules)
+        )
+
+
+def repeated_classes(tree: Tree) -> Iterator[str]:
+    homes: defaultdict[tuple[str, str], list[PurePosixPath]] = defaultdict(list)
+    for path, text in tree.items():
+        for node in parsed(text).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[path.parts[0], node.name].append(path)
+    for (_, name), paths in homes.items():
+        if len(paths) > 1:
+            yield f"class {name} is in {' and '.join(map(str, paths))}"
+
+
+def repeated_exports(tree: Tree) -> Iterator[str]:
+    exported: defaultdict[str, list[str]] = defaultdict(list)
+    for package in PUBLIC_PACKAGES:
+        text = tree.get(PurePosixPath(package, "__init__.py"), "")
+        for node in parsed(text).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                for name in ast.literal_eval(node.value):
+                    exported[name].append(package)
+    for name, packages in exported.items():
+        if len(packages) > 1:
+            yield f"{name} is exported by {' and '.join(packages)}"
+
+
+# --- sizes --------------------------------------------------------------------------------------------------
+
+
+def full_folders(tree: Tree) -> Iterator[str]:
+    for folder, count in Counter(path.parent for path in tree if is_module(path)).items():
+        if count > MAX_MODULES_IN_FOLDER and folder != COMMAND_FOLDER:
+            yield f"{folder}: {count} modules, at most {MAX_MODULES_IN_FOLDER}; make rooms"
+
+
+def common_prefixes(tree: Tree) -> Iterator[str]:
+    prefixes = Counter(
+        (path.parent, path.stem.partition("_")[0]) for path in tree if is_module(path) and "_" in path.stem
+    )
+    for (folder, prefix), count in prefixes.items():
+        if count > MAX_SIBLINGS_WITH_PREFIX:
+            yield f"{folder}: {count} modules begin with {prefix}_; make a folder {prefix}"
+
+
+def deep_modules(tree: Tree) -> Iterator[str]:
+    for path in tree:
+        limit = MAX_DEPTH + path.is_relative_to(COMMAND_FOLDER)
+        if len(path.parts) > limit:
+            yield f"{path}: deeper than package/room/module"
+
+
+def missing_packages(tree: Tree) -> Iterator[str]:
+    for folder in sorted({path.parent for path in tree}):
+        if folder / "__init__.py" not in tree:
+            yield f"{folder}: no __init__.py that says what the room is for"
+
+
+def suppressions(tree: Tree) -> Iterator[str]:
+    count = sum(len(re.findall(r"# noqa\b", text)) for text in tree.values())
+    if count > MAX_NOQA:
+        yield f"{count} lines with noqa, at most {MAX_NOQA}"
+
+
+def references(module: ast.Module) -> Iterator[str]:
+    """Names that a module uses; strings too, because registries name functions so."""
+    for node in ast.walk(module):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
+                yield name
+            case ast.Constant(value=str(text)):
+                yield text
+            case _:
+                continue
+
+
+def unused_functions(tree: Tree) -> Iterator[str]:
+    """Functions that nothing in the source uses; what only tests need is theirs."""
+    used = {name for text in tree.values() for name in references(parsed(text))}
+    used |= {target.partition(":")[2] for target in entry_points().values()}
+    for path, text in tree.items():
+        for node in parsed(text).body:
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.decorator_list:
+                continue
+            if node.name not in used and not node.name.startswith("__"):
+                yield f"{path}:{node.lineno}: nothing uses {node.name}"
+
+
+RULES: tuple[Rule, ...] = (
+    gerunds,
+    commands_by_word,
+    exports_hide_modules,
+    repeated_classes,
+    repeated_exports,
+    full_folders,
+    common_prefixes,
+    deep_modules,
+    missing_packages,
+    suppressions,
+    unused_functions,
+)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_source_follows_the_rule(rule: Rule) -> None:
+    complaints = list(rule(source()))
+    assert not complaints, "\n" + "\n".join(complaints)
+
+
+def test_no_more_suppressions_are_allowed_than_there_are() -> None:
+    count = sum(len(re.findall(r"# noqa\b", text)) for text in source().values())
+    assert count == MAX_NOQA, f"lower MAX_NOQA to {count}"
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/explanation/architecture.md"])
+def test_a_page_names_files_that_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[a-z0-9_]+/)+[a-z0-9_]+\.py)`", text))
+    assert len(named) > 9
+    assert [
+        path for path in named if not (ROOT / path).exists() and PurePosixPath(path) not in source()
+    ] == []
+
+
+def public_lists() -> list[PurePosixPath]:
+    return [path for path, text in source().items() if re.search(r"^__all__ = ", text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("path", public_lists(), ids=str)
+def test_a_module_has_what_it_lists(path: PurePosixPath) -> None:
+    assert len(re.findall(r"^__all__ = ", source()[path], re.MULTILINE)) == 1
+    name = ".".join(("veen", *path.with_suffix("").parts)).removesuffix(".__init__")
+    module = importlib.import_module(name)
+    assert [item for item in module.__all__ if not hasattr(module, item)] == []
+
+
+def test_every_script_has_a_function() -> None:
+    for script, target in entry_points().items():
+        module, _, function = target.partition(":")
+        path = PurePosixPath(*module.split(".")[1:]).with_suffix(".py")
+        assert function in bound_names(parsed(source()[path]).body), f"{script}: {target}"
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad"),
+    [
+        (gerunds, {"core/walking.py": ""}),
+        (gerunds, {"core/walking/x.py": ""}),
+        (gerunds, {"core/label_walking.py": ""}),
+        (commands_by_word, {"cli/commands/fetch.py": ""}),
+        (commands_by_word, {"cli/commands/fetch/show.py": ""}),
+        (exports_hide_modules, {"query/__init__.py": "from veen.query.x import x", "query/x.py": ""}),
+        (exports_hide_modules, {"query/__init__.py": "def x(): ...", "query/x/y.py": ""}),
+        (repeated_classes, {"hub/a.py": "class Kept: ...", "hub/b/c.py": "class Kept: ..."}),
+        (repeated_exports, {"core/__init__.py": '__all__ = ["X"]', "client/__init__.py": '__all__ = ["X"]'}),
+        (full_folders, {f"hub/m{number}.py": "" for number in range(MAX_MODULES_IN_FOLDER + 1)}),
+        (common_prefixes, {f"hub/fold_{number}.py": "" for number in range(MAX_SIBLINGS_WITH_PREFIX + 1)}),
+        (deep_modules, {"hub/a/b/c.py": ""}),
+        (deep_modules, {"cli/commands/hub/a/b.py": ""}),
+        (missing_packages, {"hub/a.py": ""}),
+        (suppressions, {"hub/a.py": "x = 1  # noqa: E501\n" * (MAX_NOQA + 1)}),
+        (unused_functions, {"hub/a.py": "def unused(): ..."}),
+    ],
+)
+def test_a_rule_complains(rule: Rule, bad: dict[str, str]) -> None:
+    assert list(rule({PurePosixPath(path): text for path, text in bad.items()}))
+
+
+@pytest.mark.parametrize(
+    ("rule", "good"),
+    [
+        (gerunds, {"core/encoding/x.py": "", "hub/keyring.py": "", "core/walk.py": ""}),
+        (commands_by_word, {"cli/commands/verify_receipt.py": "", "cli/commands/hub/show.py": ""}),
+        (exports_hide_modules, {"query/__init__.py": "from veen.query import x", "query/x.py": ""}),
+        (repeated_classes, {"hub/a.py": "class Kept: ...", "core/c.py": "class Kept: ..."}),
+        (full_folders, {f"cli/commands/m{number}.py": "" for number in range(MAX_MODULES_IN_FOLDER + 1)}),
+        (deep_modules, {"hub/a/b.py": "", "cli/commands/hub/b.py": ""}),
+        (missing_packages, {"hub/__init__.py": "", "hub/a.py": ""}),
+        (unused_functions, {"hub/a.py": "def used(): ...", "hub/b.py": "used()"}),
+    ],
+)
+def test_a_rule_is_content(rule: Rule, good: dict[str, str]) -> None:
+    assert list(rule({PurePosixPath(path): text for path, text in good.items()})) == []
