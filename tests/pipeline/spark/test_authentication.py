@@ -29,7 +29,7 @@ def listening(pid: int) -> list[int]:
     """Return the ports that a process listens on, as the system shows them."""
     held = set()
     for path in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed since it was listed: the process goes on working
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
             held.add(str(path.readlink()))
     found = []
     for name in ("tcp", "tcp6"):
