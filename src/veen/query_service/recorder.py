@@ -106,7 +106,7 @@ def _audit(query: Query, requester: str, at: int) -> dict[str, Any]:
     # Each stream by itself: an auditor looks for one by its name (QAL-004).
     outcome: dict[str, Any] = {
         "result_id": query.result_id,
-        "status": query.state.shown,
+        "status": query.state.public_name,
         "resources": descriptor["scope"],
     }
     if query.error_code is not None:

@@ -84,7 +84,7 @@ class State(StrEnum):
     FAILED = "FAILED"
 
     @property
-    def shown(self) -> str:
+    def public_name(self) -> str:
         """The state in the words of the interface (QRY-048)."""
         return {State.RECEIVED: "pending", State.COMMITTING: "running"}.get(self, self.value.lower())
 

@@ -110,11 +110,11 @@ def _told(events: DataFrame, overlay: PaidLedger, stream_id: StreamId) -> list[R
     )
     columns = (positions(rows), *lists(rows, "currency", "hub_ts"), ints_of(rows.column("expires_at")))
 
-    def said(
+    def reports_of(
         place: tuple[int, int, bytes], currency: str | None, hub_ts: int, expires_at: int
     ) -> list[Report]:
         record = record_at(place)._replace(hub_ts=hub_ts, expires_at=expires_at)
         body = {"payer_account": _NOBODY, "payee_account": _NOBODY, "amount": 0, "currency_code": currency}
         return said_of(overlay, Event(record, PAID, body, record.msg_id, stream_id))
 
-    return [report for reports in starmap(said, zip(*columns, strict=True)) for report in reports]
+    return [report for reports in starmap(reports_of, zip(*columns, strict=True)) for report in reports]

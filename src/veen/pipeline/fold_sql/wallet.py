@@ -204,7 +204,7 @@ def _united(listed: "_Listed", settled: _Settled) -> tuple[dict[str, dict[Any, A
     tables: dict[str, dict[Any, Any]] = {
         **{name: {} for name in Wallets.tables},  # nothing is pending in a shared stream
         "wallets": wallets | made["wallets"],
-        "opened": listed.opened(suspects) | made["opened"],
+        "opened": listed.openings(suspects) | made["opened"],
         "transfers": listed.transfers(suspects, judged.withheld) | made["transfers"],
     }
     return tables, told
@@ -375,7 +375,7 @@ class _Listed:
             self._by_place = {found[:2]: found for found in self._places}
         return self._by_place[place]
 
-    def opened(self, judged: set[bytes]) -> dict[bytes, Any]:
+    def openings(self, judged: set[bytes]) -> dict[bytes, Any]:
         """Return the openings of wallets that were not judged."""
         table = self._opened
         wallets, *rest = lists(table, "wallet_id", "realm_id", "ctx_id", "currency", "created_at")

@@ -45,11 +45,11 @@ class Backend(Protocol[T]):
     def with_copies(self, table: T, names: Mapping[str, str]) -> T:
         """Return a table with columns that are there again under other names."""
 
-    def grouped(self, table: T, keys: Sequence[str]) -> T:
+    def group_by(self, table: T, keys: Sequence[str]) -> T:
         """Return groups: their keys, ``count``, and ``earliest`` and ``latest`` of ``event_time``."""
 
-    def gathered(self, table: T, most: int) -> pa.Table | None:
-        """Return all rows, here; None if there are more than so many."""
+    def collect(self, table: T, most: int) -> pa.Table | None:
+        """Return all rows as a table in memory, or None if there are more than ``most``."""
 
     def having(self, table: T, chosen: T, name: str) -> T:
         """Return the rows whose value of a column is among those of another table."""
@@ -90,7 +90,7 @@ class SparkBackend:
         """Return a table with columns under other names too."""
         return table.select("*", *(sf.col(name).alias(other) for other, name in names.items()))
 
-    def grouped(self, table: "DataFrame", keys: Sequence[str]) -> "DataFrame":
+    def group_by(self, table: "DataFrame", keys: Sequence[str]) -> "DataFrame":
         """Return groups."""
         return table.groupBy(*keys).agg(
             sf.count("*").alias("count"),
@@ -98,7 +98,7 @@ class SparkBackend:
             sf.max("event_time").alias("latest"),
         )
 
-    def gathered(self, table: "DataFrame", most: int) -> pa.Table | None:
+    def collect(self, table: "DataFrame", most: int) -> pa.Table | None:
         """Return all rows, if they are few."""
         found = table.limit(most + 1).toArrow()
         return found if len(found) <= most else None
@@ -156,7 +156,7 @@ class LocalBackend:
             table = table.append_column(other, table[name])
         return table
 
-    def grouped(self, table: pa.Table, keys: Sequence[str]) -> pa.Table:
+    def group_by(self, table: pa.Table, keys: Sequence[str]) -> pa.Table:
         """Return groups; without keys one, also of nothing."""
         if not keys:
             times = pc.min_max(table["event_time"])
@@ -167,7 +167,7 @@ class LocalBackend:
         found = found.select([*keys, "count_all", "event_time_min", "event_time_max"])
         return found.rename_columns([*keys, "count", "earliest", "latest"])
 
-    def gathered(self, table: pa.Table, most: int) -> pa.Table | None:
+    def collect(self, table: pa.Table, most: int) -> pa.Table | None:
         """Return all rows, which are here already."""
         del most
         return table

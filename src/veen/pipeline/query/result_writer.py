@@ -72,8 +72,8 @@ class ResultWriter(Generic[T]):
     def _write_groups(self, events: T, aggregate: Aggregate) -> None:
         """Write a row for each group: few of them here, where that takes a fraction of a task's start."""
         keyed = self._keyed(events, aggregate, self._needs.columns)
-        found = self._work.grouped(keyed, self._needs.keys)
-        few = self._work.gathered(found, _FEW_GROUPS)
+        found = self._work.group_by(keyed, self._needs.keys)
+        few = self._work.collect(found, _FEW_GROUPS)
         if few is None:
             self._write_keyed(self._work, found, aggregate)
         else:
@@ -92,11 +92,11 @@ class ResultWriter(Generic[T]):
         beside: list[tuple[str, pa.Schema]],
         rows: Callable[[pa.RecordBatch], pa.RecordBatch],
     ) -> None:
-        def made(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        def columns_of(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
             return [rows(batch).select(ROWS.names), *(batch.select(schema.names) for _, schema in beside)]
 
         schemas = ((ResultRows.SUFFIX, ROWS), *beside)
-        writer = PartWriter(str(self._out), schemas, order, made)
+        writer = PartWriter(str(self._out), schemas, order, columns_of)
         told = work.written(found, order, writer.write)
         parts = placed(self._out, told, [suffix for suffix, _ in schemas])
         self._parts = [(part.name, int(part.name)) for part in parts]

@@ -119,7 +119,7 @@ class Origin:
         return load_keyring(self.keyring.expanduser(), asker(os.environ, prompt_passphrase))
 
     @contextmanager
-    def opened(
+    def open(
         self, spark: "SparkSession", asked: SparkFoldOptions, keyring: "Keyring | None", partitions: int
     ) -> Iterator["FoldInput"]:
         """Have the records of the stream."""
@@ -186,7 +186,7 @@ def fold_command(
     when = int(time()) if now is None else now
     with engine.running("pipeline fold") as spark:
         keyring = origin.load_keyring()
-        with origin.opened(spark, asked, keyring, partitions) as opened:
+        with origin.open(spark, asked, keyring, partitions) as opened:
             found = _folded(spark, opened, asked, chosen, partitions)
     with chosen.blamed():
         document = state_document(found, one, when, listed=reports)
