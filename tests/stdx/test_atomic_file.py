@@ -1,11 +1,11 @@
-"""Files replaced as a whole or not at all, and locks that one thread acquires and another releases."""
+"""Files replaced as a whole or not at all."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from veen.stdx.atomic_file import Hold, append_file, create_file, lock, remove_file, unlock, write_file
+from veen.stdx.atomic_file import append_file, create_file, remove_file, write_file
 
 
 def test_a_file_is_replaced_and_private(tmp_path: Path) -> None:
@@ -44,20 +44,3 @@ def test_created_appended_removed(tmp_path: Path) -> None:
     remove_file(path)
     remove_file(path)
     assert not path.exists()
-
-
-def test_a_lock_has_one_owner(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    fd = lock(path, wait=True)
-    assert fd is not None
-    assert lock(path, wait=False) is None
-    hold = Hold(path)
-    assert not hold.take()
-    unlock(fd)
-    assert hold.take()
-    assert lock(path, wait=False) is None
-    hold.close()
-    assert not hold.take(), "closed for good"
-    again = lock(path, wait=False)
-    assert again is not None
-    unlock(again)

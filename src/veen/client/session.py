@@ -15,7 +15,7 @@ from veen.core.limits import DEFAULT_LIMITS, Limits
 from veen.core.objects import labels
 from veen.core.profile import Profile
 from veen.core.types import HubId, Label, ProfileId, StreamId
-from veen.stdx.atomic_file import Hold
+from veen.stdx.file_lock import Hold
 
 T = TypeVar("T")
 

@@ -10,7 +10,8 @@ from typing import Final
 
 from veen.core.crypto.ed25519 import SEED_BYTES, SigningKey
 from veen.query.policy import Policy
-from veen.stdx.atomic_file import lock, unlock, write_file
+from veen.stdx.atomic_file import write_file
+from veen.stdx.file_lock import lock, unlock
 from veen.stdx.json_log import Log
 
 #: A file of this size has room for thousands of principals.

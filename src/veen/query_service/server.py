@@ -23,7 +23,7 @@ from veen.net.paced_connection import PacedConnection
 from veen.net.tls import server_context
 from veen.query_service.http_api import Api, Threads
 from veen.query_service.service import QueryService
-from veen.stdx.atomic_file import lock, unlock
+from veen.stdx.file_lock import lock, unlock
 from veen.stdx.json_log import Log
 
 DEFAULT_LISTEN: Final = "127.0.0.1:37413"

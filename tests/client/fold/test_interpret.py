@@ -31,9 +31,9 @@ from veen.overlays.builtin.crdt import COUNTER, LWW, ORSET, GCounter, LwwMap, Or
 from veen.overlays.monoid import SET, Monoid
 from veen.overlays.overlay import Lowered, Overlay
 from veen.overlays.summary_tree.rows import CHUNK
-from veen.stdx.atomic_file import lock
+from veen.stdx.file_lock import lock
 
-Opened = Callable[..., Client]
+OpenClient = Callable[..., Client]
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def same(client: Client, overlay: Overlay, stream: str, **more: Any) -> Interpre
 
 
 def test_what_is_kept_grows_with_the_log_and_is_read_once(
-    hub: HubProcess, opened: Opened, stream: str
+    hub: HubProcess, opened: OpenClient, stream: str
 ) -> None:
     alice = opened("alice")
     count = CHUNK + 40
@@ -115,7 +115,7 @@ def _add(nth: int) -> Draft:
     return typed(COUNTER, COUNTER.make(shard=b"s" * 32, delta=1 + nth * 0))
 
 
-def test_a_range_is_what_its_entries_have_done(opened: Opened, stream: str) -> None:
+def test_a_range_is_what_its_entries_have_done(opened: OpenClient, stream: str) -> None:
     alice = opened("alice")
     list(alice.send_many(stream, [_add(nth) for nth in range(20)]))
     for cached in (True, False):
@@ -129,7 +129,7 @@ def test_a_range_is_what_its_entries_have_done(opened: Opened, stream: str) -> N
         assert nothing.notes == ()
 
 
-def test_files_are_private_and_sealed(opened: Opened, stream: str) -> None:
+def test_files_are_private_and_sealed(opened: OpenClient, stream: str) -> None:
     alice = opened("alice")
     write(alice, stream, "a secret value", key=b"a secret key")
     interpret(alice, LwwMap(), stream)
@@ -140,7 +140,7 @@ def test_files_are_private_and_sealed(opened: Opened, stream: str) -> None:
     assert b"registers" not in data
 
 
-def test_one_overlay_does_not_use_what_another_has_kept(opened: Opened, stream: str) -> None:
+def test_one_overlay_does_not_use_what_another_has_kept(opened: OpenClient, stream: str) -> None:
     alice = opened("alice")
     write(alice, stream, 1, 2)
     interpret(alice, LwwMap(), stream)
@@ -154,7 +154,7 @@ def test_one_overlay_does_not_use_what_another_has_kept(opened: Opened, stream: 
     assert interpret(alice, OrSet(), stream).counts == {"unknown": 2}
 
 
-def test_a_hub_that_shows_another_log_is_found_out(tmp_path: Path, opened: Opened, stream: str) -> None:
+def test_a_hub_that_shows_another_log_is_found_out(tmp_path: Path, opened: OpenClient, stream: str) -> None:
     config = f'streams = ["{stream}"]\n'
     with HubProcess(tmp_path / "one", config=config) as one:
         alice = opened("alice", one.url)
@@ -179,7 +179,7 @@ def test_a_hub_that_shows_another_log_is_found_out(tmp_path: Path, opened: Opene
 
 
 def test_a_log_that_differs_is_folded_anew_and_it_is_said(
-    tmp_path: Path, opened: Opened, stream: str
+    tmp_path: Path, opened: OpenClient, stream: str
 ) -> None:
     config = f'streams = ["{stream}"]\n'
     with HubProcess(tmp_path / "one", config=config) as one:
@@ -205,7 +205,7 @@ def test_a_log_that_differs_is_folded_anew_and_it_is_said(
 
 
 def test_epochs_that_may_still_get_entries_are_folded_and_not_kept(
-    tmp_path: Path, opened: Opened, stream: str
+    tmp_path: Path, opened: OpenClient, stream: str
 ) -> None:
     config = f'epoch_sec = 60\nstreams = ["{stream}"]\n[limits]\nmax_epoch_skew_sec = 6000\n'
     with HubProcess(tmp_path / "rotating", config=config) as rotating:
@@ -249,7 +249,7 @@ def test_epochs_that_may_still_get_entries_are_folded_and_not_kept(
         rotating.stop()
 
 
-def test_a_key_that_comes_later_shows_what_was_sealed(opened: Opened, stream: str) -> None:
+def test_a_key_that_comes_later_shows_what_was_sealed(opened: OpenClient, stream: str) -> None:
     alice, bob = opened("alice"), opened("bob")
     secret = os.urandom(32)
     key = StreamKey(stream_id=labels.stream_id(stream), secret=secret, created_at=1)
@@ -266,7 +266,7 @@ def test_a_key_that_comes_later_shows_what_was_sealed(opened: Opened, stream: st
 
 
 @pytest.mark.parametrize("row", [b"h", b"n", b"c", b"m", b"l"])
-def test_a_damaged_row_is_never_believed(opened: Opened, stream: str, row: bytes) -> None:
+def test_a_damaged_row_is_never_believed(opened: OpenClient, stream: str, row: bytes) -> None:
     alice = opened("alice")
     write(alice, stream, *range(30))
     expected = interpret(alice, LwwMap(), stream, upto=20).view()
@@ -279,7 +279,7 @@ def test_a_damaged_row_is_never_believed(opened: Opened, stream: str, row: bytes
     same(again, LwwMap(), stream)
 
 
-def test_reports_that_are_damaged_are_made_anew(opened: Opened, stream: str) -> None:
+def test_reports_that_are_damaged_are_made_anew(opened: OpenClient, stream: str) -> None:
     alice = opened("alice")
     draft = Draft(None, schema=LWW.schema_id, encoded=b"\xa0")
     list(alice.send_many(stream, [draft] * 5))
@@ -292,7 +292,7 @@ def test_reports_that_are_damaged_are_made_anew(opened: Opened, stream: str) -> 
     assert list(interpret(alice, LwwMap(), stream).reports) == expected
 
 
-def test_a_summary_that_is_larger_than_any_message_is_kept(opened: Opened, stream: str) -> None:
+def test_a_summary_that_is_larger_than_any_message_is_kept(opened: OpenClient, stream: str) -> None:
     class Large(LwwMap):
         name = "large"
         tables: ClassVar[Mapping[str, Monoid]] = {"registers": SET}
@@ -309,7 +309,7 @@ def test_a_summary_that_is_larger_than_any_message_is_kept(opened: Opened, strea
     assert len(files(alice)) == 1
 
 
-def test_a_summary_that_can_not_be_written_is_not_kept(opened: Opened, stream: str) -> None:
+def test_a_summary_that_can_not_be_written_is_not_kept(opened: OpenClient, stream: str) -> None:
     deep: Any = ()
     for _ in range(cbor.MAX_DEPTH + 1):
         deep = (deep,)
@@ -327,7 +327,7 @@ def test_a_summary_that_can_not_be_written_is_not_kept(opened: Opened, stream: s
     assert "can not be written" in found.notes[0]
 
 
-def test_a_fold_that_was_interrupted_goes_on(hub: HubProcess, opened: Opened, stream: str) -> None:
+def test_a_fold_that_was_interrupted_goes_on(hub: HubProcess, opened: OpenClient, stream: str) -> None:
     count = 5_600
     list(opened("alice").send_many(stream, (_add(nth) for nth in range(count))))
     with Proxy(hub.url) as between:
@@ -349,7 +349,7 @@ def test_a_fold_that_was_interrupted_goes_on(hub: HubProcess, opened: Opened, st
         assert found.view_key(b"s" * 32) == count
 
 
-def test_entries_of_another_log_are_not_folded_behind(opened: Opened, stream: str) -> None:
+def test_entries_of_another_log_are_not_folded_behind(opened: OpenClient, stream: str) -> None:
     """A row of roots that is right does not help if the entries behind it are of another log."""
     alice = opened("alice")
     write(alice, stream, 1, 2)
@@ -384,7 +384,7 @@ def _damage(path: Path, row: bytes) -> None:
     subprocess.run([sys.executable, "-c", code, str(path), row.decode()], check=True, timeout=60)
 
 
-def test_a_file_that_is_no_longer_one_is_made_anew(opened: Opened, stream: str) -> None:
+def test_a_file_that_is_no_longer_one_is_made_anew(opened: OpenClient, stream: str) -> None:
     alice = opened("alice")
     write(alice, stream, 1)
     place = alice.session.home.root / OVERLAYS_DIR
@@ -401,7 +401,7 @@ def test_a_file_that_is_no_longer_one_is_made_anew(opened: Opened, stream: str) 
     assert same(opened("alice"), LwwMap(), stream).view() == {"k": "1"}
 
 
-def test_without_a_place_to_keep_them_it_is_said(opened: Opened, stream: str) -> None:
+def test_without_a_place_to_keep_them_it_is_said(opened: OpenClient, stream: str) -> None:
     alice = opened("alice")
     write(alice, stream, 1)
     (alice.session.home.root / OVERLAYS_DIR).write_text("in the way")
@@ -410,7 +410,7 @@ def test_without_a_place_to_keep_them_it_is_said(opened: Opened, stream: str) ->
     assert "not kept" in found.notes[0]
 
 
-def test_while_another_writes_nobody_waits(opened: Opened, stream: str) -> None:
+def test_while_another_writes_nobody_waits(opened: OpenClient, stream: str) -> None:
     alice = opened("alice")
     write(alice, stream, 1)
     interpret(alice, LwwMap(), stream)
@@ -427,7 +427,7 @@ def test_while_another_writes_nobody_waits(opened: Opened, stream: str) -> None:
     assert interpret(alice, LwwMap(), stream).notes == ()
 
 
-def test_a_full_disk_keeps_nobody_from_the_state(hub: HubProcess, opened: Opened, stream: str) -> None:
+def test_a_full_disk_keeps_nobody_from_the_state(hub: HubProcess, opened: OpenClient, stream: str) -> None:
     alice = opened("alice")
     list(alice.send_many(stream, [_add(nth) for nth in range(300)]))
     words = ["interpret", "crdt.gcnt", "--hub", hub.url, "--client", str(alice.session.home.root)]
@@ -445,7 +445,7 @@ def test_a_full_disk_keeps_nobody_from_the_state(hub: HubProcess, opened: Opened
     assert same(alice, GCounter(), stream).notes == ()
 
 
-def test_two_processes_at_once(hub: HubProcess, opened: Opened, stream: str) -> None:
+def test_two_processes_at_once(hub: HubProcess, opened: OpenClient, stream: str) -> None:
     alice = opened("alice")
     list(alice.send_many(stream, [_add(nth) for nth in range(300)]))
     place = alice.session.home.root
@@ -459,7 +459,7 @@ def test_two_processes_at_once(hub: HubProcess, opened: Opened, stream: str) -> 
     assert '"total": 300' in veen(*words).stdout
 
 
-def test_what_was_read_earlier_stays_as_it_was(opened: Opened, stream: str) -> None:
+def test_what_was_read_earlier_stays_as_it_was(opened: OpenClient, stream: str) -> None:
     alice = opened("alice")
     write(alice, stream, 1)
     old = interpret(alice, LwwMap(), stream)
@@ -469,7 +469,7 @@ def test_what_was_read_earlier_stays_as_it_was(opened: Opened, stream: str) -> N
     assert old.reached[0].upto_seq == 1
 
 
-def test_nothing_is_kept_of_a_fold_that_failed(opened: Opened, stream: str) -> None:
+def test_nothing_is_kept_of_a_fold_that_failed(opened: OpenClient, stream: str) -> None:
     alice = opened("alice")
     list(alice.send_many(stream, [typed(ORSET, ORSET.make(id=bytes(32), elem=b"e"))]))
 

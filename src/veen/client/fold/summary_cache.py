@@ -18,7 +18,7 @@ from veen.client.errors import StateError
 from veen.client.home.lmdb_file import DamagedFileError, open_environment, remove_environment, settle
 from veen.client.keys.row_vault import Vault
 from veen.overlays.summary_tree.rows import DamagedTreeError
-from veen.stdx.atomic_file import lock
+from veen.stdx.file_lock import lock
 
 OVERLAYS_DIR: Final = "overlays"
 _MAP_BYTES: Final = 1 << 38

@@ -24,7 +24,8 @@ from veen.core.objects.capability import CapToken
 from veen.core.objects.msg import Msg
 from veen.core.objects.receipt import Receipt
 from veen.core.types import AuthRef, Label, RandomBytes, StreamId, VerifyKey
-from veen.stdx.atomic_file import Hold, append_file, lock, remove_file, unlock, write_file
+from veen.stdx.atomic_file import append_file, remove_file, write_file
+from veen.stdx.file_lock import Hold, lock, unlock
 
 KEYSTORE: Final = "keystore.enc"
 KEY_FILE: Final = "keystore.key"

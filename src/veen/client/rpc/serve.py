@@ -26,7 +26,7 @@ from veen.core.objects import labels
 from veen.core.types import LeafHash, ReaderPublicKey
 from veen.overlays.builtin.rpc import REPLY, REQUEST, call_key, failure, success
 from veen.overlays.schema import RejectedError
-from veen.stdx.atomic_file import Hold
+from veen.stdx.file_lock import Hold
 
 RPC_DIR: Final = "rpc"
 #: Room that is reserved in the address space, not on the disk.

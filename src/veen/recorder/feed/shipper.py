@@ -32,7 +32,8 @@ from veen.recorder.configuration import GET_KEY, has_readers
 from veen.recorder.event import body_of, described, writable
 from veen.recorder.feed.ship_journal import Journal, Note, read_progress
 from veen.recorder.feed.spool import Spooled, SpoolReader, find_spools, segment_path, segments, whole_frames
-from veen.stdx.atomic_file import append_file, lock, remove_file, unlock
+from veen.stdx.atomic_file import append_file, remove_file
+from veen.stdx.file_lock import lock, unlock
 
 LOG: Final = logging.getLogger("veen.recorder")
 

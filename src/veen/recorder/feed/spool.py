@@ -25,7 +25,8 @@ from typing import Final, NamedTuple, Self
 
 from veen.core.objects import labels
 from veen.recorder.event import FIRST_FIELD
-from veen.stdx.atomic_file import PRIVATE, lock, remove_file, sync_dir, unlock, write_file
+from veen.stdx.atomic_file import PRIVATE, remove_file, sync_dir, write_file
+from veen.stdx.file_lock import lock, unlock
 
 _FRAME: Final = struct.Struct(">II")
 _NAME: Final = re.compile(r"(\d{20})\.events")
