@@ -19,7 +19,7 @@ BRIDGES = frozenset({BRIDGE})
 #: Small enough to try all splits, large enough for every kind of event to meet every other.
 COUNT = 60
 #: Each another history; ``make folds`` tries more.
-SEEDS = int(os.environ.get("VEEN_FOLD_SEEDS", "3"))
+SEEDS = int(os.environ.get("VEEN_FOLD_SEEDS", "6"))
 
 
 def _made(name: str) -> Overlay:

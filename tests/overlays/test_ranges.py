@@ -22,7 +22,7 @@ from veen.overlays.summary_tree.writer import TreeWriter
 
 BRIDGES = frozenset({BRIDGE})
 #: So few that every range can be tried; ``make folds`` tries those of more.
-SHORT = int(os.environ.get("VEEN_FOLD_RANGES", "20"))
+SHORT = int(os.environ.get("VEEN_FOLD_RANGES", "30"))
 
 
 def made(name: str) -> Overlay:

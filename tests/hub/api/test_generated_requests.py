@@ -47,7 +47,7 @@ SIZE = 9
 #: Fixed, so that labels are known before there is a hub.
 ROUTING = builders.routing_key()
 #: One hub for all examples of a test: what they leave behind makes the next ones more interesting.
-EXAMPLES = int(os.environ.get("VEEN_REQUEST_EXAMPLES", "30"))
+EXAMPLES = int(os.environ.get("VEEN_REQUEST_EXAMPLES", "100"))
 by_chance = settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

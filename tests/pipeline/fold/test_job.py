@@ -54,8 +54,8 @@ def test_every_overlay_with_copies_and_epochs(spark: SparkSession, name: str) ->
 WAYS = ["crdt.lww", "agreement", "recovery"]
 
 
-#: The long run has more parts than the history has chunks.
-MANY_PARTS = int(os.environ.get("VEEN_FOLD_PARTS", "20"))
+#: More parts than the history has chunks.
+MANY_PARTS = int(os.environ.get("VEEN_FOLD_PARTS", "64"))
 
 
 @pytest.mark.parametrize("parts", [1, 7, MANY_PARTS])

@@ -47,6 +47,8 @@ def test_a_checkpoint_that_was_returned_stays(tmp_path: Path, faults: tuple[Faul
     else:
         assert report.hit_each(Op.RENAME, Fault.EIO_AFTER, Fault.ENOSPC)
         assert report.hit_each(Op.SYNC_DIR, Fault.FAILED_SYNC)
+        assert report.hit_each(Op.WRITE, Fault.SHORT)
+        assert report.hit_each(Op.SYNC, Fault.FAILED_SYNC)
         assert oracle.full >= len(AFTERMATHS) * report.hit(Fault.SHORT, Op.WRITE)
         assert oracle.stopped >= len(AFTERMATHS) * report.hit(Fault.FAILED_SYNC, Op.SYNC)
     assert oracle.refusals == 0
@@ -86,6 +88,8 @@ def test_a_chunk_is_there_or_pruned_and_everything_stays_provable(
     else:
         assert report.hit_each(Op.UNLINK, Fault.EIO_AFTER)
         assert report.hit_each(Op.SYNC_DIR, Fault.FAILED_SYNC)
+        assert report.hit_each(Op.WRITE, Fault.SHORT)
+        assert report.hit_each(Op.SYNC, Fault.FAILED_SYNC)
         assert oracle.full >= len(AFTERMATHS) * report.hit(Fault.SHORT, Op.WRITE)
         assert oracle.stopped >= len(AFTERMATHS) * report.hit(Fault.FAILED_SYNC, Op.SYNC)
     assert oracle.refusals == 0

@@ -61,6 +61,8 @@ def test_entries_are_moved_as_if_at_once(
         assert report.hit(Fault.FAILED_SYNC, Op.SYNC) > report.operations[Op.RENAME]
         assert report.hit_each(Op.SYNC_DIR, Fault.FAILED_SYNC)
         assert report.hit_each(Op.COMMIT, Fault.ENOSPC)
+        assert report.hit_each(Op.WRITE, Fault.SHORT)
+        assert report.hit_each(Op.SYNC, Fault.FAILED_SYNC)
         assert oracle.full >= len(AFTERMATHS) * report.hit(Fault.SHORT, Op.WRITE)
         assert oracle.stopped >= len(AFTERMATHS) * report.hit(Fault.FAILED_SYNC, Op.SYNC)
     assert oracle.refusals == 0
