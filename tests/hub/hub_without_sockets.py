@@ -21,7 +21,7 @@ from veen.hub.home import SECRETS
 from veen.hub.hub import Hub
 from veen.hub.metrics import TimedFilesystem
 from veen.hub.server import prepare
-from veen.hub.submit.submission import Form, Submission
+from veen.hub.submit.submission import MessageForm, Submission
 from veen.stdx.json_log import Log, LogWriter
 from veen.storage import Reader, RealFilesystem, clone
 
@@ -45,7 +45,7 @@ class Inside:
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[Submission]] = [loop.create_future() for _ in messages]
         items = [
-            Submission(Form.MSG, message.encode(), future.set_result)
+            Submission(MessageForm.MSG, message.encode(), future.set_result)
             for message, future in zip(messages, futures, strict=True)
         ]
         self.hub.submit(items)

@@ -12,7 +12,7 @@ from veen.core.types import Signature, StreamId, VerifyKey
 from veen.overlays.builtin.crdt import LWW, LwwMap
 from veen.overlays.event import Record, operation_id
 from veen.overlays.operations import schemas as op
-from veen.overlays.operations.delegation import Known
+from veen.overlays.operations.delegation import KnownToken
 from veen.overlays.operations.recovery import RecoveryPolicy
 from veen.overlays.schema import Schema
 
@@ -54,12 +54,13 @@ def _maybe(rng: Random, value: Any) -> Any:
 
 #: Two tokens for grants of the history, one of them out of reach, and one from before any grant.
 GRANTED = tuple(
-    Known(_token(nth, WRITERS[nth], STREAMS[:2], 1000, rate=Rate(per_sec=3, burst=3)), T0) for nth in (0, 1)
+    KnownToken(_token(nth, WRITERS[nth], STREAMS[:2], 1000, rate=Rate(per_sec=3, burst=3)), T0)
+    for nth in (0, 1)
 )
 ACCESS: dict[str, Any] = {
     "issuers": frozenset({*(bytes(key.public_key) for key in KEYS[:2]), WRITERS[0]}),
-    "tokens": (*GRANTED, Known(_token(0, WRITERS[0], STREAMS[:2], 9000), T0)),
-    "bootstrap": (Known(_token(2, WRITERS[3], STREAMS[2:], 60), T0),),
+    "tokens": (*GRANTED, KnownToken(_token(0, WRITERS[0], STREAMS[:2], 9000), T0)),
+    "bootstrap": (KnownToken(_token(2, WRITERS[3], STREAMS[2:], 60), T0),),
 }
 
 
@@ -111,7 +112,7 @@ _BAD = _spoilt(_LAST)
 _GONE = _token(1, AGENT, STREAMS[:1], 77)
 _UNKNOWN = _token(3, AGENT, STREAMS, 5)
 DELEGATED: dict[str, Any] = {
-    "tokens": tuple(Known(one, T0) for one in (_ROOT, _DOWN, _LAST, _WIDE, _LONG, _AFAR, _BAD, _GONE)),
+    "tokens": tuple(KnownToken(one, T0) for one in (_ROOT, _DOWN, _LAST, _WIDE, _LONG, _AFAR, _BAD, _GONE)),
     "revocations": (
         RevocationRecord(target_kind="auth-ref", target=_GONE.auth_ref, ts=T0 + 10, ttl=25),
         RevocationRecord(target_kind="client-id", target=MIDDLE, ts=T0 + 48),

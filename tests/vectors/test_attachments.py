@@ -10,7 +10,7 @@ from tests.vectors import files
 from veen.core.crypto.hpke import ReaderKey
 from veen.core.errors import Detail
 from veen.core.objects.msg import Msg
-from veen.core.objects.sealed_payload import Opened, open_msg
+from veen.core.objects.sealed_payload import OpenedPayload, open_msg
 from veen.core.types import ReaderSecretKey
 
 READER = ReaderKey.from_secret(ReaderSecretKey(bytes([0x51]) * 32))
@@ -28,7 +28,7 @@ def _sealed() -> list[tuple[list[bytes], list[bytes], bytes]]:
     return found
 
 
-def _open(msg: bytes) -> Opened:
+def _open(msg: bytes) -> OpenedPayload:
     return open_msg(Msg.decode(msg), READER, pad_block=0)
 
 
@@ -43,7 +43,7 @@ def test_attachments_open(plain: list[bytes], sealed: list[bytes], msg: bytes) -
         assert opened.open_attachment(index, item) == plain[index]
 
 
-def _three() -> tuple[list[bytes], list[int], Opened]:
+def _three() -> tuple[list[bytes], list[int], OpenedPayload]:
     plain, sealed, msg = next(found for found in _sealed() if len(found[0]) == 3)
     return sealed, [len(item) for item in plain], _open(msg)
 

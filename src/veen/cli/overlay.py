@@ -79,7 +79,7 @@ BridgeOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenOverlay:
     """An overlay, and where it comes from."""
 
     overlay: Overlay
@@ -101,28 +101,28 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OverlayClass:
     """An overlay without its parameters, and where it comes from."""
 
     overlay: type[Overlay]
     module: str
     code: bytes
 
-    def choose(self, values: dict[str, JsonValue]) -> Chosen:
+    def choose(self, values: dict[str, JsonValue]) -> ChosenOverlay:
         """Return it with parameters."""
         try:
-            return Chosen(configured(self.overlay, values), self.module, self.code)
+            return ChosenOverlay(configured(self.overlay, values), self.module, self.code)
         except ParameterError as error:
             raise CommandError(str(error), USAGE) from None
 
 
-def find(name: str, module: str = "") -> Found:
+def find(name: str, module: str = "") -> OverlayClass:
     """Return the overlay of a name."""
     overlay, code = _of_module(name, module) if module else (_of_registry(name), b"")
-    return Found(overlay, module, code)
+    return OverlayClass(overlay, module, code)
 
 
-def choose(name: str, module: str = "", values: dict[str, JsonValue] | None = None) -> Chosen:
+def choose(name: str, module: str = "", values: dict[str, JsonValue] | None = None) -> ChosenOverlay:
     """Return the overlay of a name, with parameters."""
     return find(name, module).choose(values or {})
 

@@ -7,7 +7,7 @@ import typer
 
 from veen.cli.errors import USAGE, CommandError
 from veen.cli.output import plain, print_result, warn
-from veen.cli.overlay import Chosen
+from veen.cli.overlay import ChosenOverlay
 from veen.cli.settings import common
 from veen.client.fold.interpret import Interpretation, Reached
 from veen.core.crypto.ed25519 import SigningKey
@@ -20,7 +20,7 @@ from veen.overlays.overlay import Key
 from veen.overlays.schema import RejectedError
 
 
-def parse_key(chosen: Chosen, text: str) -> Key:
+def parse_key(chosen: ChosenOverlay, text: str) -> Key:
     """Return the key that a person means."""
     try:
         return chosen.overlay.parse_key(text)

@@ -21,7 +21,7 @@ from veen.core.objects import attachment as att
 from veen.core.objects import labels
 from veen.core.objects.msg import Msg, PayloadHeader
 from veen.core.objects.receipt import Receipt
-from veen.core.objects.sealed_payload import Opened, open_msg
+from veen.core.objects.sealed_payload import OpenedPayload, open_msg
 from veen.core.types import LeafHash, VerifyKey
 
 #: How long after its end an epoch may still get entries; hubs allow a minute or an epoch.
@@ -44,7 +44,7 @@ class Message:
     attachments: tuple[Attachment, ...] = ()
     #: Why the content is not there, or not to be relied on; None if all is well.
     problem: str | None = None
-    _opened: Opened | None = field(default=None, repr=False)
+    _opened: OpenedPayload | None = field(default=None, repr=False)
 
     @property
     def stream_seq(self) -> int:
@@ -78,7 +78,7 @@ class Message:
         return self._opened.open_attachment(index, sealed)
 
 
-def open_any(msg: Msg, secrets: Secrets) -> Opened | None:
+def open_any(msg: Msg, secrets: Secrets) -> OpenedPayload | None:
     """Open a message with any key of a client, whatever its stream and profile; None if none fits."""
     for key in secrets.all_reader_keys():
         try:
@@ -116,7 +116,7 @@ class Opener:
         return Message(epoch, msg, receipt, problem="sealed for somebody else")
 
 
-def _read(epoch: int, msg: Msg, receipt: Receipt, opened: Opened) -> Message:
+def _read(epoch: int, msg: Msg, receipt: Receipt, opened: OpenedPayload) -> Message:
     """Check what only a reader can: a sender may have written anything."""
     body = decode_body(opened.body)
     listed: tuple[Attachment, ...] = ()

@@ -20,7 +20,7 @@ Progress = Callable[[int], None]
 
 
 @dataclass(slots=True)
-class Found:
+class OwnMessages:
     """What the log says about our own messages."""
 
     mine: set[VerifyKey]
@@ -58,14 +58,14 @@ def rebuild(
     """Read a label from its beginning, and put what is known of it right; the caller holds the lock."""
     pin = yield from session.connect()
     check = LabelCheck(pin, label, Peaks.empty(), None, kept)
-    found = Found(session.secrets.client_ids(), progress)
+    found = OwnMessages(session.secrets.client_ids(), progress)
     count = yield from walk(session, check, note=found.note)
     _adopt(session, kept, check, found)
     yield from blocking(lambda: session.home.save(state))
     return count
 
 
-def _adopt(session: Session, kept: LabelState, check: LabelCheck, found: Found) -> None:
+def _adopt(session: Session, kept: LabelState, check: LabelCheck, found: OwnMessages) -> None:
     if check.receipt is not None:
         kept.advance(check.peaks, check.receipt)
     for client_id, client_seq in found.client_seq.items():
@@ -102,7 +102,7 @@ def _resync_label(
     else:
         check = yield from start_at(session, label, kept, kept.last_seq + 1)
         yield from _confirm(session, check, kept)
-        found = Found(session.secrets.client_ids(), progress)
+        found = OwnMessages(session.secrets.client_ids(), progress)
         read = yield from walk(session, check, note=found.note)
         _adopt(session, kept, check, found)
         yield from blocking(lambda: session.home.save(state))

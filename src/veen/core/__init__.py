@@ -36,7 +36,7 @@ from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.core.objects.hub_identity import HubIdentity, HubKey
 from veen.core.objects.msg import Msg, MsgContext, PayloadHeader
 from veen.core.objects.receipt import Receipt
-from veen.core.objects.sealed_payload import Opened, Sealed, Sealer, open_msg, seal
+from veen.core.objects.sealed_payload import OpenedPayload, Sealed, Sealer, open_msg, seal
 from veen.core.profile import Profile
 
 __all__ = [
@@ -59,7 +59,7 @@ __all__ = [
     "MmrProof",
     "Msg",
     "MsgContext",
-    "Opened",
+    "OpenedPayload",
     "PayloadHeader",
     "Peaks",
     "Profile",

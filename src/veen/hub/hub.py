@@ -102,14 +102,14 @@ class Hub:
         self.sequencer = self._make_sequencer()
         pads = {profile.profile_id: profile.pad_block for profile in home.settings.profiles}
         self.rules = MessageRules(self.limits, pads)
-        self.verifying = self._make_verifying(workers)
+        self.verifiers = self._make_verifiers(workers)
         self.pow = (
             PowRules(settings.pow_difficulty, home.secrets.pow_key) if settings.pow_difficulty else None
         )
         self.readers = ThreadPool(self.call)
         #: Attachments are written apart, so that those who read do not wait for their syncs.
         self.putters = ThreadPool(self.call, threads=1, most=_MAX_PUTS)
-        self.waiting = LongPolls(settings.max_waiters)
+        self.long_polls = LongPolls(settings.max_waiters)
         self.memory = ByteBudget(settings.max_held_bytes)
         #: The label that was committed last, as far as this process or the log knows (C-76).
         self.newest: Label | None = newest_label(fs)
@@ -122,10 +122,10 @@ class Hub:
         self.control_plane = ControlPlane(self)
         self.control_plane.catch_up()
         self._add_gauges()
-        self.verifying.start()
-        self.anchoring = self._make_anchoring()
-        if self.anchoring is not None:
-            self.anchoring.start()
+        self.verifiers.start()
+        self.anchorer = self._make_anchorer()
+        if self.anchorer is not None:
+            self.anchorer.start()
 
     def _make_signer(self) -> CheckpointSigner:
         return CheckpointSigner(
@@ -135,7 +135,7 @@ class Hub:
             clock=self.clock,
         )
 
-    def _make_verifying(self, workers: int) -> VerifierPool:
+    def _make_verifiers(self, workers: int) -> VerifierPool:
         made = VerifierPool(
             self.rules,
             self._verified,
@@ -159,12 +159,12 @@ class Hub:
         made.on_fatal = self._fatal
         made.on_bug = self.bug
         made.on_commit = self.metrics.batch_size.observe
-        made.coming = lambda: self.verifying.checking
+        made.coming = lambda: self.verifiers.checking
         self._signer.on_signed = self._checkpointed
         self._signer.hub_ts_of = lambda label, seq: self.reader.entry(label, seq).receipt.hub_ts
         return made
 
-    def _make_anchoring(self) -> Anchorer | None:
+    def _make_anchorer(self) -> Anchorer | None:
         if self._anchors is None:
             return None
         return Anchorer(
@@ -187,14 +187,14 @@ class Hub:
 
     def _add_gauges(self) -> None:
         self.metrics.gauges = {
-            "veen_queue_depth": ("messages taken and not answered", lambda: self.verifying.depth),
+            "veen_queue_depth": ("messages taken and not answered", lambda: self.verifiers.depth),
             "veen_queue_bytes": (
                 "bytes of messages taken and not answered",
-                lambda: self.verifying.depth_bytes,
+                lambda: self.verifiers.depth_bytes,
             ),
             "veen_held_bytes": ("bytes held for clients", lambda: self.memory.used),
             "veen_journal_bytes": ("bytes that are in the journal only", lambda: self.writer.journal_bytes),
-            "veen_stream_waiters": ("stream requests that wait for entries", lambda: self.waiting.count),
+            "veen_stream_waiters": ("stream requests that wait for entries", lambda: self.long_polls.count),
             "veen_clock_behind_seconds": (
                 "how far the clock is behind the newest entry",
                 lambda: max(0, self.writer.floor_ts - self.clock()),
@@ -202,7 +202,7 @@ class Hub:
             "veen_uptime_seconds": ("time since the start", lambda: perf_counter() - self.started),
             "veen_anchor_overdue": (
                 "labels that are due to be anchored and are not",
-                lambda: 0 if self.anchoring is None else self.anchoring.overdue,
+                lambda: 0 if self.anchorer is None else self.anchorer.overdue,
             ),
             "veen_log_dropped": ("log lines that were dropped", lambda: self.log.writer.dropped),
         }
@@ -211,7 +211,7 @@ class Hub:
 
     def submit(self, items: Sequence[Submission]) -> None:
         """Take messages that have passed the prefilter; there must be room."""
-        self.verifying.put(items)
+        self.verifiers.put(items)
 
     def _verified(self, items: Sequence[Submission]) -> None:
         good = [item for item in items if item.error is None]
@@ -226,9 +226,9 @@ class Hub:
         if messages:
             self._answer(messages)
             grown = {item.record.label for item in messages if item.record is not None and item.seq}
-            if self.anchoring is not None:
-                self.anchoring.grew(grown)
-            self.waiting.grown(grown)
+            if self.anchorer is not None:
+                self.anchorer.grew(grown)
+            self.long_polls.grown(grown)
             self.control_plane.take(messages)
         for item in work:
             if isinstance(item, Job):
@@ -246,7 +246,7 @@ class Hub:
         now = perf_counter()
         for item in messages:
             if queued:
-                self.verifying.answered(item)
+                self.verifiers.answered(item)
             metrics.verify_ms.observe(1000 * (item.verified - item.received))
             metrics.commit_ms.observe(1000 * (now - item.verified))
             metrics.end_to_end_ms.observe(1000 * (now - item.received))
@@ -363,14 +363,14 @@ class Hub:
     async def stop(self, *, abandon: bool = False) -> None:
         """Finish what was taken, move everything into chunk files, and let go of the directory."""
         self.stopping = True
-        self.waiting.stop()
-        if self.anchoring is not None:
+        self.long_polls.stop()
+        if self.anchorer is not None:
             seconds = 0 if abandon else self.settings.drain_sec
-            await self._loop.run_in_executor(None, self.anchoring.stop, seconds)
+            await self._loop.run_in_executor(None, self.anchorer.stop, seconds)
         await self.sequencer.stop()
         await self._loop.run_in_executor(None, self.readers.stop)
         await self._loop.run_in_executor(None, self.putters.stop)
-        await self.verifying.stop()
+        await self.verifiers.stop()
         await self._loop.run_in_executor(None, self._background.stop)
         if abandon:
             self.writer.abandon()

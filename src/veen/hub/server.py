@@ -311,12 +311,12 @@ class Server:
     async def _finish(self, hub: Hub, admin: "_AdminSocket") -> None:
         """Answer what was asked, then make everything clean."""
         hub.stopping = True
-        hub.waiting.stop()
+        hub.long_polls.stop()
         loop = asyncio.get_running_loop()
         end = loop.time() + self._settings.drain_sec
         for connection in list(self._connections):
             connection.shut()
-        while (hub.verifying.depth or self._connections) and loop.time() < end:  # noqa: ASYNC110 - two sources
+        while (hub.verifiers.depth or self._connections) and loop.time() < end:  # noqa: ASYNC110 - two sources
             await asyncio.sleep(_DRAIN_STEP_SEC)
         for connection in list(self._connections):
             connection.abort()

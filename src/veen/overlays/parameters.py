@@ -10,7 +10,7 @@ from veen.core.errors import ProtocolError
 from veen.core.objects.capability import CapToken
 from veen.core.objects.control_record import RevocationRecord
 from veen.core.types import JsonValue
-from veen.overlays.operations.delegation import Known
+from veen.overlays.operations.delegation import KnownToken
 from veen.overlays.operations.recovery import RecoveryPolicy
 from veen.overlays.overlay import Overlay
 from veen.overlays.registry import overlay_class
@@ -95,10 +95,10 @@ def _policies(value: JsonValue) -> Mapping[bytes, RecoveryPolicy]:
     return {_bytes(target): _policy(item) for target, item in pairs}
 
 
-def _known(value: JsonValue) -> tuple[Known, ...]:
+def _known(value: JsonValue) -> tuple[KnownToken, ...]:
     """Take TOKEN@ISSUED_AT, separated by commas; or a list of pairs."""
     pairs = (_pair(item, "@", "TOKEN@ISSUED_AT") for item in _listed(value))
-    return tuple(Known(_wire(CapToken, token), _number(when)) for token, when in pairs)
+    return tuple(KnownToken(_wire(CapToken, token), _number(when)) for token, when in pairs)
 
 
 def _revocations(value: JsonValue) -> tuple[RevocationRecord, ...]:
@@ -139,7 +139,7 @@ _READERS: Final[Mapping[Any, Callable[[JsonValue], Any]]] = {
     Mapping[bytes, bytes]: _bytes_map,
     RecoveryPolicy | None: _or_none(_policy),
     Mapping[bytes, RecoveryPolicy]: _policies,
-    tuple[Known, ...]: _known,
+    tuple[KnownToken, ...]: _known,
     tuple[RevocationRecord, ...]: _revocations,
     Overlay | None: _or_none(_inner),
 }

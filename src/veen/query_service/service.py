@@ -223,7 +223,9 @@ class QueryService:
             code = query.error_code if query.error_code == "cancelled" else "execution_failed"
             raise QueryError(code, query.message or "the query has failed")
         if query.state is not State.COMPLETED:
-            raise QueryError("result_not_ready", f"the query is {query.state.public_name}; ask for its status")
+            raise QueryError(
+                "result_not_ready", f"the query is {query.state.public_name}; ask for its status"
+            )
         assert query.digest is not None, "who is completed has a digest"
         digest = ResultDigest.from_json(canonical_json.parse(query.digest.encode()))
         total = digest.row_count

@@ -88,11 +88,6 @@ class State(StrEnum):
         """The state in the words of the interface (QRY-048)."""
         return {State.RECEIVED: "pending", State.COMMITTING: "running"}.get(self, self.value.lower())
 
-    @property
-    def is_final(self) -> bool:
-        """Whether it stays as it is."""
-        return self in (State.COMPLETED, State.FAILED)
-
 
 class Kind(StrEnum):
     """What is recorded of a query."""

@@ -22,7 +22,7 @@ from veen.core.errors import Code, Detail, Stage
 from veen.core.limits import DEFAULT_LIMITS, Limits
 from veen.core.objects.attachment import EMPTY_ATT_ROOT, att_root, check_counts, verify_root
 from veen.core.objects.msg import attachment_nonce
-from veen.core.objects.sealed_payload import Opened, Sealed, Sealer, open_msg
+from veen.core.objects.sealed_payload import OpenedPayload, Sealed, Sealer, open_msg
 from veen.core.types import Coid
 
 FILES = (b"first", b"", b"third " * 100)
@@ -96,7 +96,7 @@ def test_a_declared_root_is_compared_with_the_attachments_at_hand() -> None:
 # --- sealing and opening ------------------------------------------------------------------------------------
 
 
-def make(files: tuple[bytes, ...] = FILES) -> tuple[Sealed, Opened]:
+def make(files: tuple[bytes, ...] = FILES) -> tuple[Sealed, OpenedPayload]:
     made = sealed(attachments=files)
     return made, open_msg(msg(ciphertext=made.ciphertext), reader_key(), pad_block=256)
 

@@ -30,13 +30,13 @@ from veen.core.crypto.hash import sha256, u32be
 from veen.core.errors import Code, Detail, Fault, ProtocolError, Stage
 from veen.core.limits import Limits
 from veen.core.objects.msg import Msg, MsgContext
-from veen.core.objects.sealed_payload import Envelope, Opened, open_msg, pad, seal
+from veen.core.objects.sealed_payload import Envelope, OpenedPayload, open_msg, pad, seal
 from veen.core.types import AuthRef, Label, ReaderPublicKey
 
 BODY = b"the body of the message"
 
 
-def opened(message: Msg, *, pad_block: int = 256, reader: str = "reader") -> Opened:
+def opened(message: Msg, *, pad_block: int = 256, reader: str = "reader") -> OpenedPayload:
     return open_msg(message, reader_key(reader), pad_block=pad_block)
 
 

@@ -60,11 +60,11 @@ def test_a_label_is_anchored_when_its_oldest_entry_is_old(tmp_path: Path) -> Non
     with serving(place, anchor_backend="file", anchor_every_minutes=10) as hub:
         log = Sender(hub)
         at = log.send(2)[0].hub_ts
-        hub.hub.anchoring._clock = lambda: at + 599  # type: ignore[union-attr] # it is on
+        hub.hub.anchorer._clock = lambda: at + 599  # type: ignore[union-attr] # it is on
         log.send(1)
         assert local(hub, AnchorRequest(label=log.label, upto_seq=1)).record.upto_seq == 1
         assert sizes(place, log.label) == [1]
-        hub.hub.anchoring._clock = lambda: at + 602  # type: ignore[union-attr] # it is on
+        hub.hub.anchorer._clock = lambda: at + 602  # type: ignore[union-attr] # it is on
         eventually(lambda: sizes(place, log.label) == [1, 3])
     check_bound(place)
 
@@ -105,7 +105,7 @@ def test_the_hubs_own_logs_are_anchored_too(tmp_path: Path) -> None:
         HubClient.operator(place).order(  # type: ignore[union-attr] # it runs
             "/admin/trust", {"issuer_pk": builders.verify_key("issuer").hex(), "trusted": True}
         )
-        control = hub.hub.anchoring._reserved[1]  # type: ignore[union-attr] # it is on
+        control = hub.hub.anchorer._reserved[1]  # type: ignore[union-attr] # it is on
         eventually(lambda: sizes(place, control) == [1])
     check_bound(place)
 

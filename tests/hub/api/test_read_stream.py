@@ -248,7 +248,7 @@ def begin(sender: Sender, wait: int, **fields: Any) -> Raw:
 
 
 def waiters(hub: Service) -> int:
-    return hub.hub.waiting.count
+    return hub.hub.long_polls.count
 
 
 @pytest.fixture

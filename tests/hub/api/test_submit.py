@@ -22,7 +22,7 @@ from veen.core.objects.new_entry import NewEntry
 from veen.core.objects.proof_of_work import solve
 from veen.core.objects.receipt import Receipt
 from veen.hub.submit import verifier_process
-from veen.hub.submit.submission import Form
+from veen.hub.submit.submission import MessageForm
 
 #: Small, so that a message at the limit is small.
 LIMITS = {"max_msg_bytes": 4096, "max_body_bytes": 3000}
@@ -436,9 +436,9 @@ def test_a_fault_in_the_check_of_one_message_is_that_message_s(
     with serving(tmp_path / "data") as service:
         service.expect_faults = True
         messages = [Sender(service, name).next() for name in ("good", "bad", "fine")]
-        check: Callable[[Form, bytes, MessageRules], NewEntry] = verifier_process.verify
+        check: Callable[[MessageForm, bytes, MessageRules], NewEntry] = verifier_process.verify
 
-        def faulty(form: Form, body: bytes, rules: MessageRules) -> NewEntry:
+        def faulty(form: MessageForm, body: bytes, rules: MessageRules) -> NewEntry:
             if messages[1].encode() in body:
                 raise RuntimeError("a fault of ours")
             return check(form, body, rules)
@@ -451,6 +451,6 @@ def test_a_fault_in_the_check_of_one_message_is_that_message_s(
             assert second.code == "E.UNAVAILABLE"
             assert isinstance(third, SubmitResponse)
             assert service.submit(messages[1]).error().code == "E.UNAVAILABLE"
-        assert (service.hub.verifying.depth, service.hub.verifying.depth_bytes) == (0, 0)
+        assert (service.hub.verifiers.depth, service.hub.verifiers.depth_bytes) == (0, 0)
         service.accept(messages[1])
     assert [line.get("error") for line in service.log].count("RuntimeError: a fault of ours") == 2

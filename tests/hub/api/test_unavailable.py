@@ -115,7 +115,7 @@ def test_clients_that_break_off_leave_nothing_behind(tmp_path: Path) -> None:
         with ThreadPoolExecutor(6) as pool:
             list(pool.map(send, range(6)))
         eventually(lambda: not hub.server._connections)
-        eventually(lambda: (hub.hub.verifying.depth, hub.hub.verifying.depth_bytes) == (0, 0))
+        eventually(lambda: (hub.hub.verifiers.depth, hub.hub.verifiers.depth_bytes) == (0, 0))
         Sender(hub, "another").send()
 
 

@@ -183,7 +183,7 @@ def test_a_full_disk_only_delays(tmp_path: Path) -> None:
                 disk.fail("append", "journal", errno.ENOSPC)
 
             # Behind the order's own commit, and before the turn in which it is read.
-            hub.hub.waiting.add(order.label, 10, lambda: hub.hub.turn(full, turns.append))
+            hub.hub.long_polls.add(order.label, 10, lambda: hub.hub.turn(full, turns.append))
             await hub.submit([order])
             hub.hub.turn(disk.heal, turns.append)
             # The hub tries again by itself within a second: on a slow machine that may be now.

@@ -223,6 +223,6 @@ def test_everything_is_answered_once_and_the_log_has_what_was_acknowledged(tmp_p
         for item in outcomes:
             if isinstance(item, Receipt):
                 assert hub.hub.reader.entry(label, item.stream_seq).receipt == item
-        assert hub.hub.verifying.depth == 0
+        assert hub.hub.verifiers.depth == 0
 
     tell(story, tmp_path / "hub")

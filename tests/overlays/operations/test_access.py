@@ -10,7 +10,7 @@ from veen.core.crypto.ed25519 import SigningKey
 from veen.core.objects.capability import CapToken, Rate
 from veen.core.types import StreamId, VerifyKey
 from veen.overlays.operations.access import SKEW_SEC, Access
-from veen.overlays.operations.delegation import Known
+from veen.overlays.operations.delegation import KnownToken
 from veen.overlays.operations.schemas import GRANT, REVOKE
 
 ISSUER = SigningKey.from_seed(ident("issuer"))
@@ -80,7 +80,7 @@ def test_a_revoke_of_a_target_is_about_its_subject_only(log: Permissions) -> Non
 
 def test_a_revoke_may_name_the_token_of_a_grant(log: Permissions) -> None:
     token = _token()
-    access = Access(tokens=(Known(token, T0),))
+    access = Access(tokens=(KnownToken(token, T0),))
     log.grant()
     log.grant(allowed_stream_ids=(S1, S2))
     assert [grant.auth_ref for grant in access.grants(log.fold(access)[0], ANNE)] == [token.auth_ref, None]
@@ -92,14 +92,16 @@ def test_a_revoke_may_name_the_token_of_a_grant(log: Permissions) -> None:
 @pytest.mark.parametrize(
     ("known", "values"),
     [
-        (Known(_token(), T0), {"expiry_time": T0 + 100 + SKEW_SEC + 1}),
-        (Known(_token(), T0), {"subject": BERT}),
-        (Known(_token(), T0), {"by": BERT}),
-        (Known(_token(), T0), {"maximum_rate_per_second": 3}),
-        (Known(_token(rate=Rate(per_sec=3, burst=4)), T0), {"maximum_rate_per_second": 3}),
+        (KnownToken(_token(), T0), {"expiry_time": T0 + 100 + SKEW_SEC + 1}),
+        (KnownToken(_token(), T0), {"subject": BERT}),
+        (KnownToken(_token(), T0), {"by": BERT}),
+        (KnownToken(_token(), T0), {"maximum_rate_per_second": 3}),
+        (KnownToken(_token(rate=Rate(per_sec=3, burst=4)), T0), {"maximum_rate_per_second": 3}),
     ],
 )
-def test_a_token_of_something_else_is_not_the_grants(log: Permissions, known: Known, values: Any) -> None:
+def test_a_token_of_something_else_is_not_the_grants(
+    log: Permissions, known: KnownToken, values: Any
+) -> None:
     access = Access(tokens=(known,))
     log.grant(**values)
     (grant,) = access.grants(log.fold(access)[0], values.get("subject", ANNE))
@@ -109,7 +111,7 @@ def test_a_token_of_something_else_is_not_the_grants(log: Permissions, known: Kn
 def test_the_token_with_the_nearest_end_is_the_grants(log: Permissions) -> None:
     rate = Rate(per_sec=3, burst=3)
     near, far = _token(95, rate=rate), _token(200, rate=rate)
-    access = Access(tokens=(Known(far, T0), Known(near, T0)))
+    access = Access(tokens=(KnownToken(far, T0), KnownToken(near, T0)))
     log.grant(maximum_rate_per_second=3)
     (grant,) = access.grants(log.fold(access)[0], ANNE)
     assert grant.auth_ref == near.auth_ref
@@ -134,7 +136,7 @@ def test_a_currency_without_an_amount_is_ignored(log: Permissions) -> None:
 
 def test_what_one_began_with_counts_until_it_is_taken_back(log: Permissions) -> None:
     token = _token(10)
-    access = Access(bootstrap=(Known(token, T0),))
+    access = Access(bootstrap=(KnownToken(token, T0),))
 
     def held(now: int) -> Any:
         found = access.view_key(log.fold(access)[0], ANNE, now)

@@ -14,7 +14,7 @@ from veen.core.types import Signature, StreamId, VerifyKey
 from veen.overlays.builtin.crdt import LWW, LwwMap
 from veen.overlays.engine import Fold, fold
 from veen.overlays.operations.agreement import Agreements
-from veen.overlays.operations.delegation import Delegated, Known
+from veen.overlays.operations.delegation import Delegated, KnownToken
 from veen.overlays.operations.schemas import CONFIRMATION, DEFINITION, DELEGATED
 from veen.overlays.wallet import schemas as wal
 from veen.overlays.wallet.overlay import Wallets
@@ -54,7 +54,7 @@ def log() -> Delegations:
 
 
 def _overlay(*tokens: CapToken, **more: Any) -> Delegated:
-    return Delegated(tokens=tuple(Known(token, T0) for token in tokens), **{"inner": LwwMap(), **more})
+    return Delegated(tokens=tuple(KnownToken(token, T0) for token in tokens), **{"inner": LwwMap(), **more})
 
 
 def _outcome(log: Delegations, overlay: Delegated) -> tuple[str, Any]:

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from veen.pipeline.lake.commits import FileFact
 from veen.pipeline.lake.errors import DamagedLakeError
-from veen.pipeline.lake_jobs.check_files import require_committed
+from veen.pipeline.lake_jobs.file_hashes import require_committed
 
 
 def fact(root: Path, name: str, content: bytes) -> FileFact:

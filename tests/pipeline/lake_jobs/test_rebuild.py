@@ -61,7 +61,7 @@ class Taking:
             return lake.state
 
     def _commit(self, lake: Lake, step: Step, keys: ReaderKeys, name: str) -> None:
-        setting = replace(self.setting, shared=Opened(keys))  # type: ignore[arg-type]
+        setting = replace(self.setting, shared=OpenKeys(keys))  # type: ignore[arg-type]
         done = list(take_in(plan_slices(self.log, step, list), setting))
         peaks = done[-1].peaks
         assert peaks is not None
@@ -106,7 +106,7 @@ class Taking:
         }
 
 
-class Opened:
+class OpenKeys:
     """Keys as a task has them, without a broadcast."""
 
     def __init__(self, keys: ReaderKeys) -> None:

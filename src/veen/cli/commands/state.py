@@ -12,7 +12,7 @@ from veen.cli.errors import MALFORMED, REFUSED, CommandError
 from veen.cli.output import command, print_result
 from veen.cli.overlay import (
     BridgeOption,
-    Chosen,
+    ChosenOverlay,
     ModuleOption,
     ParamOption,
     choose,
@@ -63,11 +63,11 @@ class FoldOptions:
     bridge: BridgeOption = None
     no_cache: NoCache = False
 
-    def choose(self) -> Chosen:
+    def choose(self) -> ChosenOverlay:
         """Return the overlay."""
         return choose(self.overlay, self.overlay_module, given_parameters(self.param))
 
-    def fold(self, opened: Client, chosen: Chosen) -> Interpretation:
+    def fold(self, opened: Client, chosen: ChosenOverlay) -> Interpretation:
         """Fold the stream."""
         return fold_stream(
             opened,

@@ -96,7 +96,7 @@ class Sealed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedPayload:
     """What a reader gets out of a message."""
 
     header: PayloadHeader
@@ -221,7 +221,9 @@ def seal(
     return done._replace(attachments=sealed) if sealed else done
 
 
-def open_msg(msg: Msg, key: hpke.ReaderKey, *, pad_block: int, limits: Limits = DEFAULT_LIMITS) -> Opened:
+def open_msg(
+    msg: Msg, key: hpke.ReaderKey, *, pad_block: int, limits: Limits = DEFAULT_LIMITS
+) -> OpenedPayload:
     """Open a message with a reader key. Verify message and receipt first: opening proves no origin."""
     envelope = Envelope.parse(msg.ciphertext, limits)  # rows 4, 6a and 7, in admission's order
     envelope.verify_padding(pad_block)
@@ -234,4 +236,4 @@ def open_msg(msg: Msg, key: hpke.ReaderKey, *, pad_block: int, limits: Limits = 
         body = aead_decrypt(envelope.body, aad, context.body_nonce(), ctx.export(_BODY_KEY))
     except (CryptoError, ValueError):  # ValueError: shorter than a tag
         raise ProtocolError(Detail.BODY_AEAD, "body does not open with this key") from None
-    return Opened(header, body, ctx, aad)
+    return OpenedPayload(header, body, ctx, aad)

@@ -68,7 +68,7 @@ def status(hub: Hub, label: Label | None) -> dict[str, Described]:
         "labels": hub.reader.label_count(),
         "listen": list(hub.urls),
         "full": hub.is_full,
-        "anchoring": {"backend": "none"} if hub.anchoring is None else hub.anchoring.status(),
+        "anchoring": {"backend": "none"} if hub.anchorer is None else hub.anchorer.status(),
     }
 
 
@@ -132,7 +132,7 @@ def admission(hub: Hub) -> dict[str, Described]:
             "name": name,
             "enabled": True,
             "responsibilities": text,
-            "queue_depth": hub.verifying.depth if name == "structural" else 0,
+            "queue_depth": hub.verifiers.depth if name == "structural" else 0,
             "max_queue_depth": hub.settings.max_queue if name == "structural" else 0,
         }
         for name, text in _STAGES

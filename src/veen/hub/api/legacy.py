@@ -3,7 +3,7 @@
 from veen.core.api.tooling import CheckpointLatestRequest, CheckpointRangeRequest
 from veen.core.encoding.wire_object import encode_sequence
 from veen.core.types import Label, StreamId
-from veen.hub.api.errors import hex32, number
+from veen.hub.api.parameters import hex32, number
 from veen.hub.api.read import ReadHandlers
 from veen.net.http_message import CBOR, CBOR_SEQ, Request, Response
 from veen.storage.read.requests import ReadRequests

@@ -15,7 +15,7 @@ from veen.core.objects.error_envelope import unavailable
 from veen.core.objects.labels import control_label
 from veen.core.types import JsonValue, VerifyKey
 from veen.hub.api.bodies import decode, describe, encode, parse_json, wants_json
-from veen.hub.api.errors import hex32, number
+from veen.hub.api.parameters import hex32, number
 from veen.hub.control.control_plane import describe_revocation, revocation_of
 from veen.hub.control.offline_orders import describe_keys
 from veen.hub.hub import Hub
@@ -91,21 +91,21 @@ class OperatorHandlers:
     def anchor(self, request: Request) -> Response | None:
         """Publish the root of a label; the operator as often as wanted, others as the settings allow."""
         asked = decode(request, AnchorRequest, self._hub.limits)
-        anchoring = self._hub.anchoring
-        if anchoring is None:
+        anchorer = self._hub.anchorer
+        if anchorer is None:
             raise ProtocolError(
                 Detail.VALUE,
                 "this hub makes no anchors: anchor_backend is not set",
                 code=Code.FORBIDDEN,
                 field="label",
             )
-        if self._hub.stopping or not anchoring.has_room:
+        if self._hub.stopping or not anchorer.has_room:
             return error_response(
                 unavailable("too many anchors are being made; try again"), as_json=wants_json(request)
             )
-        anchoring.ask(
+        anchorer.ask(
             Job(
-                lambda: encode(request, anchoring.answer(asked, local=request.local)),
+                lambda: encode(request, anchorer.answer(asked, local=request.local)),
                 lambda job: self._later(request, job),
             )
         )
@@ -184,7 +184,7 @@ _MAX_LISTED: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _RevocationFilter:
     """Which revocations to show."""
 
     kind: str | None
@@ -194,7 +194,7 @@ class _Asked:
     limit: int
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> "_Asked":
+    def of(cls, query: Mapping[str, str]) -> "_RevocationFilter":
         kind, origin = query.get("kind"), query.get("origin")
         if kind is not None and kind not in set(Target):
             raise bad_request("kind", f"kind is one of {', '.join(Target)}")
@@ -228,7 +228,7 @@ class RevocationHandlers:
 
     def revocations(self, request: Request) -> Response | None:
         """List revocations; who has just sent one may wait for it: ``?origin=HEX&wait=SECONDS``."""
-        asked = _Asked.of(request.query)
+        asked = _RevocationFilter.of(request.query)
         wait = min(number(request.query.get("wait", "0"), "wait"), self._hub.settings.max_wait_sec)
         comes = asked.origin is not None and asked.origin not in self._hub.control_plane.applied
 
@@ -240,8 +240,8 @@ class RevocationHandlers:
 
         if not (wait and comes) or self._hub.stopping:
             answer()
-        elif self._hub.waiting.add(self._label, wait, answer):
-            request.hurry = lambda: self._hub.waiting.hurry(self._label, answer)
+        elif self._hub.long_polls.add(self._label, wait, answer):
+            request.hurry = lambda: self._hub.long_polls.hurry(self._label, answer)
         else:
             return self._overloaded(request, "too many wait already")
         return None
@@ -250,7 +250,7 @@ class RevocationHandlers:
         self._hub.metrics.overloaded += 1
         return error_response(unavailable(f"{why}; try again"), as_json=wants_json(request, default=True))
 
-    def _list(self, request: Request, asked: _Asked) -> Response:
+    def _list(self, request: Request, asked: _RevocationFilter) -> Response:
         """Answer with what is asked for. For a reader's thread."""
         now = self._hub.sequencer.hub_ts()
         found = list(islice(self._find(asked, now), asked.limit + 1))
@@ -262,7 +262,7 @@ class RevocationHandlers:
             },
         )
 
-    def _find(self, asked: _Asked, now: int) -> Iterator[RevocationRecord]:
+    def _find(self, asked: _RevocationFilter, now: int) -> Iterator[RevocationRecord]:
         revoked = self._hub.sequencer.authority.revoked
         seen, by_time = self._sorted
         if seen is not revoked:  # sorting takes longer than all the rest

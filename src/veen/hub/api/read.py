@@ -13,9 +13,9 @@ from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.error_envelope import unavailable
 from veen.core.objects.proof_of_work import issue_challenge
 from veen.core.types import Label
-from veen.hub.api import describe as describing
+from veen.hub.api import describe as descriptions
 from veen.hub.api.bodies import decode, describe, encode, wants_json
-from veen.hub.api.errors import hex32, number
+from veen.hub.api.parameters import hex32, number
 from veen.hub.api.router import Route
 from veen.hub.hub import Hub
 from veen.hub.read.thread_pool import Job
@@ -112,8 +112,8 @@ class ReadHandlers:
         wait = _wait(request, self._hub.settings.max_wait_sec)
         if wait and self._hub.reads.waits(asked) and not self._hub.stopping:
             wake = partial(self._page, request, asked)
-            if self._hub.waiting.add(asked.label, wait, wake):
-                request.hurry = lambda: self._hub.waiting.hurry(asked.label, wake)
+            if self._hub.long_polls.add(asked.label, wait, wake):
+                request.hurry = lambda: self._hub.long_polls.hurry(asked.label, wake)
                 return None
             return self._overloaded(request, "too many wait already")
         self._page(request, asked)
@@ -163,12 +163,12 @@ class ReadHandlers:
         """Describe the hub, or one label."""
         text = request.query.get("label")
         return describe(
-            request, describing.status(self._hub, None if text is None else Label(hex32(text, "label")))
+            request, descriptions.status(self._hub, None if text is None else Label(hex32(text, "label")))
         )
 
     def health(self, request: Request) -> Response:
         """Report whether the hub accepts messages."""
-        found = describing.health(self._hub)
+        found = descriptions.health(self._hub)
         return describe(request, found, 200 if found["ok"] else 503)
 
     def admission_log(self, request: Request) -> Response:
@@ -176,7 +176,7 @@ class ReadHandlers:
         query = request.query
         limit = number(query.get("limit", "100"), "limit")
         codes = {code for code in query.get("codes", "").split(",") if code}
-        return describe(request, describing.admission_log(self._hub, min(limit, _MAX_LISTED), codes))
+        return describe(request, descriptions.admission_log(self._hub, min(limit, _MAX_LISTED), codes))
 
     def pow_request(self, request: Request) -> Response:
         """Issue a challenge for a proof of work."""

@@ -12,7 +12,7 @@ from veen.core.api.tooling import (
     ProofAtRequest,
     StreamEpochsRequest,
 )
-from veen.hub.api import describe as describing
+from veen.hub.api import describe as descriptions
 from veen.hub.api.bodies import describe
 from veen.hub.api.legacy import LegacyHandlers
 from veen.hub.api.operator import OperatorHandlers, RevocationHandlers
@@ -35,20 +35,18 @@ class Endpoints:
     def _routes(self) -> Routes:
         hub, reads, handlers = self._hub, self._hub.reads, self._handlers
         query, timed = handlers.query, handlers.timed
-        submitting, authorizing = SubmitHandlers(hub), TokenHandlers(hub, handlers.later)
-        operating, revoking = OperatorHandlers(hub, handlers.later), RevocationHandlers(hub, handlers.later)
-        authorize = Route(handler=authorizing.authorize, max_body=authorizing.max_body, admission=True)
+        submits, tokens = SubmitHandlers(hub), TokenHandlers(hub, handlers.later)
+        operator, revocations = OperatorHandlers(hub, handlers.later), RevocationHandlers(hub, handlers.later)
+        authorize = Route(handler=tokens.authorize, max_body=tokens.max_body, admission=True)
         report = query(EquivocationRequest, reads.report_equivocation)
         routes: dict[str, Mapping[str, Route]] = {
-            "/v1/submit": {
-                "POST": Route(handler=submitting.submit, max_body=submitting.max_body, admission=True)
-            },
+            "/v1/submit": {"POST": Route(handler=submits.submit, max_body=submits.max_body, admission=True)},
             "/v1/stream": {"POST": Route(handler=handlers.stream)},
             "/v1/receipt": query(ReceiptRequest, reads.receipt, quick=True),
             "/v1/proof": query(ProofRequest, timed(reads.proof), quick=True),
             "/v1/checkpoint": {"POST": Route(handler=handlers.checkpoint)},
             "/tooling/authorize": {"POST": authorize},
-            "/tooling/cap_status": query(CapStatusRequest, authorizing.status),
+            "/tooling/cap_status": query(CapStatusRequest, tokens.status),
             "/tooling/proof_at": query(ProofAtRequest, timed(reads.proof_at), quick=True),
             "/tooling/consistency": query(ConsistencyRequest, timed(reads.consistency)),
             "/tooling/checkpoint_latest": query(CheckpointLatestRequest, reads.checkpoint_latest),
@@ -56,42 +54,40 @@ class Endpoints:
             "/tooling/epochs": query(StreamEpochsRequest, reads.epochs),
             "/tooling/report_equivocation": report,
             "/tooling/status": _get(handlers.status),
-            "/tooling/identity": _get(lambda request: describe(request, describing.identity(hub))),
-            "/tooling/profile": _get(lambda request: describe(request, describing.profile(hub))),
-            "/tooling/kex_policy": _get(lambda request: describe(request, describing.kex_policy(hub))),
-            "/tooling/admission": _get(lambda request: describe(request, describing.admission(hub))),
+            "/tooling/identity": _get(lambda request: describe(request, descriptions.identity(hub))),
+            "/tooling/profile": _get(lambda request: describe(request, descriptions.profile(hub))),
+            "/tooling/kex_policy": _get(lambda request: describe(request, descriptions.kex_policy(hub))),
+            "/tooling/admission": _get(lambda request: describe(request, descriptions.admission(hub))),
             "/tooling/admission_log": _get(handlers.admission_log),
             "/tooling/pow_request": _get(handlers.pow_request),
-            "/tooling/revocations": _get(revoking.revocations),
-            "/tooling/backup": {"POST": Route(handler=operating.backup)},
-            "/tooling/anchor": {"POST": Route(handler=operating.anchor)},
+            "/tooling/revocations": _get(revocations.revocations),
+            "/tooling/backup": {"POST": Route(handler=operator.backup)},
+            "/tooling/anchor": {"POST": Route(handler=operator.anchor)},
             "/healthz": _get(handlers.health),
             "/readyz": _get(handlers.health),
             "/metrics": _get(lambda _: Response(200, hub.metrics.text(), TEXT)),
             "/admin/trust": {
-                "GET": Route(handler=operating.trusted, local=True),
-                "POST": Route(handler=operating.trust, local=True),
+                "GET": Route(handler=operator.trusted, local=True),
+                "POST": Route(handler=operator.trust, local=True),
             },
-            "/admin/revoke": {"POST": Route(handler=revoking.revoke, local=True)},
-            "/admin/rotate_key": {"POST": Route(handler=operating.rotate, local=True)},
+            "/admin/revoke": {"POST": Route(handler=revocations.revoke, local=True)},
+            "/admin/rotate_key": {"POST": Route(handler=operator.rotate, local=True)},
         }
         if hub.attachments is not None:
             routes["/tooling/attachment/"] = handlers.attachment(hub.attachments)
         if hub.settings.legacy_paths:
             legacy = LegacyHandlers(reads, handlers)
-            bare = Route(handler=submitting.submit_bare, max_body=submitting.max_body, admission=True)
+            bare = Route(handler=submits.submit_bare, max_body=submits.max_body, admission=True)
             routes |= {
                 "/submit": {"POST": bare},
                 "/stream": _get(legacy.stream),
                 "/authorize": {
-                    "POST": Route(
-                        handler=authorizing.authorize_bare, max_body=authorizing.max_body, admission=True
-                    )
+                    "POST": Route(handler=tokens.authorize_bare, max_body=tokens.max_body, admission=True)
                 },
                 "/checkpoint_latest": _get(legacy.checkpoint_latest),
                 "/checkpoint_range": _get(legacy.checkpoint_range),
                 "/report_equivocation": report,
-                "/anchor": {"POST": Route(handler=operating.anchor)},
+                "/anchor": {"POST": Route(handler=operator.anchor)},
             }
         return routes
 

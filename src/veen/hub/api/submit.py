@@ -13,7 +13,7 @@ from veen.core.objects.error_envelope import ErrorEnvelope, unavailable
 from veen.core.objects.msg import msg_end
 from veen.hub.api.bodies import JSON_FACTOR, parse_json, require_cbor, wants_json
 from veen.hub.hub import Hub
-from veen.hub.submit.submission import Form, Submission
+from veen.hub.submit.submission import MessageForm, Submission
 from veen.net.http_message import CBOR, CBOR_SEQ, JSON, Request, Response, encode_json, error_response
 from veen.storage.read.requests import SERVER_VERSION
 
@@ -42,11 +42,11 @@ class SubmitHandlers:
         answer = _answer_json if wants_json(request) else _answer_cbor
         match request.content_type:
             case "application/cbor":
-                return self._take_one(request, Form.REQUEST, request.body, answer)
+                return self._take_one(request, MessageForm.REQUEST, request.body, answer)
             case "application/cbor-seq":
                 return self._take_many(request)
             case "application/json":
-                return self._take_one(request, Form.MSG, None, answer)
+                return self._take_one(request, MessageForm.MSG, None, answer)
         raise ProtocolError(
             Detail.CBOR_INVALID,
             f"send {CBOR}, {JSON} or {CBOR_SEQ}, not {request.content_type[:80]!r}",
@@ -56,17 +56,17 @@ class SubmitHandlers:
     def submit_bare(self, request: Request) -> Response | None:
         """Take a message and answer with a receipt, as older releases do (C-70)."""
         require_cbor(request)
-        return self._take_one(request, Form.MSG, request.body, _answer_bare)
+        return self._take_one(request, MessageForm.MSG, request.body, _answer_bare)
 
     def _take_one(
         self,
         request: Request,
-        form: Form,
+        form: MessageForm,
         body: bytes | None,
         answer: Callable[[Submission], Response],
     ) -> Response | None:
         hub = self._hub
-        if hub.stopping or not hub.verifying.has_room(1, len(request.body)):
+        if hub.stopping or not hub.verifiers.has_room(1, len(request.body)):
             return self._overloaded(request)
         item = Submission(form, request.body, lambda item: request.respond(answer(item)))
         try:
@@ -74,7 +74,7 @@ class SubmitHandlers:
                 self._check_work(request)
                 item.body = SubmitRequest.from_json(parse_json(request.body), hub.limits).msg.encode()
             else:
-                cookie, bare = request.headers.get("veen-pow"), form is Form.MSG
+                cookie, bare = request.headers.get("veen-pow"), form is MessageForm.MSG
                 item.body = prefilter(body, hub.limits, hub.pow, cookie, hub.clock(), bare=bare).body
         except ProtocolError as error:
             item.refuse(error)
@@ -101,16 +101,20 @@ class SubmitHandlers:
             self._check_work(request)
             bodies, broken = _split(request.body, hub.settings.max_queue)
         except ProtocolError as error:
-            whole = Submission(Form.MSG, request.body, lambda item: request.respond(_answer_cbor(item)))
+            whole = Submission(
+                MessageForm.MSG, request.body, lambda item: request.respond(_answer_cbor(item))
+            )
             whole.refuse(error)
             hub.refuse(whole)
             return None
-        if hub.stopping or not hub.verifying.has_room(len(bodies), len(request.body)):
+        if hub.stopping or not hub.verifiers.has_room(len(bodies), len(request.body)):
             return self._overloaded(request)
         answers = _Answers(request, len(bodies), broken)
         if not answers.left:
             return answers.response()
-        items = [Submission(Form.MSG, body, partial(answers.put, nth)) for nth, body in enumerate(bodies)]
+        items = [
+            Submission(MessageForm.MSG, body, partial(answers.put, nth)) for nth, body in enumerate(bodies)
+        ]
         good = []
         for item in items:
             try:

@@ -108,7 +108,7 @@ class ControlledHub(Protocol):
         """The log of the process."""
 
     @property
-    def waiting(self) -> LongPolls:
+    def long_polls(self) -> LongPolls:
         """The long polls, which learn of new entries."""
 
     def turn(self, run: Callable[[], Any], on_done: Callable[[Job], None]) -> None:
@@ -212,7 +212,7 @@ class ControlPlane:
             self._hub.bug(job.error)
         else:
             self._ignore(job.result)
-        self._hub.waiting.grown([labels.control_label(self._hub.home.identity.hub_id)])
+        self._hub.long_polls.grown([labels.control_label(self._hub.home.identity.hub_id)])
         self.go_on()
 
     def _ignore(self, ignored: Sequence[Ignored]) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from veen.core.objects.new_entry import NewEntry
 
 
-class Form(Enum):
+class MessageForm(Enum):
     """How the bytes of a submission hold the message."""
 
     REQUEST = b"r"
@@ -37,7 +37,7 @@ class Submission:
         "verified",
     )
 
-    def __init__(self, form: Form, body: bytes, on_done: "Callable[[Submission], None]") -> None:
+    def __init__(self, form: MessageForm, body: bytes, on_done: "Callable[[Submission], None]") -> None:
         self.form = form
         self.body = body
         self.on_done = on_done

@@ -20,23 +20,23 @@ from veen.core.limits import SUBMIT_ENVELOPE_BYTES, Limits
 from veen.core.objects.error_envelope import ErrorEnvelope, envelope_of
 from veen.core.objects.new_entry import NewEntry
 from veen.core.types import AuthRef, Label, LeafHash, ProfileId, VerifyKey
-from veen.hub.submit.submission import Form, Submission
+from veen.hub.submit.submission import MessageForm, Submission
 
 LENGTH: Final = struct.Struct(">I")
 _MESSAGE: Final = struct.Struct(">cI")
 _ACCEPTED: Final = struct.Struct(">B32s32sQQB32s32s")
 _REFUSED: Final = struct.Struct(">BI")
-_READ: Final = {Form.REQUEST: read_request, Form.MSG: read_msg}
+_READ: Final = {MessageForm.REQUEST: read_request, MessageForm.MSG: read_msg}
 
 
-def verify(form: Form, body: bytes, rules: MessageRules) -> NewEntry:
+def verify(form: MessageForm, body: bytes, rules: MessageRules) -> NewEntry:
     """Check a message by itself."""
     return authenticate(_READ[form](Sized(body), rules)).record
 
 
-def msg_bytes(form: Form, body: bytes) -> bytes:
+def msg_bytes(form: MessageForm, body: bytes) -> bytes:
     """Return the message in the bytes of a submission; a request is canonical, so it begins like all."""
-    return body[SUBMIT_ENVELOPE_BYTES:] if form is Form.REQUEST else body
+    return body[SUBMIT_ENVELOPE_BYTES:] if form is MessageForm.REQUEST else body
 
 
 def encode_rules(rules: MessageRules) -> bytes:
@@ -60,16 +60,16 @@ def encode_batch(batch: list[Submission]) -> bytes:
     return _framed(b"".join(parts))
 
 
-def _decode_batch(data: bytes) -> Iterator[tuple[Form, bytes]]:
+def _decode_batch(data: bytes) -> Iterator[tuple[MessageForm, bytes]]:
     at = 0
     while at < len(data):
         form, length = _MESSAGE.unpack_from(data, at)
         at += _MESSAGE.size
-        yield Form(form), data[at : at + length]
+        yield MessageForm(form), data[at : at + length]
         at += length
 
 
-def _encode_verdict(form: Form, body: bytes, rules: MessageRules) -> bytes:
+def _encode_verdict(form: MessageForm, body: bytes, rules: MessageRules) -> bytes:
     try:
         record = verify(form, body, rules)
     except ProtocolError as error:

@@ -10,7 +10,7 @@ from veen.core.objects.capability import Rate
 from veen.core.types import JsonValue
 from veen.overlays.event import Event, operation_id, parse_id
 from veen.overlays.monoid import MAX, Monoid, Position
-from veen.overlays.operations.delegation import Known
+from veen.overlays.operations.delegation import KnownToken
 from veen.overlays.operations.schemas import GRANT, REVOKE, normal, operation_body
 from veen.overlays.overlay import (
     Key,
@@ -59,9 +59,9 @@ class Access(Overlay):
     #: Who may change permissions; without any, everybody (ACC-008).
     issuers: frozenset[bytes] = frozenset()
     #: Tokens that hubs know, to find those of the grants (ACC-005).
-    tokens: tuple[Known, ...] = ()
+    tokens: tuple[KnownToken, ...] = ()
     #: Tokens that counted before any grant (ACC-009).
-    bootstrap: tuple[Known, ...] = ()
+    bootstrap: tuple[KnownToken, ...] = ()
 
     def lower(self, event: Event, before: Tables) -> Lowered:
         """Enter a grant or a revoke of somebody who may."""
@@ -95,8 +95,8 @@ class Access(Overlay):
         return found
 
     @cached_property
-    def _by_bounds(self) -> Mapping[tuple[Any, ...], list[Known]]:
-        found: dict[tuple[Any, ...], list[Known]] = {}
+    def _by_bounds(self) -> Mapping[tuple[Any, ...], list[KnownToken]]:
+        found: dict[tuple[Any, ...], list[KnownToken]] = {}
         for known in self.tokens:
             token = known.token
             bounds = (token.issuer_pk, token.subject_pk, token.allow.stream_ids, token.allow.rate)
@@ -121,7 +121,7 @@ class Access(Overlay):
             and not ended.after(grant.position, grant.operation_id, grant.auth_ref)
         ]
 
-    def _bootstrapped(self, tables: Tables, subject: Key, now: int | None) -> Iterator[Known]:
+    def _bootstrapped(self, tables: Tables, subject: Key, now: int | None) -> Iterator[KnownToken]:
         ended = _Ended(tables, subject)
         for known in self.bootstrap:
             if known.token.subject_pk != subject or (now is not None and now > known.expires_at):

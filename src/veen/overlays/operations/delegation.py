@@ -22,7 +22,7 @@ from veen.overlays.overlay import Key, Lowered, Overlay, Tables
 from veen.overlays.schema import RejectedError, Schema
 
 
-class Known(NamedTuple):
+class KnownToken(NamedTuple):
     """A token, and the time of the record that made it known (C-46)."""
 
     token: CapToken
@@ -54,7 +54,7 @@ class Delegated(Overlay):
     needs_past: ClassVar[bool] = False
 
     #: Tokens that are known: of the hub's log of tokens.
-    tokens: tuple[Known, ...] = ()
+    tokens: tuple[KnownToken, ...] = ()
     revocations: tuple[RevocationRecord, ...] = ()
     #: The stream that is folded: chains have to end in a token for it. Empty: any.
     stream_id: bytes = b""
@@ -75,7 +75,7 @@ class Delegated(Overlay):
             object.__setattr__(self, name, getattr(self.inner, name))
 
     @cached_property
-    def _tokens(self) -> Mapping[bytes, Known]:
+    def _tokens(self) -> Mapping[bytes, KnownToken]:
         return {bytes(known.token.auth_ref): known for known in self.tokens}
 
     @cached_property
@@ -145,7 +145,7 @@ class Delegated(Overlay):
     def _verdict(self, event: Event) -> Verdict | None:
         """Return the first rule that a chain breaks; None if it holds."""
         body, record = event.body, event.record
-        chain: list[Known] = []
+        chain: list[KnownToken] = []
         for number, ref in enumerate(body["delegation_chain"], start=1):
             known = self._tokens.get(ref)
             if known is None:  # DEL-003
@@ -160,7 +160,7 @@ class Delegated(Overlay):
             return ("OP.DELEGATION_SCOPE", "the last capability is not for this stream")
         return _broken_link(chain) or self._not_in_force(chain, record.hub_ts)
 
-    def _not_in_force(self, chain: Iterable[Known], hub_ts: int) -> Verdict | None:
+    def _not_in_force(self, chain: Iterable[KnownToken], hub_ts: int) -> Verdict | None:
         for number, known in enumerate(chain, start=1):  # DEL-008
             fault, names = _facts(known.token)
             if fault is not None:
@@ -214,7 +214,7 @@ class _Within:
         return self._tables.items(f"{_INNER}{table}")
 
 
-def _broken_link(chain: list[Known]) -> Verdict | None:
+def _broken_link(chain: list[KnownToken]) -> Verdict | None:
     """Return what is wrong between two capabilities of a chain (DEL-006)."""
     for number, (above, below) in enumerate(pairwise(chain), start=2):
         if above.token.subject_pk != below.token.issuer_pk:

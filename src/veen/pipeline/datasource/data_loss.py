@@ -32,7 +32,7 @@ class SourcePosition(NamedTuple):
     root: bytes | None = None
 
 
-class Has(NamedTuple):
+class LabelExtent(NamedTuple):
     """What the log has of a label now. ``last_seq`` 0: nothing."""
 
     first_seq: int = 1
@@ -67,7 +67,7 @@ class DataLossError(VeenError):
         super().__init__(f"{said}. Set failOnDataLoss=false to go on with what there is")
 
 
-def judge_held(label: Label, held: SourcePosition, has: Has, root_now: bytes | None) -> list[Loss]:
+def judge_held(label: Label, held: SourcePosition, has: LabelExtent, root_now: bytes | None) -> list[Loss]:
     """Compare the last entry that was read with the log; ``root_now``: the root that the log has there."""
     if held.seq > has.last_seq:
         text = f"the log had it, and ends with entry {has.last_seq} now"
@@ -78,7 +78,7 @@ def judge_held(label: Label, held: SourcePosition, has: Has, root_now: bytes | N
     return []
 
 
-def judge_next(label: Label, first: int, has: Has, last: int | None = None) -> list[Loss]:
+def judge_next(label: Label, first: int, has: LabelExtent, last: int | None = None) -> list[Loss]:
     """Judge entries from ``first`` on that stand before the first one that there is."""
     last = has.first_seq - 1 if last is None else min(last, has.first_seq - 1)
     first, last = _without(first, last, has.unasked)
@@ -92,7 +92,7 @@ def judge_next(label: Label, first: int, has: Has, last: int | None = None) -> l
     return [Loss(LossVerdict.LOST, label, first, last, text)]
 
 
-def judge_asked(label: Label, first: int, last: int, has: Has) -> list[Loss]:
+def judge_asked(label: Label, first: int, last: int, has: LabelExtent) -> list[Loss]:
     """Compare entries that were asked for by number with the log; ``last`` before ``first``: none as yet."""
     found = judge_next(label, first, has)
     upto = max(first - 1, last)

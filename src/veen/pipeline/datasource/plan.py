@@ -16,7 +16,7 @@ from veen.core.errors import Detail
 from veen.core.merkle.mmr import Peaks
 from veen.core.objects import labels as naming
 from veen.core.types import Label, StreamId
-from veen.pipeline.datasource.data_loss import DataLossError, Has, Loss, judge_asked, judge_next
+from veen.pipeline.datasource.data_loss import DataLossError, LabelExtent, Loss, judge_asked, judge_next
 from veen.pipeline.datasource.options import EARLIEST, LATEST, Bounds, OptionError, Options, Times
 from veen.pipeline.log.entry_columns import Entries, parse
 from veen.pipeline.log.hub_keys import HubKeys
@@ -127,24 +127,24 @@ def _refuse_unknown_epochs(log: Log, heads: Mapping[Label, LabelHead]) -> None:
 
 def has(
     log: Log, head: LabelHead | None, first: int, options: Options, of_time: tuple[int, int] | None = None
-) -> Has:
+) -> LabelExtent:
     """Return what a log has of a label, for a verdict on entries from ``first`` on.
 
     ``of_time``: which entries of it are of the times asked for. If one that is left is older than these,
     those that were pruned before it are older still.
     """
     if head is None:
-        return Has()
+        return LabelExtent()
     if first >= head.first_seq:
-        return Has(head.first_seq, head.last_seq)  # what was pruned before does not matter
+        return LabelExtent(head.first_seq, head.last_seq)  # what was pruned before does not matter
     if options.times.is_empty or (of_time is not None and of_time[0] > head.first_seq):
-        return Has(head.first_seq, head.last_seq, unasked=((1, head.first_seq - 1),))
+        return LabelExtent(head.first_seq, head.last_seq, unasked=((1, head.first_seq - 1),))
     try:
         pruned = log.pruned(head.label)
     except DamagedError:  # what would say so is missing itself
         pruned = []
     unasked = [item for item in pruned if not _may_be_of(options.times, item, options.verify.level)]
-    return Has(head.first_seq, head.last_seq, _spans(pruned), _spans(unasked))
+    return LabelExtent(head.first_seq, head.last_seq, _spans(pruned), _spans(unasked))
 
 
 def _may_be_of(times: Times, item: Pruned, level: Level) -> bool:
@@ -305,7 +305,7 @@ def _peaks_before(log: Log, part: Part, near: Part | None) -> Peaks:
     return peaks
 
 
-class Within:
+class TimeBounds:
     """The entries of each label that are of the times asked for; all, if none are."""
 
     def __init__(self, options: Options) -> None:
@@ -402,7 +402,7 @@ def settle(losses: Iterable[Loss], options: Options) -> None:
 def batch_ranges(log: Log, known: Heads, heads: Heads, options: Options) -> Ranges:
     """Return the first and last entry to read of each label; ``heads`` are those that options leave."""
     asked, losses = _asked(log, known, heads, options)
-    of_time = Within(options).of(log, heads)
+    of_time = TimeBounds(options).of(log, heads)
     losses += pruned_since(log, heads, of_time, options)
     settle(losses, options)
     return met(asked, of_time)
@@ -424,7 +424,7 @@ def _asked(log: Log, known: Heads, heads: Heads, options: Options) -> tuple[Rang
         losses += judge_asked(label, first, last, has(log, head, first, options))
     for label in sorted({*starting.of, *ending.of} - set(known)):
         first, last = starting.of.get(label, 1), ending.of.get(label, 1) - 1
-        losses += judge_asked(label, max(first, 1), last, Has())
+        losses += judge_asked(label, max(first, 1), last, LabelExtent())
     return found, losses
 
 

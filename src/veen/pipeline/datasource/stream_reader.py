@@ -26,11 +26,18 @@ from pyspark.sql.streaming.datasource import (
 
 from veen.core.errors import VeenError
 from veen.core.types import Label
-from veen.pipeline.datasource.data_loss import Has, Loss, SourcePosition, judge_asked, judge_held, judge_next
+from veen.pipeline.datasource.data_loss import (
+    LabelExtent,
+    Loss,
+    SourcePosition,
+    judge_asked,
+    judge_held,
+    judge_next,
+)
 from veen.pipeline.datasource.options import EARLIEST, LATEST, Bounds, OptionError, Options, Times
 from veen.pipeline.datasource.plan import (
     Group,
-    Within,
+    TimeBounds,
     has,
     met,
     open_source,
@@ -135,7 +142,7 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._parallelism = parallelism
         self._log: Log | None = None
-        self._within = Within(options)
+        self._within = TimeBounds(options)
         #: The entries after which a query with Trigger.AvailableNow ends.
         self._target: dict[Label, int] | None = None
         #: Where this query began, if it has no checkpoint.
@@ -143,7 +150,7 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel without what is kept for speed."""
-        return {**self.__dict__, "_log": None, "_within": Within(self._options)}
+        return {**self.__dict__, "_log": None, "_within": TimeBounds(self._options)}
 
     def _opened(self) -> Log:
         if self._log is None:
@@ -266,7 +273,7 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there = {label: known[label] for label in ranges if label in known}
         since = decided_since(end)
         then = replace(self._options, times=Times(since))  # its end is decided
-        within = self._within if since == self._options.times.since else Within(then)
+        within = self._within if since == self._options.times.since else TimeBounds(then)
         of_time = within.of(log, there)
         now = {
             label: has(log, known.get(label), low, then, of_time.get(label))
@@ -279,7 +286,7 @@ class VeenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plan_groups(log, heads, ranges, self._options, self._parallelism)
 
     def _judge_batch(
-        self, log: Log, known: Heads, end: Positions, ranges: Spans, now: Mapping[Label, Has]
+        self, log: Log, known: Heads, end: Positions, ranges: Spans, now: Mapping[Label, LabelExtent]
     ) -> None:
         """Compare a batch that was decided on, perhaps by a query that was killed, with the log."""
         roots = roots_at(log, known, {label: upto for label, (_, upto) in ranges.items()})

@@ -14,7 +14,7 @@ from veen.pipeline.lake import hub_files, layout
 from veen.pipeline.lake.commits import Commits, FileFact, LabelFact, State
 from veen.pipeline.lake.errors import DamagedLakeError, LakeError
 from veen.pipeline.lake_jobs.check_gold import check_state, load_checked
-from veen.pipeline.lake_jobs.check_rows import Known, known_of
+from veen.pipeline.lake_jobs.check_rows import KnownHub, known_of
 from veen.pipeline.lake_jobs.check_task import CheckInputs, Seen, Slab, check_roots_all, look_all
 from veen.pipeline.lake_jobs.ingest_plan import check_against
 from veen.pipeline.shared_keys import SharedKeys
@@ -88,7 +88,7 @@ def check_lake(
     )
 
 
-def _signatures(level: Level, known: Known) -> str:
+def _signatures(level: Level, known: KnownHub) -> str:
     if level < Level.FULL:
         return _NOT_CHECKED
     if known.keys is None:
@@ -119,7 +119,7 @@ def _check_snapshots(root: Path, state: State) -> None:
 
 
 def _check_entries(
-    spark: "SparkSession", root: Path, state: State, known: Known, how: tuple[Level, SharedKeys | None]
+    spark: "SparkSession", root: Path, state: State, known: KnownHub, how: tuple[Level, SharedKeys | None]
 ) -> int:
     """Check all files of tables; returns how many messages could not be opened."""
     slabs, place, context = slabs_of(state), str(root.resolve()), spark.sparkContext

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownHub:
     """What is known of the hub: nothing, if neither lake nor log tell."""
 
     keys: HubKeys | None = None
@@ -51,13 +51,13 @@ class Known:
             raise DamagedLakeError(text)
 
 
-def known_of(root: Path, state: State, log: "Log | None") -> Known:
+def known_of(root: Path, state: State, log: "Log | None") -> KnownHub:
     """Return what the lake keeps of its hub, which must be signed, and the same as the log says."""
     kept = _kept(root, state)
     if log is None:
         return kept
     if kept.keys is None:
-        return Known(log.keys, tuple(log.profiles))
+        return KnownHub(log.keys, tuple(log.profiles))
     listed = {key.hub_pk for key in log.keys.identity.hub_keys}
     for key in kept.keys.identity.hub_keys:
         if key.hub_pk not in listed:
@@ -67,10 +67,10 @@ def known_of(root: Path, state: State, log: "Log | None") -> Known:
     return kept
 
 
-def _kept(root: Path, state: State) -> Known:
+def _kept(root: Path, state: State) -> KnownHub:
     """Read the identity that the lake keeps, as that of a directory is read; its first key has signed it."""
     if f"{hub_files.FILES}/{hub_settings.IDENTITY}" not in state.hub:
-        return Known()
+        return KnownHub()
     with TemporaryDirectory(prefix="veen-check-") as place:
         _write_files(root, state, Path(place))
         with closing(RealFilesystem(Path(place))) as fs:
@@ -85,7 +85,7 @@ def _kept(root: Path, state: State) -> Known:
         settings = None if blob is None else HubSettings.decode(hub_files.read_blob(root, blob))
     except ProtocolError as error:
         raise _unreliable(str(error)) from None
-    return Known(keys, () if settings is None else settings.profiles)
+    return KnownHub(keys, () if settings is None else settings.profiles)
 
 
 def _write_files(root: Path, state: State, place: Path) -> None:

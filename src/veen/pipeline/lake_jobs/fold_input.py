@@ -12,7 +12,7 @@ from veen.pipeline.lake.commits import LabelFact, State
 from veen.pipeline.lake.hub_files import FILES, read_blob
 from veen.pipeline.lake.lake import load
 from veen.pipeline.lake.layout import spark_paths
-from veen.pipeline.lake_jobs.check_files import require_committed
+from veen.pipeline.lake_jobs.file_hashes import require_committed
 from veen.pipeline.log.log import LabelHead
 
 

@@ -14,7 +14,7 @@ from veen.pipeline.lake.committed_files import Committed, CommittedFile, require
 from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake.lake import load
 from veen.pipeline.lake.layout import spark_paths
-from veen.pipeline.lake_jobs.check_files import require_committed
+from veen.pipeline.lake_jobs.file_hashes import require_committed
 from veen.pipeline.lake_jobs.gold import GOLD_TABLES, rows_files
 from veen.pipeline.lake_sql.json_rows import own_names, rows_of
 from veen.pipeline.lake_sql.read_only import QuestionError, parse_question

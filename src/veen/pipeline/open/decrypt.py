@@ -23,7 +23,7 @@ from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import DEFAULT_LIMITS, ENVELOPE_HEAD_BYTES, Limits
 from veen.core.objects import attachment as att
 from veen.core.objects.msg import Msg, PayloadHeader
-from veen.core.objects.sealed_payload import Opened, open_msg
+from veen.core.objects.sealed_payload import OpenedPayload, open_msg
 from veen.core.profile import Profile
 from veen.core.types import AuthRef, ProfileId, StreamId
 from veen.pipeline.log.entry_columns import Bytes, Entries, Numbers, binary, rows
@@ -135,7 +135,7 @@ class Opener:
             raise ProtocolError(Detail.PROFILE, text, field="profile_id")
         return found
 
-    def _open(self, msg: Msg, pad_block: int) -> Opened | None:
+    def _open(self, msg: Msg, pad_block: int) -> OpenedPayload | None:
         for nth, key in enumerate(self._keys):
             try:
                 opened = open_msg(msg, key, pad_block=pad_block, limits=self._limits)

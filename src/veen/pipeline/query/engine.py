@@ -15,7 +15,7 @@ from veen.pipeline.lake.commits import State
 from veen.pipeline.lake.committed_files import require_sizes
 from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake.lake import load
-from veen.pipeline.lake_jobs.check_files import require_committed
+from veen.pipeline.lake_jobs.file_hashes import require_committed
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.query.backend import Backend, LocalBackend, SparkBackend
 from veen.pipeline.query.columns import Needs

@@ -28,9 +28,9 @@ from veen.pipeline.lake.commits import FileFact, State
 from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake.table_files import create_file
 from veen.pipeline.lake_jobs.check import check_seen, slabs_of
-from veen.pipeline.lake_jobs.check_files import require_committed
 from veen.pipeline.lake_jobs.check_rows import known_of
 from veen.pipeline.lake_jobs.check_task import check_roots_all, fold_all
+from veen.pipeline.lake_jobs.file_hashes import require_committed
 from veen.pipeline.lake_jobs.restore import frames_of
 from veen.pipeline.log.entry_columns import BadEntryError, Bytes, parse
 from veen.pipeline.log.hub_keys import HubKeys, verify_receipt

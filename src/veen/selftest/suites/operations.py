@@ -16,7 +16,7 @@ from veen.overlays.builtin.crdt import LWW, LwwMap
 from veen.overlays.event import operation_id
 from veen.overlays.operations.access import Access
 from veen.overlays.operations.agreement import Agreements
-from veen.overlays.operations.delegation import Delegated, Known
+from veen.overlays.operations.delegation import Delegated, KnownToken
 from veen.overlays.operations.paid_ledger import PAID
 from veen.overlays.operations.query_audit import QueryAudit
 from veen.overlays.operations.recovery import Recoveries, RecoveryPolicy, remap
@@ -146,7 +146,7 @@ def _delegate(ctx: Context, agent: Client) -> None:
             operation_body=LWW.encode(LWW.make(key=b"k", ts=nth, value=b"%d" % nth)),
         )
         send_operation(agent, stream, DELEGATED, body)
-    known = tuple(Known(token, now - 60) for token in (first, second, alone))
+    known = tuple(KnownToken(token, now - 60) for token in (first, second, alone))
     overlay = Delegated(tokens=known, stream_id=streams[0], inner=LwwMap())
     view: Any = interpret(agent, overlay, stream).view()
     outcomes = [row["outcome"] for row in view["executions"]]
@@ -170,7 +170,7 @@ def op_access(ctx: Context) -> str:
     )
     granted = grant_access(admin, stream, body)
     subject.send(stream, "allowed", options=SendOptions(token=granted.token))
-    access = Access(tokens=(Known(granted.token, granted.authorized.record.hub_ts),))
+    access = Access(tokens=(KnownToken(granted.token, granted.authorized.record.hub_ts),))
 
     def effective() -> list[bytes | None]:
         tables = interpret(admin, access, stream).tables

@@ -17,7 +17,7 @@ from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.output import command, warn
 from veen.cli.overlay import (
     BridgeOption,
-    Chosen,
+    ChosenOverlay,
     ModuleOption,
     ParamOption,
     choose,
@@ -68,7 +68,7 @@ class SparkFoldOptions:
     param: ParamOption = None
     bridge: BridgeOption = None
 
-    def choose(self) -> Chosen:
+    def choose(self) -> ChosenOverlay:
         """Return the overlay."""
         return choose(self.overlay, self.overlay_module, given_parameters(self.param))
 
@@ -198,7 +198,11 @@ def fold_command(
 
 
 def _folded(
-    spark: "SparkSession", opened: "FoldInput", asked: SparkFoldOptions, chosen: Chosen, partitions: int
+    spark: "SparkSession",
+    opened: "FoldInput",
+    asked: SparkFoldOptions,
+    chosen: ChosenOverlay,
+    partitions: int,
 ) -> Interpretation:
     from veen.cli.spark import show_job_progress
     from veen.pipeline.fold.inputs import roots_of

@@ -168,7 +168,7 @@ def ingest_command(
 def _compare(spark: "SparkSession", held: "Lake", *, checked: bool) -> None:
     """Refuse a lake whose files are not those that it has committed; states that are lost are made again."""
     from veen.pipeline.lake.committed_files import kept_in, require_sizes, states_in
-    from veen.pipeline.lake_jobs.check_files import require_committed
+    from veen.pipeline.lake_jobs.file_hashes import require_committed
 
     files = kept_in(held.state)
     require_sizes(held.root, files)

@@ -68,7 +68,7 @@ def serve_command(
         raise CommandError("--keyring and --stream are for taking in a log: give --log too", USAGE)
     serving = needing_hub("veen.cli.commands.query.service_process")
     serving.serve(
-        serving.Wish(
+        serving.ServiceOptions(
             lake=lake.expanduser(),
             policy=policy.expanduser(),
             state=state.expanduser(),

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ServiceOptions:
     """What the command was given."""
 
     lake: Path
@@ -71,7 +71,7 @@ class Wish:
     log_level: str
 
 
-def serve(wish: Wish) -> None:
+def serve(wish: ServiceOptions) -> None:
     """Serve until told to stop."""
     try:
         code = _serve(wish)
@@ -82,7 +82,7 @@ def serve(wish: Wish) -> None:
     raise typer.Exit(code)
 
 
-def _serve(wish: Wish) -> int:
+def _serve(wish: ServiceOptions) -> int:
     listening = ListenSettings(
         addresses=wish.listen or (DEFAULT_LISTEN,),
         names=served_names(wish.hosts),
@@ -120,7 +120,7 @@ def _serve(wish: Wish) -> int:
 
 
 @contextmanager
-def _runs(spark: "SparkSession", wish: Wish, policy: PolicyFile, log: Log) -> Iterator["SparkRuns"]:
+def _runs(spark: "SparkSession", wish: ServiceOptions, policy: PolicyFile, log: Log) -> Iterator["SparkRuns"]:
     """Have what runs queries; a log that is given is taken in first, if it can be reached."""
     with require_extra():
         from veen.pipeline.lake.lake import load
@@ -145,7 +145,7 @@ def _runs(spark: "SparkSession", wish: Wish, policy: PolicyFile, log: Log) -> It
         intake.close()
 
 
-def _announce(wish: Wish, urls: tuple[str, ...]) -> None:
+def _announce(wish: ServiceOptions, urls: tuple[str, ...]) -> None:
     found = {
         "ok": True,
         "pid": os.getpid(),

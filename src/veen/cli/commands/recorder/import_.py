@@ -131,9 +131,11 @@ def import_(
     with at.open() as opened:
         _check_readers(opened.session, options, stream)
         if listen:
-            _listen(opened.session, stream, mapped, feeding, _Place(listen, tuple(host or ()), token_file))
+            _listen(
+                opened.session, stream, mapped, feeding, _ListenOptions(listen, tuple(host or ()), token_file)
+            )
             return
-        wish = _Wish(stream, file, _reader(form, mapped, stream), _FORMATS[form], strict, again)
+        wish = _ImportOptions(stream, file, _reader(form, mapped, stream), _FORMATS[form], strict, again)
         _import(opened.session, wish, feeding)
 
 
@@ -148,7 +150,7 @@ def _check_readers(session: Session, options: SendOptions, stream: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _ImportOptions:
     """What is to be imported, and how."""
 
     stream: str
@@ -171,7 +173,7 @@ def _reader(form: str, mapped: Mapped, stream: str) -> Convert:
     return lines if form == "jsonl" else requests
 
 
-def _import(session: Session, wish: _Wish, feeding: Feeding) -> None:
+def _import(session: Session, wish: _ImportOptions, feeding: Feeding) -> None:
     defaults = Defaults(subject=feeding["subject"], origin=feeding["origin"])
     told: dict[str, int] = {}
 
@@ -185,7 +187,7 @@ def _import(session: Session, wish: _Wish, feeding: Feeding) -> None:
         imports = Imports(shipper.root, wish.stream, bound=SPOOL_BYTES)
     except BlockingIOError as error:
         raise CommandError(f"another import to {wish.stream} is on its way: {error}", USAGE) from None
-    waiting = _Waiting(shipper, imports, told)
+    waiting = _ImportProgress(shipper, imports, told)
     run = Import(
         imports, wish.convert, defaults=defaults, wait=waiting.after_portion, line_bytes=wish.line_bytes
     )
@@ -211,7 +213,7 @@ def _tell_bad(found: BadLine, bad: list[str], *, strict: bool) -> None:
         warn(text)
 
 
-def _report(wish: _Wish, run: Import, waiting: "_Waiting", bad: list[str]) -> None:
+def _report(wish: _ImportOptions, run: Import, waiting: "_ImportProgress", bad: list[str]) -> None:
     """Say what was done; it has failed if there were lines, and none of them is an event."""
     failed = run.bad > 0 and not run.has_read
     found: dict[str, object] = {
@@ -247,7 +249,7 @@ def _open(file: str) -> BinaryIO:
         raise CommandError(f"{file} can not be read: {error.strerror}", USAGE) from None
 
 
-class _Waiting:
+class _ImportProgress:
     """Tells how far an import has come, and waits for the hub."""
 
     def __init__(self, shipper: Shipper, imports: Imports, others: Mapping[str, int]) -> None:
@@ -297,7 +299,7 @@ class _Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ListenOptions:
     """Where requests are taken, under which names, and what they must show."""
 
     address: str
@@ -317,7 +319,7 @@ class _Place:
         return token
 
 
-def _listen(session: Session, stream: str, mapped: Mapped, feeding: Feeding, place: _Place) -> None:
+def _listen(session: Session, stream: str, mapped: Mapped, feeding: Feeding, place: _ListenOptions) -> None:
     from veen.net.host_names import served_names
     from veen.net.listener import StartError, bind
     from veen.recorder.inputs.otlp_server import Receiver, receive

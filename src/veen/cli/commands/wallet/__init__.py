@@ -10,7 +10,13 @@ from veen.cli.client import hex32
 from veen.cli.commands.op.operation import json_or_none, make_body
 from veen.cli.commands.wallet import approve
 from veen.cli.commands.wallet.show import ledger, reconcile_streams, show_wallet
-from veen.cli.commands.wallet.wallet_options import AmountOption, RefOption, Whose, id_of, wallet_named
+from veen.cli.commands.wallet.wallet_options import (
+    AmountOption,
+    RefOption,
+    WalletEventOptions,
+    id_of,
+    wallet_named,
+)
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.output import command
 from veen.client.wallets import own_context
@@ -24,7 +30,7 @@ ReasonOption = Annotated[str, typer.Option(help="Why, for whoever reads it.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WalletOptions(Whose):
+class NewWalletOptions(WalletEventOptions):
     """A wallet that is new: no more is known of it than its currency."""
 
     wallet: str = field(default="", init=False)
@@ -34,7 +40,7 @@ class WalletOptions(Whose):
 @app.command("open")
 @command
 def open_wallet(
-    whose: WalletOptions,
+    whose: NewWalletOptions,
     ctx_id: Annotated[
         str, typer.Option(help="Whose wallet: 64 hex digits.  [default: your identity]", show_default=False)
     ] = "",
@@ -55,14 +61,14 @@ def open_wallet(
 
 @app.command()
 @command
-def deposit(amount: AmountOption, whose: Whose, ref: RefOption = "") -> None:
+def deposit(amount: AmountOption, whose: WalletEventOptions, ref: RefOption = "") -> None:
     """Put money into a wallet from outside."""
     whose.send(wal.DEPOSIT, amount=amount, ref=ref.encode() or None)
 
 
 @app.command()
 @command
-def withdraw(amount: AmountOption, whose: Whose, ref: RefOption = "") -> None:
+def withdraw(amount: AmountOption, whose: WalletEventOptions, ref: RefOption = "") -> None:
     """Take money out of a wallet to outside."""
     whose.send(wal.WITHDRAW, amount=amount, ref=ref.encode() or None)
 
@@ -72,7 +78,7 @@ def withdraw(amount: AmountOption, whose: Whose, ref: RefOption = "") -> None:
 def adjust(
     delta: Annotated[int, typer.Option(min=-U64_MAX, max=U64_MAX, help="To be added; may be negative.")],
     reason: Annotated[str, typer.Option(help="Why, for whoever audits it.")],
-    whose: Whose,
+    whose: WalletEventOptions,
     ref: RefOption = "",
 ) -> None:
     """Correct the balance of a wallet, with a reason."""
@@ -82,7 +88,7 @@ def adjust(
 @app.command()
 @command
 def limit(
-    whose: Whose,
+    whose: WalletEventOptions,
     daily_limit: Annotated[
         int | None, typer.Option(min=0, max=U64_MAX, help="Most that may be spent on a day (UTC).")
     ] = None,
@@ -96,21 +102,21 @@ def limit(
 
 @app.command()
 @command
-def freeze(whose: Whose, reason: ReasonOption = "") -> None:
+def freeze(whose: WalletEventOptions, reason: ReasonOption = "") -> None:
     """Let nothing out of a wallet until it is unfrozen."""
     whose.send(wal.FREEZE, reason=reason or None)
 
 
 @app.command()
 @command
-def unfreeze(whose: Whose, reason: ReasonOption = "") -> None:
+def unfreeze(whose: WalletEventOptions, reason: ReasonOption = "") -> None:
     """Let money out of a wallet again."""
     whose.send(wal.UNFREEZE, reason=reason or None)
 
 
 @app.command()
 @command
-def close(whose: Whose) -> None:
+def close(whose: WalletEventOptions) -> None:
     """Close a wallet for good; an empty one, unless --force is given."""
     with whose.open() as opened:
         state = whose.state(opened)
@@ -127,7 +133,7 @@ def close(whose: Whose) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaymentOptions(Whose):
+class PaymentOptions(WalletEventOptions):
     """A wallet that pays, and the one that gets it."""
 
     to: Annotated[str, typer.Option(help="Wallet that gets it: 64 hex digits.")]

@@ -7,7 +7,7 @@ import typer
 
 from veen.cli.client import ClientOptions, StreamOption, hex32
 from veen.cli.commands.op.operation import Guardians, refuse
-from veen.cli.commands.wallet.wallet_options import Which, reset_rule
+from veen.cli.commands.wallet.wallet_options import WalletSelection, reset_rule
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.output import command, print_result
 from veen.cli.overlay import fold_stream
@@ -75,7 +75,7 @@ def _side(side: Side | None) -> dict[str, Any] | None:
 
 @command
 def show_wallet(
-    which: Which,
+    which: WalletSelection,
     everything: Annotated[bool, typer.Option("--all", help="All wallets of the stream.")] = False,
     violations: Annotated[
         bool, typer.Option("--violations", help="Also what did not count, and why.")

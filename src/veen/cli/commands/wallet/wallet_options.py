@@ -91,7 +91,7 @@ def now_or(ts: int | None) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Which:
+class WalletSelection:
     """Which wallet is meant, and where: options, as ``option_groups`` expands them."""
 
     wallet: WalletOption = ""
@@ -136,7 +136,7 @@ class Which:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whose(Which):
+class WalletEventOptions(WalletSelection):
     """Whose event it is, and how it is sent: options, as ``option_groups`` expands them."""
 
     ts: TsOption = None
