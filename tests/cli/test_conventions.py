@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -18,6 +19,7 @@ from typer.core import TyperGroup
 
 from tests.cli.command_runner import User
 from tests.hub.hub_process import HubProcess, veen
+from tests.paths import ROOT
 from veen.cli import errors
 from veen.cli.registry import COMMANDS, load
 from veen.core.errors import Code
@@ -87,12 +89,21 @@ def test_both_names_of_the_program(name: str) -> None:
     assert (done.returncode, done.stdout[:6]) == (0, "E.SEQ:")
 
 
-def test_the_other_names() -> None:
-    for name, word in (("veen-selftest", "selftest"), ("veen-hub", "hub start")):
-        program = Path(sys.executable).with_name(name)
-        done = subprocess.run([program, "--help"], capture_output=True, text=True, check=False)
-        assert done.returncode == 0
-        assert f"Usage: veen {word}" in done.stdout
+#: What each program is short for.
+SCRIPTS = {"veen": "", "veen-cli": "", "veen-hub": "hub start", "veen-selftest": "selftest"}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_program_starts(name: str) -> None:
+    program = Path(sys.executable).with_name(name)
+    done = subprocess.run([program, "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert f"Usage: veen {SCRIPTS[name]}" in done.stdout
+
+
+def test_no_program_is_forgotten() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert SCRIPTS.keys() == project["scripts"].keys()
 
 
 def test_every_code_is_explained(user: User) -> None:
