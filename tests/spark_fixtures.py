@@ -1,16 +1,23 @@
-"""One Spark session for all tests that need one, and one cluster (shared: see tests/process_groups.py)."""
+"""One Spark session for all tests that need one, and one cluster (shared: see tests/process_groups.py).
+
+Spark is imported by the fixtures: tests that need none are collected and run without it.
+"""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 
-from tests.pipeline.spark.cluster import Cluster, running_cluster
-from veen.pipeline.spark import session
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.pipeline.spark.cluster import Cluster
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark() -> Iterator["SparkSession"]:
+    from veen.pipeline.spark import session
+
     with session.running(
         app="veen tests", master="local[2,3]", conf={"spark.sql.shuffle.partitions": "4"}, oneshot=True
     ) as found:
@@ -18,6 +25,8 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Cluster"]:
+    from tests.pipeline.spark.cluster import running_cluster
+
     with running_cluster(tmp_path_factory.mktemp("cluster")) as found:
         yield found
