@@ -61,10 +61,10 @@ CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || comman
 browser: $(READY) ## pages of strangers in a real Chromium, if there is one (CHROMIUM names it)
 	@VEEN_BROWSER="$(CHROMIUM)" $(PY) -m pytest -q -n 0 -rs tests/browser $(ARGS)
 
-faults: $(READY) ## long fault runs of the storage engine: every byte flipped, a thousand random histories
+faults: $(READY) ## long fault runs: every byte of a store flipped, a thousand random histories, a thousand garbled requests
 	@VEEN_REQUEST_EXAMPLES=1000 VEEN_FLIP_STEP=1 VEEN_SWEEP_SEEDS=2 VEEN_MACHINE_EXAMPLES=1000 $(PY) -m pytest -q -n 2 --timeout 3600 tests/storage tests/hub/api/test_generated_requests.py $(ARGS)
 
-folds: $(READY) ## long comparison of folds with their references: EVENTS events (default 3000000)
+folds: $(READY) ## long runs of folds beside their references, also in ranges and on Spark: EVENTS events (default 3000000)
 	@VEEN_FOLD_EVENTS=$(EVENTS) VEEN_FOLD_SEEDS=20 VEEN_FOLD_RANGES=40 VEEN_FOLD_PARTS=64 $(PY) -m pytest -q -n 2 --timeout 3600 tests/overlays/wallet/test_overlay_random.py tests/overlays/test_random.py tests/overlays/test_laws.py tests/overlays/test_ranges.py tests/pipeline/fold/test_job.py $(ARGS)
 
 streams: $(READY) ## jobs on Spark killed, and logs damaged, KILLS times each (default 50)

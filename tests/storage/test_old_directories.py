@@ -1,7 +1,7 @@
 """Directories of earlier releases: each opens, for ever, with everything that was acknowledged.
 
-They are made by ``make_old`` and never changed. If one of these tests fails, the release is wrong and not
-the directory.
+They are made by ``old_directories`` and never changed. If one of these tests fails, the release is wrong
+and not the directory.
 """
 
 import json

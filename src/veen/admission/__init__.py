@@ -1,7 +1,7 @@
 """Admission: whether a message may enter the log (001 section 8). Pure: no clock, no files, no threads.
 
-The hub, ``veen hub explain``, the fuzzer and the tests run these functions, as far as they apply, in this
-order. The first row that fails is the answer.
+The hub, ``veen hub explain`` and the tests run these functions, as far as they apply, in this order; the
+fuzzer runs what parses (rows 3 to 7). The first row that fails is the answer.
 
     row   what                                   detail            function
     1     size of the request                    SIZE_PREFILTER    prefilter.check_size
@@ -29,5 +29,5 @@ order. The first row that fails is the answer.
 
 ``prefilter`` looks at the request alone, ``stateless`` at the message alone (so messages are checked in
 parallel, in other processes), ``stateful`` at the message, the log before it, and the time assigned to it.
-Each stage takes what the stage before it returns (``stages``), so a wrong order does not type-check.
+``stages`` has what a message is after each of them.
 """

@@ -1,4 +1,4 @@
-"""Flips bits of an index and uses it: ``flip_index.py DIR read|write STEP``.
+"""Flips bits of an index and uses it: ``index_flips.py DIR read|write STEP``.
 
 Each use is a process of its own, because LMDB may follow a damaged page out of its file. Prints how many uses
 were whole, were refused by name, and ended by a signal; after the latter two, everything is repaired.

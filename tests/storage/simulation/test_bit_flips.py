@@ -1,7 +1,8 @@
 """One flipped bit anywhere in the files of a log: the engine's answers are whole, or an error names the file.
 
-fsck has its own sweep (test_fsck_flips.py). Here the writer starts and everything promised is read. The index
-is left out: it is LMDB's, and what it says is checked against the log (test_index.py).
+fsck has its own sweep (tests/storage/fsck/test_checker_flips.py). Here the writer starts and everything
+promised is read. The index is left out: it is LMDB's, and what it says is checked against the log
+(test_index.py).
 """
 
 import os

@@ -1,1 +1,1 @@
-"""The HTTP API of the hub: routes, handlers and error envelopes."""
+"""The HTTP API of the hub: the table of routes, and a handler for each."""

@@ -1,4 +1,4 @@
-"""Validation of request parameters."""
+"""Parameters of a URL, read and validated."""
 
 import re
 from typing import Final

@@ -1,1 +1,1 @@
-"""Queries executed on Spark over the tables of a lake."""
+"""Queries executed over the tables of a lake: on Spark, or here if they touch little."""
