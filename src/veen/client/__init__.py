@@ -6,8 +6,9 @@ Names are loaded when they are asked for: a program that blocks needs nothing of
 only asks a hub nothing of the rest.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from veen.stdx.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from veen.client.async_client import AsyncClient
@@ -40,41 +41,6 @@ if TYPE_CHECKING:
     from veen.client.send import Draft, SendOptions, Sent
     from veen.client.session import Rotation
     from veen.client.tokens import Authorized
-
-#: Where each public name is written.
-_MODULES: Final = {
-    "async_client": ("AsyncClient",),
-    "tokens": ("Authorized",),
-    "body": ("Attachment", "BodyError"),
-    "rpc.call": ("CallOptions", "RpcError", "RpcTimeoutError"),
-    "keys.identity_card": ("IdentityCard",),
-    "client": ("Client", "Opening"),
-    "errors": (
-        "AnswerError",
-        "ClientError",
-        "DivergenceError",
-        "KeystoreError",
-        "NetworkError",
-        "PinError",
-        "ReadOnlyError",
-        "RefusedError",
-        "StateError",
-        "UnsentError",
-    ),
-    "fraud": ("Fraud",),
-    "home.directory": ("ClientHome",),
-    "keys.keystore": ("Secrets",),
-    "operations": ("Granted", "grant_access", "send_operation"),
-    "home.pins": ("Trust",),
-    "read": ("Message", "ReadOptions"),
-    "resync": ("Consistency", "Resynced"),
-    "retry": ("Retry",),
-    "send": ("Draft", "SendOptions", "Sent"),
-    "rpc.serve": ("Call", "Handled", "RpcServer", "serve"),
-    "session": ("Rotation",),
-    "fold.snapshots": ("SnapshotCheck", "make_snapshot", "verify_snapshot"),
-}
-_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "AnswerError",
@@ -122,9 +88,39 @@ __all__ = [
     "verify_snapshot",
 ]
 
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - of its module
-    """Load a public name."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"veen.client.{_HOMES[name]}"), name)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "async_client": ("AsyncClient",),
+            "tokens": ("Authorized",),
+            "body": ("Attachment", "BodyError"),
+            "rpc.call": ("CallOptions", "RpcError", "RpcTimeoutError"),
+            "keys.identity_card": ("IdentityCard",),
+            "client": ("Client", "Opening"),
+            "errors": (
+                "AnswerError",
+                "ClientError",
+                "DivergenceError",
+                "KeystoreError",
+                "NetworkError",
+                "PinError",
+                "ReadOnlyError",
+                "RefusedError",
+                "StateError",
+                "UnsentError",
+            ),
+            "fraud": ("Fraud",),
+            "home.directory": ("ClientHome",),
+            "keys.keystore": ("Secrets",),
+            "operations": ("Granted", "grant_access", "send_operation"),
+            "home.pins": ("Trust",),
+            "read": ("Message", "ReadOptions"),
+            "resync": ("Consistency", "Resynced"),
+            "retry": ("Retry",),
+            "send": ("Draft", "SendOptions", "Sent"),
+            "rpc.serve": ("Call", "Handled", "RpcServer", "serve"),
+            "session": ("Rotation",),
+            "fold.snapshots": ("SnapshotCheck", "make_snapshot", "verify_snapshot"),
+        },
+    )

@@ -1,0 +1,132 @@
+"""One of each: what is written in one module is not written again in another."""
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from tests.tidy.tree import Tree, parsed, small_tree, source
+
+
+class Single(NamedTuple):
+    """A concept, recognised by a pattern in the source."""
+
+    concept: str
+    #: A regular expression over the text of a module, with MULTILINE.
+    pattern: str
+    #: The modules or folders, below src/veen, that may contain it.
+    homes: tuple[str, ...]
+    #: Source that breaks the rule.
+    breach: str
+
+
+SINGLES = (
+    Single(
+        "public names that are loaded at first use: stdx.lazy_exports",
+        r"^(?:    )?def __getattr__\(name",
+        (),
+        "def __getattr__(name: str) -> Any: ...",
+    ),
+)
+
+
+def elsewhere(single: Single, tree: Tree) -> Iterator[str]:
+    for path, text in tree.items():
+        if any(path.is_relative_to(home) for home in single.homes):
+            continue
+        for match in re.finditer(single.pattern, text, re.MULTILINE):
+            line = text.count("\n", 0, match.start()) + 1
+            yield f"{path}:{line}: {match.group().strip()!r}; there is one of {single.concept}"
+
+
+@pytest.mark.parametrize("single", SINGLES, ids=lambda single: single.concept)
+def test_there_is_one(single: Single) -> None:
+    complaints = list(elsewhere(single, source()))
+    assert not complaints, "\n" + "\n".join(complaints)
+
+
+@pytest.mark.parametrize("single", SINGLES, ids=lambda single: single.concept)
+def test_a_second_one_is_found(single: Single) -> None:
+    assert list(elsewhere(single, small_tree({"hub/another.py": f"x = 1\n{single.breach}\n"})))
+
+
+@pytest.mark.parametrize("single", SINGLES, ids=lambda single: single.concept)
+def test_a_home_is_used(single: Single) -> None:
+    for home in single.homes:
+        texts = [text for path, text in source().items() if path.is_relative_to(home)]
+        assert any(re.search(single.pattern, text, re.MULTILINE) for text in texts), f"remove {home}"
+
+
+def test_a_home_may_contain_the_pattern() -> None:
+    single = Single("x", r"\bx\(", ("stdx/x.py", "storage"), "x()")
+    assert not list(elsewhere(single, small_tree({"stdx/x.py": "x()", "storage/a/b.py": "x()"})))
+
+
+def lazy_packages(tree: Tree) -> Iterator[str]:
+    """A package with ``lazy_exports`` lists the same names for types, for readers and for loading."""
+    for path, text in tree.items():
+        module = parsed(text)
+        package = ".".join(("veen", *path.parent.parts))
+        tables = [
+            {
+                (f"{package}.{home}", name)
+                for home, names in ast.literal_eval(node.args[1]).items()
+                for name in names
+            }
+            for node in ast.walk(module)
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "lazy_exports"
+        ]
+        if not tables:
+            continue
+        typed = {
+            (inner.module, name.name)
+            for node in module.body
+            if isinstance(node, ast.If)
+            for inner in node.body
+            if isinstance(inner, ast.ImportFrom)
+            for name in inner.names
+        }
+        listed = {
+            name
+            for node in module.body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+            for name in ast.literal_eval(node.value)
+        }
+        loaded = set.union(*tables)
+        if loaded != typed:
+            yield f"{path}: {sorted(loaded ^ typed)}: not both imported for types and loaded"
+        if missing := {name for _, name in loaded} - listed:
+            yield f"{path}: {sorted(missing)}: not in __all__"
+
+
+def test_lazy_packages_agree_with_themselves() -> None:
+    assert not list(lazy_packages(source()))
+
+
+LAZY = """
+if TYPE_CHECKING:
+    from veen.client.a import A
+__all__ = ["A"]
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_exports(__name__, {"a": ("A",)})
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("import A", "import B"),
+        ("client.a", "client.b"),
+        ('["A"]', '["B"]'),
+        ('"a": ("A",)', '"a": ("A", "B")'),
+        ('"a": ("A",)', ""),
+    ],
+)
+def test_a_lazy_package_that_contradicts_itself_is_found(old: str, new: str) -> None:
+    assert not list(lazy_packages(small_tree({"client/__init__.py": LAZY})))
+    assert not list(lazy_packages(small_tree({"__init__.py": LAZY.replace('{"a"', '{"client.a"')})))
+    assert list(lazy_packages(small_tree({"client/__init__.py": LAZY.replace(old, new)})))
