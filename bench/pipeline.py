@@ -25,6 +25,7 @@ from bench.pipeline_log import STREAMS, BenchLog, reader_secret
 from bench.storage import scratch
 from veen.core.crypto.hash import tag_prefix
 from veen.core.crypto.hpke import ReaderKey
+from veen.core.objects.finding import Level
 from veen.core.objects.labels import stream_id
 from veen.core.objects.msg import Msg
 from veen.core.objects.sealed_payload import open_msg
@@ -40,7 +41,6 @@ from veen.pipeline.open.keyring import Keyring, load_keyring
 from veen.pipeline.shared_keys import sharing
 from veen.pipeline.spark import session
 from veen.pipeline.verify.job import Verification
-from veen.pipeline.verify.kernel import Level
 from veen.pipeline.verify.task import PartTask, check_part
 
 _CORES = os.cpu_count() or 1

@@ -19,6 +19,7 @@ from tests.cli.command_runner import User
 from tests.pipeline.lake.lake_builder import client, keyring, more, some_of_everything, take
 from tests.pipeline.log_builder import Hub
 from veen.core.data_dir import hub_settings
+from veen.core.objects.finding import Level
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import canonical
 from veen.pipeline.lake.errors import DamagedLakeError
@@ -27,7 +28,6 @@ from veen.pipeline.lake.table_files import options
 from veen.pipeline.lake_jobs.check import CheckedLake, check_lake
 from veen.pipeline.log.open import open_log
 from veen.pipeline.shared_keys import sharing
-from veen.pipeline.verify.kernel import Level
 
 LWW = "silver/crdt.lww.v1"
 

@@ -14,6 +14,7 @@ from tests.pipeline import damage as damaging
 from tests.pipeline.log_builder import Hub, prune, varied
 from veen.client.errors import NetworkError
 from veen.core.encoding.wire_object import decode_sequence, encode_sequence
+from veen.core.objects.finding import Level
 from veen.core.objects.msg import msg_end
 from veen.core.objects.new_entry import NewEntry
 from veen.core.objects.receipt import Receipt
@@ -22,7 +23,6 @@ from veen.hub.keyring import signing
 from veen.pipeline.log.log import PlaceError
 from veen.pipeline.log.open import open_log
 from veen.pipeline.verify.job import Verification
-from veen.pipeline.verify.kernel import Level
 from veen.pipeline.verify.report import BROKEN, DAMAGED, FORKED, LOST, OK, Report
 from veen.storage import RealFilesystem, fsck
 

@@ -12,13 +12,14 @@ from tests.pipeline.log_builder import Hub
 from veen.core.errors import Detail
 from veen.core.merkle.mmr import Peaks
 from veen.core.objects.entry import Entry
+from veen.core.objects.finding import Level
 from veen.core.objects.hub_identity import HubIdentity, HubKey
 from veen.core.objects.receipt import Receipt
 from veen.core.types import LeafHash, NodeHash
 from veen.pipeline.log.entry_columns import Entries, Frames, parse
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.open import open_log
-from veen.pipeline.verify.kernel import EntryFault, Level, check, follow_clients, follows
+from veen.pipeline.verify.kernel import EntryFault, check, follow_clients, follows
 
 
 class Log:

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from tests.storage.handmade import Admitted, Disk, Hub, Tree
 from veen.core.objects.entry import Entry
+from veen.core.objects.finding import Level
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
-from veen.storage.fsck import Finding, Level, check
+from veen.storage.fsck import Finding, check
 
 
 def a_log(count: int = 10, *, size: int = 8) -> tuple[Hub, Label]:

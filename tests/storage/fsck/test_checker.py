@@ -13,10 +13,11 @@ from veen.core.data_dir.paths import Domain
 from veen.core.data_dir.store_records import Registry
 from veen.core.errors import Code
 from veen.core.limits import Limits
+from veen.core.objects.finding import Level
 from veen.core.types import Label
 from veen.storage.errors import NotAStoreError
 from veen.storage.fs import RealFilesystem
-from veen.storage.fsck import Level, Report, check
+from veen.storage.fsck import LEVELS, Report, check
 
 
 def a_history() -> tuple[Hub, Label, Label]:
@@ -89,7 +90,7 @@ def test_a_journal_that_was_moved_but_not_deleted_yet() -> None:
         assert report.journal_entries == 0
 
 
-@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("level", LEVELS)
 def test_each_level(level: Level) -> None:
     hub, *_ = a_history()
     report = clean(handmade.directory(hub, flushed=10, index=True), level)

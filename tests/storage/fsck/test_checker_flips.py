@@ -17,8 +17,9 @@ from veen.core.data_dir.chunk_artifacts import ChunkSummary
 from veen.core.data_dir.paths import Domain
 from veen.core.data_dir.store_records import StoreRecord, Tombstone
 from veen.core.errors import ProtocolError
+from veen.core.objects.finding import Level
 from veen.core.types import Label
-from veen.storage.fsck import Level, Report, check
+from veen.storage.fsck import Report, check
 
 IDENTITY = {"hub-identity.cbor", "hub-identity.sig"}
 ARCHIVED = {"archive/hub-identity.cbor", "archive/hub-identity.sig"}

@@ -12,8 +12,9 @@ from tests.storage.fsck.fsck_logs import a_log, first, several_labels
 from tests.storage.handmade import Disk, Hub, Tree
 from veen.core.data_dir import paths
 from veen.core.data_dir.paths import Domain
+from veen.core.objects.finding import Level
 from veen.core.types import Label
-from veen.storage.fsck import Level, Report, check
+from veen.storage.fsck import Report, check
 
 DATA = Domain.DATA
 

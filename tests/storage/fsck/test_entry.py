@@ -13,9 +13,10 @@ from veen.core.data_dir.chunk_artifacts import PeakSnapshot
 from veen.core.data_dir.paths import Domain
 from veen.core.data_dir.store_records import ForkRecord, Tombstone
 from veen.core.objects.entry import Entry
+from veen.core.objects.finding import Level
 from veen.core.objects.hub_identity import ForkParent
 from veen.core.types import Label, LeafHash, NodeHash, Signature
-from veen.storage.fsck import Level, check
+from veen.storage.fsck import LEVELS, check
 
 DATA = Domain.DATA
 
@@ -242,7 +243,7 @@ def test_nodes_of_pruned_entries_lead_to_the_peaks() -> None:
 def test_pruned_chunks_at_each_level() -> None:
     hub, label = a_log()
     tree = handmade.prune(hub, handmade.directory(hub), label, 2)
-    for level in Level:
+    for level in LEVELS:
         assert check(Disk(tree), level).ok
 
 

@@ -14,9 +14,10 @@ from tests.storage.stores import HUB, TINY, A, new_store
 from veen.core.data_dir import paths as layout
 from veen.core.data_dir.chunk_artifacts import ChunkSummary
 from veen.core.data_dir.paths import Domain
+from veen.core.objects.finding import Level
 from veen.core.types import NodeHash, Signature
 from veen.storage.fs import RealFilesystem
-from veen.storage.fsck import Level, check
+from veen.storage.fsck import LEVELS, check
 from veen.storage.write.retention import make_tombstone
 
 DATA = Domain.DATA
@@ -111,7 +112,7 @@ def test_swapped_chunks() -> None:
     tree = handmade.directory(hub)
     one, two = layout.chunk(DATA, label, 1, 4), layout.chunk(DATA, label, 5, 8)
     swapped = tree | {one: tree[two], two: tree[one]}
-    for level in Level:
+    for level in LEVELS:
         assert first(swapped, level) == (one, 0, "ORDER")
     assert {item.path for item in found(swapped)} >= {one, two}
 
@@ -258,7 +259,7 @@ def test_a_wrong_summary(change: dict[str, object], level: Level) -> None:
     path = layout.summary(DATA, label, 1, 4)
     tree[path] = replace(ChunkSummary.decode(tree[path]), **change).encode()  # type: ignore[arg-type]
     assert [(item.path, item.reason) for item in found(tree, level)] == [(path, "SUMMARY")]
-    for lower in Level:
+    for lower in LEVELS:
         assert check(Disk(tree), lower).ok == (lower < level)
 
 

@@ -10,8 +10,9 @@ from tests.storage import handmade
 from tests.storage.fsck.fsck_logs import a_log, first
 from tests.storage.handmade import BATCH, CHECKPOINT, COMMITTED, END, Admitted, Disk, Hub, Segment, Tree
 from veen.core.data_dir import paths
+from veen.core.objects.finding import Level
 from veen.core.types import Label, NodeHash
-from veen.storage.fsck import Level, Report, check
+from veen.storage.fsck import Report, check
 
 #: Every size in long runs (make faults); in others one of some, and those of whole records.
 STEP = 1 if os.environ.get("VEEN_FLIP_STEP") == "1" else 7

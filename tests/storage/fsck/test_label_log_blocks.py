@@ -10,6 +10,7 @@ from veen.core.crypto.hash import sha256, u64be
 from veen.core.data_dir import paths
 from veen.core.data_dir.paths import Domain
 from veen.core.merkle.mmr import complete_nodes
+from veen.core.objects.finding import Level
 from veen.core.objects.receipt import Receipt
 from veen.core.types import NodeHash
 from veen.storage.fsck.context import Context, rules_of, widest_limits
@@ -17,7 +18,6 @@ from veen.storage.fsck.files import LabelFiles
 from veen.storage.fsck.keys import Keys
 from veen.storage.fsck.label import LabelFacts
 from veen.storage.fsck.label_log import NodeStore, chain, node_bytes
-from veen.storage.fsck.report import Level
 from veen.storage.fsck.sequence_files import ReceiptsCheck
 from veen.storage.fsck.source import Source
 

@@ -18,8 +18,9 @@ from tests.storage.simulation.sim_sweep import EXPECTED, Aftermath, befall
 from tests.storage.simulation.simdisk import Crash, Fault, Plan, SimDisk, SimFilesystem
 from tests.storage.stores import HUB, counting_random
 from veen.core.data_dir import paths
+from veen.core.objects.finding import Level
 from veen.storage.errors import StoppedError
-from veen.storage.fsck import Level, check
+from veen.storage.fsck import check
 from veen.storage.write.writer import Writer
 
 T = TypeVar("T")

@@ -16,11 +16,12 @@ from veen.cli.data_dir import UsageError, open_data_dir
 from veen.cli.output import shown_time
 from veen.cli.settings import common
 from veen.core.errors import ProtocolError
+from veen.core.objects.finding import Level
 from veen.core.types import HubId, Label, VerifyKey
 from veen.storage.directory import read_identity
 from veen.storage.errors import DamagedError
 from veen.storage.fs import RealFilesystem
-from veen.storage.fsck import LabelReport, Level, Report, ShowProgress, check
+from veen.storage.fsck import LEVELS, LabelReport, Report, ShowProgress, check
 
 _USAGE: Final = 1
 _DAMAGED: Final = 4
@@ -81,7 +82,7 @@ def fsck(
 
 def parse(data_dir: Path, level: str, hub_keys: list[str], labels: list[str], hub_id: str = "") -> Request:
     """Turn the words of the command line into a request."""
-    names = [item.name.lower() for item in Level]
+    names = [item.name.lower() for item in LEVELS]
     if level not in names:
         raise UsageError(f"no level {level!r}; use one of {', '.join(names)}")
     return Request(

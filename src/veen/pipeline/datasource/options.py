@@ -11,8 +11,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from veen.core.crypto.hash import HASH_BYTES
 from veen.core.errors import VeenError
+from veen.core.objects.finding import Level
 from veen.core.types import HubId, Label
-from veen.pipeline.verify.kernel import Level
 
 E = TypeVar("E", bound=StrEnum)
 

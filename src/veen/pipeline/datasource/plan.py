@@ -15,6 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from veen.core.errors import Detail
 from veen.core.merkle.mmr import Peaks
 from veen.core.objects import labels as naming
+from veen.core.objects.finding import Level
 from veen.core.types import Label, StreamId
 from veen.pipeline.datasource.data_loss import DataLossError, LabelExtent, Loss, judge_asked, judge_next
 from veen.pipeline.datasource.options import EARLIEST, LATEST, Bounds, OptionError, Options, Times
@@ -23,7 +24,7 @@ from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.log import Heads, LabelHead, Log, PlaceError, Pruned
 from veen.pipeline.log.open import open_log
 from veen.pipeline.log.partition import Part
-from veen.pipeline.verify.kernel import EntryFault, Level, check
+from veen.pipeline.verify.kernel import EntryFault, check
 from veen.storage.errors import DamagedError
 
 T = TypeVar("T")

@@ -17,6 +17,7 @@ from veen.client.read import LATE_SEC
 from veen.core.encoding import cbor
 from veen.core.errors import VeenError
 from veen.core.merkle.mmr import Peaks, join, subtrees
+from veen.core.objects.finding import Level
 from veen.core.types import Label, NodeHash, StreamId
 from veen.overlays.engine import Run
 from veen.overlays.event import Record
@@ -27,7 +28,7 @@ from veen.pipeline.log.log import LabelHead, Log
 from veen.pipeline.open.decrypt import open_entries
 from veen.pipeline.open.records import RECORDS
 from veen.pipeline.verify.job import Verification
-from veen.pipeline.verify.kernel import Level, check
+from veen.pipeline.verify.kernel import check
 
 if TYPE_CHECKING:
     from veen.core.profile import Profile

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from veen.core.merkle.mmr import Peaks, join
+from veen.core.objects.finding import Level
 from veen.pipeline.lake import hub_files, layout
 from veen.pipeline.lake.commits import Commits, FileFact, LabelFact, State
 from veen.pipeline.lake.errors import DamagedLakeError, LakeError
@@ -19,7 +20,6 @@ from veen.pipeline.lake_jobs.check_task import CheckInputs, Seen, Slab, check_ro
 from veen.pipeline.lake_jobs.ingest_plan import check_against
 from veen.pipeline.shared_keys import SharedKeys
 from veen.pipeline.task_groups import group_into_tasks
-from veen.pipeline.verify.kernel import Level
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,6 +14,7 @@ from veen.core.data_dir import hub_settings
 from veen.core.data_dir.hub_settings import HubSettings
 from veen.core.errors import ProtocolError
 from veen.core.objects import labels as naming
+from veen.core.objects.finding import Level
 from veen.core.objects.hub_identity import HubIdentity
 from veen.core.profile import Profile
 from veen.core.types import Label
@@ -26,7 +27,7 @@ from veen.storage import RealFilesystem
 from veen.storage.directory import read_identity
 from veen.storage.errors import StorageError
 from veen.storage.fsck.keys import load_keys
-from veen.storage.fsck.report import Findings, Level
+from veen.storage.fsck.report import Findings
 from veen.storage.fsck.source import Source
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from veen.core.merkle.mmr import Peaks, subtrees
+from veen.core.objects.finding import Level
 from veen.core.profile import Profile
 from veen.core.types import Label, NodeHash, StreamId
 from veen.pipeline.lake import layout, tables
@@ -23,7 +24,7 @@ from veen.pipeline.open.keyring import ReaderKeys
 from veen.pipeline.open.records import RECORDS
 from veen.pipeline.shared_keys import SharedKeys
 from veen.pipeline.task_groups import FILE_COST
-from veen.pipeline.verify.kernel import Level, check
+from veen.pipeline.verify.kernel import check
 
 if TYPE_CHECKING:
     from pyspark import Broadcast

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from veen.core.merkle.mmr import Peaks
+from veen.core.objects.finding import Level
 from veen.core.profile import Profile
 from veen.core.types import Label, StreamId
 from veen.pipeline.lake import layout, tables
@@ -19,7 +20,7 @@ from veen.pipeline.log.partition import Part
 from veen.pipeline.open.decrypt import SEALED, open_entries
 from veen.pipeline.open.keyring import ReaderKeys
 from veen.pipeline.shared_keys import SharedKeys
-from veen.pipeline.verify.kernel import Level, check
+from veen.pipeline.verify.kernel import check
 from veen.pipeline.verify.task import read_entries
 
 

@@ -12,6 +12,7 @@ from veen.core.errors import Detail, ProtocolError
 from veen.core.merkle.mmr import Peaks
 from veen.core.objects import labels as naming
 from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.finding import Level
 from veen.core.objects.hub_identity import HubIdentity
 from veen.core.types import HubId, Label, StreamId
 from veen.pipeline.log.finding import Finding
@@ -22,7 +23,7 @@ from veen.storage import Manifest, NotAStoreError, Reader, RealFilesystem, Stora
 from veen.storage.directory import read_object, read_public, reading_limits
 from veen.storage.errors import DamagedError, StaleIndexError
 from veen.storage.fsck.keys import Keys, load_keys
-from veen.storage.fsck.report import Findings, Level
+from veen.storage.fsck.report import Findings
 from veen.storage.fsck.source import Source
 
 #: Files that are written for entries which are there.

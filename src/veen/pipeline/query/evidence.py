@@ -20,6 +20,7 @@ from pyspark import SparkContext
 
 from veen.core.errors import ProtocolError
 from veen.core.objects import labels as naming
+from veen.core.objects.finding import Level
 from veen.core.objects.hub_identity import HubIdentity
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
@@ -37,7 +38,7 @@ from veen.pipeline.log.hub_keys import HubKeys, verify_receipt
 from veen.pipeline.query.backend import Backend
 from veen.pipeline.query.columns import PLACES
 from veen.pipeline.task_groups import group_into_tasks
-from veen.pipeline.verify.kernel import Level, check
+from veen.pipeline.verify.kernel import check
 from veen.query.digest import EvidenceHasher
 from veen.query.errors import QueryError
 

@@ -14,12 +14,13 @@ from typing import Final
 from veen.core.errors import Detail, ProtocolError
 from veen.core.merkle.mmr import Peaks, join
 from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.finding import Level
 from veen.core.types import NodeHash, VerifyKey
 from veen.pipeline.log.finding import Finding
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.log import LabelHead, Pruned
 from veen.pipeline.log.partition import Part
-from veen.pipeline.verify.kernel import Level, follows
+from veen.pipeline.verify.kernel import follows
 from veen.pipeline.verify.report import LabelVerdict
 from veen.pipeline.verify.task import UNREADABLE, PartResult, Trees
 

@@ -7,6 +7,7 @@ from itertools import groupby
 from pyspark import SparkContext
 
 from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.finding import Level
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
 from veen.pipeline.log.data_directory import DirectoryLog
@@ -17,7 +18,6 @@ from veen.pipeline.log.partition import Part
 from veen.pipeline.task_groups import group_into_tasks
 from veen.pipeline.verify import held_receipts
 from veen.pipeline.verify.chain import Chain, StatedPeaksError, prefixed, unstated, wanted_roots
-from veen.pipeline.verify.kernel import Level
 from veen.pipeline.verify.report import HeldReceipts, Report
 from veen.pipeline.verify.task import (
     PRUNED,

@@ -6,7 +6,6 @@ with what is stated for it, and what is found is returned, so that whoever has a
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -16,6 +15,7 @@ from veen.core.crypto import ed25519
 from veen.core.crypto.hash import tag_prefix
 from veen.core.errors import Detail, ProtocolError
 from veen.core.merkle.mmr import Peaks
+from veen.core.objects.finding import Level
 from veen.core.types import NodeHash, VerifyKey
 from veen.pipeline.log.entry_columns import Bytes, Entries, rows
 from veen.pipeline.log.hub_keys import HubKeys, verify_receipt
@@ -26,15 +26,6 @@ _LEAF_TAG: Final = tag_prefix("veen/leaf")
 _MSG_TAG: Final = tag_prefix("veen/sig") + b"\x89"
 _RECEIPT_TAG: Final = tag_prefix("veen/sig") + b"\x86"
 _SIG_FIELD: Final = 66
-
-
-class Level(IntEnum):
-    """How much is checked; each level includes those before it."""
-
-    NONE = 0
-    FRAMES = 1
-    ROOTS = 2
-    FULL = 3
 
 
 class EntryFault(NamedTuple):
@@ -91,8 +82,9 @@ def check(
     faults: list[EntryFault] = []
     if level >= Level.FRAMES:
         faults += _check_frames(entries)
-    if level >= Level.ROOTS:
+    if level >= Level.HASHES:
         faults += _check_hashes(entries)
+    if level >= Level.ROOTS:
         faults += _check_times(entries)
         if peaks is not None:
             found.peaks, wrong = _check_roots(entries, peaks)

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from veen.core.objects.finding import Level
 from veen.core.types import HubId
 from veen.pipeline.log.finding import Finding
 from veen.pipeline.log.log import LabelHead
-from veen.pipeline.verify.kernel import Level
 
 #: Faults that are told one by one; all are counted.
 MOST_TOLD: Final = 100

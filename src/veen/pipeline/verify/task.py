@@ -7,13 +7,14 @@ from typing import Final, NamedTuple
 from veen.client.errors import ClientError, NetworkError
 from veen.core.errors import ProtocolError
 from veen.core.merkle.mmr import subtrees
+from veen.core.objects.finding import Level
 from veen.core.types import NodeHash
 from veen.pipeline.log.entry_columns import BadEntryError, Entries, parse
 from veen.pipeline.log.finding import Finding
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.log import PlaceError
 from veen.pipeline.log.partition import Part
-from veen.pipeline.verify.kernel import Checked, EntryFault, Level, check
+from veen.pipeline.verify.kernel import Checked, EntryFault, check
 from veen.storage.errors import DamagedError
 
 #: Why a part could not be read: it is damaged; it was dropped since; nobody answers; we may not.

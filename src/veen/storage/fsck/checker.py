@@ -9,6 +9,7 @@ from veen.core.data_dir import paths as layout
 from veen.core.data_dir.paths import Domain
 from veen.core.data_dir.store_records import StoreRecord
 from veen.core.errors import ProtocolError
+from veen.core.objects.finding import Level
 from veen.core.types import Label, RoutingKey, VerifyKey
 from veen.storage.errors import NotAStoreError, not_found
 from veen.storage.fsck.context import Context, rules_of, widest_limits
@@ -22,7 +23,6 @@ from veen.storage.fsck.report import (
     Findings,
     FoundError,
     LabelReport,
-    Level,
     Reason,
     Report,
     refused,

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, fields
 from veen.core.data_dir.paths import Domain
 from veen.core.data_dir.store_records import StoreRecord
 from veen.core.limits import DEFAULT_LIMITS, Limits
+from veen.core.objects.finding import Level
 from veen.core.types import Label
 from veen.storage.fsck.journal import Journal
 from veen.storage.fsck.keys import Keys
-from veen.storage.fsck.report import Level
 from veen.storage.fsck.source import Source
 
 

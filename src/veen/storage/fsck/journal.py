@@ -13,9 +13,10 @@ from veen.core.errors import Detail, ProtocolError
 from veen.core.objects import labels
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.entry import EntryHeader
+from veen.core.objects.finding import Level
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label, RoutingKey, StreamId
-from veen.storage.fsck.report import Finding, FoundError, Level, Reason, refused, wrong
+from veen.storage.fsck.report import Finding, FoundError, Reason, refused, wrong
 from veen.storage.fsck.source import Source
 
 _HEADER: Final = struct.Struct(">8sQ16sII")

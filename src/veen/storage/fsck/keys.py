@@ -12,10 +12,11 @@ from veen.core.encoding.wire_object import W
 from veen.core.errors import Detail, ProtocolError
 from veen.core.objects import labels
 from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.finding import Level
 from veen.core.objects.hub_identity import ForkParent, HubIdentity
 from veen.core.objects.receipt import Receipt
 from veen.core.types import HubId, Label, RoutingKey, VerifyKey
-from veen.storage.fsck.report import Finding, Findings, FoundError, Level, Reason, refused, wrong
+from veen.storage.fsck.report import Finding, Findings, FoundError, Reason, refused, wrong
 from veen.storage.fsck.source import Source
 
 IDENTITY: Final = "hub-identity.cbor"

@@ -7,12 +7,13 @@ from veen.core.data_dir import paths
 from veen.core.data_dir.chunk_artifacts import CheckpointIndex, IndexedCheckpoint
 from veen.core.errors import ProtocolError
 from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.finding import Level
 from veen.storage.fsck.context import Context
 from veen.storage.fsck.files import LabelFiles
 from veen.storage.fsck.journal import Run
 from veen.storage.fsck.label_log import node_bytes
 from veen.storage.fsck.label_walk import LabelWalk
-from veen.storage.fsck.report import Finding, FoundError, Level, Reason
+from veen.storage.fsck.report import Finding, FoundError, Reason
 
 
 def check_index(context: Context, files: LabelFiles, ends: list[tuple[int, int]]) -> Finding | None:

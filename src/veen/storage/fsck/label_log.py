@@ -10,11 +10,12 @@ from veen.core.data_dir.paths import Domain
 from veen.core.errors import Detail, ProtocolError
 from veen.core.merkle.mmr import Peaks, node_count, trailing_zeros
 from veen.core.objects.capability import CapToken
+from veen.core.objects.finding import Level
 from veen.core.objects.msg import Msg
 from veen.core.types import NodeHash, VerifyKey
 from veen.storage.fsck.context import Context, Rule
 from veen.storage.fsck.entry import Item, check_content, check_signer
-from veen.storage.fsck.report import FoundError, Level, Reason, wrong
+from veen.storage.fsck.report import FoundError, Reason, wrong
 from veen.storage.fsck.source import Source
 
 _BLOCK_BYTES: Final = 1 << 20

@@ -18,13 +18,14 @@ from veen.core.data_dir.store_records import Tombstone
 from veen.core.errors import Detail, ProtocolError
 from veen.core.merkle.mmr import Peaks
 from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.finding import Level
 from veen.core.types import NodeHash
 from veen.storage.fsck.chunk_bytes import read_chunk
 from veen.storage.fsck.context import Context, Rule
 from veen.storage.fsck.entry import Item, is_whole, read_item
 from veen.storage.fsck.files import ChunkFile, LabelFiles
 from veen.storage.fsck.label_log import Chunk, LabelLog, NodeStore
-from veen.storage.fsck.report import Finding, Findings, FoundError, Level, Reason, refused, wrong
+from veen.storage.fsck.report import Finding, Findings, FoundError, Reason, refused, wrong
 from veen.storage.fsck.sidecars import (
     check_checkpoint,
     check_commitment,

@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import Final
 
 from veen.core.errors import CborError, Detail, ProtocolError
+from veen.core.objects.finding import Level
 from veen.core.types import JsonValue, Label
 
 #: Findings and notes kept by their text; all are counted.
@@ -18,14 +19,8 @@ STALE: Final = "stale"
 BROKEN: Final = "broken"
 NOT_CHECKED: Final = "not checked"
 
-
-class Level(IntEnum):
-    """How much is checked; each level includes those before it."""
-
-    FRAMES = 1
-    HASHES = 2
-    ROOTS = 3
-    FULL = 4
+#: How much can be checked; nothing at all is not a check.
+LEVELS: Final = (Level.FRAMES, Level.HASHES, Level.ROOTS, Level.FULL)
 
 
 class Reason(StrEnum):

@@ -13,13 +13,14 @@ from veen.core.data_dir.paths import Domain
 from veen.core.encoding.wire_object import Nested, Wire
 from veen.core.errors import CborError, ProtocolError
 from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.finding import Level
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
 from veen.storage.fsck.chunk_bytes import stored_receipts
 from veen.storage.fsck.context import Context
 from veen.storage.fsck.label import LabelFacts
 from veen.storage.fsck.label_log import chain
-from veen.storage.fsck.report import Finding, Findings, FoundError, Level, Reason
+from veen.storage.fsck.report import Finding, Findings, FoundError, Reason
 
 _BLOCK_BYTES: Final = 1 << 20
 #: More than a receipt or a checkpoint can have.

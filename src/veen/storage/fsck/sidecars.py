@@ -8,10 +8,11 @@ from veen.core.encoding.wire_object import Wire
 from veen.core.errors import Detail, ProtocolError
 from veen.core.merkle.mmr import Peaks
 from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.finding import Level
 from veen.core.types import Label, NodeHash
 from veen.storage.fsck.context import Context
 from veen.storage.fsck.label_log import Chunk
-from veen.storage.fsck.report import FoundError, Level, Reason, refused, wrong
+from veen.storage.fsck.report import FoundError, Reason, refused, wrong
 
 W = TypeVar("W", bound=Wire)
 

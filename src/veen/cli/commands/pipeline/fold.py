@@ -123,11 +123,11 @@ class Origin:
         self, spark: "SparkSession", asked: SparkFoldOptions, keyring: "Keyring | None", partitions: int
     ) -> Iterator["FoldInput"]:
         """Have the records of the stream."""
+        from veen.core.objects.finding import Level
         from veen.pipeline.fold.inputs import from_log
         from veen.pipeline.lake_jobs.fold_input import from_lake
         from veen.pipeline.log.open import open_log
         from veen.pipeline.shared_keys import sharing
-        from veen.pipeline.verify.kernel import Level
 
         stream_id = labels.stream_id(asked.stream)
         if self.lake is not None:

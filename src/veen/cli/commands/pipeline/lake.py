@@ -256,9 +256,9 @@ def check_command(
     if level not in _CHECKS:
         raise CommandError(f"no level {level!r}; use one of {', '.join(_CHECKS)}", USAGE)
     with engine.running("pipeline check") as spark, reporting_progress(), ExitStack() as stack:
+        from veen.core.objects.finding import Level
         from veen.pipeline.lake_jobs.check import check_lake
         from veen.pipeline.shared_keys import sharing
-        from veen.pipeline.verify.kernel import Level
 
         keys = load_keys(keyring)
         shared = None if keys is None else stack.enter_context(sharing(spark, keys))

@@ -96,9 +96,9 @@ def verify_command(
         )
     with require_extra():
         from veen.cli.spark import show_job_progress
+        from veen.core.objects.finding import Level
         from veen.pipeline.log.open import open_log
         from veen.pipeline.verify.job import Verification
-        from veen.pipeline.verify.kernel import Level
     opened = open_log(log, expected, stream or ())  # before Spark, which takes longer to start
     try:
         chosen = labels_of(opened, stream)
