@@ -13,16 +13,16 @@ from typing import Annotated, Any, Final
 import typer
 
 from veen.cli.errors import NETWORK, USAGE, CommandError
-from veen.cli.hub_connection import check_url, directory_of
+from veen.cli.hub_connection import read_address
 from veen.cli.settings import common, find_client, find_hub, load_config
-from veen.client.client import Client, open_hub, open_session
+from veen.client.client import Client, open_session
 from veen.client.effects import Hub
 from veen.client.home.directory import CARD, ClientHome
 from veen.client.home.pins import Trust
 from veen.client.keys.identity_card import IdentityCard
 from veen.client.keys.keystore import Secrets, asker
 from veen.client.retry import Retry
-from veen.client.transport.http import HttpHub
+from veen.client.transport.resolve import open_hub
 from veen.core.errors import ProtocolError
 from veen.core.types import HubId
 from veen.stdx.atomic_file import write_file
@@ -113,30 +113,23 @@ def load_secrets(place: Path) -> tuple[ClientHome, Secrets, bytes | None]:
 
 def hub_at(hub: str) -> Hub:
     """Return what answers for a hub: over the network, or from the files of one that does not run."""
-    timeout = common.timeout_ms / 1000
-    if hub.startswith(("http://", "https://")):
-        check_url(hub)
-        return HttpHub(hub.rstrip("/"), timeout)
-    if "://" in hub and not hub.startswith("file://"):
-        raise CommandError(f"{hub} is neither an http(s) URL nor a data directory", USAGE)
-    place = directory_of(hub).expanduser()
-    if not place.is_dir():
-        raise CommandError(f"there is no hub at {place}: give its URL or its data directory", NETWORK)
-    return open_hub(str(place), timeout)
+    address = read_address(hub)
+    if address.path is not None and not address.path.is_dir():
+        raise CommandError(f"there is no hub at {address.path}: give its URL or its data directory", NETWORK)
+    return open_hub(address, common.timeout_ms / 1000)
 
 
 def open_client(client: str, hub: str, *, trust_first_use: bool = False, hub_id: str = "") -> Client:
     """Open the client that a command is to use, for the hub that it is to use."""
     named = find_hub(hub)
     answering = hub_at(named)
-    local = not named.startswith(("http://", "https://"))
     try:
         trust = Trust.FIRST_USE if trust_first_use else Trust(load_config().get("trust", Trust.LOCAL))
     except ValueError:
         raise CommandError("trust is local, first-use or never; see: veen config set trust", USAGE) from None
     session = open_session(
         find_client(client),
-        str(directory_of(named).expanduser().absolute()) if local else named.rstrip("/"),
+        named,
         passphrase=asker(os.environ, prompt_passphrase),
         trust=trust,
         hub_id=HubId(hex32(hub_id, "--hub-id")) if hub_id else None,

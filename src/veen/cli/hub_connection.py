@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from veen.cli.errors import MALFORMED, NETWORK, REFUSED, USAGE, CommandError
 from veen.cli.settings import DEFAULT_TIMEOUT_MS, find_hub
 from veen.client.errors import AnswerError, NetworkError
+from veen.client.hub_address import HubAddress, check_hub_address
 from veen.client.transport.data_directory import find_running
 from veen.client.transport.http import CBOR, HttpHub, HttpRequest, Reply, read_json, refusal
 from veen.core.data_dir import paths
@@ -19,23 +19,16 @@ from veen.core.errors import ProtocolError
 
 
 def directory_of(text: str) -> Path:
-    """Return the path that an argument names: a path or a file:// URI."""
-    if text.startswith("file://"):
-        return Path(unquote(urlsplit(text).path))
-    return Path(text)
+    """Return the directory that an argument names: a path or a file:// URI."""
+    return HubAddress.parse(text).path or Path(text)
 
 
-def check_url(hub: str) -> None:
-    """Refuse what can not be the URL of a hub."""
+def read_address(text: str) -> HubAddress:
+    """Read the address of a hub."""
     try:
-        parts = urlsplit(hub)
-        parts.port  # noqa: B018 - read for the check
+        return check_hub_address(text)
     except ValueError as error:
-        raise CommandError(f"{hub} is not a URL: {error}", USAGE) from None
-    if not parts.hostname:
-        raise CommandError(f"{hub} has no host", USAGE)
-    if not parts.path.isascii():
-        raise CommandError(f"{hub} is not a URL: its path has to be written with percent signs", USAGE)
+        raise CommandError(str(error), USAGE) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +44,16 @@ class HubClient:
     def of(cls, hub: str, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> "HubClient":
         """Find a hub by URL or data directory."""
         timeout = timeout_ms / 1000
-        hub = find_hub(hub)
-        if hub.startswith(("http://", "https://")):
-            check_url(hub)
-            return cls(hub.rstrip("/"), timeout)
-        if "://" in hub and not hub.startswith("file://"):
-            raise CommandError(f"{hub} is neither an http(s) URL nor a data directory", USAGE)
-        place = directory_of(hub)
-        if not place.is_dir():
+        address = read_address(find_hub(hub))
+        if address.path is None:
+            return cls(address.url, timeout)
+        if not address.path.is_dir():
             raise CommandError(
-                f"there is no directory {place}; give the URL or the data directory of a hub", USAGE
+                f"there is no directory {address.path}; give the URL or the data directory of a hub", USAGE
             )
-        running = find_running(place)
+        running = find_running(address.path)
         if running is None:
-            raise _not_running(place)
+            raise _not_running(address.path)
         # Through its own socket, if we may: its certificate is for others.
         return cls(running.url, timeout, running.door)
 

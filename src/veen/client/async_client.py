@@ -2,32 +2,23 @@
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-import httpx
-
-from veen.client.client import (
-    DEFAULT_TIMEOUT_SEC,
-    NO_OPTIONS,
-    Opening,
-    fetch_attachment,
-    open_hub,
-    open_session,
-)
-from veen.client.effects import Blocking, Effect, Hub, Operation, Request, Sleep
-from veen.client.errors import AnswerError, DivergenceError, NetworkError, StateError
+from veen.client.client import NO_OPTIONS, Opening, fetch_attachment, open_session
+from veen.client.effects import Blocking, Effect, Operation, Sleep
+from veen.client.errors import DivergenceError, StateError
 from veen.client.home.state import Pin
+from veen.client.hub_address import HubAddress
 from veen.client.read import FOLLOW_SEC, READ_ALL, Message, ReadOptions, make_reader
 from veen.client.resync import Consistency, Progress, Resynced, resync, verify_state
 from veen.client.send import BATCH, Draft, Sender, SendOptions, Sent, rotate
 from veen.client.session import Session
 from veen.client.tokens import Authorized, authorize, cap_status
-from veen.client.transport.http import MAX_ANSWER_BYTES, Reply, from_reply, to_message
-from veen.client.transport.http import HttpRequest as HttpMessage
+from veen.client.transport.async_http import AsyncHttpHub, ThreadedHub, open_async_hub
+from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
 from veen.core.api.tooling import CapStatusResponse
 from veen.core.encoding.cbor import Value
 from veen.core.objects.capability import CapToken
@@ -38,72 +29,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncHttpHub:
-    """A hub behind a URL, for asyncio."""
-
-    def __init__(self, url: str, timeout_sec: float = 10.0) -> None:
-        self.name = url
-        self._timeout = timeout_sec
-        # Time is kept over the whole exchange; certificates are checked as the blocking client does.
-        self._http = httpx.AsyncClient(
-            base_url=url,
-            timeout=None,  # noqa: S113 - see above
-            trust_env=False,
-            verify=ssl.create_default_context(),
-        )
-
-    async def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
-        """Exchange a request for its answer."""
-        message = to_message(request)
-        if self._http.is_closed:
-            raise StateError("the client was closed")
-        try:
-            async with asyncio.timeout(self._timeout + message.wait_sec):
-                return from_reply(request, await self._exchange(message), self.name)
-        except (TimeoutError, httpx.TimeoutException):
-            raise NetworkError(f"{self.name} did not answer in {self._timeout:g} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise NetworkError(
-                f"{self.name} can not be reached: {str(error) or type(error).__name__}"
-            ) from None
-
-    async def _exchange(self, message: HttpMessage) -> Reply:
-        exchange = self._http.stream(
-            message.method, message.path, content=message.body, headers=message.all_headers()
-        )
-        async with exchange as found:
-            parts: list[bytes] = []
-            size = 0
-            async for part in found.aiter_bytes():
-                parts.append(part)
-                size += len(part)
-                if size > MAX_ANSWER_BYTES:
-                    raise AnswerError(f"{self.name} answers with more than {MAX_ANSWER_BYTES} bytes")
-            return Reply(found.status_code, found.headers.get("content-type", ""), b"".join(parts))
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
-
-
-class _Blocking:
-    """What answers by blocking, in a thread: files, or a hub behind a socket in the file system."""
-
-    def __init__(self, hub: Hub) -> None:
-        self.name = hub.name
-        self._hub = hub
-
-    async def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
-        return await asyncio.to_thread(self._hub.answer, request)
-
-    async def close(self) -> None:
-        self._hub.close()
-
-
 class AsyncClient:
     """A client and one hub, for asyncio. Tasks may share it; what they send goes one after the other."""
 
-    def __init__(self, session: Session, hub: AsyncHttpHub | _Blocking) -> None:
+    def __init__(self, session: Session, hub: AsyncHttpHub | ThreadedHub) -> None:
         self.session = session
         self.hub = hub
         self._writing = asyncio.Lock()
@@ -113,9 +42,7 @@ class AsyncClient:
         """Open a client directory for work with a hub: a URL, a data directory or an exported set."""
         timeout_sec = options.pop("timeout_sec", DEFAULT_TIMEOUT_SEC)
         session = await asyncio.to_thread(open_session, home, hub, **options)
-        if hub.startswith(("http://", "https://")):
-            return cls(session, AsyncHttpHub(hub.rstrip("/"), timeout_sec))
-        return cls(session, _Blocking(await asyncio.to_thread(open_hub, hub, timeout_sec)))
+        return cls(session, await open_async_hub(HubAddress.parse(hub), timeout_sec))
 
     async def __aenter__(self) -> Self:
         """Use it in an ``async with`` statement, and it is closed."""

@@ -19,6 +19,7 @@ from veen.client.errors import DivergenceError, StateError
 from veen.client.home.directory import AskPassphrase, ClientHome
 from veen.client.home.pins import Trust
 from veen.client.home.state import Pin
+from veen.client.hub_address import HubAddress
 from veen.client.keys.keystore import ask_nobody
 from veen.client.read import READ_ALL, Message, ReadOptions, read_stream
 from veen.client.resync import Consistency, Progress, Resynced, resync, verify_state
@@ -26,9 +27,7 @@ from veen.client.retry import Retry
 from veen.client.send import BATCH, Draft, Sender, SendOptions, Sent, rotate
 from veen.client.session import DEFAULT_ROTATION, Rotation, Session
 from veen.client.tokens import Authorized, authorize, cap_status
-from veen.client.transport.data_directory import DataDirectory, find_running
-from veen.client.transport.http import HttpHub
-from veen.client.transport.portable_set import PortableSet, is_portable
+from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC, open_hub
 from veen.core.api.tooling import CapStatusResponse
 from veen.core.encoding.cbor import Value
 from veen.core.objects.capability import CapToken
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-DEFAULT_TIMEOUT_SEC: Final = 10.0
 NO_OPTIONS: Final = SendOptions()
 
 
@@ -61,18 +59,7 @@ class Opening(TypedDict, total=False):
     random: RandomBytes
 
 
-def open_hub(hub: str, timeout_sec: float = DEFAULT_TIMEOUT_SEC) -> Hub:
-    """Return what answers for a hub: a URL, the directory of one, or an exported set of files."""
-    if hub.startswith(("http://", "https://")):
-        return HttpHub(hub.rstrip("/"), timeout_sec)
-    place = Path(hub).expanduser()
-    if is_portable(place):
-        return PortableSet(place)
-    running = find_running(place)
-    return DataDirectory(place) if running is None else HttpHub(running.url, timeout_sec, running.door)
-
-
-def open_session(home: str | Path, hub_name: str, **options: Unpack[Opening]) -> Session:
+def open_session(home: str | Path, hub: str, **options: Unpack[Opening]) -> Session:
     """Open the directory of a client for work with a hub."""
     random = options.get("random", os.urandom)
     place = ClientHome(Path(home).expanduser(), random)
@@ -81,7 +68,7 @@ def open_session(home: str | Path, hub_name: str, **options: Unpack[Opening]) ->
         home=place,
         secrets=secrets,
         passphrase=words,
-        hub_name=hub_name,
+        hub_name=HubAddress.parse(hub).name,
         clock=options.get("clock", _now),
         random=random,
         retry=options.get("retry", Retry()),
@@ -113,7 +100,7 @@ class Client:
     def open(cls, home: str | Path, hub: str, **options: Unpack[Opening]) -> Self:
         """Open a client directory for work with a hub: a URL, a data directory or an exported set."""
         timeout_sec = options.pop("timeout_sec", DEFAULT_TIMEOUT_SEC)
-        return cls(open_session(home, hub, **options), open_hub(hub, timeout_sec))
+        return cls(open_session(home, hub, **options), open_hub(HubAddress.parse(hub), timeout_sec))
 
     def __enter__(self) -> Self:
         """Use it in a ``with`` statement, and it is closed."""

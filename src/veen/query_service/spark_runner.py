@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from veen.client.errors import NetworkError
+from veen.client.hub_address import is_http_url
 from veen.core.objects import labels
 from veen.core.types import HubId, Label, StreamId
 from veen.pipeline.lake.lake import lock_lake
@@ -105,7 +106,7 @@ class LakeRefresh:
         return name in self._found
 
     def _look_for(self, name: str) -> bool:
-        if self._place.startswith(("http://", "https://")):  # which knows the streams that it was told
+        if is_http_url(self._place):  # which knows the streams that it was told
             with closing(open_log(self._place, self._hub_id, [name])) as log:
                 return bool(log.heads())
         # A process reads a directory once.

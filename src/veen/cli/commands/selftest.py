@@ -12,6 +12,7 @@ from veen.cli.errors import SELFTEST, USAGE, CommandError
 from veen.cli.output import command, print_result, progress
 from veen.cli.settings import common
 from veen.cli.spark import require_extra
+from veen.client.hub_address import is_http_url
 from veen.selftest import SUITES, Outcome, Report, Setup, run
 
 app = typer.Typer(help="Check that this installation, or a hub, does what it promises.", no_args_is_help=True)
@@ -93,7 +94,7 @@ def _run(suite: str, hub: str, seed: int, only: list[str] | None) -> None:
     unknown = sorted(set(only or ()) - set(known))
     if unknown:
         raise CommandError(f"{suite} has no step {', '.join(unknown)}; it has: {', '.join(known)}", USAGE)
-    if hub and not hub.startswith(("http://", "https://")):
+    if hub and not is_http_url(hub):
         raise CommandError(f"--hub takes the URL of a hub that runs, not {hub}", USAGE)
     chosen = [item for item in steps if not only or item.name in only]
     command = shlex.split(os.environ.get(HUB_COMMAND, ""))

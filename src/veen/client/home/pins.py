@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from ipaddress import ip_address
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from veen.client.effects import Describe
 from veen.client.errors import AnswerError, PinError
 from veen.client.home.state import Pin, State
+from veen.client.hub_address import HubAddress
 from veen.core.crypto.hash import U64_MAX
 from veen.core.data_dir import hub_settings
 from veen.core.errors import ProtocolError
@@ -88,15 +86,10 @@ def is_local(name: str) -> bool:
 
     A copy or an exported set may be anybody's: only who has the secrets of a hub is at home there.
     """
-    if not name.startswith(("http://", "https://")):
-        return (Path(name) / hub_settings.SECRETS).exists()
-    host = urlsplit(name).hostname or ""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = HubAddress.parse(name)
+    if address.path is not None:
+        return (address.path / hub_settings.SECRETS).exists()
+    return address.is_loopback
 
 
 def accept_pin(

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
-from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
+from veen.client.hub_address import HubAddress
 from veen.core.crypto.hash import HASH_BYTES
 from veen.core.errors import VeenError
 from veen.core.objects.finding import Level
@@ -178,9 +178,7 @@ def for_stream(options: Options) -> Options:
 
 def _located(place: str) -> str:
     """Return a place as all processes find it. Spark plans where it was started, and works elsewhere."""
-    if place.startswith(("http://", "https://")):
-        return place
-    return str(Path(place).expanduser().absolute())
+    return HubAddress.parse(place).name
 
 
 def _known(key: str) -> str:

@@ -1,9 +1,9 @@
 """Opening a log, on the driver: a hub's data directory, an exported set, a hub's address."""
 
 from collections.abc import Container, Sequence
-from pathlib import Path
 
 from veen.client.errors import PinError
+from veen.client.hub_address import HubAddress
 from veen.client.transport.portable_set import is_portable
 from veen.core.objects import labels as naming
 from veen.core.types import HubId
@@ -28,11 +28,12 @@ def open_log(
 
 
 def _open(place: str, streams: Sequence[str], epochs: Container[int] | None) -> Log:
-    if place.startswith(("http://", "https://")):
+    address = HubAddress.parse(place)
+    if address.path is None:
         from veen.pipeline.log.remote_hub import HubLog
 
-        return HubLog(place.rstrip("/"), [naming.stream_id(name) for name in streams], epochs)
-    path = Path(place).expanduser()
+        return HubLog(address.url, [naming.stream_id(name) for name in streams], epochs)
+    path = address.path
     if not path.is_dir():
         raise PlaceError(f"there is no directory {path}; a log is a data directory, an exported set or a URL")
     if is_portable(path):

@@ -27,9 +27,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypedDict, Unpack
 
-from veen.client.client import DEFAULT_TIMEOUT_SEC, Opening, open_session
+from veen.client.client import Opening, open_session
 from veen.client.send import SendOptions
 from veen.client.session import Session
+from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
 from veen.recorder.configuration import record_stream
 from veen.recorder.event import PAYLOAD_BYTES, UNFIT, Captured, capture
 from veen.recorder.feed.shipper import PAUSES, PLACE, Shipper, Tell

@@ -19,12 +19,14 @@ from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
-from veen.client.client import Client, open_hub
+from veen.client.client import Client
 from veen.client.errors import RefusedError, UnsentError
 from veen.client.home.directory import OUTBOX_DIR
+from veen.client.hub_address import HubAddress
 from veen.client.retry import Retry, is_passing
 from veen.client.send import BATCH, Draft, Sender, SendOptions
 from veen.client.session import Session
+from veen.client.transport.resolve import open_hub
 from veen.core.errors import Code, ProtocolError, VeenError
 from veen.core.objects.msg import MsgContext
 from veen.overlays.recorder.schemas import EVENT
@@ -298,7 +300,7 @@ class Shipper:
 
     def _open(self) -> Client:
         if self._client is None:
-            self._client = Client(self.session, open_hub(self._hub, self._timeout_sec))
+            self._client = Client(self.session, open_hub(HubAddress.parse(self._hub), self._timeout_sec))
         return self._client
 
     def _settle(self, journal: Journal) -> None:

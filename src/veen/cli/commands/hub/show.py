@@ -17,6 +17,7 @@ from veen.cli.hub_connection import HubClient, directory_of
 from veen.cli.output import command, print_result
 from veen.cli.settings import DEFAULT_TIMEOUT_MS, find_hub
 from veen.client.home.pins import STATUS, read_facts
+from veen.client.hub_address import HubAddress
 from veen.client.transport.data_directory import find_running
 from veen.core.api.data_plane import CheckpointRequest, CheckpointResponse
 from veen.core.crypto.hash import sha256
@@ -65,8 +66,9 @@ def status(
     """Show role, profile, head of the log, uptime and settings."""
     client = HubClient.of(hub, timeout_ms)
     found = client.get(f"/tooling/status?label={quote(label)}" if label else "/tooling/status")
-    if not hub.startswith(("http://", "https://")):
-        found["data_dir"] = str(directory_of(hub).absolute())
+    address = HubAddress.parse(find_hub(hub))
+    if address.path is not None:
+        found["data_dir"] = address.name
     if as_json:
         print_result(found, as_json)
         return

@@ -18,10 +18,11 @@ import typer
 
 from veen.cli.client import read_bytes
 from veen.cli.errors import MALFORMED, REFUSED, USAGE, CommandError, as_command_error
-from veen.cli.hub_connection import check_url
+from veen.cli.hub_connection import read_address
 from veen.cli.output import command, plain_json, print_result, warn
 from veen.cli.settings import common
 from veen.client.errors import ClientError, NetworkError
+from veen.client.hub_address import is_http_url
 from veen.client.transport.http import HttpHub, HttpRequest
 from veen.core.encoding import canonical_json
 from veen.core.errors import ProtocolError
@@ -82,9 +83,9 @@ class Service:
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> Any:  # noqa: ANN401 - JSON
         """Ask the service; what it refuses ends the command with 4."""
-        if not self.url.startswith(("http://", "https://")):
+        if not is_http_url(self.url):
             raise CommandError("name the query service: --url URL, or the variable VEEN_QUERY_URL", USAGE)
-        check_url(self.url)
+        read_address(self.url)
         host = _Host(self.url.rstrip("/"), common.timeout_ms / 1000, self._context())
         token = self._token()
         headers = {"authorization": f"Bearer {token}"} if token else {}

@@ -1,0 +1,85 @@
+"""Which hub is meant: an http(s) URL, or a directory named by its path or a ``file://`` URI.
+
+Whether a hub runs in a directory is found out by ``veen.client.transport.resolve``.
+"""
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final, Self
+from urllib.parse import unquote, urlsplit
+
+_URL_SCHEMES: Final = ("http://", "https://")
+_FILE_SCHEME: Final = "file://"
+
+
+def is_http_url(text: str) -> bool:
+    """Return whether a text is an http(s) URL, and not a path."""
+    return text.startswith(_URL_SCHEMES)
+
+
+def check_http_url(url: str) -> None:
+    """Reject what cannot be requested over HTTP.
+
+    Raises:
+        ValueError: A part of the URL is wrong; the text says which.
+    """
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - read for the check
+    except ValueError as error:
+        raise ValueError(f"{url} is not a URL: {error}") from None
+    if not parts.hostname:
+        raise ValueError(f"{url} has no host")
+    if not parts.path.isascii():
+        raise ValueError(f"{url} is not a URL: its path must be percent-encoded")
+
+
+@dataclass(frozen=True, slots=True)
+class HubAddress:
+    """A URL, or a directory as it was written.
+
+    Attributes:
+        url: Without a slash at its end; empty for a directory.
+        path: None for a URL.
+    """
+
+    url: str = ""
+    path: Path | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a URL, a path or a ``file://`` URI; any text is one of them."""
+        if is_http_url(text):
+            return cls(url=text.rstrip("/"))
+        path = unquote(urlsplit(text).path) if text.startswith(_FILE_SCHEME) else text
+        return cls(path=Path(path).expanduser())
+
+    @property
+    def name(self) -> str:
+        """The URL or the absolute path: what clients pin, whatever their working directory."""
+        return self.url if self.path is None else str(self.path.absolute())
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is a URL that never leaves this machine."""
+        host = urlsplit(self.url).hostname or ""
+        if host == "localhost":
+            return True
+        try:
+            return ip_address(host).is_loopback
+        except ValueError:
+            return False
+
+
+def check_hub_address(text: str) -> HubAddress:
+    """Read the address of a hub that a person has typed.
+
+    Raises:
+        ValueError: It is neither an http(s) URL nor a directory's path; the text says why.
+    """
+    if is_http_url(text):
+        check_http_url(text)
+    elif "://" in text and not text.startswith(_FILE_SCHEME):
+        raise ValueError(f"{text} is neither an http(s) URL nor a data directory")
+    return HubAddress.parse(text)
