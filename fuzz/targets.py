@@ -186,7 +186,7 @@ def attachment_target() -> Target:
 
 def run_structure(data: bytes) -> None:
     """Run the structural rows of admission."""
-    same(read_msg(Sized(data), RULES).msg.encode(), data)
+    same(read_msg(Sized(data), RULES).encode(), data)
 
 
 # --- forgeries ----------------------------------------------------------------------------------------------

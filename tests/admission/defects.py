@@ -23,7 +23,7 @@ from tests.admission.memory_hub import (
     worked,
 )
 from veen.admission.authority import Authority
-from veen.admission.stages import Admitted
+from veen.admission.stages import Admitted, Authentic
 from veen.core.crypto.hash import sha256, tagged_hash
 from veen.core.data_dir.store_records import StreamEpoch
 from veen.core.errors import ADMISSION_TABLE, Code, Detail, DetailValue
@@ -141,7 +141,7 @@ class Case:
         bucket = Bucket.full(rate, self.before)
         for record in self.history():
             bucket = bucket.take(rate, self.before)
-            hub.view.accept(Admitted(record, self.before, stream, bucket))
+            hub.view.accept(Admitted(Authentic(record), self.before, stream, bucket))
             stream = None
         return hub
 

@@ -131,7 +131,7 @@ class Hub:
     def submit(self, body: bytes, cookie: str | None, now: int = NOW) -> Admitted:
         """Run a request through all rows; nothing is appended."""
         sized = prefilter(body, self.rules.limits, self.pow, cookie, now)
-        return self.judge(authenticate(read_request(sized, self.rules)).record, now)
+        return self.judge(authenticate(read_request(sized, self.rules)), now)
 
     def judge(self, record: NewEntry, now: int = NOW) -> Admitted:
         """Run the rows that look at the log."""

@@ -14,7 +14,7 @@ BODY = b"a request"
 
 
 def filtered(cookie: str | None, *, body: bytes = BODY, now: int = NOW, rules: PowRules | None = POW) -> None:
-    assert prefilter(body, LIMITS, rules, cookie, now).body == body
+    assert prefilter(body, LIMITS, rules, cookie, now) == body
 
 
 def solved(challenge: bytes, difficulty: int = POW.difficulty) -> PowCookie:

@@ -30,8 +30,8 @@ def test_a_request_and_a_bare_message_are_read_alike() -> None:
     msg = message()
     request = builders.submit_request(msg).encode()
     for read in (read_request(Sized(request), RULES), read_msg(Sized(msg.encode()), RULES)):
-        assert read.msg == msg
-        assert authenticate(read).record == NewEntry.of_msg(msg)
+        assert read == msg
+        assert authenticate(read) == NewEntry.of_msg(msg)
 
 
 def test_a_bare_message_has_the_limit_of_a_message() -> None:
@@ -138,12 +138,12 @@ def test_no_row_of_a_hub_needs_what_is_sealed() -> None:
     noise = (sha256(sealed) * 8)[: len(sealed) - 40]
     lengths = (0).to_bytes(4, "big") + len(noise).to_bytes(4, "big")
     msg = message(sealed[:32] + lengths + noise)
-    assert authenticate(read_msg(Sized(msg.encode()), RULES)).record.leaf_hash == msg.leaf_hash
+    assert authenticate(read_msg(Sized(msg.encode()), RULES)).leaf_hash == msg.leaf_hash
 
 
 def test_the_pipeline_gives_the_record_that_is_stored() -> None:
     body, _ = BASELINE.request()
     rules = MessageRules(LIMITS, {PROFILE.profile_id: 256})
-    record = authenticate(read_request(Sized(body), rules)).record
+    record = authenticate(read_request(Sized(body), rules))
     assert record == NewEntry.of_msg(Msg.decode(record.content))
     assert body.endswith(record.content)

@@ -62,7 +62,7 @@ class Draft:
         rules = replace(RULES, limits=Limits(max_msg_bytes=self.max_msg_bytes))
         read = read_msg(Sized(self.encode()), rules)
         authenticate(read)
-        return read.msg
+        return read
 
 
 Defect = Callable[[Draft], None]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests import builders
+from veen.admission.prefilter import sized
 from veen.core.objects import labels
 from veen.core.objects.capability import CapToken
 from veen.core.objects.control_record import RevocationRecord
@@ -44,10 +45,11 @@ class Inside:
         """Submit messages together; return what became of each."""
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[Submission]] = [loop.create_future() for _ in messages]
-        items = [
-            Submission(MessageForm.MSG, message.encode(), future.set_result)
-            for message, future in zip(messages, futures, strict=True)
-        ]
+        items = []
+        for message, future in zip(messages, futures, strict=True):
+            body = sized(message.encode(), self.hub.limits, bare=True)
+            items.append(Submission(MessageForm.MSG, len(body), future.set_result))
+            items[-1].accept(body)
         self.hub.submit(items)
         done = await asyncio.gather(*futures)
         return [item.error or Receipt.decode(item.receipt) for item in done]

@@ -4,7 +4,7 @@ The hub, ``veen hub explain`` and the tests run these functions, as far as they 
 fuzzer runs what parses (rows 3 to 7). The first row that fails is the answer.
 
     row   what                                   detail            function
-    1     size of the request                    SIZE_PREFILTER    prefilter.check_size
+    1     size of the request                    SIZE_PREFILTER    prefilter.sized
     2     proof of work                          PREFILTER_REJECT  prefilter.check_work
     3     canonical CBOR of the right shape      CBOR_INVALID      stateless.read_request, read_msg
     4     lengths and limits                     FIELD_SIZE        stateless.read_request, read_msg

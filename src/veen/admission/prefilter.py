@@ -27,18 +27,24 @@ def check_size(size: int, limits: Limits) -> None:
         )
 
 
-def prefilter(
-    body: bytes, limits: Limits, rules: PowRules | None, cookie: str | None, now: int, *, bare: bool = False
-) -> Sized:
-    """Check size and proof of work; ``cookie`` is the header VEEN-PoW, ``now`` the time of receipt.
+def sized(body: bytes, limits: Limits, *, bare: bool = False) -> Sized:
+    """Check the size of a request, where no proof of work belongs to it alone.
 
     A ``bare`` message has no envelope, and is measured as if it had: the bound is on the message (C-12).
     """
     check_size(len(body) + (SUBMIT_ENVELOPE_BYTES if bare else 0), limits)
+    return Sized(body)
+
+
+def prefilter(
+    body: bytes, limits: Limits, rules: PowRules | None, cookie: str | None, now: int, *, bare: bool = False
+) -> Sized:
+    """Check size and proof of work; ``cookie`` is the header VEEN-PoW, ``now`` the time of receipt."""
+    request = sized(body, limits, bare=bare)
     # 2 PREFILTER_REJECT
     if rules is not None:
         check_work(body, rules, cookie, now)
-    return Sized(body)
+    return request
 
 
 def check_work(body: bytes, rules: PowRules, cookie: str | None, now: int) -> None:

@@ -1,6 +1,9 @@
-"""What a message is after each stage of admission, and the log that the last of them looks at."""
+"""What a message is after each stage of admission, and the log that the last of them looks at.
 
-from typing import NamedTuple, Protocol
+Types that cost nothing at run time: each function accepts only what the stage before it has returned.
+"""
+
+from typing import NamedTuple, NewType, Protocol
 
 from veen.core.data_dir.store_records import AuthRecord, ClientCursor, StreamEpoch
 from veen.core.objects.capability import Bucket, CapToken
@@ -8,29 +11,20 @@ from veen.core.objects.msg import Msg
 from veen.core.objects.new_entry import NewEntry
 from veen.core.types import AuthRef, Label, LeafHash, VerifyKey
 
+# Rows 1 and 2: a request that is small enough to parse, and has shown its proof of work.
+Sized = NewType("Sized", bytes)
 
-class Sized(NamedTuple):
-    """A request that is small enough to look at, and has done its work: rows 1 and 2."""
+# Rows 3 to 7: an intact message of a profile that this hub serves.
+WellFormed = NewType("WellFormed", Msg)
 
-    body: bytes
-
-
-class WellFormed(NamedTuple):
-    """A message of a profile that this hub serves, intact: rows 3 to 7."""
-
-    msg: Msg
-
-
-class Authentic(NamedTuple):
-    """A message that its client has signed: row 9. The record is what the rest of admission looks at."""
-
-    record: NewEntry
+# Row 9: a message that its client has signed, as the record that the rest of admission looks at.
+Authentic = NewType("Authentic", NewEntry)
 
 
 class Admitted(NamedTuple):
     """A message that may be appended: rows 10 to 18."""
 
-    record: NewEntry
+    record: Authentic
     #: The time assigned to it (C-15).
     hub_ts: int
     #: Its stream and epoch, if they were found out by this message.

@@ -37,9 +37,8 @@ class Policy:
         return labels.epoch_window(now, self.epoch_sec, self.limits.max_epoch_skew_sec)
 
 
-def admit(authentic: Authentic, view: LogView, policy: Policy, authority: Authority, hub_ts: int) -> Admitted:
+def admit(record: Authentic, view: LogView, policy: Policy, authority: Authority, hub_ts: int) -> Admitted:
     """Decide on a message. The first row that fails is the answer."""
-    record = authentic.record
     assert record.client_id is not None, "a message has a client"
     known = view.binding(record.label)
     # 10 CAP_MISSING

@@ -24,12 +24,12 @@ class MessageRules:
 
 def read_request(sized: Sized, rules: MessageRules) -> WellFormed:
     """Read a submit request: {1: ver, 2: msg}."""
-    return check_structure(SubmitRequest.decode_msg(sized.body, rules.limits), rules)
+    return check_structure(SubmitRequest.decode_msg(sized, rules.limits), rules)
 
 
 def read_msg(sized: Sized, rules: MessageRules) -> WellFormed:
     """Read a bare message, as bulk requests hold them (C-70)."""
-    return check_structure(Msg.decode(sized.body, rules.limits), rules)
+    return check_structure(Msg.decode(sized, rules.limits), rules)
 
 
 def check_structure(msg: Msg, rules: MessageRules) -> WellFormed:
@@ -52,8 +52,8 @@ def check_structure(msg: Msg, rules: MessageRules) -> WellFormed:
     return WellFormed(msg)
 
 
-def authenticate(well_formed: WellFormed) -> Authentic:
+def authenticate(msg: WellFormed) -> Authentic:
     """Check the client's signature."""
     # 9 SIG_INVALID
-    well_formed.msg.verify_signature()
-    return Authentic(NewEntry.of_msg(well_formed.msg))
+    msg.verify_signature()
+    return Authentic(NewEntry.of_msg(msg))

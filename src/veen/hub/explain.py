@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from veen.admission.authority import Authority
-from veen.admission.prefilter import check_size
-from veen.admission.stages import LogView, Sized
+from veen.admission.prefilter import sized
+from veen.admission.stages import Authentic, LogView
 from veen.admission.stateful import Policy, admit
 from veen.admission.stateless import MessageRules, authenticate, read_msg
 from veen.core.api.data_plane import SubmitRequest
 from veen.core.data_dir.hub_settings import HubSettings
 from veen.core.data_dir.store_records import AuthRecord, ClientCursor, StreamEpoch
 from veen.core.errors import ADMISSION_TABLE, Detail, ErrorRow, ProtocolError
-from veen.core.limits import SUBMIT_ENVELOPE_BYTES
 from veen.core.objects import labels
 from veen.core.objects.capability import Bucket, CapToken, expires_at
 from veen.core.objects.control_record import ControlRecord, decode_control
@@ -189,14 +188,13 @@ class Explainer:
         return before.after(orders)
 
     def _decide(self, data: bytes, view: LogView, hub_ts: int, authority: Authority) -> Explained:
-        record: NewEntry | None = None
+        record: Authentic | None = None
         error: ProtocolError | None = None
         policy = self._policy_at(hub_ts)
         try:
-            check_size(len(data) + SUBMIT_ENVELOPE_BYTES, policy.limits)
-            authentic = authenticate(read_msg(Sized(data), MessageRules(policy.limits, self._pads)))
-            record = authentic.record
-            admit(authentic, view, policy, authority, hub_ts)
+            msg = read_msg(sized(data, policy.limits, bare=True), MessageRules(policy.limits, self._pads))
+            record = authenticate(msg)
+            admit(record, view, policy, authority, hub_ts)
         except ProtocolError as found:
             error = found
         facts = {} if record is None else _facts(record, view, policy)

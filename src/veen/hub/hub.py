@@ -413,7 +413,7 @@ def _line(item: Submission, ts: int, now: float) -> str:
         )
     return (
         f'{{"ts":{ts},"level":"info","event":"submit",{about}"stream_seq":{item.seq},'
-        f'"bytes_in":{len(item.body)},"bytes_out":{len(item.receipt)},'
+        f'"bytes_in":{item.size},"bytes_out":{len(item.receipt)},'
         f'"verify_ms":{1000 * (item.verified - item.received):.3f},'
         f'"commit_ms":{1000 * (now - item.verified):.3f}}}'
     )

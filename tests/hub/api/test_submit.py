@@ -8,6 +8,7 @@ import pytest
 
 from tests import builders, rawcbor
 from tests.hub.hub_thread import CBOR, CBOR_SEQ, JSON, Answer, Sender, Service, answers, serving
+from veen.admission.stages import Authentic, Sized
 from veen.admission.stateless import MessageRules
 from veen.core.api.data_plane import ReceiptRequest, SubmitRequest, SubmitResponse
 from veen.core.api.tooling import PowChallenge
@@ -18,7 +19,6 @@ from veen.core.limits import SUBMIT_ENVELOPE_BYTES
 from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.core.objects.labels import authorize_label, control_label
 from veen.core.objects.msg import Msg
-from veen.core.objects.new_entry import NewEntry
 from veen.core.objects.proof_of_work import solve
 from veen.core.objects.receipt import Receipt
 from veen.hub.submit import verifier_process
@@ -436,10 +436,10 @@ def test_a_fault_in_the_check_of_one_message_is_that_message_s(
     with serving(tmp_path / "data") as service:
         service.expect_faults = True
         messages = [Sender(service, name).next() for name in ("good", "bad", "fine")]
-        check: Callable[[MessageForm, bytes, MessageRules], NewEntry] = verifier_process.verify
+        check: Callable[[MessageForm, Sized, MessageRules], Authentic] = verifier_process.verify
 
-        def faulty(form: MessageForm, body: bytes, rules: MessageRules) -> NewEntry:
-            if messages[1].encode() in body:
+        def faulty(form: MessageForm, body: Sized, rules: MessageRules) -> Authentic:
+            if messages[1].encode() in bytes(body):
                 raise RuntimeError("a fault of ours")
             return check(form, body, rules)
 

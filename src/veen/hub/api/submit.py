@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from veen.admission.prefilter import check_size, check_work, prefilter
+from veen.admission.prefilter import check_work, prefilter, sized
+from veen.admission.stages import Sized
 from veen.core.api.data_plane import SubmitRequest, SubmitResponse
 from veen.core.encoding import cbor
 from veen.core.errors import Detail, ProtocolError
-from veen.core.limits import SUBMIT_ENVELOPE_BYTES
 from veen.core.objects.error_envelope import ErrorEnvelope, unavailable
 from veen.core.objects.msg import msg_end
 from veen.hub.api.bodies import JSON_FACTOR, parse_json, require_cbor, wants_json
@@ -68,14 +68,15 @@ class SubmitHandlers:
         hub = self._hub
         if hub.stopping or not hub.verifiers.has_room(1, len(request.body)):
             return self._overloaded(request)
-        item = Submission(form, request.body, lambda item: request.respond(answer(item)))
+        item = Submission(form, len(request.body), lambda item: request.respond(answer(item)))
         try:
             if body is None:  # in JSON its size shows when it is parsed
                 self._check_work(request)
-                item.body = SubmitRequest.from_json(parse_json(request.body), hub.limits).msg.encode()
+                msg = SubmitRequest.from_json(parse_json(request.body), hub.limits).msg
+                item.accept(Sized(msg.encode()))
             else:
                 cookie, bare = request.headers.get("veen-pow"), form is MessageForm.MSG
-                item.body = prefilter(body, hub.limits, hub.pow, cookie, hub.clock(), bare=bare).body
+                item.accept(prefilter(body, hub.limits, hub.pow, cookie, hub.clock(), bare=bare))
         except ProtocolError as error:
             item.refuse(error)
             hub.refuse(item)
@@ -101,9 +102,8 @@ class SubmitHandlers:
             self._check_work(request)
             bodies, broken = _split(request.body, hub.settings.max_queue)
         except ProtocolError as error:
-            whole = Submission(
-                MessageForm.MSG, request.body, lambda item: request.respond(_answer_cbor(item))
-            )
+            size = len(request.body)
+            whole = Submission(MessageForm.MSG, size, lambda item: request.respond(_answer_cbor(item)))
             whole.refuse(error)
             hub.refuse(whole)
             return None
@@ -113,12 +113,13 @@ class SubmitHandlers:
         if not answers.left:
             return answers.response()
         items = [
-            Submission(MessageForm.MSG, body, partial(answers.put, nth)) for nth, body in enumerate(bodies)
+            Submission(MessageForm.MSG, len(body), partial(answers.put, nth))
+            for nth, body in enumerate(bodies)
         ]
         good = []
-        for item in items:
+        for item, body in zip(items, bodies, strict=True):
             try:
-                check_size(len(item.body) + SUBMIT_ENVELOPE_BYTES, hub.limits)
+                item.accept(sized(body, hub.limits, bare=True))
             except ProtocolError as error:
                 item.refuse(error)
                 hub.refuse(item)

@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Final
 
 from veen.admission.authority import Authority
-from veen.admission.stages import Admitted, Authentic
+from veen.admission.stages import Admitted
 from veen.admission.stateful import Policy, admit
 from veen.core.crypto.ed25519 import SigningKey
 from veen.core.errors import ProtocolError
@@ -259,7 +259,7 @@ class Sequencer:
             if message.record is None:
                 continue  # refused before it came here
             try:
-                admitted = admit(Authentic(message.record), batch, self.policy, self.authority, hub_ts)
+                admitted = admit(message.record, batch, self.policy, self.authority, hub_ts)
                 receipt = _append(batch, admitted, key)
             except ProtocolError as error:
                 message.refuse(error)
@@ -280,7 +280,7 @@ class Sequencer:
 
 
 def _append(batch: Batch, admitted: Admitted, key: SigningKey) -> Receipt:
-    record = admitted.record
+    record: NewEntry = admitted.record
     if admitted.bucket is not None:
         record = record._replace(bucket=admitted.bucket)
     receipt = batch.append(record, signing(key, record, admitted.hub_ts))

@@ -10,8 +10,8 @@ from veen.core.objects.error_envelope import envelope_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from veen.admission.stages import Authentic, Sized
     from veen.core.objects.error_envelope import ErrorEnvelope
-    from veen.core.objects.new_entry import NewEntry
 
 
 class MessageForm(Enum):
@@ -22,7 +22,10 @@ class MessageForm(Enum):
 
 
 class Submission:
-    """One message. ``on_done`` is called once, on the loop, when its fate is sealed: durable or refused."""
+    """One message. ``on_done`` is called once, on the loop, when it is durable or rejected.
+
+    ``body`` is set when the prefilter has accepted it, ``record`` when the stateless rows have.
+    """
 
     __slots__ = (
         "body",
@@ -34,20 +37,27 @@ class Submission:
         "received",
         "record",
         "seq",
+        "size",
         "verified",
     )
 
-    def __init__(self, form: MessageForm, body: bytes, on_done: "Callable[[Submission], None]") -> None:
+    def __init__(self, form: MessageForm, size: int, on_done: "Callable[[Submission], None]") -> None:
         self.form = form
-        self.body = body
+        self.size = size
+        self.body: Sized
         self.on_done = on_done
         self.received = self.verified = perf_counter()
-        self.record: NewEntry | None = None
+        self.record: Authentic | None = None
         self.error: ErrorEnvelope | None = None
         self.receipt = b""
         self.seq = 0
         #: The time of its entry, if it has one.
         self.hub_ts = 0
+
+    def accept(self, body: "Sized") -> None:
+        """Set the bytes to verify; they may be fewer than those of the request, which may be JSON."""
+        self.body = body
+        self.size = len(body)
 
     def refuse(self, error: ProtocolError) -> None:
         """Remember why the message was refused."""

@@ -147,7 +147,7 @@ class VerifierPool:
         """Take messages, in their order; there must be room."""
         self._fresh += items
         self.depth += len(items)
-        self.depth_bytes += sum(len(item.body) for item in items)
+        self.depth_bytes += sum(item.size for item in items)
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._start)
@@ -155,7 +155,7 @@ class VerifierPool:
     def answered(self, item: Submission) -> None:
         """Forget a message whose answer has been made."""
         self.depth -= 1
-        self.depth_bytes -= len(item.body)
+        self.depth_bytes -= item.size
 
     def _start(self) -> None:
         """Begin with all that has come in this turn of the loop."""

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import BinaryIO, Final
 
-from veen.admission.stages import Sized
+from veen.admission.stages import Authentic, Sized
 from veen.admission.stateless import MessageRules, authenticate, read_msg, read_request
 from veen.core.errors import ProtocolError
 from veen.core.limits import SUBMIT_ENVELOPE_BYTES, Limits
@@ -29,9 +29,9 @@ _REFUSED: Final = struct.Struct(">BI")
 _READ: Final = {MessageForm.REQUEST: read_request, MessageForm.MSG: read_msg}
 
 
-def verify(form: MessageForm, body: bytes, rules: MessageRules) -> NewEntry:
+def verify(form: MessageForm, body: Sized, rules: MessageRules) -> Authentic:
     """Check a message by itself."""
-    return authenticate(_READ[form](Sized(body), rules)).record
+    return authenticate(_READ[form](body, rules))
 
 
 def msg_bytes(form: MessageForm, body: bytes) -> bytes:
@@ -60,16 +60,17 @@ def encode_batch(batch: list[Submission]) -> bytes:
     return _framed(b"".join(parts))
 
 
-def _decode_batch(data: bytes) -> Iterator[tuple[MessageForm, bytes]]:
+def _decode_batch(data: bytes) -> Iterator[tuple[MessageForm, Sized]]:
+    """Yield messages; the hub sends only those that have passed the prefilter."""
     at = 0
     while at < len(data):
         form, length = _MESSAGE.unpack_from(data, at)
         at += _MESSAGE.size
-        yield MessageForm(form), data[at : at + length]
+        yield MessageForm(form), Sized(data[at : at + length])
         at += length
 
 
-def _encode_verdict(form: MessageForm, body: bytes, rules: MessageRules) -> bytes:
+def _encode_verdict(form: MessageForm, body: Sized, rules: MessageRules) -> bytes:
     try:
         record = verify(form, body, rules)
     except ProtocolError as error:
@@ -89,7 +90,7 @@ def _encode_verdict(form: MessageForm, body: bytes, rules: MessageRules) -> byte
 
 
 def decode_verdicts(data: bytes, batch: list[Submission]) -> None:
-    """Give each submission of a batch its verdict."""
+    """Give each submission of a batch its verdict: that of a process which ran ``verify``."""
     at = 0
     for item in batch:
         if data[at]:
@@ -100,14 +101,16 @@ def decode_verdicts(data: bytes, batch: list[Submission]) -> None:
             continue
         _, label, client_id, client_seq, prev_ack, has_auth, auth_ref, leaf = _ACCEPTED.unpack_from(data, at)
         at += _ACCEPTED.size
-        item.record = NewEntry(
-            Label(label),
-            msg_bytes(item.form, item.body),
-            LeafHash(leaf),
-            VerifyKey(client_id),
-            client_seq,
-            prev_ack,
-            AuthRef(auth_ref) if has_auth else None,
+        item.record = Authentic(
+            NewEntry(
+                Label(label),
+                msg_bytes(item.form, item.body),
+                LeafHash(leaf),
+                VerifyKey(client_id),
+                client_seq,
+                prev_ack,
+                AuthRef(auth_ref) if has_auth else None,
+            )
         )
 
 
