@@ -11,7 +11,8 @@ from typer.core import TyperGroup
 
 from veen.cli import errors
 from veen.cli.registry import COMMANDS, load
-from veen.cli.settings import DEFAULT_CLIENT, DEFAULT_DATA_DIR, DEFAULT_TIMEOUT_MS, KEYS
+from veen.cli.settings import DEFAULT_TIMEOUT_MS
+from veen.client.contexts import DEFAULT_CLIENT, DEFAULT_DATA_DIR, KEYS
 from veen.client.keys.keystore import FILE_VARIABLE, VARIABLE
 
 #: Flags of every command; they are described once.

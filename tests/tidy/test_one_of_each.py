@@ -29,6 +29,12 @@ SINGLES = (
         (),
         "def __getattr__(name: str) -> Any: ...",
     ),
+    Single(
+        "the test whether a text is a URL or a path: HubAddress.parse or is_http_url",
+        r"""startswith\(\(?["']http|^_URL_SCHEMES""",
+        ("client/hub_address.py",),
+        'if hub.startswith(("http://", "https://")): pass',
+    ),
 )
 
 

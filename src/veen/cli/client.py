@@ -14,8 +14,9 @@ import typer
 
 from veen.cli.errors import NETWORK, USAGE, CommandError
 from veen.cli.hub_connection import read_address
-from veen.cli.settings import common, find_client, find_hub, load_config
+from veen.cli.settings import common, find_hub
 from veen.client.client import Client, open_session
+from veen.client.contexts import find_client, load_config
 from veen.client.effects import Hub
 from veen.client.home.directory import CARD, ClientHome
 from veen.client.home.pins import Trust

@@ -6,6 +6,7 @@ from veen.client.body import BodyError
 from veen.client.errors import (
     AnswerError,
     ClientError,
+    ContextError,
     DamagedLogError,
     DivergenceError,
     NetworkError,
@@ -57,6 +58,8 @@ def as_command_error(error: Exception) -> CommandError | None:
             return CommandError(str(error), REFUSED, "E.PIN" if isinstance(error, PinError) else "E.UNSENT")
         case DamagedLogError():
             return CommandError(str(error), REFUSED, "E.DAMAGED")
+        case ContextError():
+            return CommandError(str(error), USAGE)
         case ClientError():
             return CommandError(str(error), USAGE, "E.CLIENT")
         case DamagedError():

@@ -49,6 +49,10 @@ class PinError(ClientError):
     """The hub is not known, or not the one that was pinned."""
 
 
+class ContextError(ClientError):
+    """No client or hub is named, or the configuration file that names them cannot be read."""
+
+
 class StateError(ClientError):
     """The files of a client are missing, damaged or in conflict."""
 

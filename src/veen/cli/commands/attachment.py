@@ -16,8 +16,9 @@ from veen.cli.client import (
 )
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.output import command, print_result
-from veen.cli.settings import common, find_client
+from veen.cli.settings import common
 from veen.client.body import attachments_of, decode_body
+from veen.client.contexts import find_client
 from veen.client.read import ReadOptions, open_any
 from veen.core.errors import Detail, ProtocolError
 from veen.core.objects import attachment as att

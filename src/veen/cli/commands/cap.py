@@ -14,7 +14,8 @@ from veen.cli.commands.send import read_token
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.hub_connection import HubClient
 from veen.cli.output import command, print_result, warn
-from veen.cli.settings import common, find_client
+from veen.cli.settings import common
+from veen.client.contexts import find_client
 from veen.client.home.directory import ClientHome
 from veen.client.send import Draft, SendOptions
 from veen.core.crypto.hash import sha256

@@ -7,7 +7,8 @@ import typer
 
 from veen.cli.errors import USAGE, CommandError
 from veen.cli.output import command, print_result
-from veen.cli.settings import KEYS, common, config_path, load_config
+from veen.cli.settings import common
+from veen.client.contexts import KEYS, config_path, load_config
 from veen.stdx.atomic_file import write_file
 
 app = typer.Typer(help="Defaults of this user: client, hub, admin, trust.", no_args_is_help=True)

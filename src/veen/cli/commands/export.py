@@ -12,9 +12,10 @@ import typer
 from veen.cli.client import HubIdOption, HubOption, hex32, hub_at, load_secrets
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.output import command, print_result, progress, warn
-from veen.cli.settings import common, find_client, find_hub
+from veen.cli.settings import common, find_hub
 from veen.client.audit import LabelAudit, SetWriter, Source, audit_label, export_label, pin_for_audit
 from veen.client.body import attachments_of, decode_body
+from veen.client.contexts import find_client
 from veen.client.effects import GetAttachment, Hub, run
 from veen.client.errors import AnswerError, RefusedError
 from veen.client.home.directory import CARD, KEY_FILE, KEYSTORE, ClientHome

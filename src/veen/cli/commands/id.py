@@ -13,7 +13,8 @@ from veen.cli.client import ClientOption, HubOption, load_secrets, read_card
 from veen.cli.errors import USAGE, CommandError
 from veen.cli.hub_connection import HubClient
 from veen.cli.output import command, plain, print_result, warn
-from veen.cli.settings import DEFAULT_CLIENT, common, find_client
+from veen.cli.settings import common
+from veen.client.contexts import DEFAULT_CLIENT, find_client
 from veen.client.errors import KeystoreError
 from veen.client.home.directory import CARD, ClientHome
 from veen.client.home.state import LabelState
@@ -180,7 +181,7 @@ def card(
     who: Annotated[str, typer.Argument(help="A card, or the directory of a client.")] = "",
 ) -> None:
     """Show an identity card, and whether its signature is good."""
-    found = read_card(who or str(find_client("")))
+    found = read_card(who or str(find_client()))
     print_result(
         {
             "ok": True,

@@ -7,7 +7,8 @@ import typer
 from veen.cli.client import ClientOption, HubIdOption, HubOption, TrustFlag, hex32, open_client
 from veen.cli.errors import USAGE, CommandError
 from veen.cli.output import command, plain, print_result
-from veen.cli.settings import common, find_client
+from veen.cli.settings import common
+from veen.client.contexts import find_client
 from veen.client.home.directory import ClientHome
 from veen.client.home.state import State
 from veen.core.types import HubId

@@ -10,7 +10,8 @@ import typer
 from veen.cli.client import ClientOption, StreamOption, load_secrets, read_bytes, read_card, write_bytes
 from veen.cli.errors import USAGE, CommandError
 from veen.cli.output import command, plain, print_result
-from veen.cli.settings import common, find_client
+from veen.cli.settings import common
+from veen.client.contexts import find_client
 from veen.client.home.directory import ClientHome
 from veen.client.keys.keystore import StreamKey
 from veen.client.keys.stream_keys import SealedKey, accept, share

@@ -4,12 +4,13 @@ from typing import Any
 
 import typer
 
-from veen.cli.commands.hub.start import DEFAULT_DATA_DIR, DataDir
+from veen.cli.commands.hub.start import DataDir
 from veen.cli.data_dir import UsageError, open_data_dir
 from veen.cli.errors import USAGE, CommandError
 from veen.cli.hub_connection import directory_of
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
+from veen.client.contexts import DEFAULT_DATA_DIR
 from veen.core.data_dir import paths
 from veen.storage import Manifest, Reader
 

@@ -10,8 +10,9 @@ from veen.cli.client import HubIdOption, HubOption, StreamOption, hex32, hub_at,
 from veen.cli.commands.hub.key_arguments import issuer_of
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.output import command, print_result, warn
-from veen.cli.settings import common, find_client, find_hub
+from veen.cli.settings import common, find_hub
 from veen.client.audit import pin_for_audit
+from veen.client.contexts import find_client
 from veen.client.effects import run
 from veen.client.errors import PinError
 from veen.client.fraud import Fraud

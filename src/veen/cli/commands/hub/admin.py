@@ -10,11 +10,12 @@ from typing import Annotated, Any, Final
 import typer
 
 from veen.cli.commands.hub.key_arguments import issuer_of, target_of
-from veen.cli.commands.hub.start import DEFAULT_DATA_DIR, DataDir
+from veen.cli.commands.hub.start import DataDir
 from veen.cli.errors import USAGE, CommandError
 from veen.cli.extras import needing_hub
 from veen.cli.hub_connection import HubClient, directory_of
 from veen.cli.output import command, print_result
+from veen.client.contexts import DEFAULT_DATA_DIR
 from veen.storage import RealFilesystem
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")]

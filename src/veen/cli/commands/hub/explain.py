@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from veen.cli.commands.hub.start import DEFAULT_DATA_DIR, DataDir
+from veen.cli.commands.hub.start import DataDir
 from veen.cli.data_dir import UsageError, open_data_dir
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.extras import needing_hub
 from veen.cli.hub_connection import directory_of
 from veen.cli.output import command, print_result
+from veen.client.contexts import DEFAULT_DATA_DIR
 from veen.core.objects import labels
 from veen.core.objects.hub_identity import HubIdentity
 from veen.core.types import Label

@@ -14,6 +14,7 @@ from veen.cli.errors import CommandError
 from veen.cli.extras import needing_hub
 from veen.cli.hub_connection import directory_of
 from veen.cli.output import command, print_result
+from veen.client.contexts import DEFAULT_DATA_DIR
 
 LOG: Final = "hub.log"
 #: The child of a start in the background reports through this descriptor.
@@ -29,7 +30,6 @@ DataDir = Annotated[
         help="Where the hub lives: a path or file:// URI.",
     ),
 ]
-DEFAULT_DATA_DIR: Final = "~/.local/share/veen/hub"
 
 
 @command

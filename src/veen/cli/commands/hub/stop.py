@@ -11,10 +11,11 @@ from typing import Annotated
 
 import typer
 
-from veen.cli.commands.hub.start import DEFAULT_DATA_DIR, DataDir
+from veen.cli.commands.hub.start import DataDir
 from veen.cli.errors import NETWORK, USAGE, CommandError
 from veen.cli.hub_connection import directory_of
 from veen.cli.output import command, print_result
+from veen.client.contexts import DEFAULT_DATA_DIR
 from veen.core.data_dir import paths
 
 

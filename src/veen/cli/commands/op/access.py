@@ -18,8 +18,9 @@ from veen.cli.commands.op.operation import (
 from veen.cli.errors import USAGE, CommandError
 from veen.cli.output import command, print_result
 from veen.cli.overlay import fold_stream
-from veen.cli.settings import common, find_client
+from veen.cli.settings import common
 from veen.client.client import Client
+from veen.client.contexts import find_client
 from veen.client.operations import grant_access, send_operation
 from veen.core.crypto.hash import U64_MAX
 from veen.overlays.operations.access import Access

@@ -15,8 +15,9 @@ from veen.cli.commands.reader import add_key, new_key
 from veen.cli.commands.send import describe
 from veen.cli.errors import USAGE, CommandError
 from veen.cli.output import command, print_result, warn
-from veen.cli.settings import common, find_client
+from veen.cli.settings import common
 from veen.client.client import Client
+from veen.client.contexts import find_client
 from veen.client.keys.stream_keys import share as seal_key
 from veen.client.send import Sent
 from veen.core.crypto.hash import U64_MAX

@@ -14,7 +14,8 @@ from veen.cli.client import ClientOption, hex32, load_secrets, read_bytes, read_
 from veen.cli.commands.wallet.wallet_options import AmountOption, TsOption, now_or, wallet_named
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.output import command, print_result
-from veen.cli.settings import common, find_client
+from veen.cli.settings import common
+from veen.client.contexts import find_client
 from veen.core.crypto.hash import HASH_BYTES, ZERO_32
 from veen.core.encoding.shape import Fields
 from veen.core.types import Signature, VerifyKey

@@ -12,8 +12,9 @@ from veen.cli.commands.op.operation import CapOption, described, make_body, refu
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.output import print_result
 from veen.cli.overlay import fold_stream
-from veen.cli.settings import common, load_config
+from veen.cli.settings import common
 from veen.client.client import Client
+from veen.client.contexts import load_config
 from veen.client.fold.interpret import Interpretation, typed
 from veen.client.send import Draft
 from veen.client.wallets import (
