@@ -12,9 +12,10 @@ from veen.overlays import registry
 from veen.overlays.builtin.crdt import LwwMap
 from veen.overlays.certificate import StateCertificate
 from veen.overlays.engine import Annotator, Fold, memory_of
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Record
 from veen.overlays.overlay import Overlay
-from veen.overlays.schema import RejectedError, Schema
+from veen.overlays.schema import Schema
 
 _BEFORE = 30
 _SEEDS = 3
@@ -31,7 +32,7 @@ def _bodies(schema: Schema, overlay: str) -> tuple[bytes, ...]:
         if record.schema == schema.schema_id:
             try:
                 schema.decode(record.body)
-            except RejectedError:
+            except InvalidBodyError:
                 continue
             found[record.body] = None
     return tuple(found)[:_SEEDS]
@@ -41,7 +42,7 @@ def _body_target(schema: Schema) -> Run:
     def run(data: bytes) -> None:
         try:
             body = schema.decode(data)
-        except RejectedError:
+        except InvalidBodyError:
             raise Refused from None
         assert schema.encode(body) == data
         schema.to_json(body)

@@ -10,7 +10,7 @@ from typing import Final
 from tools.cli_docs import table
 from veen.client import errors
 from veen.client.async_client import AsyncClient
-from veen.client.body import Attachment, BodyError
+from veen.client.body import Attachment
 from veen.client.client import Client, Opening
 from veen.client.home.pins import Trust
 from veen.client.read import Message, ReadOptions
@@ -27,15 +27,15 @@ _VALUES: Final = (
 _ERRORS: Final = (
     errors.ClientError,
     errors.NetworkError,
-    errors.AnswerError,
-    errors.RefusedError,
+    errors.InvalidResponseError,
+    errors.RejectedError,
     errors.UnsentError,
     errors.DivergenceError,
     errors.PinError,
     errors.KeystoreError,
-    errors.StateError,
+    errors.ClientStateError,
     errors.ReadOnlyError,
-    BodyError,
+    errors.BodyError,
 )
 #: Of a context manager, and for those who write operations of their own.
 _LEFT_OUT: Final = frozenset({"__init__", "__enter__", "__exit__", "__aenter__", "__aexit__", "run"})

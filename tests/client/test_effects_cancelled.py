@@ -13,7 +13,7 @@ from tests.hub.hub_process import HubProcess
 from veen.client.async_client import AsyncClient
 from veen.client.client import Client
 from veen.client.effects import Request, Submit
-from veen.client.errors import AnswerError, StateError
+from veen.client.errors import ClientStateError, InvalidResponseError
 
 
 def test_a_task_that_is_cancelled_anywhere_leaves_a_client_that_works(
@@ -46,7 +46,7 @@ def test_a_client_that_is_closed_says_so_to_who_follows(hub: HubProcess, tmp_pat
         messages = client.stream("closed", follow=True)
         assert (await anext(messages)).body == 1
         await client.close()
-        with pytest.raises(StateError, match="was closed"):
+        with pytest.raises(ClientStateError, match="was closed"):
             await anext(messages)
 
     asyncio.run(work())
@@ -100,5 +100,8 @@ def test_a_hub_that_asks_for_endless_work_gets_none(between: Proxy, tmp_path: Pa
 
     between.after = after
     make_home(tmp_path / "alice")
-    with Client.open(tmp_path / "alice", between.url, retry=QUICK) as client, pytest.raises(AnswerError):
+    with (
+        Client.open(tmp_path / "alice", between.url, retry=QUICK) as client,
+        pytest.raises(InvalidResponseError),
+    ):
         client.send("work", 1)

@@ -12,7 +12,7 @@ from tests.client.participants import NOW
 from tests.client.proxy import Answer, Passing, Proxy
 from tests.hub.hub_process import HubProcess
 from veen.client.body import Attachment, with_attachments
-from veen.client.errors import RefusedError, StateError
+from veen.client.errors import ClientStateError, RejectedError
 from veen.client.keys.keystore import StreamKey
 from veen.client.keys.stream_keys import accept, share
 from veen.client.read import ReadOptions
@@ -131,7 +131,7 @@ def test_attachments_arrive_as_they_were(tmp_path: Path, opens: Opens, stream: s
     ]
     assert alice.attachment(message, 0) == file.read_bytes()
     assert [alice.attachment(message, index) for index in (1, 2)] == [b"", b"small"]
-    with pytest.raises(StateError, match="3 attachments"):
+    with pytest.raises(ClientStateError, match="3 attachments"):
         alice.attachment(message, 3)
 
 
@@ -166,7 +166,7 @@ def test_an_attachment_that_the_hub_does_not_have(hub: HubProcess, opens: Opens,
     alice = opens("alice")
     coid = alice.send(stream, None, attachments=[b"gone"]).attachments[0].coid
     (hub.place / "attachments" / coid.hex()[:2] / coid.hex()).unlink()
-    with pytest.raises(RefusedError, match="no such attachment"):
+    with pytest.raises(RejectedError, match="no such attachment"):
         alice.attachment(alice.read(stream)[0], 0)
 
 

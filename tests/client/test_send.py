@@ -11,8 +11,7 @@ from tests.client.conftest import Opens
 from tests.client.participants import NOW, Awaiting, Blocking, Person, make_home
 from tests.client.proxy import Answer, LostError, Passing, Proxy
 from tests.hub.hub_process import HubProcess
-from veen.client.body import BodyError
-from veen.client.errors import AnswerError, NetworkError, RefusedError, UnsentError
+from veen.client.errors import BodyError, InvalidResponseError, NetworkError, RejectedError, UnsentError
 from veen.client.home.directory import OUTBOX_DIR
 from veen.client.keys.keystore import StreamKey
 from veen.client.read import Message
@@ -222,10 +221,10 @@ def test_what_is_no_answer_of_a_hub(hub: HubProcess, opens: Opens, stream: str) 
     with Proxy(hub.url) as between:
         alice = opens("alice", between.url)
         between.after = lambda _, answer: Answer(answer.status, answer.content_type, b"<html>hello</html>")
-        with pytest.raises(AnswerError):
+        with pytest.raises(InvalidResponseError):
             alice.send(stream, 1)
         between.after = lambda _, __: Answer(502, "text/html", b"bad gateway")
-        with pytest.raises(AnswerError, match="502"):
+        with pytest.raises(InvalidResponseError, match="502"):
             alice.send(stream, 1)
 
 
@@ -259,7 +258,7 @@ def test_a_client_key_that_was_used_enough_is_changed(opens: Opens, stream: str,
 def test_a_key_with_a_token_is_not_changed_by_itself(tmp_path: Path, opens: Opens, stream: str) -> None:
     with HubProcess(tmp_path / "strict", config='require_cap = "true"\ntrust_all_issuers = true\n') as strict:
         alice = opens("alice", strict.url, rotation=Rotation(max_age_sec=0))
-        with pytest.raises(RefusedError) as caught:
+        with pytest.raises(RejectedError) as caught:
             alice.send(stream, 1)
         assert caught.value.code == "E.CAP"
         client_id = alice.session.secrets.client.signing_key.public_key
@@ -359,7 +358,7 @@ def test_a_hub_that_asks_for_an_hour_is_not_waited_for(hub: HubProcess, opens: O
     with Proxy(hub.url) as between:
         alice = opens("alice", between.url)
         between.after = after
-        with pytest.raises(RefusedError) as caught:
+        with pytest.raises(RejectedError) as caught:
             alice.send(stream, 1)
         assert caught.value.envelope.retry_after == 3600
         between.after = lambda _, answer: answer
@@ -393,5 +392,5 @@ def test_an_answer_without_an_end_is_none(hub: HubProcess, opens: Opens, stream:
     with Proxy(hub.url) as between:
         alice = opens("alice", between.url)
         between.after = lambda _, answer: Answer(200, answer.content_type, bytes(MAX_ANSWER_BYTES + 1))
-        with pytest.raises(AnswerError, match="more than"):
+        with pytest.raises(InvalidResponseError, match="more than"):
             alice.send(stream, 1)

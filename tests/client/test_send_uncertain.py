@@ -7,7 +7,7 @@ import pytest
 from tests.client.conftest import Opens
 from tests.client.proxy import Answer, LostError, Passing, Proxy
 from tests.hub.hub_process import HubProcess
-from veen.client.errors import NetworkError, RefusedError
+from veen.client.errors import NetworkError, RejectedError
 from veen.client.send import Draft
 from veen.core.encoding import cbor
 from veen.core.errors import Code, Detail, ProtocolError
@@ -104,7 +104,7 @@ def test_what_was_taken_of_many_before_the_rest_is_refused_as_a_whole(
         return Answer(200, answer.content_type, first + busy * 3)
 
     between.after = after
-    with pytest.raises(RefusedError):
+    with pytest.raises(RejectedError):
         alice.send_many(stream, [Draft(number) for number in range(4)])
     kept = next(iter(alice.session.home.load().labels.values()))
     assert kept.prev_ack == 1, "the first one was taken, and that is known"

@@ -6,6 +6,7 @@ import pytest
 
 from tests import rawcbor as raw
 from tests.builders import msg, submit_request
+from veen.client.errors import RejectedError, RpcError, RpcTimeoutError
 from veen.core.api.data_plane import SubmitRequest
 from veen.core.errors import (
     ADMISSION_TABLE,
@@ -19,7 +20,10 @@ from veen.core.errors import (
     Stage,
     VeenError,
 )
+from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.core.objects.msg import Msg
+from veen.overlays.errors import InvalidBodyError
+from veen.storage.errors import DamagedStoreError
 
 #: Admission, in its exact order: row, stage, code, detail, HTTP status.
 ADMISSION = """
@@ -181,3 +185,17 @@ def test_errors_survive_the_way_to_another_process() -> None:
         assert again.fields == error.fields
     copied = pickle.loads(pickle.dumps(caught.value))  # noqa: S301
     assert (copied.fault, copied.offset) == (Fault.NULL, caught.value.offset)
+
+
+def test_any_error_survives_whatever_its_constructor_takes() -> None:
+    for error in (
+        InvalidBodyError("FIELD.RANGE", "too large"),
+        DamagedStoreError("chunk", 7, "is cut"),
+        RejectedError(ErrorEnvelope(code="E.RATE", message="later")),
+        RpcTimeoutError("no reply"),
+        RpcError("app.closed", "on Sundays"),
+    ):
+        again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert vars(again) == vars(error)

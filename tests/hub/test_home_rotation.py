@@ -28,7 +28,7 @@ from veen.hub.hub import Hub
 from veen.hub.metrics import TimedFilesystem
 from veen.hub.read.thread_pool import Job
 from veen.stdx.json_log import Log, LogWriter
-from veen.storage import StoppedError
+from veen.storage import WriterStoppedError
 from veen.storage.directory import read_public
 
 NOW = 1_900_000_000
@@ -64,7 +64,7 @@ def test_an_error_while_a_key_is_published_stops_the_hub_and_the_next_start_know
 ) -> None:
     home = make(fs)
     fs.fault = lambda name, path: errno.EIO if name == call and path.removesuffix(".tmp") == file else None
-    with pytest.raises(StoppedError, match="start the hub again"):
+    with pytest.raises(WriterStoppedError, match="start the hub again"):
         rotate(fs, home, os.urandom, at=NOW, overlap_sec=10)
     fs.heal()
     assert len(seeds(fs)) == 2
@@ -79,7 +79,7 @@ def test_an_error_while_a_key_is_published_stops_the_hub_and_the_next_start_know
 def test_a_seed_of_an_attempt_that_failed_is_kept(fs: Faulty) -> None:
     home = make(fs)
     fs.fail("rename", PENDING, errno.ENOSPC)
-    with pytest.raises(StoppedError):
+    with pytest.raises(WriterStoppedError):
         rotate(fs, home, os.urandom, at=NOW, overlap_sec=10)
     fs.heal()
     before = seeds(fs)
@@ -92,7 +92,7 @@ def test_a_seed_of_an_attempt_that_failed_is_kept(fs: Faulty) -> None:
 def test_who_only_reads_finishes_nothing(fs: Faulty) -> None:
     home = make(fs)
     fs.fail("rename", IDENTITY_SIG, errno.EIO)
-    with pytest.raises(StoppedError):
+    with pytest.raises(WriterStoppedError):
         rotate(fs, home, os.urandom, at=NOW, overlap_sec=10)
     fs.heal()
     before = contents(fs.root)
@@ -150,7 +150,7 @@ def test_in_a_hub_at_work_it_is_fatal_and_receipts_of_before_and_after_verify(tm
         receipts = [await record(hub, "before")]
         fs.fail("rename", IDENTITY_SIG, errno.EIO)
         job = await turn(hub, lambda: hub.rotate(10))
-        assert isinstance(job.error, StoppedError)
+        assert isinstance(job.error, WriterStoppedError)
         assert fatal == [str(job.error)]
         fs.heal()
         await hub.stop(abandon=True)

@@ -12,8 +12,9 @@ from veen.core.errors import ProtocolError
 from veen.core.types import Label, StreamId
 from veen.overlays.builtin.crdt import GCounter, LwwMap
 from veen.overlays.certificate import CertifiedLabel, StateCertificate
+from veen.overlays.errors import ParameterError
 from veen.overlays.overlay import Overlay
-from veen.overlays.parameters import ParameterError, configured
+from veen.overlays.parameters import configured
 
 KEY = SigningKey.from_seed(bytes(31) + b"\x05")
 LABELS = tuple(

@@ -12,8 +12,9 @@ from veen.core.encoding.field_types import Kind, ListOf
 from veen.core.errors import ProtocolError
 from veen.overlays import registry
 from veen.overlays.engine import Fold, annotate, fold
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Outcome
-from veen.overlays.schema import ANY, ANY_MAP, Inner, OrNull, RejectedError, Schema
+from veen.overlays.schema import ANY, ANY_MAP, Inner, OrNull, Schema
 
 _DEEP: Any = 0
 for _ in range(cbor.MAX_DEPTH):
@@ -51,7 +52,7 @@ def _body(schema: Schema, rng: Random) -> bytes | None:
     try:
         data = schema.encode(made)
         schema.decode(data)
-    except (RejectedError, ProtocolError, TypeError):
+    except (InvalidBodyError, ProtocolError, TypeError):
         return None
     return data
 

@@ -11,7 +11,8 @@ from tests.overlays.histories import BRIDGE, HISTORIES, PARAMETERS, ident, strea
 from tests.overlays.reference_wallet import STREAM_REFERENCES
 from tests.overlays.references import REFERENCES, refer
 from veen.overlays import registry
-from veen.overlays.engine import Annotated, Fold, OrderError, Summary, annotate, fold
+from veen.overlays.engine import Annotated, Fold, Summary, annotate, fold
+from veen.overlays.errors import FoldOrderError
 from veen.overlays.event import Outcome, Record
 from veen.overlays.overlay import Overlay
 
@@ -110,9 +111,9 @@ class TestLaws:
         folding = Fold(overlay)
         items = _annotated(overlay, seed)
         left, right = _joined(folding, items[:20]), _joined(folding, items[30:])
-        with pytest.raises(OrderError):
+        with pytest.raises(FoldOrderError):
             folding.merge(left, right)
-        with pytest.raises(OrderError):
+        with pytest.raises(FoldOrderError):
             folding.merge(right, left)
 
     def test_the_fold_is_what_the_reference_says_at_every_position(self, overlay: Overlay, seed: int) -> None:

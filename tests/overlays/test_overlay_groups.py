@@ -13,6 +13,7 @@ from veen.core.errors import CborError
 from veen.overlays import registry
 from veen.overlays.builtin.crdt import GCounter, LwwMap
 from veen.overlays.engine import Annotator, Fold, Summary, fold, memory_of
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Decoder, Event, Record
 from veen.overlays.operations.agreement import Agreements
 from veen.overlays.operations.delegation import Delegated
@@ -20,7 +21,6 @@ from veen.overlays.operations.paid_ledger import PaidLedger
 from veen.overlays.operations.publication import Publications
 from veen.overlays.operations.recovery import Recoveries
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
-from veen.overlays.schema import RejectedError
 from veen.overlays.wallet.overlay import Wallets
 
 SEEDS = range(6)
@@ -52,7 +52,7 @@ def _event(overlay: Overlay, record: Record) -> Event | None:
         return None
     try:
         return Event(record, schema, decoder.decode(record, schema), record.msg_id, STREAM)
-    except RejectedError:
+    except InvalidBodyError:
         return None
 
 
@@ -183,7 +183,7 @@ def _carrying(overlay: Overlay, record: Record, other: Record) -> Record:
     body = {**event.body, "operation_schema": other.schema, "operation_body": other.body}
     try:
         return record._replace(body=overlay.schemas[0].encode(body))
-    except (RejectedError, CborError):
+    except (InvalidBodyError, CborError):
         return record
 
 

@@ -8,10 +8,11 @@ from tests.overlays.histories import PARAMETERS
 from tests.overlays.histories_operations import DELEGATED, GRANTED
 from tests.overlays.logs import WRITERS
 from veen.overlays import registry
+from veen.overlays.errors import ParameterError
 from veen.overlays.operations.access import Access
 from veen.overlays.operations.delegation import Delegated
 from veen.overlays.operations.recovery import Recoveries, RecoveryPolicy
-from veen.overlays.parameters import ParameterError, configured
+from veen.overlays.parameters import configured
 
 A, B, C = (writer.hex() for writer in WRITERS[:3])
 

@@ -11,7 +11,8 @@ import pytest
 from tests.overlays.histories import BRIDGE, HISTORIES, PARAMETERS, stream_of
 from tests.overlays.references import refer
 from veen.overlays import registry
-from veen.overlays.engine import Fold, OrderError, annotate, fold
+from veen.overlays.engine import Fold, annotate, fold
+from veen.overlays.errors import FoldOrderError
 from veen.overlays.event import Record
 from veen.overlays.overlay import Overlay
 
@@ -67,7 +68,7 @@ def test_a_stream_is_the_product_of_its_labels(overlay: Overlay) -> None:
     left = folding.merge(folding.merge(parts[0], parts[1]), folding.merge(parts[2], parts[3]))
     assert folding.encode(left) == folding.encode(whole)
     assert [run[0] for run in whole.runs] == [10, 11, 12, 13]
-    with pytest.raises(OrderError):
+    with pytest.raises(FoldOrderError):
         folding.merge(parts[2], parts[1])
 
 
@@ -80,5 +81,5 @@ def test_a_later_label_begins_at_its_first_entry(overlay: Overlay) -> None:
         folding.step(left, item)
     for item in items[11:]:
         folding.step(right, item)
-    with pytest.raises(OrderError):
+    with pytest.raises(FoldOrderError):
         folding.merge(left, right)

@@ -13,9 +13,9 @@ from tests.overlays.histories import BRIDGE, HISTORIES, PARAMETERS, T0
 from tests.overlays.histories_wallet import OWN_STREAM
 from veen.overlays import registry
 from veen.overlays.engine import Annotated, Fold, Summary, hash_state
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Record
 from veen.overlays.overlay import Key, Overlay, Tables
-from veen.overlays.schema import RejectedError
 from veen.overlays.summary_tree.reader import TreeReader
 from veen.overlays.summary_tree.rows import CHUNK, MemoryRows
 from veen.overlays.summary_tree.writer import TreeWriter
@@ -59,7 +59,7 @@ def _hashed(overlay: Overlay, tables: Tables) -> bytes | str:
     """Return the hash of what a range has done, or why it can not be written: balances may be negative."""
     try:
         return hash_state(overlay, tables)
-    except RejectedError as error:
+    except InvalidBodyError as error:
         return error.code
 
 

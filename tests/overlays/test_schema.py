@@ -12,7 +12,8 @@ from veen.core.encoding.shape import Field
 from veen.core.objects import labels
 from veen.overlays import registry
 from veen.overlays.engine import encode_state, state_hash
-from veen.overlays.schema import ANY, ANY_MAP, Inner, OrNull, RejectedError, Schema
+from veen.overlays.errors import InvalidBodyError
+from veen.overlays.schema import ANY, ANY_MAP, Inner, OrNull, Schema
 
 ID = bytes(range(32))
 PLAIN = Schema(
@@ -79,7 +80,7 @@ def test_what_is_accepted_encodes_to_itself(body: dict[str, Any]) -> None:
     ],
 )
 def test_what_is_refused_is_refused_by_name(body: bytes, code: str) -> None:
-    with pytest.raises(RejectedError) as refused:
+    with pytest.raises(InvalidBodyError) as refused:
         PLAIN.decode(body)
     assert refused.value.code == code
 
@@ -89,7 +90,7 @@ def test_decoding_is_total(data: bytes) -> None:
     for schema in registry.schemas().values():
         try:
             body = schema.decode(data)
-        except RejectedError:
+        except InvalidBodyError:
             continue
         assert schema.encode(body) == data
 
@@ -101,7 +102,7 @@ def test_a_changed_byte_is_refused_or_is_another_body(data: st.DataObject) -> No
     body[at] = data.draw(st.integers(0, 255))
     try:
         found = PLAIN.decode(bytes(body))
-    except RejectedError:
+    except InvalidBodyError:
         return
     assert PLAIN.encode(found) == bytes(body)
 
@@ -119,7 +120,7 @@ def test_making_a_body_refuses_what_the_schema_does() -> None:
         ({**GOOD, "colour": 1}, "BODY.UNKNOWN_KEY"),
         ({**GOOD, "id": b"short"}, "BODY.FIELD_SIZE"),
     ):
-        with pytest.raises(RejectedError) as refused:
+        with pytest.raises(InvalidBodyError) as refused:
             PLAIN.make(**values)
         assert refused.value.code == code
 
@@ -141,7 +142,7 @@ def test_json() -> None:
         [],
     ]
     for wrong in mistakes:
-        with pytest.raises(RejectedError):
+        with pytest.raises(InvalidBodyError):
             PLAIN.from_json(wrong)
 
 

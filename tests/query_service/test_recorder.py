@@ -11,7 +11,7 @@ from tests import builders
 from tests.hub.hub_process import TIMEOUT
 from tests.query_service.plain_service import make_log, make_service
 from tests.query_service.service_process import APP, make_place, until
-from veen.client.errors import NetworkError, RefusedError
+from veen.client.errors import NetworkError, RejectedError
 from veen.core.errors import Code
 from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.core.types import VerifyKey
@@ -41,7 +41,7 @@ class Hub(Sender):
     def send(self, event: Event) -> RecordedAt:
         code = self._refuses(event)
         if code is not None:
-            raise RefusedError(ErrorEnvelope(code=code.value, message="no"))
+            raise RejectedError(ErrorEnvelope(code=code.value, message="no"))
         self.sent.append(event)
         return RecordedAt(event.stream, 0, len(self.sent), "aa" * 32, b"receipt")
 
@@ -172,7 +172,7 @@ def test_a_stream_that_is_refused_is_tried_again_and_in_order(store: Store) -> N
     ("error", "pauses"),
     [
         (NetworkError("away"), [0.5, 1, 2, 2, 2]),
-        (RefusedError(ErrorEnvelope(code=Code.CAP.value, message="no")), [0.5, 1, 2, 4, 8]),
+        (RejectedError(ErrorEnvelope(code=Code.CAP.value, message="no")), [0.5, 1, 2, 4, 8]),
     ],
 )
 def test_a_hub_that_is_away_is_tried_again_soon(error: Exception, pauses: list[float]) -> None:

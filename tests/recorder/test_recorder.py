@@ -22,8 +22,8 @@ from veen.core.objects.msg import msg_end
 from veen.core.objects.receipt import Receipt
 from veen.core.types import JsonValue, NodeHash
 from veen.hub.home import SECRETS, HubSecrets
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.recorder.schemas import CHANGES_STREAM, CHECKPOINTS_STREAM
-from veen.overlays.schema import RejectedError
 from veen.recorder.cadence import Cadence, CadenceWatch
 from veen.recorder.checkpoint import (
     CoveredLog,
@@ -127,7 +127,7 @@ class TestEvents:
         ],
     )
     def test_what_is_no_event(self, said: object, code: str) -> None:
-        with pytest.raises(RejectedError) as refused:
+        with pytest.raises(InvalidBodyError) as refused:
             draft_of(said, T0)  # type: ignore[arg-type]
         assert refused.value.code == code
 
@@ -151,12 +151,12 @@ class TestCheckpoints:
         found = newest_manifest(auditor)
         assert found is not None
         turned = replace(found, streams=found.streams[::-1])
-        with pytest.raises(RejectedError) as refused:
+        with pytest.raises(InvalidBodyError) as refused:
             turned.encode()
         assert refused.value.code == "SDR.CHECKPOINT_ORDER"
         data = found.encode()
         at = data.index(found.log_root)
-        with pytest.raises(RejectedError) as refused:
+        with pytest.raises(InvalidBodyError) as refused:
             Manifest.decode(data[:at] + bytes(32) + data[at + 32 :])
         assert refused.value.code == "SDR.LOG_ROOT"
 

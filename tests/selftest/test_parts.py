@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from veen.client.errors import RefusedError
+from veen.client.errors import RejectedError
 from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.selftest.context import Context
@@ -111,7 +111,7 @@ def test_checks_fail_when_they_should() -> None:
 
 def test_a_refusal_must_be_the_right_one() -> None:
     def refuse() -> None:
-        raise RefusedError(ErrorEnvelope(code="E.SEQ", message="no", detail={"detail_enum": "DUPLICATE"}))
+        raise RejectedError(ErrorEnvelope(code="E.SEQ", message="no", detail={"detail_enum": "DUPLICATE"}))
 
     assert refused(refuse, Code.SEQ, Detail.DUPLICATE).code == "E.SEQ"
     with pytest.raises(StepError, match="another reason"):

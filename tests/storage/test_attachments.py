@@ -10,7 +10,7 @@ from tests.storage.checks import Faulty
 from veen.core.crypto.hash import sha256
 from veen.core.limits import Limits
 from veen.core.types import Coid
-from veen.storage import Attachments, FullError, RealFilesystem
+from veen.storage import Attachments, RealFilesystem, StoreFullError
 from veen.storage.fs import Write
 
 
@@ -30,7 +30,7 @@ def test_an_attachment_that_could_not_be_written_leaves_nothing_behind(tmp_path:
     coid = Coid(sha256(data))
     fs.fail(call, "attachments", errno.ENOSPC)
     for _ in range(3):
-        with pytest.raises(FullError):
+        with pytest.raises(StoreFullError):
             store.put(coid, data)
         assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     fs.close()

@@ -27,7 +27,7 @@ from veen.core.data_dir.store_records import BZIP2, Registry, StoreRecord
 from veen.core.objects import labels
 from veen.core.objects.new_entry import NewEntry
 from veen.storage.directory import create_store, domains_of, open_store
-from veen.storage.errors import BusyError, DamagedError, NotAStoreError
+from veen.storage.errors import DamagedStoreError, NotAStoreError, StoreBusyError
 from veen.storage.fs import RealFilesystem
 from veen.storage.maintain.repair import repair
 from veen.storage.read.reader import Reader
@@ -82,7 +82,7 @@ def test_a_place_without_a_directory_is_none(fs: RealFilesystem) -> None:
 def test_a_damaged_store_record_is_named(fs: RealFilesystem, damaged: bytes) -> None:
     make(fs)
     (fs.root / paths.STORE).write_bytes(damaged)
-    with pytest.raises(DamagedError, match=r"store\.cbor at byte 0"):
+    with pytest.raises(DamagedStoreError, match=r"store\.cbor at byte 0"):
         open_writer(fs)
 
 
@@ -132,9 +132,9 @@ def test_nobody_else_may_read_any_of_it(fs: RealFilesystem) -> None:
 def test_a_second_writer_is_told_who_the_first_is(fs: RealFilesystem) -> None:
     store = new_store(fs)
     other = RealFilesystem(fs.root)
-    with pytest.raises(BusyError, match="in use by a test; stop that process first"):
+    with pytest.raises(StoreBusyError, match="in use by a test; stop that process first"):
         open_writer(other)
-    with pytest.raises(BusyError, match="in use by a test"):
+    with pytest.raises(StoreBusyError, match="in use by a test"):
         repair(other, owner="somebody else")
     store.append(A)  # the first one is not disturbed
     store.writer.close()
@@ -146,11 +146,11 @@ OPEN_WRITER = """
 import sys
 from pathlib import Path
 from tests.storage.stores import open_writer
-from veen.storage.errors import BusyError
+from veen.storage.errors import StoreBusyError
 from veen.storage.fs import RealFilesystem
 try:
     open_writer(RealFilesystem(Path(sys.argv[1])))
-except BusyError as error:
+except StoreBusyError as error:
     print(error)
 """
 
@@ -165,10 +165,10 @@ def test_a_second_process_is_told_who_the_first_is(fs: RealFilesystem) -> None:
 def test_a_process_opens_a_directory_once(fs: RealFilesystem) -> None:
     store = new_store(fs)
     store.append(A)
-    with pytest.raises(BusyError, match="this process has the directory open already"):
+    with pytest.raises(StoreBusyError, match="this process has the directory open already"):
         Reader.open(RealFilesystem(fs.root))
     store.writer.close()
-    with reading(fs), pytest.raises(BusyError, match="use that reader"):
+    with reading(fs), pytest.raises(StoreBusyError, match="use that reader"):
         Reader.open(RealFilesystem(fs.root))
 
 
@@ -196,7 +196,7 @@ def test_a_process_that_dies_lets_go_and_loses_nothing(fs: RealFilesystem) -> No
 def test_a_lock_without_a_name_is_somebodys_all_the_same(fs: RealFilesystem) -> None:
     make(fs)
     held = fs.lock(paths.LOCK, b"")
-    with pytest.raises(BusyError, match="another process"):
+    with pytest.raises(StoreBusyError, match="another process"):
         open_writer(RealFilesystem(fs.root))
     held.release()
     with writing(fs) as store:
@@ -207,7 +207,7 @@ def test_a_writer_that_can_not_open_lets_go(fs: RealFilesystem) -> None:
     make(fs)
     fs.remove_index(paths.INDEX)
     for _ in range(2):
-        with pytest.raises(DamagedError, match="veen repair"):
+        with pytest.raises(DamagedStoreError, match="veen repair"):
             open_writer(fs)
     repair(fs, owner="a test")
     open_writer(fs).close()

@@ -9,7 +9,7 @@ from tests.storage.stores import TINY, A, B, counting_random, make, new_store, s
 from veen.core.data_dir.store_records import BZIP2, NO_COMPRESSION
 from veen.core.limits import Limits
 from veen.storage.directory import change_registry, open_store
-from veen.storage.errors import BusyError, NotAStoreError, StaleIndexError
+from veen.storage.errors import NotAStoreError, StaleIndexError, StoreBusyError
 from veen.storage.fs import RealFilesystem
 from veen.storage.maintain.repair import repair
 from veen.storage.write.writer import Writer
@@ -59,7 +59,7 @@ def test_a_change_that_no_entry_has_obeyed_leaves_no_trace(fs: RealFilesystem) -
 
 def test_limits_do_not_change_under_a_writer(fs: RealFilesystem) -> None:
     store = new_store(fs)
-    with pytest.raises(BusyError, match="a test"):
+    with pytest.raises(StoreBusyError, match="a test"):
         change(RealFilesystem(fs.root), THREE)
     store.append(A)
     store.writer.abandon()

@@ -2,21 +2,21 @@
 
 from typing import Final
 
-from veen.client.body import BodyError
 from veen.client.errors import (
-    AnswerError,
+    BodyError,
     ClientError,
     ContextError,
     DamagedLogError,
     DivergenceError,
+    InvalidResponseError,
     NetworkError,
     PinError,
     ReadOnlyError,
-    RefusedError,
+    RejectedError,
     UnsentError,
 )
 from veen.core.errors import ProtocolError, VeenError
-from veen.storage.errors import DamagedError, StorageError
+from veen.storage.errors import DamagedStoreError, StorageError
 
 OK: Final = 0
 USAGE: Final = 1
@@ -43,11 +43,13 @@ def as_command_error(error: Exception) -> CommandError | None:
             return error
         case BrokenPipeError():
             return None  # whoever read our output has seen enough
-        case RefusedError():
+        case AssertionError():
+            return None  # a fault of the program, even where it is one of our classes
+        case RejectedError():
             return CommandError(str(error), REFUSED, error.code)
         case NetworkError():
             return CommandError(str(error), NETWORK, "E.NETWORK")
-        case AnswerError():
+        case InvalidResponseError():
             return CommandError(str(error), MALFORMED, "E.MALFORMED")
         case DivergenceError():
             where = f"; the evidence is in {error.path}, check it with: veen verify-fraud {error.path}"
@@ -60,9 +62,11 @@ def as_command_error(error: Exception) -> CommandError | None:
             return CommandError(str(error), REFUSED, "E.DAMAGED")
         case ContextError():
             return CommandError(str(error), USAGE)
+        case BodyError():
+            return CommandError(str(error), USAGE, "E.USAGE")
         case ClientError():
             return CommandError(str(error), USAGE, "E.CLIENT")
-        case DamagedError():
+        case DamagedStoreError():
             return CommandError(str(error), REFUSED, "E.DAMAGED")
         case StorageError():
             return CommandError(str(error), USAGE, "E.STORAGE")
@@ -73,8 +77,6 @@ def as_command_error(error: Exception) -> CommandError | None:
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             return CommandError(f"{where}{error.strerror or error}", USAGE, "E.FILE")
-        case BodyError():
-            return CommandError(str(error), USAGE, "E.USAGE")
         case VeenError():
             return CommandError(str(error), REFUSED)
     return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from veen.cli.errors import MALFORMED, NETWORK, REFUSED, USAGE, CommandError
 from veen.cli.settings import DEFAULT_TIMEOUT_MS, find_hub
-from veen.client.errors import AnswerError, NetworkError
+from veen.client.errors import InvalidResponseError, NetworkError
 from veen.client.hub_address import HubAddress, check_hub_address
 from veen.client.transport.data_directory import find_running
 from veen.client.transport.http import CBOR, HttpHub, HttpRequest, Reply, read_json, refusal
@@ -114,14 +114,14 @@ class HubClient:
     def _refusal(self, reply: Reply) -> CommandError:
         try:
             error = refusal(reply, self.url)
-        except AnswerError as bad:
+        except InvalidResponseError as bad:
             return CommandError(str(bad), MALFORMED)
         return CommandError(str(error), REFUSED, error.code)
 
     def _json(self, data: bytes) -> dict[str, Any]:
         try:
             return read_json(data, self.url)
-        except AnswerError:
+        except InvalidResponseError:
             raise self.malformed() from None
 
     @contextlib.contextmanager

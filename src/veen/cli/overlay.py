@@ -21,8 +21,9 @@ from veen.client.fold.interpret import Interpretation, interpret
 from veen.core.crypto.hash import sha256
 from veen.core.types import JsonValue
 from veen.overlays import registry
+from veen.overlays.errors import ParameterError
 from veen.overlays.overlay import Overlay
-from veen.overlays.parameters import ParameterError, configured
+from veen.overlays.parameters import configured
 
 
 def fold_stream(

@@ -11,16 +11,16 @@ from veen.cli.errors import MALFORMED, NETWORK, REFUSED, USAGE, CommandError
 from veen.cli.output import fail, progress_bar
 from veen.cli.settings import common
 from veen.client.errors import (
-    AnswerError,
     ClientError,
     DamagedLogError,
     DivergenceError,
+    InvalidResponseError,
     NetworkError,
     PinError,
-    RefusedError,
+    RejectedError,
 )
 from veen.core.errors import VeenError
-from veen.storage.errors import DamagedError, StorageError
+from veen.storage.errors import DamagedStoreError, StorageError
 
 if TYPE_CHECKING:
     from veen.pipeline.spark.session import SparkSession
@@ -39,7 +39,7 @@ _MASTER: Final = "local[*,3]"
 #: What SIGTERM ends a program with.
 _TERMINATED: Final = 143
 #: Errors of storage and client that are the log's, and not of how it was asked for.
-_OF_THE_LOG: Final = (DamagedError, DamagedLogError, DivergenceError, PinError, RefusedError)
+_OF_THE_LOG: Final = (DamagedStoreError, DamagedLogError, DivergenceError, PinError, RejectedError)
 
 MasterOption = Annotated[
     str,
@@ -107,7 +107,7 @@ def _ending(cause: type[VeenError] | None) -> tuple[int, str]:
         return USAGE, "E.SPARK"
     if issubclass(cause, NetworkError):
         return NETWORK, "E.NETWORK"
-    if issubclass(cause, AnswerError):
+    if issubclass(cause, InvalidResponseError):
         return MALFORMED, "E.MALFORMED"
     if issubclass(cause, _OF_THE_LOG) or not issubclass(cause, (ClientError, StorageError)):
         return REFUSED, "E.DAMAGED"

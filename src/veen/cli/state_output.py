@@ -15,9 +15,9 @@ from veen.core.errors import ProtocolError
 from veen.core.objects import labels
 from veen.core.types import JsonValue
 from veen.overlays.certificate import CertifiedLabel, StateCertificate
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Report
 from veen.overlays.overlay import Key
-from veen.overlays.schema import RejectedError
 
 
 def parse_key(chosen: ChosenOverlay, text: str) -> Key:
@@ -49,7 +49,7 @@ def state_document(found: Interpretation, key: Key | None, now: int, *, listed: 
 def _hash_of(found: Interpretation) -> str | None:
     try:
         return found.state_hash().hex()
-    except RejectedError as error:
+    except InvalidBodyError as error:
         warn(f"this state has no hash: {error}")
         return None
 

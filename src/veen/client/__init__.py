@@ -12,18 +12,21 @@ from veen.stdx.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from veen.client.async_client import AsyncClient
-    from veen.client.body import Attachment, BodyError
+    from veen.client.body import Attachment
     from veen.client.client import Client, Opening
     from veen.client.errors import (
-        AnswerError,
+        BodyError,
         ClientError,
+        ClientStateError,
         DivergenceError,
+        InvalidResponseError,
         KeystoreError,
         NetworkError,
         PinError,
         ReadOnlyError,
-        RefusedError,
-        StateError,
+        RejectedError,
+        RpcError,
+        RpcTimeoutError,
         UnsentError,
     )
     from veen.client.fold.snapshots import SnapshotCheck, make_snapshot, verify_snapshot
@@ -36,14 +39,13 @@ if TYPE_CHECKING:
     from veen.client.read import Message, ReadOptions
     from veen.client.resync import Consistency, Resynced
     from veen.client.retry import Retry
-    from veen.client.rpc.call import CallOptions, RpcError, RpcTimeoutError
+    from veen.client.rpc.call import CallOptions
     from veen.client.rpc.serve import Call, Handled, RpcServer, serve
     from veen.client.send import Draft, SendOptions, Sent
     from veen.client.session import Rotation
     from veen.client.tokens import Authorized
 
 __all__ = [
-    "AnswerError",
     "AsyncClient",
     "Attachment",
     "Authorized",
@@ -53,6 +55,7 @@ __all__ = [
     "Client",
     "ClientError",
     "ClientHome",
+    "ClientStateError",
     "Consistency",
     "DivergenceError",
     "Draft",
@@ -60,6 +63,7 @@ __all__ = [
     "Granted",
     "Handled",
     "IdentityCard",
+    "InvalidResponseError",
     "KeystoreError",
     "Message",
     "NetworkError",
@@ -67,7 +71,7 @@ __all__ = [
     "PinError",
     "ReadOnlyError",
     "ReadOptions",
-    "RefusedError",
+    "RejectedError",
     "Resynced",
     "Retry",
     "Rotation",
@@ -78,7 +82,6 @@ __all__ = [
     "SendOptions",
     "Sent",
     "SnapshotCheck",
-    "StateError",
     "Trust",
     "UnsentError",
     "grant_access",
@@ -94,20 +97,23 @@ if not TYPE_CHECKING:
         {
             "async_client": ("AsyncClient",),
             "tokens": ("Authorized",),
-            "body": ("Attachment", "BodyError"),
-            "rpc.call": ("CallOptions", "RpcError", "RpcTimeoutError"),
+            "body": ("Attachment",),
+            "rpc.call": ("CallOptions",),
             "keys.identity_card": ("IdentityCard",),
             "client": ("Client", "Opening"),
             "errors": (
-                "AnswerError",
+                "BodyError",
                 "ClientError",
+                "ClientStateError",
                 "DivergenceError",
+                "InvalidResponseError",
                 "KeystoreError",
                 "NetworkError",
                 "PinError",
                 "ReadOnlyError",
-                "RefusedError",
-                "StateError",
+                "RejectedError",
+                "RpcError",
+                "RpcTimeoutError",
                 "UnsentError",
             ),
             "fraud": ("Fraud",),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from veen.client.client import NO_OPTIONS, Opening, fetch_attachment, open_session
 from veen.client.effects import Blocking, Effect, Operation, Sleep
-from veen.client.errors import DivergenceError, StateError
+from veen.client.errors import ClientStateError, DivergenceError
 from veen.client.home.state import Pin
 from veen.client.hub_address import HubAddress
 from veen.client.read import FOLLOW_SEC, READ_ALL, Message, ReadOptions, make_reader
@@ -178,7 +178,7 @@ class AsyncClient:
     async def attachment(self, message: Message, index: int) -> bytes:
         """Fetch an attachment of a message, check and open it."""
         if not 0 <= index < len(message.attachments):
-            raise StateError(f"the message has {len(message.attachments)} attachments, counted from 0")
+            raise ClientStateError(f"the message has {len(message.attachments)} attachments, counted from 0")
         return message.open_attachment(index, await self.run(fetch_attachment(message, index)))
 
     async def resync(self, stream: str, progress: Progress | None = None) -> list[Resynced]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from veen.client.effects import Operation
-from veen.client.errors import PinError, RefusedError, StateError
+from veen.client.errors import ClientStateError, PinError, RejectedError
 from veen.client.home.pins import HubFacts
 from veen.client.home.state import LabelState, Pin
 from veen.client.resync import Progress
@@ -135,7 +135,7 @@ class SetWriter:
 
     def __init__(self, place: Path) -> None:
         if place.exists() and any(place.iterdir()):
-            raise StateError(f"{place} is not empty; choose another directory")
+            raise ClientStateError(f"{place} is not empty; choose another directory")
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.place = place
         self._receipts: BinaryIO = create_file(place / portable_set.RECEIPTS)
@@ -216,7 +216,7 @@ def _checkpoint(asker: Asker, label: Label, audit: LabelAudit) -> Operation[Chec
     try:
         request = CheckpointRequest(label=label, upto_seq=audit.entries)
         found = (yield from asker.ask(request, CheckpointResponse)).checkpoint
-    except RefusedError as error:
+    except RejectedError as error:
         if error.code not in (Code.NOT_FOUND.value, Code.UNAVAILABLE.value):
             raise
         return None

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from veen.client.errors import BodyError
 from veen.core.crypto.hash import U64_MAX
 from veen.core.encoding import cbor
 from veen.core.encoding.cbor import Value
@@ -18,10 +19,6 @@ ATTACHMENTS: Final = "attachments"
 #: The schema of a body that is a value and no more, and of one without a schema of its own.
 DEFAULT_SCHEMA: Final = "veen.value.v1"
 _COID_BYTES: Final = 32
-
-
-class BodyError(ValueError):
-    """A body that deterministic CBOR can not hold; the text says where."""
 
 
 def encode_body(value: Value) -> bytes:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypedDict, TypeVar, Unpack
 
 from veen.client.effects import GetAttachment, Hub, Operation, run
-from veen.client.errors import DivergenceError, StateError
+from veen.client.errors import ClientStateError, DivergenceError
 from veen.client.home.directory import AskPassphrase, ClientHome
 from veen.client.home.pins import Trust
 from veen.client.home.state import Pin
@@ -186,7 +186,7 @@ class Client:
     def attachment(self, message: Message, index: int) -> bytes:
         """Fetch an attachment of a message, check and open it."""
         if not 0 <= index < len(message.attachments):
-            raise StateError(f"the message has {len(message.attachments)} attachments, counted from 0")
+            raise ClientStateError(f"the message has {len(message.attachments)} attachments, counted from 0")
         sealed = self.run(fetch_attachment(message, index))
         return message.open_attachment(index, sealed)
 

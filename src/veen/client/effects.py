@@ -83,7 +83,7 @@ class Hub(Protocol):
     name: str
 
     def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
-        """Answer, or raise NetworkError, AnswerError or RefusedError."""
+        """Answer, or raise NetworkError, InvalidResponseError or RejectedError."""
 
     def close(self) -> None:
         """Let go of connections and files."""

@@ -1,4 +1,23 @@
-"""What can go wrong for a client, beside data that breaks a rule (``ProtocolError``)."""
+"""Errors of the client, beside data that breaks a rule (``ProtocolError``).
+
+VeenError
+└── ClientError                      everything that the client library raises by itself
+├── NetworkError                 the hub cannot be reached, or did not answer in time
+├── InvalidResponseError         the response is not one of a hub
+├── RejectedError                the hub rejected the request: code, detail
+├── UnsentError                  a message was rejected for good; its bytes are in a file
+├── DivergenceError              the hub signed two contradicting things: the evidence
+├── PinError                     the hub is unknown, or not the pinned one
+├── KeystoreError                the keys of the client cannot be used
+├── ClientStateError             the client's files are missing, damaged or in conflict
+│   ├── DamagedClientFileError   ... a file does not hold what was written to it
+│   └── DamagedLogError          ... or those of a hub: file, offset
+├── ReadOnlyError                a hub that is read from its files accepts nothing
+├── BodyError                    CBOR cannot represent the body (a ValueError as well)
+├── SummaryCacheError            summaries cannot be cached here
+├── RpcError                     the method failed: code, detail
+└── RpcTimeoutError              no reply came in time (a TimeoutError as well)
+"""
 
 from pathlib import Path
 
@@ -15,11 +34,11 @@ class NetworkError(ClientError):
     """The hub can not be reached or did not answer in time; whether it acted is not known."""
 
 
-class AnswerError(ClientError):
+class InvalidResponseError(ClientError):
     """Whatever answered is not a hub, or is a broken one."""
 
 
-class RefusedError(ClientError):
+class RejectedError(ClientError):
     """The hub has refused; its code says why."""
 
     def __init__(self, envelope: ErrorEnvelope) -> None:
@@ -53,11 +72,15 @@ class ContextError(ClientError):
     """No client or hub is named, or the configuration file that names them cannot be read."""
 
 
-class StateError(ClientError):
+class ClientStateError(ClientError):
     """The files of a client are missing, damaged or in conflict."""
 
 
-class DamagedLogError(StateError):
+class DamagedClientFileError(ClientStateError):
+    """A file does not hold what was written to it; the text says which and why."""
+
+
+class DamagedLogError(ClientStateError):
     """Files in the place of a hub do not hold what the hub had written."""
 
     def __init__(self, message: str, file: Path | None = None, offset: int | None = None) -> None:
@@ -87,3 +110,24 @@ class DivergenceError(ClientError):
         self.fraud = fraud
         #: Where the evidence was written.
         self.path: Path | None = None
+
+
+class BodyError(ClientError, ValueError):
+    """Deterministic CBOR cannot represent this body; the text says which part of it."""
+
+
+class SummaryCacheError(ClientError):
+    """Summaries cannot be cached, for lack of space or of permission; the text says why."""
+
+
+class RpcError(ClientError):
+    """The method has failed, and said why."""
+
+    def __init__(self, code: str, detail: str = "") -> None:
+        super().__init__(f"{code}: {detail}" if detail else code)
+        self.code = code
+        self.detail = detail
+
+
+class RpcTimeoutError(ClientError, TimeoutError):
+    """No reply came in time; whether the method was run is not known."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from veen.client.client import NO_OPTIONS, Client
-from veen.client.errors import StateError
+from veen.client.errors import ClientStateError
 from veen.client.fold.interpret import typed
 from veen.client.send import SendOptions, Sent
 from veen.client.tokens import Authorized
@@ -38,7 +38,7 @@ def _part(path: Path, name: str) -> Part:
             digest = file_digest(file, "sha256").digest()
             return Part(name, file.tell(), digest)
     except OSError as error:
-        raise StateError(f"{path} can not be read: {error.strerror}") from None
+        raise ClientStateError(f"{path} can not be read: {error.strerror}") from None
 
 
 #: Fields that say who speaks: a fold believes it if that key has signed the message (AGR-011, REC-011).
@@ -89,7 +89,7 @@ def grant_access(client: Client, stream: str, body: Fields) -> Granted:
     now = client.session.clock()
     ttl = body["expiry_time"] - now
     if ttl < 1:
-        raise StateError(f"the grant would be over at {body['expiry_time']}, and it is {now}")
+        raise ClientStateError(f"the grant would be over at {body['expiry_time']}, and it is {now}")
     subject, streams, rate = bounds_of(body)
     token = CapToken.mint(
         client.session.secrets.identity,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from veen.client.effects import Operation, Query, Request, Sleep
-from veen.client.errors import NetworkError, RefusedError
+from veen.client.errors import NetworkError, RejectedError
 from veen.core.encoding.wire_object import W, Wire
 from veen.core.errors import Code
 from veen.core.objects.error_envelope import ErrorEnvelope
@@ -54,7 +54,7 @@ def with_retry(request: Request, retry: Retry, random: RandomBytes) -> Operation
             if failures == retry.attempts:
                 raise
             pause = retry.pause(failures, None, random)
-        except RefusedError as error:
+        except RejectedError as error:
             if retry.gives_up(failures, error.envelope):
                 raise
             pause = retry.pause(failures, error.envelope.retry_after, random)

@@ -13,7 +13,14 @@ from typing import Final
 
 from veen.client.body import DEFAULT_SCHEMA, Attachment, encode_body, with_attachments
 from veen.client.effects import Describe, Operation, PutAttachment, Submit, blocking
-from veen.client.errors import AnswerError, NetworkError, ReadOnlyError, RefusedError, StateError, UnsentError
+from veen.client.errors import (
+    ClientStateError,
+    InvalidResponseError,
+    NetworkError,
+    ReadOnlyError,
+    RejectedError,
+    UnsentError,
+)
 from veen.client.home.pins import read_epoch
 from veen.client.home.state import LabelState, State
 from veen.client.resync import rebuild
@@ -169,7 +176,7 @@ class Sender:
             batch = yield from self._seal(drafts, profile, label, kept)
             try:
                 return (yield from self._deliver(state, label, kept, batch))
-            except RefusedError as error:
+            except RejectedError as error:
                 if attempt == 2 or not (yield from self._can_mend(error, state, label, kept)):
                     raise
         raise AssertionError("the second attempt returns or raises")
@@ -179,7 +186,9 @@ class Sender:
             return labels.epoch_at(self._session.clock(), profile.epoch_sec)
         return self._epoch
 
-    def _can_mend(self, error: RefusedError, state: State, label: Label, kept: LabelState) -> Operation[bool]:
+    def _can_mend(
+        self, error: RejectedError, state: State, label: Label, kept: LabelState
+    ) -> Operation[bool]:
         """Find out what we did not know: numbers used before the state was lost, or the hub's epoch."""
         if error.code == Code.TIME.value and error.detail == Detail.EPOCH.value:
             found = yield from with_retry(
@@ -297,7 +306,7 @@ class Sender:
                 f"{unsure}; whether it has the message is not known: it is kept, and the next send to this "
                 "stream asks first"
             ) from None
-        except (ReadOnlyError, RefusedError):
+        except (ReadOnlyError, RejectedError):
             yield from blocking(lambda: self._session.home.clear_outbox(label))
             raise
         if receipts:
@@ -312,7 +321,7 @@ class Sender:
 
     def _submit(
         self, label: Label, kept: LabelState, msgs: list[Msg], *, unsure: bool
-    ) -> Operation[tuple[list[Receipt], RefusedError | None]]:
+    ) -> Operation[tuple[list[Receipt], RejectedError | None]]:
         """Submit until all are taken, or one is refused for good; returns the receipts of those before it.
 
         ``unsure``: they may have been taken before. Then no refusal says that they were not.
@@ -331,7 +340,7 @@ class Sender:
                     raise
                 yield session.retry.pause(failures, None, session.random)
                 continue
-            except RefusedError as error:  # the request as a whole
+            except RejectedError as error:  # the request as a whole
                 answers = [error.envelope] * len(left)
             taken, refusal = yield from self._take(label, left, answers)
             receipts += taken
@@ -346,7 +355,7 @@ class Sender:
         return receipts, None
 
     def _look_for(
-        self, label: Label, kept: LabelState, msgs: list[Msg], refusal: RefusedError
+        self, label: Label, kept: LabelState, msgs: list[Msg], refusal: RejectedError
     ) -> Operation[list[Receipt]]:
         """Return the receipts of messages that are refused now, and were taken before (CLNT-015)."""
         if is_passing(refusal.envelope):
@@ -360,27 +369,27 @@ class Sender:
         try:
             check = yield from start_at(self._session, label, kept, msgs[0].prev_ack + 1)
             yield from walk(self._session, check, note=note)
-        except RefusedError as error:
+        except RejectedError as error:
             raise NetworkError(f"{refusal}; and what it has can not be read: {error}") from None
         there = takewhile(lambda receipt: receipt is not None, (found.get(msg.leaf_hash) for msg in msgs))
         return [receipt for receipt in there if receipt is not None]
 
     def _take(
         self, label: Label, msgs: list[Msg], answers: list[SubmitResponse | ErrorEnvelope]
-    ) -> Operation[tuple[list[Receipt], RefusedError | None]]:
+    ) -> Operation[tuple[list[Receipt], RejectedError | None]]:
         taken: list[Receipt] = []
         for msg, answer in zip(msgs, answers, strict=True):
             if isinstance(answer, SubmitResponse):
                 taken.append(answer.receipt)
                 continue
-            error = RefusedError(answer)
+            error = RejectedError(answer)
             found = yield from self._taken_before(label, msg, error)
             if found is None:
                 return taken, error
             taken.append(found)
         return taken, None
 
-    def _taken_before(self, label: Label, msg: Msg, error: RefusedError) -> Operation[Receipt | None]:
+    def _taken_before(self, label: Label, msg: Msg, error: RejectedError) -> Operation[Receipt | None]:
         """Return the receipt of a message that the hub has already, by the place that it names (C-63)."""
         seq = error.field("stream_seq")
         if error.code != Code.SEQ.value or not isinstance(seq, int):
@@ -441,7 +450,9 @@ class Sender:
         if not waiting:
             return
         if any(msg.label != label for msg in waiting):
-            raise StateError(f"{home.root} has messages of another label in its outbox; it was tampered with")
+            raise ClientStateError(
+                f"{home.root} has messages of another label in its outbox; it was tampered with"
+            )
         receipts, error = yield from self._submit(label, kept, waiting, unsure=True)
         refused = waiting[len(receipts) :]
         if receipts:
@@ -460,12 +471,14 @@ class Sender:
 def _solve(challenge: bytes, difficulty: int) -> Operation[PowCookie]:
     """Do work, in portions: who has lost interest need not wait for all of it."""
     if not 0 <= difficulty <= _MOST_WORK:
-        raise AnswerError(f"the hub asks for {difficulty} bits of proof of work, more than {_MOST_WORK}")
+        raise InvalidResponseError(
+            f"the hub asks for {difficulty} bits of proof of work, more than {_MOST_WORK}"
+        )
     for start in range(0, _MOST_NONCES, _NONCES):
         found = yield from blocking(partial(solve, challenge, difficulty, range(start, start + _NONCES)))
         if found is not None:
             return found
-    raise AnswerError("no proof of work was found")
+    raise InvalidResponseError("no proof of work was found")
 
 
 def rotate(session: Session) -> None:

@@ -11,7 +11,7 @@ from veen.conformance.arguments import Arguments, UsageError
 from veen.conformance.operations import OPERATIONS, Answer
 from veen.core.errors import ProtocolError
 from veen.core.types import JsonValue
-from veen.overlays.schema import RejectedError
+from veen.overlays.errors import InvalidBodyError
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -63,7 +63,7 @@ def _run(request: dict[str, JsonValue], line: bytes) -> Answer:
             "detail": error.detail.value,
             "message": error.message,
         }
-    except RejectedError as error:
+    except InvalidBodyError as error:
         return {"ok": False, "code": error.code, "stage": "overlay", "detail": str(error)}
     except Exception:  # noqa: BLE001 - a bug of ours must fail one request, not the whole run
         traceback.print_exc(file=sys.stderr)

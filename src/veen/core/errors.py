@@ -4,6 +4,8 @@
     └── ProtocolError            bytes or values from outside break a rule: code, stage, detail
         └── CborError            ... already at the encoding: a fault and an offset as well
 
+Each package draws its own tree in its ``errors.py``; ``veen.errors`` has all of them.
+
 Wrong argument *types* in our own calls are not here: they stay TypeError, because they are bugs.
 Texts are written where an error is raised; a search for its detail finds them.
 The tables are data. The reference page, the HTTP status and the order of the checks derive from them.
@@ -229,6 +231,16 @@ DetailValue = int | str | bytes
 class VeenError(Exception):
     """Base of every error that VEEN raises on purpose."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Survive pickling whatever the constructor takes: errors cross process boundaries in pipelines."""
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(cls: type[VeenError], args: tuple[object, ...], state: dict[str, object]) -> VeenError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(state)
+    return error
+
 
 class ProtocolError(VeenError):
     """Data from outside breaks a rule of the protocol.
@@ -253,10 +265,6 @@ class ProtocolError(VeenError):
         """Say what is wrong and which rule it breaks, in one line."""
         return f"{self.message} [{self.code} {self.stage}/{self.detail}]"
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Survive pickling: errors cross process boundaries in pipelines."""
-        return _restore, (type(self), self.args, self.__dict__)
-
     def within(self, field: str) -> None:
         """Prefix the ``field`` with the object that it was found in, on the way out of nested objects."""
         inner = self.fields.get("field")
@@ -265,12 +273,6 @@ class ProtocolError(VeenError):
     def in_request(self) -> "ProtocolError":
         """Return the same finding in the code family of all operations but submit and authorize (C-69)."""
         return ProtocolError(self.detail, self.message, code=Code.BAD_REQUEST, **self.fields)
-
-
-def _restore(cls: type[ProtocolError], args: tuple[object, ...], state: dict[str, object]) -> ProtocolError:
-    error = cls.__new__(cls, *args)
-    error.__dict__.update(state)
-    return error
 
 
 class Fault(StrEnum):

@@ -25,12 +25,12 @@ from veen.core.objects.labels import hub_id
 from veen.core.types import Label, RandomBytes, ReaderSecretKey, RoutingKey
 from veen.hub.keyring import KeyRing, new_identity
 from veen.storage import (
-    DamagedError,
+    DamagedStoreError,
     Filesystem,
     Forked,
     NotAStoreError,
     Reader,
-    StoppedError,
+    WriterStoppedError,
     create_store,
     fork,
     open_store,
@@ -130,7 +130,7 @@ def open_home(fs: Filesystem, *, locked: bool = True) -> Home:
     ring = KeyRing.of(identity, secrets.seeds)
     missing = [key for key in identity.hub_keys if key.valid_until is None and key.hub_pk not in ring.keys]
     if missing:
-        raise DamagedError(SECRETS, None, "it has not the hub's current key", "bring the right file")
+        raise DamagedStoreError(SECRETS, None, "it has not the hub's current key", "bring the right file")
     return Home(ring, secrets, settings)
 
 
@@ -169,7 +169,9 @@ def rotate(fs: Filesystem, home: Home, random: RandomBytes, *, at: int, overlap_
     try:
         write_identity(fs, ring)
     except OSError as error:
-        raise StoppedError(f"the new key could not be published: {error}; start the hub again") from error
+        raise WriterStoppedError(
+            f"the new key could not be published: {error}; start the hub again"
+        ) from error
     return Home(ring, secrets, home.settings)
 
 

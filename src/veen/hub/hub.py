@@ -40,8 +40,8 @@ from veen.stdx.lru import LruCache
 from veen.storage import (
     Attachments,
     BackgroundFlush,
-    FullError,
     RealFilesystem,
+    StoreFullError,
     Writer,
     newest_label,
     open_store,
@@ -329,14 +329,14 @@ class Hub:
         """Look for trouble in the background, and go on where it is over; called now and then."""
         self.control_plane.go_on()
         error = self._background.error
-        if error is not None and not isinstance(error, FullError):
+        if error is not None and not isinstance(error, StoreFullError):
             self._fatal(error)
 
     @property
     def is_full(self) -> bool:
         """Whether the disk is full, or was just now: what was acknowledged is safe, but no more is taken."""
         met = perf_counter() - self.sequencer.full_at < _FULL_SEC
-        return met or isinstance(self._background.error, FullError)
+        return met or isinstance(self._background.error, StoreFullError)
 
     def has_space(self, size: int) -> bool:
         """Tell whether so much may be stored that is not the log: the journal always keeps some space."""

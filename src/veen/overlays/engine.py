@@ -16,10 +16,10 @@ from veen.core.crypto.hash import sha256, tagged_hash
 from veen.core.encoding import cbor
 from veen.core.types import JsonValue, StreamId
 from veen.overlays import monoid
+from veen.overlays.errors import FoldOrderError, InvalidBodyError
 from veen.overlays.event import Decoder, Event, Outcome, Record, Report
 from veen.overlays.monoid import MIN, Monoid
 from veen.overlays.overlay import Cell, Key, Overlay, Tables, sorted_items
-from veen.overlays.schema import RejectedError
 
 
 def encode_state(value: Any) -> bytes:
@@ -47,10 +47,6 @@ FIRSTS, ORIGINS = "veen.first", "veen.origin"
 
 #: Epoch, first and last number of a part of a label.
 Run = tuple[int, int, int]
-
-
-class OrderError(AssertionError):
-    """Ranges or records were given out of order: a fault of the program."""
 
 
 class Head(Tables, Protocol):
@@ -135,7 +131,7 @@ class Annotator:
                 return refused
         try:
             body = self._decoder.decode(record, schema)
-        except RejectedError as error:
+        except InvalidBodyError as error:
             return _reported(record, Outcome.REJECTED, canonical_id, error.code, str(error))
         return self.enter(Event(record, schema, body, canonical_id, self._stream_id))
 
@@ -290,7 +286,7 @@ def _extend(runs: list[Run], run: Run) -> None:
             runs[-1] = (epoch, first, run[2])
             return
         if run[0] <= epoch or run[1] != 1:
-            raise OrderError(f"{run} does not follow {runs[-1]}")
+            raise FoldOrderError(f"{run} does not follow {runs[-1]}")
     runs.append(run)
 
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 from veen.core.crypto.hash import HASH_BYTES, tagged_hash
 from veen.core.encoding.shape import Fields
 from veen.core.types import LeafHash, StreamId
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.monoid import Position
-from veen.overlays.schema import RejectedError, Schema
+from veen.overlays.schema import Schema
 
 
 class Record(NamedTuple):
@@ -102,9 +103,9 @@ class Decoder:
         return None if record.schema is None else self._by_id.get(record.schema)
 
     def decode(self, record: Record, schema: Schema) -> Fields:
-        """Return the body of a record of a schema; what it is not is told by a RejectedError."""
+        """Return the body of a record of a schema; what it is not is told by a InvalidBodyError."""
         if record.cap_ref is not None and record.cap_ref != record.auth_ref:  # OPP-005
-            raise RejectedError("BODY.CAP_REF", "cap_ref is not the auth_ref of the message")
+            raise InvalidBodyError("BODY.CAP_REF", "cap_ref is not the auth_ref of the message")
         return schema.decode(record.body)
 
 

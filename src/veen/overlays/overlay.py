@@ -21,9 +21,10 @@ from veen.core.encoding import cbor
 from veen.core.encoding.cbor import Value
 from veen.core.encoding.wire_object import Wire
 from veen.core.types import JsonValue
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Event
 from veen.overlays.monoid import COUNT, MIN, Monoid
-from veen.overlays.schema import RejectedError, Schema
+from veen.overlays.schema import Schema
 
 #: A key of a table: bytes, text, or a tuple of such and numbers.
 Key = bytes | str | tuple[Any, ...]
@@ -103,7 +104,7 @@ class Overlay(ABC):
 
     def serialized_key(self, tables: Tables, key: Key) -> Any:  # noqa: ARG002 - of overlays with such states
         """Return the state of one key as it is hashed, where each key has a state of its own (SNP-004)."""
-        raise RejectedError("STATE.WHOLE", f"{self.name} has one state, not one for each key")
+        raise InvalidBodyError("STATE.WHOLE", f"{self.name} has one state, not one for each key")
 
     def parameters(self) -> dict[str, JsonValue]:
         """Return what this fold was configured with."""

@@ -10,14 +10,11 @@ from veen.core.errors import ProtocolError
 from veen.core.objects.capability import CapToken
 from veen.core.objects.control_record import RevocationRecord
 from veen.core.types import JsonValue
+from veen.overlays.errors import ParameterError
 from veen.overlays.operations.delegation import KnownToken
 from veen.overlays.operations.recovery import RecoveryPolicy
 from veen.overlays.overlay import Overlay
 from veen.overlays.registry import overlay_class
-
-
-class ParameterError(ValueError):
-    """A parameter that an overlay does not have, or not so."""
 
 
 def _text(value: JsonValue) -> str:

@@ -10,20 +10,13 @@ from typing import Any, Final
 from veen.core.encoding import cbor
 from veen.core.encoding.field_types import Kind, Scalar, not_json
 from veen.core.encoding.shape import Field, Fields, NamedShape
-from veen.core.errors import CborError, Fault, ProtocolError, VeenError
+from veen.core.errors import CborError, Fault, ProtocolError
 from veen.core.limits import Limits
 from veen.core.objects import labels
 from veen.core.types import JsonValue, SchemaId
+from veen.overlays.errors import InvalidBodyError
 
 Check = Callable[[Fields], None]
-
-
-class RejectedError(VeenError):
-    """A body that is not what its schema says; the code is stable, the text is for people."""
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 class OrNull:
@@ -214,7 +207,7 @@ class Schema:
         """Return a body out of Python values; None is absent. What the schema refuses is refused here."""
         unknown = sorted(set(values) - {field.name for field in self.fields})
         if unknown:
-            raise RejectedError("BODY.UNKNOWN_KEY", f"{self.name} has no {', '.join(unknown)}")
+            raise InvalidBodyError("BODY.UNKNOWN_KEY", f"{self.name} has no {', '.join(unknown)}")
         given = self._present(values)
         raw = {
             field.name: field.kind.lower(given[field.name]) for field in self.fields if field.name in given
@@ -224,7 +217,7 @@ class Schema:
     def _complete(self, raw: Fields) -> Fields:
         missing = [field.name for field in self.fields if not field.optional and field.name not in raw]
         if missing:
-            raise RejectedError("BODY.MISSING_KEY", f"{self.name} needs {', '.join(missing)}")
+            raise InvalidBodyError("BODY.MISSING_KEY", f"{self.name} needs {', '.join(missing)}")
         try:
             self._shape.check(raw, None)
         except ProtocolError as error:
@@ -252,8 +245,8 @@ class Schema:
         return {name: item for name, item in values.items() if item is not None or name not in self._optional}
 
 
-def _rejected(error: ProtocolError) -> RejectedError:
+def _rejected(error: ProtocolError) -> InvalidBodyError:
     field = error.fields.get("field")
     where = f"{field}: " if isinstance(field, str) else ""
     kind = error.fault.name if isinstance(error, CborError) else error.detail.value
-    return RejectedError(f"BODY.{kind}", f"{where}{error.message}")
+    return InvalidBodyError(f"BODY.{kind}", f"{where}{error.message}")

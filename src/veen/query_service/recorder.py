@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from veen.client.client import Client
-from veen.client.errors import ClientError, NetworkError, RefusedError
+from veen.client.errors import ClientError, NetworkError, RejectedError
 from veen.client.fold.incremental import stream_epochs
 from veen.client.fold.interpret import typed
 from veen.client.read import Message, ReadOptions
@@ -369,4 +369,4 @@ def _is_too_long(error: Exception) -> bool:
     """Tell whether a message was not sent, or not taken, because of its size."""
     if isinstance(error, ProtocolError):
         return error.detail is Detail.FIELD_SIZE
-    return isinstance(error, RefusedError) and error.code == Code.SIZE
+    return isinstance(error, RejectedError) and error.code == Code.SIZE

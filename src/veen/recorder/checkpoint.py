@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from veen.client.client import Client
 from veen.client.effects import Operation
-from veen.client.errors import RefusedError
+from veen.client.errors import RejectedError
 from veen.client.fold.interpret import typed
 from veen.client.home.state import Pin
 from veen.client.read import LATE_SEC, ReadOptions
@@ -30,8 +30,8 @@ from veen.core.objects import labels
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.hub_identity import HubIdentity
 from veen.core.types import Label, NodeHash
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.recorder.schemas import CHECKPOINT, CHECKPOINTS_STREAM, log_root
-from veen.overlays.schema import RejectedError
 from veen.recorder.configuration import Configuration, read_configuration, stream_labels
 from veen.recorder.event import RECORDING
 
@@ -149,7 +149,7 @@ class Manifest:
     def decode(
         cls, data: bytes, place: tuple[int, int] | None = None, taken_at: int | None = None
     ) -> "Manifest":
-        """Take a body apart; RejectedError if it is none."""
+        """Take a body apart; InvalidBodyError if it is none."""
         body = CHECKPOINT.decode(data)
         return cls(
             body["profile_id"],
@@ -298,7 +298,7 @@ def manifests(client: Client, options: ReadOptions | None = None) -> Iterator[Ma
         try:
             place = (message.epoch, message.stream_seq)
             yield Manifest.decode(message.raw_body(), place, message.receipt.hub_ts)
-        except RejectedError:
+        except InvalidBodyError:
             continue  # the fold reports it
 
 
@@ -413,7 +413,7 @@ def check_stored(client: Client, entry: Vouched) -> None:
     request = CheckpointRequest(label=entry.label, upto_seq=entry.upto_seq)
     try:
         made = client.run(client.session.ask(request, CheckpointResponse)).checkpoint
-    except RefusedError as error:
+    except RejectedError as error:
         if error.code == Code.NOT_FOUND.value:
             return
         raise

@@ -18,8 +18,8 @@ from veen.core.encoding import cbor
 from veen.core.encoding.cbor import MAX_DEPTH, Value
 from veen.core.errors import Code, Detail, ProtocolError, VeenError
 from veen.core.types import JsonValue, VerifyKey
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.recorder.schemas import EVENT
-from veen.overlays.schema import RejectedError
 
 _SHORT: Final = 1000
 
@@ -304,20 +304,20 @@ _OPTIONAL: Final = ("event_time", "payload", "metadata")
 def draft_of(said: JsonValue, now: int, most: int = PAYLOAD_BYTES) -> Draft:
     """Return the event that a JSON object describes; without a time, it happens now."""
     if not isinstance(said, dict):
-        raise RejectedError("BODY.TYPE", "an event is an object")
+        raise InvalidBodyError("BODY.TYPE", "an event is an object")
     unknown = sorted(set(said) - {*_NEEDED, *_OPTIONAL})
     if unknown:
-        raise RejectedError("BODY.UNKNOWN_KEY", f"an event has no {', '.join(unknown)}")
+        raise InvalidBodyError("BODY.UNKNOWN_KEY", f"an event has no {', '.join(unknown)}")
     missing = [name for name in _NEEDED if name not in said]
     if missing:
-        raise RejectedError("BODY.MISSING_KEY", f"an event needs {', '.join(missing)}")
+        raise InvalidBodyError("BODY.MISSING_KEY", f"an event needs {', '.join(missing)}")
     texts = {name: said[name] for name in _NEEDED}
     when = said.get("event_time", now)
     if not all(isinstance(value, str) for value in texts.values()) or type(when) is not int or when < 0:
-        raise RejectedError("BODY.TYPE", f"{', '.join(_NEEDED)} are text, event_time is in seconds")
+        raise InvalidBodyError("BODY.TYPE", f"{', '.join(_NEEDED)} are text, event_time is in seconds")
     metadata = said.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
-        raise RejectedError("BODY.TYPE", "metadata is an object")
+        raise InvalidBodyError("BODY.TYPE", "metadata is an object")
     return event_draft(
         str(texts["event_type"]),
         subject_id=str(texts["subject_id"]),

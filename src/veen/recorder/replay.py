@@ -15,10 +15,10 @@ from veen.core.api.tooling import ProofAtRequest
 from veen.core.errors import Detail, ProtocolError, VeenError
 from veen.core.objects import labels
 from veen.core.types import Label
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Decoder
 from veen.overlays.recorder.overlay import Recorder
 from veen.overlays.recorder.schemas import EVENT
-from veen.overlays.schema import RejectedError
 from veen.recorder.checkpoint import Manifest, ManifestError, Vouched, check_stored, last_seq
 from veen.recorder.configuration import stream_labels
 
@@ -75,7 +75,7 @@ def recorded(stream: str, message: Message) -> Recorded:
         return Recorded(stream, message, None, None, "not of the recorder")
     try:
         body = _DECODER.decode(record, schema)
-    except RejectedError as error:
+    except InvalidBodyError as error:
         return Recorded(stream, message, schema.name, None, f"{error.code}: {error}")
     shown = schema.to_json(body)
     if schema is EVENT and body["principal_id"] != message.client_id.hex():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from veen.client.errors import RefusedError
+from veen.client.errors import RejectedError
 from veen.core.errors import Code, Detail, VeenError
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ def _short(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def refused(action: Callable[[], object], code: Code, detail: Detail | None = None) -> RefusedError:
+def refused(action: Callable[[], object], code: Code, detail: Detail | None = None) -> RejectedError:
     """Fail unless the hub refuses, for this reason."""
     wanted = code if detail is None else f"{code} {detail}"
     try:
         action()
-    except RefusedError as error:
+    except RejectedError as error:
         found = error.code if detail is None else f"{error.code} {error.detail}"
         equal(found, wanted, "the hub refused for another reason")
         return error

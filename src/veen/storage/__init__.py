@@ -8,13 +8,13 @@ and shares no code with the rest. The files are described in docs/reference/data
 from veen.storage.attachments import Attachments, coid_of
 from veen.storage.directory import change_registry, create_store, open_store
 from veen.storage.errors import (
-    BusyError,
-    DamagedError,
-    FullError,
+    DamagedStoreError,
     NotAStoreError,
     StaleIndexError,
-    StoppedError,
     StorageError,
+    StoreBusyError,
+    StoreFullError,
+    WriterStoppedError,
 )
 from veen.storage.fs import Filesystem, RealFilesystem
 from veen.storage.index.label_state import Head
@@ -33,11 +33,9 @@ __all__ = [
     "BackgroundFlush",
     "Batch",
     "Binding",
-    "BusyError",
-    "DamagedError",
+    "DamagedStoreError",
     "Filesystem",
     "Forked",
-    "FullError",
     "Head",
     "Manifest",
     "NotAStoreError",
@@ -47,9 +45,11 @@ __all__ = [
     "RealFilesystem",
     "Repaired",
     "StaleIndexError",
-    "StoppedError",
     "StorageError",
+    "StoreBusyError",
+    "StoreFullError",
     "Writer",
+    "WriterStoppedError",
     "change_registry",
     "clone",
     "coid_of",

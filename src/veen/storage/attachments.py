@@ -9,7 +9,7 @@ from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.limits import AEAD_TAG_BYTES, Limits
 from veen.core.types import Coid
 from veen.storage.atomic_file import TMP, read_file, replace_file
-from veen.storage.errors import FullError, not_found
+from veen.storage.errors import StoreFullError, not_found
 from veen.storage.fs import Filesystem
 
 _ROOT: Final = "attachments"
@@ -55,7 +55,7 @@ class Attachments:
                 return False
             added = len(data) - len(stored or b"")  # a damaged one is replaced
             if self._bytes + added > self._max_bytes:
-                raise FullError("no room for more attachments; the operator has to raise the bound")
+                raise StoreFullError("no room for more attachments; the operator has to raise the bound")
             self._write(coid, data)
             self._bytes += added
         return True
@@ -79,7 +79,7 @@ class Attachments:
             for left in (path + TMP, path):  # it would keep the disk full, or be taken for durable
                 with suppress(OSError):
                     self._fs.unlink(left)
-            raise FullError(f"the attachment could not be stored: {error.strerror}") from error
+            raise StoreFullError(f"the attachment could not be stored: {error.strerror}") from error
 
 
 def _path(coid: Coid) -> str:

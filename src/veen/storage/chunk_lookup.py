@@ -20,7 +20,7 @@ from veen.core.objects.entry import Entry, Frame
 from veen.core.objects.labels import authorize_label
 from veen.core.types import AuthRef, Label, NodeHash
 from veen.storage.directory import reading_limits
-from veen.storage.errors import DamagedError, StaleIndexError, not_found
+from veen.storage.errors import DamagedStoreError, StaleIndexError, not_found
 from veen.storage.fs import Filesystem
 from veen.storage.index.index import Snapshot
 from veen.storage.index.label_state import LabelRef
@@ -46,7 +46,7 @@ class StoredEntry(NamedTuple):
         try:
             return self.frame.entry()
         except ProtocolError as error:
-            raise DamagedError(self.path, self.offset, str(error)) from error
+            raise DamagedStoreError(self.path, self.offset, str(error)) from error
 
 
 def path_of(ref: LabelRef, row: ChunkRow) -> str:
@@ -111,15 +111,15 @@ def read_span(
         while _needed(buffer, at) > len(buffer) - at:
             fresh = source(offset, min(max(want, _needed(buffer, at)), limit - offset))
             if len(fresh) <= len(buffer) - at:
-                raise DamagedError(path, offset, f"file ends before entry {seq} does")
+                raise DamagedStoreError(path, offset, f"file ends before entry {seq} does")
             buffer, at = fresh, 0
             want = min(2 * want, _READ_BYTES)
         try:
             frame, after = Frame.read(buffer, at)
         except ProtocolError as error:
-            raise DamagedError(path, offset, str(error)) from error
+            raise DamagedStoreError(path, offset, str(error)) from error
         if (frame.label, frame.stream_seq) != (label, seq):
-            raise DamagedError(path, offset, f"entry {frame.stream_seq} stands in the place of {seq}")
+            raise DamagedStoreError(path, offset, f"entry {frame.stream_seq} stands in the place of {seq}")
         yield StoredEntry(path, offset, frame)
         offset += after - at
         at = after
@@ -157,11 +157,11 @@ def unpacked(fs: Filesystem, path: str, chunk_bytes: int | None = None) -> bytes
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise DamagedError(path, 0, f"compressed chunk can not be read: {error}") from error
+        raise DamagedStoreError(path, 0, f"compressed chunk can not be read: {error}") from error
     if chunk_bytes is not None and len(data) > chunk_bytes:
-        raise DamagedError(path, 0, "compressed chunk holds more than its entries")
+        raise DamagedStoreError(path, 0, "compressed chunk holds more than its entries")
     if not decoder.eof or decoder.unused_data:
-        raise DamagedError(path, 0, "compressed chunk does not end where it should")
+        raise DamagedStoreError(path, 0, "compressed chunk does not end where it should")
     return data
 
 
@@ -202,7 +202,7 @@ def stored_token(fs: Filesystem, view: Snapshot, store: StoreRecord, auth_ref: A
     try:
         place = next(read(fs, found.ref, found.row, seqs=seqs, offset=found.offset))
     except FileNotFoundError as error:
-        raise DamagedError(path_of(found.ref, found.row), None, "file is missing") from error
+        raise DamagedStoreError(path_of(found.ref, found.row), None, "file is missing") from error
     return decode_token(place, store)
 
 
@@ -211,7 +211,7 @@ def decode_token(place: StoredEntry, store: StoreRecord) -> CapToken:
     try:
         return CapToken.decode(place.entry.msg_bytes, reading_limits(store))
     except ProtocolError as error:
-        raise DamagedError(place.path, place.offset, str(error)) from error
+        raise DamagedStoreError(place.path, place.offset, str(error)) from error
 
 
 def read_nodes(fs: Filesystem, domain: Domain, label: Label, positions: Sequence[int]) -> list[NodeHash]:

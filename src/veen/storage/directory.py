@@ -20,7 +20,7 @@ from veen.core.objects import labels
 from veen.core.objects.hub_identity import HubIdentity
 from veen.core.types import HubId, Label, Signature
 from veen.storage.atomic_file import read_file, replace_file
-from veen.storage.errors import BusyError, DamagedError, NotAStoreError
+from veen.storage.errors import DamagedStoreError, NotAStoreError, StoreBusyError
 from veen.storage.fs import FileLock, Filesystem, Write
 from veen.storage.index.index import Index, Meta
 
@@ -84,7 +84,7 @@ def open_store(fs: Filesystem) -> StoreRecord:
     try:
         return StoreRecord.decode(stored)
     except ProtocolError as error:
-        raise DamagedError(paths.STORE, 0, str(error)) from error
+        raise DamagedStoreError(paths.STORE, 0, str(error)) from error
 
 
 def reading_limits(store: StoreRecord) -> Limits:
@@ -115,7 +115,7 @@ def take_lock(fs: Filesystem, owner: str) -> FileLock:
         return fs.lock(paths.LOCK, owner.encode())
     except BlockingIOError:
         holder = fs.read(paths.LOCK).decode(errors="replace").strip() or "another process"
-        raise BusyError(f"the data directory is in use by {holder}; stop that process first") from None
+        raise StoreBusyError(f"the data directory is in use by {holder}; stop that process first") from None
 
 
 def require_limits(store: StoreRecord, limits: Limits) -> None:
@@ -186,14 +186,14 @@ def read_identity(fs: Filesystem) -> tuple[HubIdentity, Signature] | None:
         identity.verify_signature(identity.hub_keys[0].hub_pk, sig)
     except ProtocolError as error:
         if pending is not None:
-            raise DamagedError(
+            raise DamagedStoreError(
                 hub_settings.PENDING,
                 0,
                 f"a change of keys was cut short, and its signature is wrong: {error}",
                 f"restore {hub_settings.IDENTITY}, {hub_settings.IDENTITY_SIG} and {hub_settings.SECRETS}"
                 " from a backup and remove this file",
             ) from error
-        raise DamagedError(
+        raise DamagedStoreError(
             hub_settings.IDENTITY_SIG, 0, str(error), "restore both files from a backup"
         ) from error
     return identity, Signature(sig)
@@ -209,4 +209,4 @@ def _decode(path: str, data: bytes, cls: type[W]) -> W:
     try:
         return cls.decode(data)
     except ProtocolError as error:
-        raise DamagedError(path, 0, str(error), "restore the file from a backup") from error
+        raise DamagedStoreError(path, 0, str(error), "restore the file from a backup") from error

@@ -1,4 +1,15 @@
-"""What can go wrong with a data directory, each with what to do about it."""
+"""Errors of the storage: what can go wrong with a data directory, each with what to do about it.
+
+VeenError
+└── StorageError                 everything about the files of a hub
+├── DamagedStoreError        bytes on disk are not what was written: file, offset, advice
+│   └── StaleIndexError      ... of a file that can be rebuilt from the log
+├── NotAStoreError           not a data directory, or not of a format that this release can use
+├── StoreBusyError           another process writes to the directory
+├── StoreFullError           no space left on the device; the writer can continue later
+├── WriterStoppedError       the writer met a disk error and must be opened again
+└── AnchorError              a root could not be published for now
+"""
 
 from veen.core.errors import Code, Detail, ProtocolError, VeenError
 
@@ -7,7 +18,7 @@ class StorageError(VeenError):
     """Base of everything this package raises about files."""
 
 
-class DamagedError(StorageError):
+class DamagedStoreError(StorageError):
     """Bytes on disk are not what was written, or not all that was written. Nothing is guessed."""
 
     def __init__(
@@ -20,12 +31,8 @@ class DamagedError(StorageError):
         place = path if offset is None else f"{path} at byte {offset}"
         super().__init__(f"{place}: {what}; {advice}")
 
-    def __reduce__(self) -> tuple[type["DamagedError"], tuple[str, int | None, str, str]]:
-        """Pickle by the constructor's arguments: Spark tasks report these."""
-        return type(self), (self.path, self.offset, self.what, self.advice)
 
-
-class StaleIndexError(DamagedError):
+class StaleIndexError(DamagedStoreError):
     """The index or another derived file does not fit the log; the log itself is not in doubt."""
 
     def __init__(
@@ -34,16 +41,20 @@ class StaleIndexError(DamagedError):
         super().__init__(path, offset, what, advice)
 
 
-class BusyError(StorageError):
+class StoreBusyError(StorageError):
     """Another process writes to the directory."""
 
 
-class StoppedError(StorageError):
+class WriterStoppedError(StorageError):
     """The writer has met a disk error and takes no more entries until it is opened again."""
 
 
-class FullError(StorageError):
+class StoreFullError(StorageError):
     """No space left; nothing of the batch was kept, and the writer can go on when there is space again."""
+
+
+class AnchorError(StorageError):
+    """A root could not be published, for now; nothing else is affected."""
 
 
 class NotAStoreError(StorageError):

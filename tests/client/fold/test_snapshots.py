@@ -9,7 +9,7 @@ import pytest
 from tests.client.participants import QUICK, make_home
 from tests.hub.hub_process import HubProcess
 from veen.client.client import Client
-from veen.client.errors import StateError
+from veen.client.errors import ClientStateError
 from veen.client.fold.interpret import interpret, typed
 from veen.client.fold.snapshots import SnapshotCheck, make_snapshot, verify_snapshot
 from veen.client.send import Draft
@@ -120,7 +120,7 @@ def test_false_snapshots_are_found_out_in_whatever_label(author: Author) -> None
     found = author.verify(3, bytes(31) + b"x").mismatch
     assert found is not None
     assert found.field == "expected_root"
-    with pytest.raises(StateError):
+    with pytest.raises(ClientStateError):
         author.make(99)
 
 

@@ -9,10 +9,10 @@ import pytest
 from tests.client.participants import QUICK, make_home
 from tests.hub.hub_process import HubProcess, veen
 from veen.client.client import Client
-from veen.client.errors import StateError
+from veen.client.errors import ClientStateError, DamagedClientFileError
 from veen.client.fold.interpret import typed
 from veen.client.fold.summary_cache import OVERLAYS_DIR
-from veen.client.home.lmdb_file import DamagedFileError, open_environment, remove_environment, settle
+from veen.client.home.lmdb_file import open_environment, remove_environment, settle
 from veen.overlays.builtin.crdt import LWW
 
 MAP_BYTES = 1 << 30
@@ -45,19 +45,19 @@ def test_a_file_that_was_cut_is_damaged(tmp_path: Path, left: float) -> None:
     _written(path)
     size = path.stat().st_size
     os.truncate(path, int(size * left) if left == 0.5 else int(left) if left >= 0 else size + int(left))
-    with pytest.raises(DamagedFileError, match=r"rows\.lmdb is damaged: "):
+    with pytest.raises(DamagedClientFileError, match=r"rows\.lmdb is damaged: "):
         open_environment(path, MAP_BYTES)
 
 
 def test_rubbish_is_damaged_and_what_can_not_be_reached_is_not(tmp_path: Path) -> None:
     path = tmp_path / "rows.lmdb"
     path.write_bytes(b"rubbish" * 5000)
-    with pytest.raises(DamagedFileError, match="damaged"):
+    with pytest.raises(DamagedClientFileError, match="damaged"):
         open_environment(path, MAP_BYTES)
     for elsewhere in (tmp_path / "nowhere" / "rows.lmdb", tmp_path / ("long" * 100)):
-        with pytest.raises(StateError, match="can not be used") as caught:
+        with pytest.raises(ClientStateError, match="can not be used") as caught:
             open_environment(elsewhere, MAP_BYTES)
-        assert not isinstance(caught.value, DamagedFileError)
+        assert not isinstance(caught.value, DamagedClientFileError)
 
 
 def test_what_a_transaction_has_taken_and_given_back_is_not_missing(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.client.conftest import Opens
 from tests.client.participants import make_home, person
 from tests.client.proxy import Answer, Passing, Proxy
 from tests.hub.hub_process import HubProcess, veen
-from veen.client.errors import AnswerError, PinError
+from veen.client.errors import InvalidResponseError, PinError
 from veen.client.home.pins import HubFacts, Trust, accept_pin, is_local, read_facts
 from veen.client.home.state import State
 from veen.core.types import HubId
@@ -111,7 +111,7 @@ def test_a_description_that_was_changed_is_no_identity(
 
     with Proxy(hub.url) as between:
         between.after = after
-        with pytest.raises(AnswerError):
+        with pytest.raises(InvalidResponseError):
             opens("alice", between.url).send(stream, 1)
 
 

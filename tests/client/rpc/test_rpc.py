@@ -12,10 +12,10 @@ from tests.client.participants import QUICK, make_home
 from tests.hub.hub_process import HubProcess
 from veen.client.client import Client
 from veen.client.effects import Submit, run_effect
-from veen.client.errors import NetworkError, StateError
+from veen.client.errors import ClientStateError, NetworkError, RpcError, RpcTimeoutError
 from veen.client.fold.interpret import interpret, typed
 from veen.client.read import ReadOptions
-from veen.client.rpc.call import CallOptions, PendingCall, RpcError, RpcTimeoutError
+from veen.client.rpc.call import CallOptions, PendingCall
 from veen.client.rpc.serve import Call, Handled, RpcServer, serve
 from veen.client.send import Draft, SendOptions, Sent
 from veen.core.types import ReaderPublicKey, VerifyKey
@@ -376,7 +376,7 @@ class TestRestart:
     def test_two_servers_of_one_directory(self, room: Room) -> None:
         room.desk.client.run(room.desk.server.step())
         other = room.new_desk()
-        with pytest.raises(StateError, match="another process"):
+        with pytest.raises(ClientStateError, match="another process"):
             other.client.run(other.server.step())
 
     def test_a_journal_that_is_damaged_is_not_made_anew(self, room: Room) -> None:
@@ -387,7 +387,7 @@ class TestRestart:
         for damaged in (b"garbage" * 2000, good[:8192]):
             path.write_bytes(damaged)
             desk = room.new_desk()
-            with pytest.raises(StateError, match="move it away"):
+            with pytest.raises(ClientStateError, match="move it away"):
                 desk.client.run(desk.server.step())
             assert path.read_bytes() == damaged
 

@@ -14,7 +14,7 @@ from tests.client.participants import make_home, person
 from tests.hub.hub_process import HubProcess, veen
 from veen.client.client import Client
 from veen.client.effects import Describe, GetAttachment, Query
-from veen.client.errors import ReadOnlyError, RefusedError, StateError
+from veen.client.errors import ClientStateError, ReadOnlyError, RejectedError
 from veen.client.home.directory import ClientHome
 from veen.client.read import ReadOptions
 from veen.client.send import Draft
@@ -82,11 +82,11 @@ def test_files_answer_as_the_hub_does(places: tuple[HubProcess, Path, Path, Labe
     for other in (directory, files):
         facts = other.answer(Describe("/tooling/status"))
         assert facts["profiles"] == hub.get("/tooling/status")["profiles"]
-        with pytest.raises(RefusedError, match=r"E\.NOT_FOUND"):
+        with pytest.raises(RejectedError, match=r"E\.NOT_FOUND"):
             other.answer(
                 Query(data_plane.ReceiptRequest(label=label, stream_seq=999), data_plane.ReceiptResponse)
             )
-        with pytest.raises(RefusedError, match=r"E\.NOT_FOUND"):
+        with pytest.raises(RejectedError, match=r"E\.NOT_FOUND"):
             other.answer(GetAttachment(bytes(32)))
         other.close()
     live.close()
@@ -111,9 +111,9 @@ def test_a_client_reads_files_and_can_not_write_them(
 
 def test_what_is_no_data_directory_and_no_set(tmp_path: Path) -> None:
     for bad in (tmp_path, tmp_path / "none"):
-        with pytest.raises(StateError):
+        with pytest.raises(ClientStateError):
             DataDirectory(bad)
-        with pytest.raises(StateError):
+        with pytest.raises(ClientStateError):
             PortableSet(bad)
 
 

@@ -8,9 +8,9 @@ import pytest
 from tests.overlays.logs import BRIDGE, STREAM, T0, Log, ident
 from veen.core.crypto.hash import U64_MAX
 from veen.overlays.engine import Fold, MemoryTables, fold, state_hash
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Event, operation_id
 from veen.overlays.operations.paid_ledger import PAID, PaidLedger
-from veen.overlays.schema import RejectedError
 
 A, B, C = (ident("account", nth) for nth in "abc")
 
@@ -101,14 +101,14 @@ def test_the_published_id_of_an_operation() -> None:
     ],
 )
 def test_what_is_no_operation(change: dict[str, Any], code: str) -> None:
-    with pytest.raises(RejectedError) as caught:
+    with pytest.raises(InvalidBodyError) as caught:
         PAID.from_json({**PUBLISHED_JSON, **change})
     assert caught.value.code == code
 
 
 def test_arguments_are_there_and_may_be_null() -> None:
     without = {name: item for name, item in PUBLISHED_JSON.items() if name != "operation_args"}
-    with pytest.raises(RejectedError) as caught:
+    with pytest.raises(InvalidBodyError) as caught:
         PAID.from_json(without)
     assert caught.value.code == "BODY.MISSING_KEY"
     assert PAID.from_json({**without, "operation_args": None})["operation_args"] is None
@@ -200,6 +200,6 @@ def test_what_is_too_much_can_not_be_written() -> None:
     log.pay(A, B, 1)
     overlay, tables, _ = log.folded()
     assert overlay.balances(tables)["EUR"][B] == U64_MAX + 1
-    with pytest.raises(RejectedError) as caught:
+    with pytest.raises(InvalidBodyError) as caught:
         overlay.serialized(tables)
     assert caught.value.code == "OP.OVERFLOW"

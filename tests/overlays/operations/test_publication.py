@@ -9,9 +9,9 @@ from tests.overlays.logs import WRITERS, ident
 from tests.overlays.operation_log import Operations
 from veen.overlays import registry
 from veen.overlays.builtin.snapshot import Snapshots
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.operations.publication import Part, Publications, content_root, leaf
 from veen.overlays.operations.schemas import PUBLICATION, SNAPSHOT
-from veen.overlays.schema import RejectedError
 
 ONE = ident("publication")
 
@@ -113,7 +113,7 @@ def test_names_are_sorted_by_their_bytes() -> None:
     ("parts", "code"), [([], "OP.CONTENT_EMPTY"), ([_part("a"), _part("a", b"x")], "OP.CONTENT_NAMES")]
 )
 def test_what_has_no_root(parts: list[Part], code: str) -> None:
-    with pytest.raises(RejectedError) as error:
+    with pytest.raises(InvalidBodyError) as error:
         content_root(parts)
     assert error.value.code == code
 

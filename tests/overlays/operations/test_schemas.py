@@ -12,10 +12,11 @@ from tests.overlays.logs import STREAM, ident
 from tests.overlays.reference_operations import FIELDS, schema_id
 from veen.overlays import registry
 from veen.overlays.engine import fold
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Event, Record, operation_id
 from veen.overlays.operations.schemas import DELEGATED, SCHEMAS, normal, operation_body
 from veen.overlays.report_codes import CODES
-from veen.overlays.schema import RejectedError, Schema
+from veen.overlays.schema import Schema
 
 X = ident("x")
 #: Of each schema a body with nothing that may be left out.
@@ -112,7 +113,7 @@ def test_what_is_needed_may_be_neither_missing_nor_null(schema: Schema) -> None:
         for bad in ({**full, name: None}, {key: full[key] for key in full if key != name}):
             if schema is DELEGATED and name == "operation_body" and bad.get(name, 1) is None:
                 continue  # null is an operation body like any other
-            with pytest.raises(RejectedError):
+            with pytest.raises(InvalidBodyError):
                 schema.decode(cbor2.dumps(bad))
 
 
@@ -127,7 +128,7 @@ def test_another_key_order_or_type_is_refused(schema: Schema) -> None:
         list(full.values()),
     ]
     for body in bad:
-        with pytest.raises(RejectedError):
+        with pytest.raises(InvalidBodyError):
             schema.decode(cbor2.dumps(body))
 
 
@@ -151,11 +152,11 @@ def test_json_and_back(schema: Schema) -> None:
     ],
 )
 def test_what_holds_between_fields(name: str, change: dict[str, Any], code: str) -> None:
-    with pytest.raises(RejectedError) as made:
+    with pytest.raises(InvalidBodyError) as made:
         SCHEMAS[name].make(**{**LEAST[name], **change})
     assert made.value.code == code
     body = cbor2.loads(SCHEMAS[name].encode(SCHEMAS[name].make(**LEAST[name])))
-    with pytest.raises(RejectedError) as read:
+    with pytest.raises(InvalidBodyError) as read:
         SCHEMAS[name].decode(cbor2.dumps({**body, **{key: _plain(value) for key, value in change.items()}}))
     assert read.value.code == code
 
@@ -169,7 +170,7 @@ def test_a_carried_body_keeps_the_order_of_its_schema() -> None:
     assert body["operation_body"] == b"\xa2\x61z\x01\x61a\x02"
     for bad in (b"", b"\xff", b"\xf9\x3c\x00", b"\x18\x05"):
         data = DELEGATED.encode(DELEGATED.make(**LEAST[DELEGATED.name]))
-        with pytest.raises(RejectedError):
+        with pytest.raises(InvalidBodyError):
             DELEGATED.decode(data.replace(b"\xa2\x61z\x01\x61a\x02", bad))
 
 
@@ -214,7 +215,7 @@ def test_decoding_is_total(schema: Schema) -> None:
                 break
         try:
             body = schema.decode(bytes(data))
-        except RejectedError as error:
+        except InvalidBodyError as error:
             codes.add(error.code)
         else:
             bodies += 1

@@ -11,14 +11,14 @@ import pytest
 from tests.overlays.histories import BRIDGE, HISTORIES, STREAM, WRITERS, ident
 from veen.overlays import registry
 from veen.overlays.builtin.crdt import LWW, GCounter, LwwMap
-from veen.overlays.engine import Annotated, Annotator, Fold, OrderError, hash_state, memory_of
+from veen.overlays.engine import Annotated, Annotator, Fold, hash_state, memory_of
+from veen.overlays.errors import DamagedTreeError, FoldOrderError, InvalidBodyError
 from veen.overlays.event import Event, Outcome, Record, Report
 from veen.overlays.monoid import SET, Monoid
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
-from veen.overlays.schema import RejectedError
 from veen.overlays.summary_tree import rows as layout
 from veen.overlays.summary_tree.reader import Place, TreeReader
-from veen.overlays.summary_tree.rows import CHUNK, DamagedTreeError, MemoryRows
+from veen.overlays.summary_tree.rows import CHUNK, MemoryRows
 from veen.overlays.summary_tree.writer import Meta, TreeWriter
 
 BRIDGES = frozenset({BRIDGE})
@@ -115,7 +115,7 @@ def hashed(overlay: Overlay, tables: Tables) -> bytes | str:
     """Return the hash of a state, or why it can not be written."""
     try:
         return hash_state(overlay, tables)
-    except RejectedError as error:
+    except InvalidBodyError as error:
         return error.code
 
 
@@ -338,11 +338,11 @@ def test_places_that_are_not_there(overlay: Overlay, grown: Grown) -> None:
 def test_records_out_of_order_are_refused() -> None:
     writer = TreeWriter(MemoryRows(), LwwMap(), STREAM)
     records = list(registers(5, 1))
-    with pytest.raises(OrderError):
+    with pytest.raises(FoldOrderError):
         writer.append(records[1])
     writer.append(records[0])
     for wrong in (records[0], records[2], records[1]._replace(epoch=1)):
-        with pytest.raises(OrderError):
+        with pytest.raises(FoldOrderError):
             writer.append(wrong)
 
 

@@ -14,8 +14,8 @@ from veen.core.encoding import cbor
 from veen.core.objects import labels
 from veen.core.types import Signature
 from veen.overlays.engine import Fold, Summary, fold, state_hash
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Record
-from veen.overlays.schema import RejectedError
 from veen.overlays.wallet import schemas as wal
 from veen.overlays.wallet.effects import State
 from veen.overlays.wallet.overlay import Wallets
@@ -289,10 +289,10 @@ def test_an_id_is_that_of_its_fields() -> None:
     ctx, currency, wallet = WALLETS[0]
     body: dict[str, Any] = {"realm_id": REALM, "ctx_id": ctx, "currency": currency, "created_at": 1}
     wal.OPEN.make(wallet_id=wallet, **body)
-    with pytest.raises(RejectedError) as caught:
+    with pytest.raises(InvalidBodyError) as caught:
         wal.OPEN.make(wallet_id=B, **body)
     assert caught.value.code == "WAL.ID_MISMATCH"
-    with pytest.raises(RejectedError) as caught:
+    with pytest.raises(InvalidBodyError) as caught:
         wal.OPEN.make(wallet_id=wallet, **{**body, "currency": "\u20ac"})
     assert caught.value.code == "WAL.INVALID_CURRENCY"
 
@@ -310,7 +310,7 @@ def test_a_limit_is_a_number_or_null_and_always_there() -> None:
     data = wal.LIMIT.encode(body)
     assert data.endswith(b"\x6bdaily_limit\xf6\x62ts\x01")
     assert wal.LIMIT.decode(data) == body
-    with pytest.raises(RejectedError) as caught:
+    with pytest.raises(InvalidBodyError) as caught:
         wal.LIMIT.make(wallet_id=A, ts=1)
     assert caught.value.code == "BODY.MISSING_KEY"
 
@@ -320,10 +320,10 @@ def test_only_an_adjustment_may_be_negative() -> None:
     assert wal.ADJUST.decode(data)["delta"] == -500
     assert b"\x65delta\x39\x01\xf3" in data, "in its shortest form"
     for wrong in (b"\x65delta\x3a\x00\x00\x01\xf3", b"\x65delta\xf9\x00\x00"):
-        with pytest.raises(RejectedError):
+        with pytest.raises(InvalidBodyError):
             wal.ADJUST.decode(data.replace(b"\x65delta\x39\x01\xf3", wrong))
     deposit = wal.DEPOSIT.encode(wal.DEPOSIT.make(wallet_id=A, amount=5, ts=1))
-    with pytest.raises(RejectedError):
+    with pytest.raises(InvalidBodyError):
         wal.DEPOSIT.decode(deposit.replace(b"\x66amount\x05", b"\x66amount\x24"))
 
 

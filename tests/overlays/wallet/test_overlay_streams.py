@@ -9,7 +9,8 @@ from tests.overlays.logs import T0, ident
 from tests.overlays.wallet.wallet_book import Book
 from veen.core.crypto.hash import U64_MAX
 from veen.overlays.engine import MemoryTables
-from veen.overlays.schema import RejectedError, Schema
+from veen.overlays.errors import InvalidBodyError
+from veen.overlays.schema import Schema
 from veen.overlays.wallet import schemas as wal
 from veen.overlays.wallet.effects import State
 from veen.overlays.wallet.overlay import Wallets
@@ -234,7 +235,7 @@ def test_what_strangers_did_in_a_stream_before_its_owner_opened_it_is_left_out()
     own.put(wal.DEPOSIT, C, amount=7)
     own.pay(C, A, 3, 1)
     own.pay(C, ident("nobody"), 2, 2)
-    with pytest.raises(RejectedError, match="two streams"):  # so far it is a stream as any other
+    with pytest.raises(InvalidBodyError, match="two streams"):  # so far it is a stream as any other
         reconcile(_tables(shared, own))
     own.open(B)
     own.put(wal.DEPOSIT, B, amount=1)
@@ -256,5 +257,5 @@ def test_another_currency_is_another_amount() -> None:
 
 
 def test_a_wallet_has_one_origin() -> None:
-    with pytest.raises(RejectedError, match="two streams"):
+    with pytest.raises(InvalidBodyError, match="two streams"):
         reconcile([Book(A).folded()[0], Book(A).folded()[0]])

@@ -18,7 +18,6 @@ from tests.pipeline.fold.test_kernels import users_overlay
 from veen.core.merkle.mmr import Peaks
 from veen.overlays import registry
 from veen.overlays.builtin.crdt import LWW, GCounter, LwwMap
-from veen.overlays.engine import OrderError
 from veen.overlays.event import Outcome, Record
 from veen.overlays.overlay import Overlay
 from veen.overlays.summary_tree.reader import Place
@@ -146,7 +145,7 @@ class TestIncomplete:
             fold_stream(spark, frame(spark, records[:20] + records[21:]), LwwMap(), OWN_STREAM)
 
     def test_entries_at_the_beginning(self, spark: SparkSession) -> None:
-        with pytest.raises(OrderError, match="epoch 10 begins with entry 6, and not with 1"):
+        with pytest.raises(IncompleteError, match="epoch 10 begins with entry 6, and not with 1"):
             fold_stream(spark, frame(spark, history("crdt.lww")[5:]), LwwMap(), OWN_STREAM)
 
     def test_entries_that_are_there_twice_in_place_of_others(self, spark: SparkSession) -> None:

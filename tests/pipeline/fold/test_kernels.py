@@ -18,7 +18,8 @@ from veen.cli.overlay import load_module
 from veen.core.encoding import cbor
 from veen.overlays import registry
 from veen.overlays.builtin.crdt import LwwMap
-from veen.overlays.engine import Annotator, Fold, OrderError, Summary, memory_of
+from veen.overlays.engine import Annotator, Fold, Summary, memory_of
+from veen.overlays.errors import FoldOrderError
 from veen.overlays.event import Event, Outcome, Record
 from veen.overlays.monoid import SET, Monoid
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
@@ -115,7 +116,7 @@ def test_a_range_is_folded_with_its_past(name: str, since: tuple[int, int]) -> N
 
 def test_records_that_are_out_of_order_are_a_fault_of_the_program() -> None:
     overlay = made("rpc")
-    with pytest.raises(OrderError):
+    with pytest.raises(FoldOrderError):
         _run(Job(Portable(overlay), OWN_STREAM, NONE), _read(overlay, history("rpc"))[::-1])
 
 

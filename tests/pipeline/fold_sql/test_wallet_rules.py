@@ -11,8 +11,8 @@ from tests.overlays.histories_wallet import wallet
 from tests.overlays.logs import STREAM, T0, Log, ident
 from tests.pipeline.fold_sql.wallet_logs import many_wallets
 from veen.overlays.engine import Annotator, memory_of
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Decoder, Event, Record
-from veen.overlays.schema import RejectedError
 from veen.overlays.wallet import schemas as wal
 from veen.overlays.wallet.schemas import DAY, wallet_id
 from veen.pipeline.fold_sql.wallet import SomeWallets
@@ -39,7 +39,7 @@ def events_of(records: Iterable[Record]) -> list[Event]:
             continue
         try:
             body = decoder.decode(record, schema)
-        except RejectedError:
+        except InvalidBodyError:
             continue
         found.append(Event(record, schema, body, record.msg_id, STREAM))
     return found

@@ -11,7 +11,7 @@ import pytest
 from tests import builders
 from tests.hub.hub_process import HubProcess, veen
 from tests.pipeline.log_builder import Hub, varied
-from veen.client.errors import DamagedLogError, PinError, StateError
+from veen.client.errors import ClientStateError, DamagedLogError, PinError
 from veen.core.objects import labels
 from veen.core.objects.hub_identity import HubIdentity, HubKey
 from veen.core.types import HubId, Label, StreamId
@@ -191,7 +191,7 @@ def test_a_set_that_is_cut_is_refused_or_named(exported: Path, tmp_path: Path) -
     place = tmp_path / "incomplete"
     shutil.copytree(exported, place)
     (place / "checkpoints.cborseq").unlink()
-    with pytest.raises(StateError, match="not a whole set"):
+    with pytest.raises(ClientStateError, match="not a whole set"):
         open_log(str(place))
 
 

@@ -14,10 +14,10 @@ from tests.pipeline.record_batches import batch_of
 from veen.core.crypto.hash import U64_MAX
 from veen.overlays import registry
 from veen.overlays.builtin.crdt import COUNTER, LWW, ORSET
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Decoder, Record
 from veen.overlays.operations.paid_ledger import PAID
 from veen.overlays.recorder.schemas import EVENT
-from veen.overlays.schema import RejectedError
 from veen.overlays.wallet import schemas as wal
 from veen.pipeline.open.records import RECORDS
 from veen.pipeline.open.typed_columns import EventTable, arrow_schema, columns_of, decode, ints_of, numbers_of
@@ -59,7 +59,7 @@ def test_columns_hold_what_bodies_hold() -> None:
             continue
         try:
             by_schema.setdefault(schema.schema_id, []).append(schema.decode(record.body))
-        except RejectedError:
+        except InvalidBodyError:
             continue
     for schema in SCHEMAS.values():
         bodies = by_schema.get(schema.schema_id, [])
@@ -152,7 +152,7 @@ def test_what_is_refused_is_refused_as_in_process(name: str) -> None:
         try:
             body = None if schema is None else decoder.decode(record, schema)
             wanted: tuple[str | None, str | None] = (None, None)
-        except RejectedError as error:
+        except InvalidBodyError as error:
             body, wanted = None, (error.code, str(error))
         assert (bodies[nth], codes[nth], details[nth]) == (body, *wanted)
 

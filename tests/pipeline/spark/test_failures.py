@@ -8,7 +8,7 @@ from veen.core.errors import VeenError
 from veen.pipeline.log.entry_columns import BadEntryError
 from veen.pipeline.log.log import PlaceError
 from veen.pipeline.spark.failures import JVM_ENDED, cause_of, reason_of
-from veen.storage.errors import DamagedError
+from veen.storage.errors import DamagedStoreError
 
 TRACE = """
   An exception was thrown from the Python worker. Please see the stack trace below.
@@ -76,10 +76,11 @@ def test_a_python_that_is_not_ours_is_told_with_what_to_set(text: str, line: str
     ("line", "kind"),
     [
         ("veen.pipeline.log.entry_columns.BadEntryError: entry 3", BadEntryError),
-        ("veen.storage.errors.DamagedError: x", DamagedError),
+        ("veen.storage.errors.DamagedStoreError: x", DamagedStoreError),
         ("veen.pipeline.log.log.PlaceError: there is no directory x", PlaceError),
         ("veen.core.errors.VeenError", VeenError),
         ("veen.pipeline.spark.ship_code.WorkerError: x", None),
+        ("veen.overlays.errors.FoldOrderError: record 3 after 4", None),
         ("veen.no.such.ThingError: x", None),
         ("veen.core.errors.NoSuchError: x", None),
         ("KeyError: 'what'", None),

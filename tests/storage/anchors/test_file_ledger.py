@@ -10,7 +10,7 @@ from veen.core.encoding.wire_object import decode_sequence
 from veen.core.objects.anchor import RFC3161, AnchorRef, LedgerEntry, LedgerHead
 from veen.core.types import NodeHash
 from veen.storage.anchors import AnchorError, FileLedger
-from veen.storage.errors import BusyError, DamagedError
+from veen.storage.errors import DamagedStoreError, StoreBusyError
 from veen.storage.fs import RealFilesystem
 
 LEDGER, HEAD = "ledger.cborseq", "ledger.ack"
@@ -87,7 +87,7 @@ def test_there_is_one_writer_and_any_number_of_readers(fs: RealFilesystem, refs:
     first = FileLedger(fs, LEDGER, "the first")
     refs.append(publish(first, COUNT))
     second = FileLedger(RealFilesystem(fs.root), LEDGER, "the second")
-    with pytest.raises(BusyError, match="the first"):
+    with pytest.raises(StoreBusyError, match="the first"):
         publish(second, COUNT + 1)
     assert count_bound(fs, refs) == COUNT + 1
     first.close()
@@ -161,12 +161,12 @@ def test_a_cut_at_any_byte_is_refused(tmp_path: Path, fs: RealFilesystem, refs: 
         (tmp_path / LEDGER).write_bytes(whole[:size])
         assert count_bound(fs, refs) == 0
         ledger = FileLedger(fs, LEDGER)
-        with pytest.raises(DamagedError):
+        with pytest.raises(DamagedStoreError):
             publish(ledger, COUNT)
         ledger.close()
         assert (tmp_path / LEDGER).read_bytes() == whole[:size]
     (tmp_path / LEDGER).unlink()
-    with pytest.raises(DamagedError, match="missing"):
+    with pytest.raises(DamagedStoreError, match="missing"):
         publish(FileLedger(fs, LEDGER), COUNT)
 
 
@@ -195,7 +195,7 @@ def test_a_write_that_was_cut_short_is_cut_off(tmp_path: Path, fs: RealFilesyste
 def test_more_than_one_write_behind_the_head_is_refused(tmp_path: Path, fs: RealFilesystem) -> None:
     with (tmp_path / LEDGER).open("ab") as file:
         file.write(bytes(200))
-    with pytest.raises(DamagedError, match="more behind"):
+    with pytest.raises(DamagedStoreError, match="more behind"):
         publish(FileLedger(fs, LEDGER), COUNT)
 
 
@@ -208,7 +208,7 @@ def test_every_flipped_bit_is_noticed(tmp_path: Path, fs: RealFilesystem, refs: 
                 flipped[at] ^= 1 << bit
                 (tmp_path / name).write_bytes(flipped)
                 ledger = FileLedger(fs, LEDGER)
-                with pytest.raises(DamagedError):
+                with pytest.raises(DamagedStoreError):
                     publish(ledger, COUNT)
                 ledger.close()
                 assert (tmp_path / name).read_bytes() == flipped
@@ -225,7 +225,7 @@ def test_entries_in_another_order_are_noticed(tmp_path: Path, fs: RealFilesystem
         (tmp_path / LEDGER).write_bytes(b"".join(order))
         assert count_bound(fs, refs) == 0
         ledger = FileLedger(fs, LEDGER)
-        with pytest.raises(DamagedError):
+        with pytest.raises(DamagedStoreError):
             publish(ledger, COUNT)
         ledger.close()
 
@@ -248,7 +248,7 @@ def test_a_ledger_alone_can_be_read_but_not_written(
 ) -> None:
     (tmp_path / HEAD).unlink()
     assert count_bound(fs, refs) == COUNT
-    with pytest.raises(DamagedError, match="nobody knows"):
+    with pytest.raises(DamagedStoreError, match="nobody knows"):
         publish(FileLedger(fs, LEDGER), COUNT)
     with (tmp_path / LEDGER).open("ab") as file:
         file.write(b"\x87\x01")

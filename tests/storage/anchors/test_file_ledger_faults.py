@@ -11,7 +11,7 @@ from tests.storage.simulation.sim_sweep import Case, sweep
 from tests.storage.simulation.simdisk import SimFilesystem
 from veen.core.types import NodeHash
 from veen.storage.anchors import FileLedger
-from veen.storage.errors import DamagedError, StorageError
+from veen.storage.errors import DamagedStoreError, StorageError
 
 LEDGER = "anchors/ledger.cborseq"
 
@@ -75,7 +75,7 @@ def test_a_disk_that_lies_is_found_out_or_did_no_harm(fault: Fault, tmp_path: Pa
         ledger = FileLedger(fs, LEDGER)
         try:
             fresh = publish(ledger, 7)
-        except DamagedError:
+        except DamagedStoreError:
             return
         # Whatever it lost, it did not make up anything.
         for number, ref in {**case.witness.refs, 7: fresh}.items():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests import builders
 from tests.storage.checks import Faulty
 from veen.core.data_dir import paths
-from veen.storage.errors import DamagedError, FullError
+from veen.storage.errors import DamagedStoreError, StoreFullError
 from veen.storage.fs import RealFilesystem
 from veen.storage.journal import journal
 from veen.storage.journal.journal import Binding, Kind, Segment
@@ -172,7 +172,7 @@ def test_a_flipped_bit_in_an_acknowledged_batch_is_damage(batches: list[bytes], 
     end = start + HEAD_BYTES + len(batches[nth])
     bit = data.draw(st.integers(start * 8, end * 8 - 1))
     whole[bit // 8] ^= 1 << bit % 8
-    with pytest.raises(DamagedError) as caught:
+    with pytest.raises(DamagedStoreError) as caught:
         journal.parse(bytes(whole), 1)
     assert (caught.value.path, caught.value.offset) == (paths.journal(1), start)
 
@@ -227,7 +227,7 @@ def test_damage_is_found_however_far_the_next_valid_record_is() -> None:
     whole = bytearray(committed(b"a", b"b" * 5_000, b"c"))
     second = HEADER_BYTES + 2 * HEAD_BYTES + 1
     whole[second : second + HEAD_BYTES + 4_000] = bytes(HEAD_BYTES + 4_000)
-    with pytest.raises(DamagedError) as caught:
+    with pytest.raises(DamagedStoreError) as caught:
         journal.parse(bytes(whole), 1)
     assert (caught.value.path, caught.value.offset) == (paths.journal(1), second)
 
@@ -251,7 +251,7 @@ def test_a_record_of_another_place_is_no_record() -> None:
 
 def test_nothing_stands_behind_the_end() -> None:
     ended = segment((BATCH, b"x"), (END, b""))
-    with pytest.raises(DamagedError, match="behind the last one") as caught:
+    with pytest.raises(DamagedStoreError, match="behind the last one") as caught:
         journal.parse(ended + record(len(ended), BATCH, b"y"), 1)
     assert caught.value.offset == len(ended)
 
@@ -273,7 +273,7 @@ def test_a_segment_that_was_being_created_is_empty(length: int) -> None:
     ],
 )
 def test_a_damaged_header_in_front_of_records_is_refused(bad: bytes) -> None:
-    with pytest.raises(DamagedError, match="header") as caught:
+    with pytest.raises(DamagedStoreError, match="header") as caught:
         journal.parse(bad + record(HEADER_BYTES, BATCH, b"x"), 1)
     assert (caught.value.path, caught.value.offset) == (paths.journal(1), 0)
     assert journal.parse(bad, 1).torn_bytes == HEADER_BYTES  # with nothing behind it, it was being written
@@ -306,7 +306,7 @@ def test_a_missing_segment_is_named(state: RealFilesystem, missing: int) -> None
     for number, data in enumerate(chain([b"a"], [b"b"], last=[b"c"]), start=1):
         if number != missing:
             put(state, number, data)
-    with pytest.raises(DamagedError, match="missing") as caught:
+    with pytest.raises(DamagedStoreError, match="missing") as caught:
         read_all(state)
     assert caught.value.path == paths.journal(missing)
 
@@ -315,7 +315,7 @@ def test_a_segment_that_lost_its_end_is_named(state: RealFilesystem) -> None:
     first, second = chain([b"a"], last=[b"b"])
     put(state, 1, first[:-HEAD_BYTES])
     put(state, 2, second)
-    with pytest.raises(DamagedError, match="lost its end") as caught:
+    with pytest.raises(DamagedStoreError, match="lost its end") as caught:
         read_all(state)
     assert caught.value.path == paths.journal(1)
 
@@ -335,7 +335,7 @@ def test_a_batch_that_does_not_fit_leaves_nothing_behind(faulty: Faulty) -> None
     before = faulty.read(paths.journal(1))
     faulty.fail("append", "journal", errno.ENOSPC)
     for _ in range(2):
-        with pytest.raises(FullError, match="make space"):
+        with pytest.raises(StoreFullError, match="make space"):
             made.append([b"x" * 1_000], [])
         assert faulty.read(paths.journal(1)) == before
     faulty.heal()
@@ -380,7 +380,7 @@ def test_a_full_disk_leaves_no_half_a_segment(faulty: Faulty) -> None:
         return errno.ENOSPC
 
     faulty.fault = after_writing
-    with pytest.raises(FullError):
+    with pytest.raises(StoreFullError):
         create(faulty)
     assert journal.segments(faulty) == []
     faulty.heal()
@@ -390,7 +390,7 @@ def test_a_full_disk_leaves_no_half_a_segment(faulty: Faulty) -> None:
 
 def test_a_disk_without_room_for_another_name_is_full_too(faulty: Faulty) -> None:
     faulty.fail("write_all", "journal", errno.ENOSPC)
-    with pytest.raises(FullError):
+    with pytest.raises(StoreFullError):
         create(faulty)
 
 

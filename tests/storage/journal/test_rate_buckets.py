@@ -22,7 +22,7 @@ from veen.core.objects.new_entry import NewEntry
 from veen.core.types import AuthRef, HubId, Label
 from veen.storage import clone, fork
 from veen.storage.directory import change_registry
-from veen.storage.errors import DamagedError, StaleIndexError
+from veen.storage.errors import DamagedStoreError, StaleIndexError
 from veen.storage.fs import RealFilesystem
 from veen.storage.journal.rate_buckets import Buckets, Uses
 from veen.storage.maintain.repair import repair
@@ -325,14 +325,14 @@ def test_a_damaged_token_keeps_nobody_from_other_things(fs: RealFilesystem) -> N
     with reading(fs) as reader:
         assert reader.entry(A, 4).receipt == store.receipts[5]
         assert reader.last_seq(A) == 4
-        with pytest.raises(DamagedError, match=path.name):
+        with pytest.raises(DamagedStoreError, match=path.name):
             reader.token(REF)
     with writing(fs, clock=5_000) as again:
         again.append(A)
         assert again.writer.reader.last_seq(A) == 5
-        with pytest.raises(DamagedError, match=path.name):
+        with pytest.raises(DamagedStoreError, match=path.name):
             again.writer.batch().token(REF)
-    with pytest.raises(DamagedError, match=path.name):
+    with pytest.raises(DamagedStoreError, match=path.name):
         repair(fs, owner="a test")
 
 
@@ -343,7 +343,7 @@ def test_a_missing_file_of_tokens_is_named(fs: RealFilesystem) -> None:
     path = authorize_chunk(fs)
     path.unlink()
     for attempt in (Reader.open, writing_once):
-        with pytest.raises(DamagedError, match=path.name):
+        with pytest.raises(DamagedStoreError, match=path.name):
             attempt(fs)
 
 

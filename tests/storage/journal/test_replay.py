@@ -38,7 +38,7 @@ from veen.core.data_dir import paths
 from veen.core.data_dir.paths import Domain
 from veen.core.data_dir.store_records import AuthRecord, StreamEpoch
 from veen.core.objects.new_entry import NewEntry
-from veen.storage.errors import DamagedError, StoppedError
+from veen.storage.errors import DamagedStoreError, WriterStoppedError
 from veen.storage.fs import RealFilesystem
 from veen.storage.journal import journal
 from veen.storage.journal.journal import Binding, Segment
@@ -104,7 +104,7 @@ def test_a_start_that_is_interrupted_again_and_again_loses_nothing(tmp_path: Pat
         ("unlink", ".wal"),
     ):
         fs.fail(call, path, errno.EIO)
-        with pytest.raises(StoppedError, match="can not start"):
+        with pytest.raises(WriterStoppedError, match="can not start"):
             open_writer(fs)
         fs.heal()
         with reading(RealFilesystem(fs.root)) as reader:
@@ -241,7 +241,7 @@ def test_damage_in_the_journal_is_refused_with_its_place(fs: RealFilesystem) -> 
     path.write_bytes(data)
     before = contents(fs)
     for attempt in (open_writer, Reader.open):
-        with pytest.raises(DamagedError, match=r"journal-0{19}1\.wal at byte") as caught:
+        with pytest.raises(DamagedStoreError, match=r"journal-0{19}1\.wal at byte") as caught:
             attempt(fs)
         assert (caught.value.path, caught.value.offset) == (paths.journal(1), at)
     assert contents(fs) == before
@@ -259,7 +259,7 @@ def test_a_record_that_checks_out_but_holds_no_entries_is_refused(fs: RealFilesy
     segment.append([b"no entry"], [])
     segment.close()
     for attempt in (open_writer, Reader.open, lambda fs: repair(fs, owner="a test")):
-        with pytest.raises(DamagedError) as caught:
+        with pytest.raises(DamagedStoreError) as caught:
             attempt(fs)
         assert (caught.value.path, caught.value.offset) == (paths.journal(1), 40)
 
@@ -270,7 +270,7 @@ def test_a_missing_journal_is_refused(fs: RealFilesystem) -> None:
     store.writer.abandon()
     journal_path(fs).unlink()
     for attempt in (open_writer, Reader.open):
-        with pytest.raises(DamagedError, match="journal segment is missing") as caught:
+        with pytest.raises(DamagedStoreError, match="journal segment is missing") as caught:
             attempt(fs)
         assert caught.value.path == paths.journal(1)
 
@@ -288,7 +288,7 @@ def test_a_journal_that_does_not_continue_the_log_is_refused(
     store.writer.flush()
     store.writer.abandon()
     journal_path(fs).write_bytes(journal_path(target).read_bytes())  # begins with entry 3, the log has one
-    with pytest.raises(DamagedError, match="receipt is for entry 3, not 2"):
+    with pytest.raises(DamagedStoreError, match="receipt is for entry 3, not 2"):
         open_writer(fs)
 
 
@@ -301,7 +301,7 @@ def test_a_label_in_the_wrong_log_is_refused(fs: RealFilesystem, target: RealFil
     store.writer.abandon()
     record = target.read(paths.STORE).replace(store.writer.store.hub_id, foreign)
     (fs.root / paths.STORE).write_bytes(record)
-    with pytest.raises(DamagedError, match="journal"):
+    with pytest.raises(DamagedStoreError, match="journal"):
         open_writer(fs)
 
 
@@ -345,7 +345,7 @@ def test_a_flush_that_was_interrupted_is_done_again_from_the_start(tmp_path: Pat
         for _ in range(4):
             store.append(A, B)
         fs.fail("rename", "summary", errno.EIO)
-        with pytest.raises(StoppedError):
+        with pytest.raises(WriterStoppedError):
             store.writer.flush()
         fs.heal()
     longer = fs.size(paths.open_chunk(Domain.DATA, A, 1))
@@ -367,7 +367,7 @@ def test_a_file_that_index_and_journal_do_not_explain_is_refused(tmp_path: Path,
     path = fs.root / paths.open_chunk(Domain.DATA, A, 1)
     data = path.read_bytes()
     path.write_bytes(data * 4 if change == "longer" else data[:-1])
-    with pytest.raises(DamagedError, match=change) as caught:
+    with pytest.raises(DamagedStoreError, match=change) as caught:
         open_writer(fs)
     assert caught.value.path == paths.open_chunk(Domain.DATA, A, 1)
 
@@ -379,7 +379,7 @@ def left_after_the_names(fs: Faulty) -> Store:
         for _ in range(5):
             store.append(A)
         fs.fail("sync_dir", "log", errno.EIO)
-        with pytest.raises(StoppedError):
+        with pytest.raises(WriterStoppedError):
             store.writer.flush()
         fs.heal()
     return store
@@ -404,7 +404,7 @@ def test_a_chunk_that_is_there_open_and_sealed_is_refused(tmp_path: Path) -> Non
     left_after_the_names(fs)
     path = paths.chunk(Domain.DATA, A, 1, 4)
     (fs.root / paths.open_chunk(Domain.DATA, A, 1)).write_bytes(fs.read(path))
-    with pytest.raises(DamagedError) as caught:
+    with pytest.raises(DamagedStoreError) as caught:
         open_writer(fs)
     assert caught.value.path == path
 
@@ -423,7 +423,7 @@ def test_other_content_in_a_place_that_the_journal_fills_is_refused(tmp_path: Pa
         if (which, bad) == ("checkpoint", good[:-1] + bytes([good[-1] ^ 1])):
             continue  # a signature is not checked here: any checkpoint of this prefix will do
         (fs.root / path).write_bytes(bad)
-        with pytest.raises(DamagedError) as caught:
+        with pytest.raises(DamagedStoreError) as caught:
             open_writer(fs)
         assert caught.value.path == path
     (fs.root / path).write_bytes(good)

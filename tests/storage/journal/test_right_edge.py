@@ -11,7 +11,7 @@ from tests.storage.stores import AUTHORIZE, A, B, Store, make, new_store, open_w
 from veen.core.data_dir import paths
 from veen.core.data_dir.paths import Domain
 from veen.core.data_dir.store_records import BZIP2
-from veen.storage.errors import DamagedError, StaleIndexError
+from veen.storage.errors import DamagedStoreError, StaleIndexError
 from veen.storage.fs import RealFilesystem
 from veen.storage.index.index import Index
 from veen.storage.maintain.repair import repair
@@ -63,7 +63,7 @@ def test_a_file_of_another_length_is_refused_by_name(
     stopped: RealFilesystem, path: str, change: Callable[[Path], None]
 ) -> None:
     change(stopped.root / path)
-    with pytest.raises(DamagedError) as caught:
+    with pytest.raises(DamagedStoreError) as caught:
         appended(stopped)
     assert caught.value.path == path
 
@@ -79,7 +79,7 @@ def test_a_derived_file_that_is_gone_is_a_case_for_repair(stopped: RealFilesyste
 
 def test_a_damaged_last_entry_is_refused(stopped: RealFilesystem) -> None:
     flip(stopped.root / OPEN)
-    with pytest.raises(DamagedError) as caught:
+    with pytest.raises(DamagedStoreError) as caught:
         appended(stopped)
     assert caught.value.path == OPEN
     assert caught.value.offset == len(stopped.read(OPEN)) // 2
@@ -111,12 +111,12 @@ def test_a_label_that_ends_at_a_boundary_is_checked_in_its_sealed_chunk(fs: Real
     store.writer.close()
     sealed = fs.root / paths.chunk(Domain.DATA, A, 1, 4)
     flip(sealed)
-    with pytest.raises(DamagedError):
+    with pytest.raises(DamagedStoreError):
         appended(fs)
     flip(sealed)
     content = sealed.read_bytes()
     sealed.unlink()
-    with pytest.raises(DamagedError, match="missing"):
+    with pytest.raises(DamagedStoreError, match="missing"):
         appended(fs)
     sealed.write_bytes(content)
     (fs.root / OPEN).write_bytes(b"")  # a chunk that nobody has begun
@@ -140,7 +140,7 @@ def test_reserved_logs_are_checked_at_once(fs: RealFilesystem) -> None:
     store.authorize(builders.cap_token())
     store.writer.close()
     cut(fs.root / paths.open_chunk(Domain.AUTHORIZE, AUTHORIZE, 1))
-    with pytest.raises(DamagedError, match="shorter"):
+    with pytest.raises(DamagedStoreError, match="shorter"):
         open_writer(fs)
 
 

@@ -31,7 +31,7 @@ from veen.core.limits import Limits
 from veen.core.objects import labels
 from veen.core.objects.new_entry import NewEntry
 from veen.core.objects.receipt import Receipt
-from veen.storage.errors import DamagedError, NotAStoreError
+from veen.storage.errors import DamagedStoreError, NotAStoreError
 from veen.storage.fs import RealFilesystem
 from veen.storage.maintain.copy import clone, fork
 from veen.storage.maintain.repair import repair
@@ -288,7 +288,7 @@ def test_a_place_with_a_log_is_not_written_over(
     other.writer.close()
     target.unlink(paths.STORE)
     before = contents(target)
-    with suppress(NotAStoreError, DamagedError):
+    with suppress(NotAStoreError, DamagedStoreError):
         clone(store.writer.reader, target)
     assert before.items() <= contents(target).items()
     assert fs.root != target.root

@@ -29,7 +29,7 @@ from veen.core.data_dir.store_records import AuthRecord, StreamEpoch
 from veen.core.objects import labels
 from veen.core.objects.new_entry import NewEntry
 from veen.core.types import Label
-from veen.storage.errors import DamagedError, StaleIndexError
+from veen.storage.errors import DamagedStoreError, StaleIndexError
 from veen.storage.fs import RealFilesystem
 from veen.storage.journal.journal import Binding
 from veen.storage.maintain.copy import clone
@@ -285,7 +285,7 @@ def test_a_damaged_entry_is_named_with_its_place(fs: RealFilesystem) -> None:
     length = len(fs.read(CHUNK)) // 4
     flip(fs.root / CHUNK, 2 * length + 90)
     before = log_of(fs)
-    with pytest.raises(DamagedError) as caught:
+    with pytest.raises(DamagedStoreError) as caught:
         repair(fs, owner="a test")
     assert (caught.value.path, caught.value.offset) == (CHUNK, 2 * length)
     assert log_of(fs) == before
@@ -383,7 +383,7 @@ def test_what_does_not_fit_together_is_refused(fs: RealFilesystem, damage: Calla
     filled(fs)
     damage(fs.root)
     before = log_of(fs)
-    with pytest.raises(DamagedError):
+    with pytest.raises(DamagedStoreError):
         repair(RealFilesystem(fs.root), owner="a test")
     assert log_of(fs) == before
 
@@ -394,6 +394,6 @@ def test_a_damaged_journal_is_refused(fs: RealFilesystem) -> None:
     store.append(A)
     store.writer.abandon()
     flip(fs.root / paths.journal(1), 100)
-    with pytest.raises(DamagedError) as caught:
+    with pytest.raises(DamagedStoreError) as caught:
         repair(fs, owner="a test")
     assert (caught.value.path, caught.value.offset) == (paths.journal(1), 40)

@@ -19,7 +19,7 @@ from veen.core.limits import Limits
 from veen.core.objects.entry import Entry
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
-from veen.storage.errors import DamagedError
+from veen.storage.errors import DamagedStoreError
 from veen.storage.fs import RealFilesystem
 from veen.storage.index.index import Index
 from veen.storage.read.partitions import Partition, plan, read_from, read_partition
@@ -201,7 +201,7 @@ def test_entries_that_are_pruned_after_the_plan_are_so_by_name(fs: RealFilesyste
 def test_a_chunk_that_is_gone_is_named(fs: RealFilesystem, store: Store) -> None:
     made = plan(store.writer.reader, [A])
     fs.unlink(made[0].path)
-    with pytest.raises(DamagedError, match="missing") as caught:
+    with pytest.raises(DamagedStoreError, match="missing") as caught:
         read_all(fs, made[:1])
     assert caught.value.path == made[0].path
     assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args  # noqa: S301
@@ -215,7 +215,7 @@ def test_a_damaged_chunk_fails_closed(fs: RealFilesystem, store: Store) -> None:
     path.write_bytes(data)
     found = read_partition(fs.root, made[1])
     assert [next(found).entry.receipt.stream_seq for _ in range(3)] == [5, 6, 7]
-    with pytest.raises(DamagedError) as caught:
+    with pytest.raises(DamagedStoreError) as caught:
         next(found)
     assert caught.value.path == made[1].path
 
@@ -224,7 +224,7 @@ def test_damaged_frames_fail_closed(fs: RealFilesystem, store: Store) -> None:
     (partition,) = plan(store.writer.reader, [C])
     assert partition.frames is not None
     damaged = replace(partition, frames=partition.frames[:-1] + b"\0")
-    with pytest.raises(DamagedError):
+    with pytest.raises(DamagedStoreError):
         read_all(fs, [damaged])
 
 
@@ -235,7 +235,7 @@ def test_an_index_with_a_hole_gives_no_plan(fs: RealFilesystem) -> None:
     with index.change() as changes:
         changes.txn.drop(changes._tables["positions"], delete=False)
     index.close()
-    with reading(fs) as reader, pytest.raises(DamagedError, match="veen repair"):
+    with reading(fs) as reader, pytest.raises(DamagedStoreError, match="veen repair"):
         plan(reader, [A])
 
 

@@ -41,7 +41,7 @@ from veen.core.data_dir.store_records import AuthRecord, StreamEpoch
 from veen.core.limits import Limits
 from veen.core.objects.new_entry import NewEntry
 from veen.core.types import AuthRef, Label, LeafHash
-from veen.storage.errors import DamagedError, StaleIndexError
+from veen.storage.errors import DamagedStoreError, StaleIndexError
 from veen.storage.fs import RealFilesystem
 from veen.storage.index.index import Index
 from veen.storage.journal.journal import Binding
@@ -401,7 +401,7 @@ def test_a_damaged_entry_is_refused_and_the_others_are_not(fs: RealFilesystem, s
     for offset in (0, 40, 49, 60, 100, length - 1):
         flip(fs.root / path, length + offset)
         with reading(fs) as reader:
-            with pytest.raises(DamagedError) as caught:
+            with pytest.raises(DamagedStoreError) as caught:
                 reader.entry(A, 2)
             assert (caught.value.path, caught.value.offset) == (path, length)
             check_receipts(reader, [stopped.receipts[0], *stopped.receipts[2:]])
@@ -412,7 +412,7 @@ def test_a_missing_chunk_is_named(fs: RealFilesystem, stopped: Store) -> None:
     path = layout.chunk(Domain.DATA, A, 1, 4)
     fs.unlink(path)
     with reading(fs) as reader:
-        with pytest.raises(DamagedError, match="missing") as caught:
+        with pytest.raises(DamagedStoreError, match="missing") as caught:
             reader.entry(A, 2)
         assert caught.value.path == path
         check_receipts(reader, stopped.receipts[4:])
@@ -422,7 +422,7 @@ def test_a_chunk_that_is_too_short_is_named(fs: RealFilesystem, stopped: Store) 
     assert stopped.receipts
     path = layout.open_chunk(Domain.DATA, A, 5)
     fs.truncate(path, len(fs.read(path)) - 1)
-    with reading(fs) as reader, pytest.raises(DamagedError, match="ends before entry 6") as caught:
+    with reading(fs) as reader, pytest.raises(DamagedStoreError, match="ends before entry 6") as caught:
         reader.entry(A, 6)
     assert caught.value.path == path
 
@@ -433,7 +433,7 @@ def test_an_entry_in_the_place_of_another_is_refused(fs: RealFilesystem, stopped
     data = path.read_bytes()
     length = len(data) // 4
     path.write_bytes(data[length : 2 * length] + data[:length] + data[2 * length :])
-    with reading(fs) as reader, pytest.raises(DamagedError, match="entry 2 stands in the place of 1"):
+    with reading(fs) as reader, pytest.raises(DamagedStoreError, match="entry 2 stands in the place of 1"):
         reader.entry(A, 1)
 
 
@@ -441,7 +441,7 @@ def test_a_damaged_checkpoint_is_named(fs: RealFilesystem, stopped: Store) -> No
     assert stopped.receipts
     path = layout.checkpoint(Domain.DATA, A, 4)
     (fs.root / path).write_bytes(b"\x80")
-    with reading(fs) as reader, pytest.raises(DamagedError) as caught:
+    with reading(fs) as reader, pytest.raises(DamagedStoreError) as caught:
         reader.checkpoint(A, 4)
     assert caught.value.path == path
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.storage.checks import check_receipts, reading
 from tests.storage.stores import A, B, Store, make, open_writer
-from veen.storage.errors import FullError, StoppedError
+from veen.storage.errors import StoreFullError, WriterStoppedError
 from veen.storage.fs import RealFilesystem
 from veen.storage.fsck import check
 
@@ -60,9 +60,9 @@ def until_full(store: Store) -> bool:
     while refusals < _REFUSALS:
         try:
             store.append(A, B, body_size=900)
-        except FullError:
+        except StoreFullError:
             refusals += 1
-        except StoppedError:
+        except WriterStoppedError:
             return False
     return True
 

@@ -19,7 +19,7 @@ from tests.storage.simulation.simdisk import Crash, Fault, Plan, SimDisk, SimFil
 from tests.storage.stores import HUB, counting_random
 from veen.core.data_dir import paths
 from veen.core.objects.finding import Level
-from veen.storage.errors import StoppedError
+from veen.storage.errors import WriterStoppedError
 from veen.storage.fsck import check
 from veen.storage.write.writer import Writer
 
@@ -90,7 +90,7 @@ class MachineBase(RuleBasedStateMachine):
             if self.plan is None or len(self.plan.hits) == before:
                 raise
             self.error = error
-            self.stopped = isinstance(error, StoppedError)
+            self.stopped = isinstance(error, WriterStoppedError)
         return None
 
     def end(self, aftermath: Aftermath) -> None:
@@ -122,7 +122,7 @@ class MachineBase(RuleBasedStateMachine):
         """Remember what a call was for: it has happened, it has not, or nobody knows."""
         if self.error is None:
             self.model.commit(pending)
-        elif isinstance(self.error, Crash | StoppedError):
+        elif isinstance(self.error, Crash | WriterStoppedError):
             self.model.maybe = pending
 
     # --- opening and closing --------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class MachineBase(RuleBasedStateMachine):
         assert writer is not None
         with self.quiet():
             for call in (writer.batch, writer.flush, lambda: writer.prune(DATA[0], 1)):
-                with pytest.raises(StoppedError):
+                with pytest.raises(WriterStoppedError):
                     call()
             machine_model.compare(self.model, writer.reader)
 

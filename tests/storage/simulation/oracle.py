@@ -31,7 +31,7 @@ from veen.core.objects.entry import Entry
 from veen.core.objects.msg import Msg
 from veen.core.types import AuthRef, Label, VerifyKey
 from veen.storage import fsck
-from veen.storage.errors import DamagedError
+from veen.storage.errors import DamagedStoreError
 from veen.storage.fsck import Report as Verdict
 from veen.storage.fsck.source import Files
 from veen.storage.maintain.repair import repair
@@ -273,7 +273,7 @@ class Oracle:
         try:
             _read(fs, kept)
             return _started(fs, kept)
-        except DamagedError as refusal:
+        except DamagedStoreError as refusal:
             if not (refusable and refusal.path):
                 raise
             self.refusals += 1
@@ -310,7 +310,7 @@ def _started(fs: SimFilesystem, kept: Promises) -> Session:
     try:
         for label in _writable(session.writer.reader):
             session.writer.head(label)
-    except DamagedError:
+    except DamagedStoreError:
         session.writer.abandon()
         raise
     return session

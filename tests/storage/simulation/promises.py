@@ -34,7 +34,7 @@ from veen.core.objects import labels
 from veen.core.objects.entry import Entry
 from veen.core.objects.new_entry import NewEntry
 from veen.core.types import AuthRef, Label, RandomBytes
-from veen.storage.errors import FullError, StoppedError
+from veen.storage.errors import StoreFullError, WriterStoppedError
 from veen.storage.journal.journal import Binding
 from veen.storage.journal.tail import SignReceipt
 from veen.storage.read.reader import Reader
@@ -125,7 +125,7 @@ def prepared(
     with SimDisk(scratch) as disk:
         make(disk.filesystem(), limits, compression=compression)
         disk.process_crash()
-        with contextlib.suppress(Crash, StoppedError):
+        with contextlib.suppress(Crash, WriterStoppedError):
             steps(Session(disk.filesystem(*plans), kept))
         disk.process_crash()
         assert all(plan.injected for plan in plans)
@@ -150,7 +150,7 @@ class Session:
     def _open(self) -> Writer:
         try:
             return open_writer(self.fs, self._segment_bytes)
-        except (FullError, StoppedError):
+        except (StoreFullError, WriterStoppedError):
             if not self._is_full():
                 raise
             self.kept.full += 1
@@ -234,7 +234,7 @@ class Session:
         """Stop cleanly; if the disk is full for that, the next start does it."""
         try:
             self.writer.close()
-        except (FullError, StoppedError):
+        except (StoreFullError, WriterStoppedError):
             if not self._is_full():
                 raise
             self.kept.full += 1
@@ -247,10 +247,10 @@ class Session:
     def _step(self, step: Callable[[], T]) -> T:
         try:
             return step()
-        except FullError:
+        except StoreFullError:
             self._while_full()
             return step()
-        except StoppedError:
+        except WriterStoppedError:
             self._while_stopped()
             raise
         except (OSError, lmdb.Error):
@@ -264,7 +264,7 @@ class Session:
         if any(plan.persistent for plan in self.fs._plans):
             try:
                 self._commit(lambda batch: iter([self._probe(batch)]))
-            except FullError:
+            except StoreFullError:
                 pass
             else:
                 raise AssertionError("a commit without space")
@@ -282,7 +282,7 @@ class Session:
         for attempt in (writer.batch, writer.flush, lambda: writer.prune(BOUND, 1)):
             try:
                 attempt()
-            except StoppedError:
+            except WriterStoppedError:
                 continue
             raise AssertionError("a writer that has stopped takes something")
         self.kept.check_reads(writer.reader)

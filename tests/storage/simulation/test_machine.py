@@ -37,7 +37,7 @@ from veen.core.data_dir.store_records import NO_COMPRESSION, Registry, StreamEpo
 from veen.core.errors import Code, ProtocolError
 from veen.core.objects.new_entry import NewEntry
 from veen.storage.directory import change_registry, open_store
-from veen.storage.errors import BusyError, NotAStoreError, StaleIndexError
+from veen.storage.errors import NotAStoreError, StaleIndexError, StoreBusyError
 from veen.storage.journal.journal import Binding
 from veen.storage.maintain.repair import repair
 from veen.storage.read.reader import Reader
@@ -289,7 +289,7 @@ class StoreMachine(MachineBase):
         with self.another_process() as fs:
             with reading(fs) as reader:
                 self.model.fits(reader)
-            with pytest.raises(BusyError):
+            with pytest.raises(StoreBusyError):
                 open_at(fs, self.random)
         for label in (AUTHORIZE, CONTROL):
             with self.quiet(), pytest.raises(ProtocolError) as caught:

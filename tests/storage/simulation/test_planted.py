@@ -18,7 +18,7 @@ from tests.storage.simulation.sim_plan import Fault, Op
 from tests.storage.simulation.simdisk import SimDisk, SimFilesystem
 from tests.storage.stores import A, B
 from veen.core.data_dir import paths
-from veen.storage.errors import DamagedError
+from veen.storage.errors import DamagedStoreError
 from veen.storage.fs import Filesystem, Write
 from veen.storage.index.index import Changes
 from veen.storage.journal import journal
@@ -228,7 +228,7 @@ def flips_of_the_journal(scratch: Path) -> None:
             disk.flip(path, byte, byte % 8)
             try:
                 opened = open_writer(disk.filesystem())
-            except DamagedError as refusal:
+            except DamagedStoreError as refusal:
                 assert refusal.path == path  # noqa: PT017
                 continue
             kept.check_reads(opened.reader)

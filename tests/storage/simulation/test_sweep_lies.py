@@ -20,7 +20,7 @@ from tests.storage.simulation.simdisk import SimFilesystem
 from tests.storage.stores import A, B
 from veen.core.data_dir.store_records import BZIP2
 from veen.core.errors import Code, ProtocolError
-from veen.storage.errors import DamagedError, NotAStoreError, StoppedError
+from veen.storage.errors import DamagedStoreError, NotAStoreError, WriterStoppedError
 from veen.storage.read.reader import Reader
 
 
@@ -84,13 +84,13 @@ def _examine(fs: SimFilesystem, kept: Promises) -> Found:
             missing = _read(reader, kept, told)
         finally:
             reader.close()
-    except (DamagedError, NotAStoreError) as error:
+    except (DamagedStoreError, NotAStoreError) as error:
         told.append(str(error))
     try:
         writer = open_writer(fs)
         missing = max(missing, _read(writer.reader, kept, told))
         writer.close()
-    except (DamagedError, NotAStoreError, StoppedError) as error:
+    except (DamagedStoreError, NotAStoreError, WriterStoppedError) as error:
         told.append(str(error))
     told += [finding.path for finding in checked(fs).findings]
     assert all(told)
@@ -105,7 +105,7 @@ def _read(reader: Reader, kept: Promises, told: list[str]) -> int:
             continue
         try:
             assert reader.entry(label, seq).encode() == frame, "a wrong answer"
-        except DamagedError as error:
+        except DamagedStoreError as error:
             told.append(error.path)
         except ProtocolError as error:
             if error.code is not Code.NOT_FOUND:
@@ -114,7 +114,7 @@ def _read(reader: Reader, kept: Promises, told: list[str]) -> int:
     for (label, upto), stored in kept.checkpoints.items():
         try:
             made = reader.checkpoint(label, upto)
-        except DamagedError as error:
+        except DamagedStoreError as error:
             told.append(error.path)
             continue
         # A checkpoint is signed: who gets a wrong one knows. But the checker has to know, too.

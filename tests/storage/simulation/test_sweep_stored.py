@@ -13,7 +13,7 @@ from tests.storage.simulation.sim_plan import Fault, Op, Operation, Plan
 from tests.storage.simulation.sim_sweep import Aftermath, befall
 from tests.storage.simulation.simdisk import SimDisk, SimFilesystem
 from tests.storage.stores import A
-from veen.storage.errors import StoppedError
+from veen.storage.errors import WriterStoppedError
 
 
 class Step(NamedTuple):
@@ -78,7 +78,7 @@ def test_what_failed_but_was_stored(tmp_path: Path, step: Step, aftermath: After
     start, kept = prepared(tmp_path, three)
     plan = plan_of(step)
     with SimDisk.from_snapshot(start) as disk:
-        with pytest.raises(StoppedError):
+        with pytest.raises(WriterStoppedError):
             work(disk.filesystem(plan), kept)
         assert plan.injected
         assert (kept.stopped, len(kept.acked)) == (1, 3 if step.committing else 4)

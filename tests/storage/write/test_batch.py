@@ -13,7 +13,7 @@ from veen.core.data_dir.store_records import AuthRecord, ClientCursor, StreamEpo
 from veen.core.objects.capability import CapToken
 from veen.core.objects.new_entry import NewEntry
 from veen.core.types import AuthRef, LeafHash
-from veen.storage.errors import DamagedError
+from veen.storage.errors import DamagedStoreError
 from veen.storage.fs import RealFilesystem
 from veen.storage.journal.journal import Binding
 from veen.storage.maintain.repair import repair
@@ -220,6 +220,6 @@ def test_a_damaged_token_is_refused_and_others_are_not(fs: RealFilesystem, store
     data[200] ^= 1
     path.write_bytes(data)
     with reading(fs) as reader:
-        with pytest.raises(DamagedError, match=name):
+        with pytest.raises(DamagedStoreError, match=name):
             reader.token(TOKEN.auth_ref)
         assert reader.token(OTHER.auth_ref) == OTHER

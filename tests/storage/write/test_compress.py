@@ -22,7 +22,7 @@ from veen.core.data_dir import paths
 from veen.core.data_dir.paths import Domain
 from veen.core.data_dir.store_records import BZIP2
 from veen.storage.directory import change_registry
-from veen.storage.errors import DamagedError, StoppedError
+from veen.storage.errors import DamagedStoreError, WriterStoppedError
 from veen.storage.fs import RealFilesystem
 from veen.storage.maintain.repair import repair
 
@@ -109,11 +109,11 @@ def test_a_damaged_compressed_chunk_is_refused(fs: RealFilesystem, packed: Store
     }[damage]
     path.write_bytes(damaged)
     with reading(fs) as reader:
-        with pytest.raises(DamagedError) as caught:
+        with pytest.raises(DamagedStoreError) as caught:
             entries(reader, A)
         assert caught.value.path == PACKED
         check_receipts(reader, [item for item in packed.receipts if item.label == B])
-    with pytest.raises(DamagedError) as caught:
+    with pytest.raises(DamagedStoreError) as caught:
         repair(fs, owner="a test")
     assert caught.value.path == PACKED
 
@@ -121,7 +121,7 @@ def test_a_damaged_compressed_chunk_is_refused(fs: RealFilesystem, packed: Store
 def test_a_missing_compressed_chunk_is_named(fs: RealFilesystem, packed: Store) -> None:
     assert packed.receipts
     fs.unlink(PACKED)
-    with reading(fs) as reader, pytest.raises(DamagedError, match="missing") as caught:
+    with reading(fs) as reader, pytest.raises(DamagedStoreError, match="missing") as caught:
         reader.entry(A, 1)
     assert caught.value.path == PACKED
 
@@ -140,7 +140,7 @@ def test_compression_that_was_interrupted_is_done_again(
         for _ in range(9):
             store.append(A)
         fs.fail(call, path, errno.EIO)
-        with pytest.raises(StoppedError):
+        with pytest.raises(WriterStoppedError):
             store.writer.flush()
         fs.heal()
     if repaired:

@@ -28,7 +28,7 @@ from veen.core.objects import labels
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.new_entry import NewEntry
 from veen.core.types import AuthRef, Label
-from veen.storage.errors import DamagedError, StoppedError
+from veen.storage.errors import DamagedStoreError, WriterStoppedError
 from veen.storage.fs import RealFilesystem
 from veen.storage.journal.journal import Binding
 from veen.storage.maintain.repair import repair
@@ -244,7 +244,7 @@ def test_what_could_not_be_proved_afterwards_is_not_pruned(
     fs: RealFilesystem, store: Store, path: str
 ) -> None:
     fs.unlink(path)
-    with pytest.raises(StoppedError) as caught:
+    with pytest.raises(WriterStoppedError) as caught:
         store.writer.prune(A, 4)
     assert path in str(caught.value)
     assert (1, 4) in chunk_ranges(fs, A)
@@ -255,7 +255,7 @@ def test_a_damaged_chunk_is_not_pruned(fs: RealFilesystem, store: Store) -> None
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(StoppedError):
+    with pytest.raises(WriterStoppedError):
         store.writer.prune(A, 4)
     assert path.exists()
 
@@ -263,7 +263,7 @@ def test_a_damaged_chunk_is_not_pruned(fs: RealFilesystem, store: Store) -> None
 def test_a_foreign_tombstone_is_not_overwritten(fs: RealFilesystem, store: Store) -> None:
     path = paths.tombstone(Domain.DATA, A, 1, 4)
     (fs.root / path).write_bytes(b"something else")
-    with pytest.raises(StoppedError, match="another content"):
+    with pytest.raises(WriterStoppedError, match="another content"):
         store.writer.prune(A, 4)
     assert fs.read(path) == b"something else"
 
@@ -284,7 +284,7 @@ def test_repair_refuses_what_is_left_of_a_pruned_chunk_if_it_does_not_fit(
         data = bytearray(nodes.read_bytes())
         data[0] ^= 1
         nodes.write_bytes(data)
-    with pytest.raises(DamagedError):
+    with pytest.raises(DamagedStoreError):
         repair(fs, owner="a test")
 
 
@@ -306,7 +306,7 @@ def test_an_interrupted_pruning_is_finished_by_the_next(
             store.append(A)
         store.writer.flush()
         fs.fail(call, path, errno.EIO)
-        with pytest.raises(StoppedError):
+        with pytest.raises(WriterStoppedError):
             store.writer.prune(A, 8)
         fs.heal()
     if repaired:
@@ -327,7 +327,7 @@ def test_pruning_removes_both_forms_of_a_chunk(tmp_path: Path) -> None:
         for _ in range(5):
             store.append(A)
         fs.fail("unlink", ".log", errno.EIO)
-        with pytest.raises(StoppedError):
+        with pytest.raises(WriterStoppedError):
             store.writer.flush()
         fs.heal()
     writer = open_writer(fs)

@@ -30,7 +30,7 @@ from veen.core.objects import labels
 from veen.core.objects.new_entry import NewEntry
 from veen.core.types import NodeHash
 from veen.storage.directory import open_store
-from veen.storage.errors import StoppedError
+from veen.storage.errors import WriterStoppedError
 from veen.storage.fs import RealFilesystem
 from veen.storage.journal import journal
 from veen.storage.journal.journal import Binding
@@ -423,7 +423,7 @@ def test_bindings_survive_flush_and_stop(fs: RealFilesystem) -> None:
 def test_a_writer_that_was_closed_takes_nothing(fs: RealFilesystem) -> None:
     store = new_store(fs)
     store.writer.close()
-    with pytest.raises(StoppedError, match="closed"):
+    with pytest.raises(WriterStoppedError, match="closed"):
         store.writer.batch()
     store.writer.close()  # again: no harm
     store.writer.abandon()

@@ -15,7 +15,7 @@ from veen.core.data_dir.store_records import StreamEpoch
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.new_entry import NewEntry
 from veen.core.types import Label, NodeHash
-from veen.storage.errors import FullError, StoppedError, StorageError
+from veen.storage.errors import StorageError, StoreFullError, WriterStoppedError
 from veen.storage.journal import journal
 from veen.storage.write.writer import BackgroundFlush, Options, Writer
 
@@ -196,10 +196,10 @@ def test_an_error_of_the_disk_stops_the_writer(fs: Faulty, call: str, path: str)
         waiting, failed = commit_in_thread(store)
         waiting.join(PATIENCE)
         assert not waiting.is_alive()
-        assert [type(error) for error in failed] == [StoppedError]
+        assert [type(error) for error in failed] == [WriterStoppedError]
         flusher._thread.join(PATIENCE)
-        assert isinstance(flusher.error, StoppedError)
-        with pytest.raises(StoppedError):
+        assert isinstance(flusher.error, WriterStoppedError)
+        with pytest.raises(WriterStoppedError):
             store.append(B)
         check_receipts(store.writer.reader, store.receipts)
     fs.heal()
@@ -221,8 +221,8 @@ def test_a_full_disk_refuses_commits_until_there_is_space(fs: Faulty, path: str)
         waiting, failed = commit_in_thread(store)
         waiting.join(PATIENCE)
         assert not waiting.is_alive()
-        assert [type(error) for error in failed] == [FullError]
-        assert isinstance(flusher.error, FullError)
+        assert [type(error) for error in failed] == [StoreFullError]
+        assert isinstance(flusher.error, StoreFullError)
         released = signal_of(fs, "unlink", "journal")
         store.writer.on_full()
         assert released.wait(PATIENCE)
@@ -251,7 +251,7 @@ def test_an_error_of_the_signer_stops_the_writer_and_is_told(fs: Faulty) -> None
         store.writer.on_full()
         flusher._thread.join(PATIENCE)
         assert str(flusher.error) == "the key is gone"
-        with pytest.raises(StoppedError, match="the key is gone"):
+        with pytest.raises(WriterStoppedError, match="the key is gone"):
             store.append(A)
         check_receipts(writer.reader, store.receipts)
     writer.abandon()

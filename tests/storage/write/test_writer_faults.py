@@ -9,7 +9,7 @@ import pytest
 from tests import builders
 from tests.storage.checks import Faulty, check_receipts, contents, reading, writing
 from tests.storage.stores import A, B, Store, make
-from veen.storage.errors import FullError, StoppedError
+from veen.storage.errors import StoreFullError, WriterStoppedError
 from veen.storage.fs import RealFilesystem
 from veen.storage.journal import journal
 
@@ -28,7 +28,7 @@ def test_a_full_disk_undoes_the_batch_and_nothing_else(faulty: Faulty) -> None:
         store.append(A)
         before = contents(faulty)
         faulty.fail("append", "journal", errno.ENOSPC)
-        with pytest.raises(FullError):
+        with pytest.raises(StoreFullError):
             store.append(A, B)
         assert contents(faulty) == before
         assert store.writer.reader.client(A, CLIENT).client_seq == 1
@@ -48,11 +48,11 @@ def test_a_disk_too_full_for_a_flush_loses_nothing(faulty: Faulty, path: str) ->
         for _ in range(5):
             store.append(A)
         faulty.fail("write_all", path, errno.ENOSPC)
-        with pytest.raises(FullError):
+        with pytest.raises(StoreFullError):
             store.writer.flush()
         store.append(A)  # the journal has space of its own
         check_receipts(store.writer.reader, store.receipts)
-        with pytest.raises(FullError):
+        with pytest.raises(StoreFullError):
             store.writer.flush()
         faulty.heal()
         store.writer.flush()
@@ -68,7 +68,7 @@ def test_a_flush_that_only_could_not_release_its_segment_is_not_done_twice(fault
         for _ in range(5):
             store.append(A)
         faulty.fail("unlink", "journal", errno.ENOSPC)
-        with pytest.raises(FullError):
+        with pytest.raises(StoreFullError):
             store.writer.flush()
         check_receipts(store.writer.reader, store.receipts)
         store.append(A)
@@ -84,7 +84,7 @@ def test_a_clean_stop_after_a_flush_that_had_no_space_keeps_everything(faulty: F
     with writing(faulty) as store:
         store.append(A)
         faulty.fail("write_all", "log/", errno.ENOSPC)
-        with pytest.raises(FullError):
+        with pytest.raises(StoreFullError):
             store.writer.flush()
         store.append(A)
         faulty.heal()
@@ -97,7 +97,7 @@ def test_a_stop_without_space_leaves_everything_to_the_next_start(faulty: Faulty
     with writing(faulty) as store:
         store.append(A)
         faulty.fail("write_all", "log/", errno.ENOSPC)
-        with pytest.raises(FullError):
+        with pytest.raises(StoreFullError):
             store.writer.close()
         faulty.heal()
     with writing(faulty) as again:
@@ -124,7 +124,7 @@ def test_a_flush_without_descriptors_is_done_later(faulty: Faulty, call: str, pa
             store.append(A)
         faulty.fail(call, path, code)
         for _ in range(2):
-            with pytest.raises(FullError, match="too many files"):
+            with pytest.raises(StoreFullError, match="too many files"):
                 store.writer.flush()
             store.append(A)
             check_receipts(store.writer.reader, store.receipts)
@@ -166,13 +166,13 @@ def test_any_other_error_stops_the_writer_but_not_reading(faulty: Faulty, call: 
             return errno.EIO if name == call and path in at else None
 
         faulty.fault = fault
-        with pytest.raises(StoppedError, match="check the disk"):
+        with pytest.raises(WriterStoppedError, match="check the disk"):
             append_and_flush(store)
         faulty.heal()
         for attempt in (store.writer.batch, store.writer.flush, lambda: store.writer.prune(A, 4)):
-            with pytest.raises(StoppedError, match="has stopped"):
+            with pytest.raises(WriterStoppedError, match="has stopped"):
                 attempt()
-        with pytest.raises(StoppedError):
+        with pytest.raises(WriterStoppedError):
             store.writer.checkpoint(A, 2)
         check_receipts(store.writer.reader, store.receipts)
         store.writer.close()
@@ -186,7 +186,7 @@ def test_what_a_segment_could_not_be_begun_for_is_still_there(faulty: Faulty) ->
     with writing(faulty) as store:
         store.append(A)
         faulty.fail("append", "journal", errno.ENOSPC)  # the end of the old segment has no space
-        with pytest.raises(FullError):
+        with pytest.raises(StoreFullError):
             store.writer.flush()
         assert len(journal.segments(faulty)) == 1
         faulty.heal()
@@ -216,7 +216,7 @@ def test_a_disk_too_full_for_the_index_loses_nothing(tmp_path: Path) -> None:
             store.append(A)
         fs.full = True
         for _ in range(2):
-            with pytest.raises(FullError, match="index"):
+            with pytest.raises(StoreFullError, match="index"):
                 store.writer.flush()
             store.append(A)
             check_receipts(store.writer.reader, store.receipts)

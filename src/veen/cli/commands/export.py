@@ -17,7 +17,7 @@ from veen.client.audit import LabelAudit, SetWriter, Source, audit_label, export
 from veen.client.body import attachments_of, decode_body
 from veen.client.contexts import find_client
 from veen.client.effects import GetAttachment, Hub, run
-from veen.client.errors import AnswerError, RefusedError
+from veen.client.errors import InvalidResponseError, RejectedError
 from veen.client.home.directory import CARD, KEY_FILE, KEYSTORE, ClientHome
 from veen.client.home.pins import STATUS, HubFacts, read_facts
 from veen.client.home.state import LabelState, Pin, State
@@ -103,13 +103,13 @@ def _take_attachments(client: Path, answering: Hub, out: Path) -> int:
         for coid in _declared(msg, secrets):
             try:
                 sealed = answering.answer(GetAttachment(coid))
-            except RefusedError as error:
+            except RejectedError as error:
                 if error.code != Code.NOT_FOUND.value:
                     raise
                 warn(f"the hub does not have attachment {coid.hex()}")
                 continue
             if att.coid(sealed) != coid:
-                raise AnswerError(f"{answering.name} serves another attachment than {coid.hex()}")
+                raise InvalidResponseError(f"{answering.name} serves another attachment than {coid.hex()}")
             write_file(place / coid.hex(), sealed)
             count += 1
     return count

@@ -19,7 +19,7 @@ from veen.core.errors import ProtocolError
 from veen.core.objects.finding import Level
 from veen.core.types import HubId, Label, VerifyKey
 from veen.storage.directory import read_identity
-from veen.storage.errors import DamagedError
+from veen.storage.errors import DamagedStoreError
 from veen.storage.fs import RealFilesystem
 from veen.storage.fsck import LEVELS, LabelReport, Report, ShowProgress, check
 
@@ -118,7 +118,7 @@ def run(request: Request, *, show: bool) -> Report:
 def _check_hub(files: RealFilesystem, expected: HubId) -> None:
     try:
         found = read_identity(files)
-    except DamagedError as error:
+    except DamagedStoreError as error:
         raise ForeignError(f"the identity of the hub can not be relied on: {error}") from None
     who = "nobody's" if found is None else f"that of hub {found[0].hub_id.hex()}"
     if found is None or found[0].hub_id != expected:

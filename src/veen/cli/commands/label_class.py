@@ -12,7 +12,7 @@ from veen.cli.settings import common
 from veen.client.client import Client
 from veen.core.crypto.hash import U64_MAX
 from veen.core.objects.labels import DEFAULT_REALM
-from veen.overlays.schema import RejectedError
+from veen.overlays.errors import InvalidBodyError
 from veen.recorder.configuration import LabelClass, class_stream, label_now, read_classes, set_class
 
 app = typer.Typer(help="Classes of labels: sensitivity and retention.", no_args_is_help=True)
@@ -57,7 +57,7 @@ def set_command(
                 retention_hint=retention_hint,
                 realm=realm,
             )
-        except RejectedError as error:
+        except InvalidBodyError as error:
             raise CommandError(f"--sensitivity: {error}", USAGE) from None
     print_result(describe(sent, class_stream(realm)), common.json)
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from veen.cli.data_dir import UsageError, open_data_dir
-from veen.storage.errors import DamagedError, StorageError
+from veen.storage.errors import DamagedStoreError, StorageError
 from veen.storage.fs import RealFilesystem
 from veen.storage.maintain.repair import Repaired, repair
 
@@ -28,7 +28,7 @@ def repair_command(
     try:
         with open_data_dir(data_dir) as fs:
             done = _run(fs, quiet=as_json or not sys.stderr.isatty())
-    except DamagedError as error:
+    except DamagedStoreError as error:
         _fail(str(error), _DAMAGED, as_json)
     except (StorageError, UsageError) as error:
         _fail(str(error), 1, as_json)

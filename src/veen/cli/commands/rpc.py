@@ -15,9 +15,9 @@ from veen.cli.errors import NETWORK, REFUSED, USAGE, CommandError
 from veen.cli.output import command, plain, print_result, warn
 from veen.cli.overlay import load_module
 from veen.cli.settings import common
-from veen.client.body import BodyError, encode_body, to_json
-from veen.client.errors import NetworkError
-from veen.client.rpc.call import CallOptions, RpcError, RpcTimeoutError
+from veen.client.body import encode_body, to_json
+from veen.client.errors import BodyError, NetworkError, RpcError, RpcTimeoutError
+from veen.client.rpc.call import CallOptions
 from veen.client.rpc.serve import Call, Handled, Method, RpcServer, serve
 from veen.client.send import SendOptions
 from veen.core.crypto.hash import U64_MAX

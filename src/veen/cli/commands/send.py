@@ -21,8 +21,9 @@ from veen.cli.client import (
 from veen.cli.errors import USAGE, CommandError
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
-from veen.client.body import BodyError, encode_body
+from veen.client.body import encode_body
 from veen.client.client import Client
+from veen.client.errors import BodyError
 from veen.client.send import Draft, SendOptions, Sent
 from veen.core.crypto.hash import U64_MAX
 from veen.core.errors import ProtocolError
@@ -30,8 +31,8 @@ from veen.core.objects import labels
 from veen.core.objects.capability import CapToken
 from veen.core.objects.proof_of_work import PowCookie, solve
 from veen.core.types import LeafHash, ProfileId, SchemaId
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.registry import schemas_by_id
-from veen.overlays.schema import RejectedError
 
 _POW_SEC = 60
 
@@ -130,7 +131,7 @@ def _encoded(schema_id: SchemaId | None, value: Any) -> bytes | None:  # noqa: A
         return None
     try:
         return known.encode(known.from_json(value))
-    except RejectedError as error:
+    except InvalidBodyError as error:
         warn(f"this is no body of {known.name}, and readers will refuse it: {error}")
         return None
 

@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from veen.client.errors import ClientError, StateError
-from veen.client.fold.summary_cache import NotKeptError, SealedRows, SummaryFile
+from veen.client.errors import ClientError, ClientStateError, SummaryCacheError
+from veen.client.fold.summary_cache import SealedRows, SummaryFile
 from veen.client.keys.row_vault import Vault
 from veen.client.read import LATE_SEC, Message, ReadOptions, list_epochs, read_stream
 from veen.client.session import Driver
@@ -25,10 +25,11 @@ from veen.core.merkle.mmr import Peaks
 from veen.core.objects import labels
 from veen.core.types import Label
 from veen.overlays.engine import Annotator, memory_of
+from veen.overlays.errors import DamagedTreeError
 from veen.overlays.event import Outcome, Record, Report
 from veen.overlays.overlay import Overlay, Tables
 from veen.overlays.summary_tree.reader import Place, TreeReader
-from veen.overlays.summary_tree.rows import META, DamagedTreeError, LabelRow, MemoryRows, Rows, decoded
+from veen.overlays.summary_tree.rows import META, LabelRow, MemoryRows, Rows, decoded
 from veen.overlays.summary_tree.writer import Meta, TreeWriter
 
 
@@ -187,7 +188,7 @@ class IncrementalFold:
         try:
             file = SummaryFile(self._client.session.home.root, self.vault())
             return self._from_file(file)
-        except NotKeptError as error:
+        except SummaryCacheError as error:
             self._notes.append(f"summaries are not kept: {error}")
         except CborError as error:
             self._notes.append(f"summaries are not kept, one can not be written: {error}")
@@ -208,7 +209,7 @@ class IncrementalFold:
                 return self._served(rows, file)
             except DamagedTreeError as error:
                 if attempt:
-                    raise NotKeptError(str(error)) from None
+                    raise SummaryCacheError(str(error)) from None
                 self._discard(file, str(error))
         raise AssertionError
 
@@ -216,7 +217,7 @@ class IncrementalFold:
         self._notes.append(f"{why}; they are made anew")
         with file.alone() as alone:
             if not alone:
-                raise NotKeptError("another process is writing them")
+                raise SummaryCacheError("another process is writing them")
             file.clear()
 
     def _grown(self, file: SummaryFile) -> Rows:
@@ -323,14 +324,14 @@ class IncrementalFold:
 
     def _made_anew(self, file: SummaryFile, error: DamagedTreeError, upto: Place) -> Rows:
         """Return the same rows, made again from the log; what is kept was damaged."""
-        with suppress(NotKeptError):  # if another writes them, that one will find out as well
+        with suppress(SummaryCacheError):  # if another writes them, that one will find out as well
             self._discard(file, str(error))
         rows = MemoryRows(name=file.name)
         self._target = upto
         try:
             self._grow(rows, _NO_LIMIT)
         except ClientError:
-            raise StateError("kept summaries were damaged, and have been removed: try again") from None
+            raise ClientStateError("kept summaries were damaged, and have been removed: try again") from None
         return rows
 
 

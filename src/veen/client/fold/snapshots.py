@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from veen.client.errors import StateError
+from veen.client.errors import ClientStateError
 from veen.client.fold.incremental import stream_epochs
 from veen.client.fold.interpret import interpret
 from veen.client.session import Driver
@@ -59,7 +59,7 @@ def class_overlay(state_class: str) -> Overlay:
     try:
         return registry.overlay_class(state_class)()
     except KeyError:
-        raise StateError(f"no state of class {state_class} is known here") from None
+        raise ClientStateError(f"no state of class {state_class} is known here") from None
 
 
 def _is_keyed(overlay: Overlay) -> bool:
@@ -106,9 +106,9 @@ def fold_state(
     overlay = class_overlay(state_class)
     whole = labels.stream_id(stream)
     if not _is_keyed(overlay) and state_id not in (None, whole):
-        raise StateError(f"a stream has one state of class {state_class}; its id is {whole.hex()}")
+        raise ClientStateError(f"a stream has one state of class {state_class}; its id is {whole.hex()}")
     if _is_keyed(overlay) and state_id is None:
-        raise StateError(f"there are many states of class {state_class}: give the id of one")
+        raise ClientStateError(f"there are many states of class {state_class}: give the id of one")
     if upto is not None and epoch is None:
         epoch = _epoch_with(client, stream, upto)
         if epoch is None:
@@ -139,7 +139,7 @@ def make_snapshot(
         client, stream, state_class=state_class, state_id=state_id, upto=upto, progress=progress
     )
     if state is None:
-        raise StateError("the stream is empty" if upto is None else f"the stream has no entry {upto}")
+        raise ClientStateError("the stream is empty" if upto is None else f"the stream has no entry {upto}")
     return SNAPSHOT.make(
         state_id=bytes(labels.stream_id(stream)) if state_id is None else state_id,
         upto_stream_seq=state.upto,

@@ -14,18 +14,14 @@ from weakref import WeakValueDictionary, finalize
 
 import lmdb
 
-from veen.client.errors import StateError
-from veen.client.home.lmdb_file import DamagedFileError, open_environment, remove_environment, settle
+from veen.client.errors import ClientStateError, DamagedClientFileError, SummaryCacheError
+from veen.client.home.lmdb_file import open_environment, remove_environment, settle
 from veen.client.keys.row_vault import Vault
-from veen.overlays.summary_tree.rows import DamagedTreeError
+from veen.overlays.errors import DamagedTreeError
 from veen.stdx.file_lock import lock
 
 OVERLAYS_DIR: Final = "overlays"
 _MAP_BYTES: Final = 1 << 38
-
-
-class NotKeptError(Exception):
-    """Summaries can not be kept, for want of space or of permission; the text says why."""
 
 
 def _damaged(error: Exception) -> DamagedTreeError:
@@ -55,7 +51,7 @@ class SealedRows:
         try:
             sealed = self.txn.get(key)
             return None if sealed is None else self._vault.open(key, bytes(sealed))
-        except (StateError, lmdb.Error) as error:
+        except (ClientStateError, lmdb.Error) as error:
             raise _damaged(error) from None
 
     def put(self, key: bytes, value: bytes) -> None:
@@ -92,7 +88,7 @@ def _environment(path: Path) -> _Environment:
         if found is None:
             try:
                 found = _Environment(path)
-            except DamagedFileError:
+            except DamagedClientFileError:
                 found = _renewed(path)
             _open[str(path)] = found
         return found
@@ -102,10 +98,10 @@ def _renewed(path: Path) -> _Environment:
     """Remove a damaged file and make a new one, unless another process is writing just now."""
     with _locked(path) as alone:
         if not alone:
-            raise NotKeptError("another process is writing them")
+            raise SummaryCacheError("another process is writing them")
         try:
             return _Environment(path)
-        except DamagedFileError:
+        except DamagedClientFileError:
             remove_environment(path)
             return _Environment(path)
 
@@ -126,7 +122,7 @@ class SummaryFile:
     """The file of one overlay of one stream."""
 
     def __init__(self, root: Path, vault: Vault) -> None:
-        """``root`` is the directory of the client; NotKeptError if nothing can be kept there."""
+        """``root`` is the directory of the client; SummaryCacheError if nothing can be kept there."""
         self._vault = vault
         self.name = vault.name
         place = root / OVERLAYS_DIR
@@ -155,7 +151,7 @@ class SummaryFile:
             finally:
                 writing.end()
         except lmdb.Error as error:
-            raise NotKeptError(_why(error)) from None
+            raise SummaryCacheError(_why(error)) from None
 
     def clear(self) -> None:
         """Remove all rows; the file itself, if it is no longer one."""
@@ -196,8 +192,8 @@ def _keeping() -> Iterator[None]:
     """Say of what can go wrong with the file itself that nothing is kept."""
     try:
         yield
-    except (OSError, StateError, lmdb.Error) as error:
-        raise NotKeptError(_why(error)) from None
+    except (OSError, ClientStateError, lmdb.Error) as error:
+        raise SummaryCacheError(_why(error)) from None
 
 
 def _why(error: Exception) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from veen.client.errors import KeystoreError, StateError
+from veen.client.errors import ClientStateError, KeystoreError
 from veen.client.fraud import Fraud
 from veen.client.home.state import State
 from veen.client.keys.keystore import KEY_BYTES, SealedKeystore, Secrets
@@ -79,7 +79,7 @@ class ClientHome:
                 home.save_secrets(secrets, passphrase, now)
                 home.save(State())
         except OSError as error:
-            raise StateError(f"{root} can not be written: {error.strerror}") from None
+            raise ClientStateError(f"{root} can not be written: {error.strerror}") from None
         return home
 
     def save_secrets(self, secrets: Secrets, passphrase: bytes | None, now: int) -> None:

@@ -9,22 +9,21 @@ from pathlib import Path
 
 import lmdb
 
-from veen.client.errors import StateError
+from veen.client.errors import ClientStateError, DamagedClientFileError
 from veen.stdx.atomic_file import PRIVATE
 
 #: Processes and threads that read a file at the same time.
 _MAX_READERS = 512
 
 
-class DamagedFileError(StateError):
-    """A file does not hold what was written to it; the text says which and why."""
-
-
 def open_environment(path: Path, map_size: int) -> lmdb.Environment:
-    """Open a file, or make it; StateError if it can not be used, DamagedFileError if it is not whole."""
+    """Open or create a file.
+
+    Raises ClientStateError if it cannot be used, DamagedClientFileError if it is not whole.
+    """
     try:
         if path.exists() and not path.stat().st_size:  # LMDB would take it for a new one
-            raise DamagedFileError(f"{path} is damaged: it is empty")
+            raise DamagedClientFileError(f"{path} is damaged: it is empty")
         found = lmdb.open(
             str(path),
             subdir=False,
@@ -35,13 +34,13 @@ def open_environment(path: Path, map_size: int) -> lmdb.Environment:
             max_dbs=0,
         )
     except (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError) as error:
-        raise DamagedFileError(f"{path} is damaged: {error}") from None
+        raise DamagedClientFileError(f"{path} is damaged: {error}") from None
     except (OSError, lmdb.Error) as error:
-        raise StateError(f"{path} can not be used: {error}") from None
+        raise ClientStateError(f"{path} can not be used: {error}") from None
     missing = _missing(found, path)
     if missing:
         found.close()
-        raise DamagedFileError(f"{path} is damaged: its last {missing} bytes are missing")
+        raise DamagedClientFileError(f"{path} is damaged: its last {missing} bytes are missing")
     found.reader_check()  # places of processes that were killed
     return found
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from veen.client.effects import Describe
-from veen.client.errors import AnswerError, PinError
+from veen.client.errors import InvalidResponseError, PinError
 from veen.client.home.state import Pin, State
 from veen.client.hub_address import HubAddress
 from veen.core.crypto.hash import U64_MAX
@@ -50,13 +50,13 @@ def read_facts(found: dict[str, Any]) -> HubFacts:
         pow_difficulty = int(found.get("pow_difficulty", 0))
         stated = [bytes.fromhex(item["profile_id"]) for item in found["profiles"]]
     except (KeyError, TypeError, ValueError, OverflowError, ProtocolError) as error:
-        raise AnswerError(f"the hub's description of itself can not be read: {error}") from None
+        raise InvalidResponseError(f"the hub's description of itself can not be read: {error}") from None
     if not profiles or [profile.profile_id for profile in profiles] != stated:
-        raise AnswerError("the hub names profiles that are not what their ids say")
+        raise InvalidResponseError("the hub names profiles that are not what their ids say")
     try:
         identity.verify_signature(identity.hub_keys[0].hub_pk, sig)
     except ProtocolError:
-        raise AnswerError("the hub's identity is not signed by its first key") from None
+        raise InvalidResponseError("the hub's identity is not signed by its first key") from None
     return HubFacts(identity, sig, profiles, pow_difficulty)
 
 
@@ -64,7 +64,7 @@ def read_epoch(found: dict[str, Any]) -> int:
     """Return the epoch that a hub says it is in."""
     epoch = found.get("epoch")
     if not isinstance(epoch, int) or not 0 <= epoch <= U64_MAX:
-        raise AnswerError("the hub does not say in which epoch it is")
+        raise InvalidResponseError("the hub does not say in which epoch it is")
     return epoch
 
 

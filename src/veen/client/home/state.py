@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from veen.client.errors import StateError
+from veen.client.errors import ClientStateError
 from veen.core.errors import ProtocolError
 from veen.core.merkle.mmr import Peaks
 from veen.core.objects.hub_identity import HubIdentity
@@ -174,7 +174,7 @@ class State:
         try:
             value = json.loads(data)
             if value["version"] != _VERSION:
-                raise StateError(f"state.json has version {value['version']}; a newer release wrote it")
+                raise ClientStateError(f"state.json has version {value['version']}; a newer release wrote it")
             return cls(
                 {HubId(bytes.fromhex(key)): Pin.from_json(pin) for key, pin in value["hubs"].items()},
                 {
@@ -183,7 +183,7 @@ class State:
                 },
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ProtocolError) as error:
-            raise StateError(
+            raise ClientStateError(
                 f"state.json is damaged ({error}); remove it, and run veen resync for each stream: all that "
                 "it holds can be had from the hub again, except for pins"
             ) from None

@@ -15,7 +15,7 @@ from nacl.bindings import (
 )
 from nacl.exceptions import CryptoError
 
-from veen.client.errors import StateError
+from veen.client.errors import ClientStateError
 from veen.client.keys.keystore import Secrets
 from veen.core.crypto.hash import tagged_hash
 from veen.core.types import RandomBytes
@@ -46,4 +46,4 @@ class Vault:
         try:
             return aead_decrypt(sealed[_NONCE_BYTES:], row, sealed[:_NONCE_BYTES], self._key)
         except (CryptoError, ValueError):
-            raise StateError("a row does not open: it was changed, or is of another client") from None
+            raise ClientStateError("a row does not open: it was changed, or is of another client") from None

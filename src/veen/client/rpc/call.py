@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Final
 
 from veen.client.effects import Operation, blocking
-from veen.client.errors import ClientError
+from veen.client.errors import RpcError, RpcTimeoutError
 from veen.client.read import Message, StreamReader
 from veen.client.send import Draft, Sender, SendOptions, Sent
 from veen.client.session import Session
@@ -15,23 +15,10 @@ from veen.core.encoding.cbor import Value
 from veen.core.objects import labels
 from veen.core.types import LeafHash, ReaderSecretKey, VerifyKey
 from veen.overlays.builtin.rpc import REPLY, REQUEST
-from veen.overlays.schema import RejectedError
+from veen.overlays.errors import InvalidBodyError
 
 #: How long one request for news waits; the last bit of a timeout is not overslept by more than this.
 _WAIT_SEC: Final = 5
-
-
-class RpcError(ClientError):
-    """The method has failed, and said why."""
-
-    def __init__(self, code: str, detail: str = "") -> None:
-        super().__init__(f"{code}: {detail}" if detail else code)
-        self.code = code
-        self.detail = detail
-
-
-class RpcTimeoutError(ClientError):
-    """No reply has come in time; whether the method was run is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +139,6 @@ class PendingCall:
                 continue
             try:
                 return REPLY.decode(message.raw_body())
-            except RejectedError:
+            except InvalidBodyError:
                 continue  # not a reply, whoever wrote it; the true one may still come
         return None

@@ -10,13 +10,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from veen.client.body import BodyError, encode_body
+from veen.client.body import encode_body
 from veen.client.effects import Operation, Sleep, blocking
-from veen.client.errors import NetworkError, RefusedError, StateError
-from veen.client.home.lmdb_file import DamagedFileError, open_environment, settle
+from veen.client.errors import (
+    BodyError,
+    ClientStateError,
+    DamagedClientFileError,
+    NetworkError,
+    RejectedError,
+    RpcError,
+)
+from veen.client.home.lmdb_file import open_environment, settle
 from veen.client.keys.row_vault import Vault
 from veen.client.read import FOLLOW_SEC, Message, StreamReader
-from veen.client.rpc.call import RpcError, knows_by_identity
+from veen.client.rpc.call import knows_by_identity
 from veen.client.send import Draft, Sender, SendOptions
 from veen.client.session import Driver, Session
 from veen.core.encoding import cbor
@@ -25,7 +32,7 @@ from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.objects import labels
 from veen.core.types import LeafHash, ReaderPublicKey
 from veen.overlays.builtin.rpc import REPLY, REQUEST, call_key, failure, success
-from veen.overlays.schema import RejectedError
+from veen.overlays.errors import InvalidBodyError
 from veen.stdx.file_lock import Hold
 
 RPC_DIR: Final = "rpc"
@@ -83,14 +90,14 @@ class Journal:
         place.mkdir(mode=0o700, exist_ok=True)
         self._lock = Hold(place / f"{stream_id.hex()}.lock")
         if not self._lock.take():
-            raise StateError(f"another process of this client answers calls on {stream} already")
+            raise ClientStateError(f"another process of this client answers calls on {stream} already")
         self._vault = Vault(session.secrets, b"rpc" + stream_id, session.random)
         self._path = place / f"{stream_id.hex()}.lmdb"
         try:
             self._rows = open_environment(self._path, _MAP_BYTES)
-        except DamagedFileError as error:
+        except DamagedClientFileError as error:
             self._lock.close()
-            raise StateError(
+            raise ClientStateError(
                 f"{error}: it says which calls were run; move it away, and calls may be run again"
             ) from None
 
@@ -210,7 +217,7 @@ class RpcServer:
         method, reply_to = "", None
         try:
             body = REQUEST.decode(message.raw_body())
-        except RejectedError as error:
+        except InvalidBodyError as error:
             answer = _Answer(failure("RPC.MALFORMED", _short(str(error))))
         else:
             method, reply_to = body["method"], body.get("reply_to")
@@ -278,7 +285,7 @@ class RpcServer:
         """Send the reply; in place of one that no message holds, that it is too large."""
         try:
             yield from self._send_bytes(message, reply_to, answer.reply)
-        except (ProtocolError, RefusedError) as error:
+        except (ProtocolError, RejectedError) as error:
             if not _is_too_large(error):
                 raise
             answer.reply = failure(
@@ -303,7 +310,7 @@ def _short(text: str, most: int = _MOST_DETAIL) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def _is_too_large(error: ProtocolError | RefusedError) -> bool:
+def _is_too_large(error: ProtocolError | RejectedError) -> bool:
     return error.code == Code.SIZE.value
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from veen.client.effects import Hub, Request
-from veen.client.errors import AnswerError, NetworkError, StateError
+from veen.client.errors import ClientStateError, InvalidResponseError, NetworkError
 from veen.client.hub_address import HubAddress
 from veen.client.transport.http import MAX_ANSWER_BYTES, HttpRequest, Reply, from_reply, to_message
 from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC, open_hub
@@ -31,7 +31,7 @@ class AsyncHttpHub:
         """Exchange a request for its answer."""
         message = to_message(request)
         if self._http.is_closed:
-            raise StateError("the client was closed")
+            raise ClientStateError("the client was closed")
         try:
             async with asyncio.timeout(self._timeout + message.wait_sec):
                 return from_reply(request, await self._exchange(message), self.name)
@@ -53,7 +53,7 @@ class AsyncHttpHub:
                 parts.append(part)
                 size += len(part)
                 if size > MAX_ANSWER_BYTES:
-                    raise AnswerError(f"{self.name} answers with more than {MAX_ANSWER_BYTES} bytes")
+                    raise InvalidResponseError(f"{self.name} answers with more than {MAX_ANSWER_BYTES} bytes")
             return Reply(found.status_code, found.headers.get("content-type", ""), b"".join(parts))
 
     async def close(self) -> None:

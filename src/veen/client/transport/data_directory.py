@@ -9,7 +9,7 @@ from time import monotonic, sleep
 from typing import Any, Final
 
 from veen.client.effects import Describe, GetAttachment, Query, Request
-from veen.client.errors import DamagedLogError, ReadOnlyError, RefusedError, StateError
+from veen.client.errors import ClientStateError, DamagedLogError, ReadOnlyError, RejectedError
 from veen.client.home.pins import describe_facts
 from veen.core.api.data_plane import (
     CheckpointRequest,
@@ -34,7 +34,7 @@ from veen.core.types import Coid
 from veen.storage import NotAStoreError, Reader, RealFilesystem, StorageError
 from veen.storage.attachments import read_attachment
 from veen.storage.directory import read_identity, read_public
-from veen.storage.errors import DamagedError, not_found
+from veen.storage.errors import DamagedStoreError, not_found
 from veen.storage.read.requests import PageBounds, ReadRequests
 
 _Answers = Mapping[type[Wire], Callable[[Any], Wire]]
@@ -73,7 +73,7 @@ class DataDirectory:
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         if not path.is_dir():
-            raise StateError(f"there is no directory {path}")
+            raise ClientStateError(f"there is no directory {path}")
         self._fs = RealFilesystem(path)
         try:
             self.identity, self._settings = read_public(self._fs)
@@ -83,13 +83,13 @@ class DataDirectory:
             self.reader = Reader.open(self._fs)
         except NotAStoreError as error:
             self._fs.close()
-            raise StateError(f"{path} is not a data directory: {error}") from None
-        except DamagedError as error:
+            raise ClientStateError(f"{path} is not a data directory: {error}") from None
+        except DamagedStoreError as error:
             self._fs.close()
             raise _damaged(error, str(path)) from None
         except (OSError, StorageError) as error:
             self._fs.close()
-            raise StateError(f"{path} can not be read: {error}; run: veen fsck {path}") from None
+            raise ClientStateError(f"{path} can not be read: {error}; run: veen fsck {path}") from None
         reads = ReadRequests(self.reader, self.identity, _BOUNDS)
         self._answers: _Answers = {
             StreamRequest: lambda request: StreamResponse.decode(reads.page(request)),
@@ -118,12 +118,12 @@ class DataDirectory:
                     return describe_facts(self.identity, self._sig, self._settings.profiles)
                 case GetAttachment():
                     return read_attachment(self._fs, Coid(request.coid))
-        except DamagedError as error:
+        except DamagedStoreError as error:
             raise _damaged(error, self.name) from None
         except StorageError as error:
-            raise StateError(f"{self.name}: {error}") from None
+            raise ClientStateError(f"{self.name}: {error}") from None
         except ProtocolError as error:
-            raise RefusedError(ErrorEnvelope.of(error)) from None
+            raise RejectedError(ErrorEnvelope.of(error)) from None
         raise ReadOnlyError(
             f"no hub runs in {self.name}, so it can only be read; start it with: "
             f"veen hub start --data-dir {self.name}"
@@ -147,7 +147,7 @@ class DataDirectory:
         return CheckpointResponse(checkpoint=found)
 
 
-def _damaged(error: DamagedError, place: str) -> DamagedLogError:
+def _damaged(error: DamagedStoreError, place: str) -> DamagedLogError:
     """Return what is damaged, with advice that can be typed as it is."""
     text = f"{place}: {error}".replace("DATA_DIR", place)
     return DamagedLogError(text, Path(place) / error.path, error.offset)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from veen.client.effects import Describe, GetAttachment, PutAttachment, Query, Request, Submit
-from veen.client.errors import AnswerError, NetworkError, RefusedError
+from veen.client.errors import InvalidResponseError, NetworkError, RejectedError
 from veen.core.api import data_plane, tooling
 from veen.core.api.data_plane import SubmitResponse
 from veen.core.encoding import cbor
@@ -116,7 +116,7 @@ def from_reply(request: Request, reply: Reply, name: str) -> Any:  # noqa: ANN40
             case GetAttachment():
                 return reply.body
     except ProtocolError as error:
-        raise AnswerError(f"{name} answered something else than was asked: {error}") from None
+        raise InvalidResponseError(f"{name} answered something else than was asked: {error}") from None
     return None
 
 
@@ -135,7 +135,7 @@ def _receipts(request: Submit, reply: Reply, name: str) -> list[SubmitResponse |
         found.append(_answer(reply.body[at:end]))
         at = end
     if len(found) != len(request.bodies):
-        raise AnswerError(f"{name} answered {len(found)} of {len(request.bodies)} messages")
+        raise InvalidResponseError(f"{name} answered {len(found)} of {len(request.bodies)} messages")
     return found
 
 
@@ -144,7 +144,7 @@ def _answer(item: bytes) -> SubmitResponse | ErrorEnvelope:
     return SubmitResponse.decode(item) if item[3:5] == b"\x02\x87" else ErrorEnvelope.decode(item)
 
 
-def refusal(reply: Reply, name: str) -> RefusedError:
+def refusal(reply: Reply, name: str) -> RejectedError:
     """Return the error that a hub has answered with."""
     try:
         if reply.content_type.startswith("application/json"):
@@ -152,8 +152,10 @@ def refusal(reply: Reply, name: str) -> RefusedError:
         else:
             envelope = ErrorEnvelope.decode(reply.body)
     except (ProtocolError, ValueError, RecursionError):
-        raise AnswerError(f"{name} answered with status {reply.status} and no error of a hub") from None
-    return RefusedError(envelope)
+        raise InvalidResponseError(
+            f"{name} answered with status {reply.status} and no error of a hub"
+        ) from None
+    return RejectedError(envelope)
 
 
 def read_json(data: bytes, name: str) -> dict[str, Any]:
@@ -163,7 +165,7 @@ def read_json(data: bytes, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise AnswerError(f"{name} answered something else than a hub does")
+        raise InvalidResponseError(f"{name} answered something else than a hub does")
     return value
 
 
@@ -229,7 +231,7 @@ class HttpHub:
             parts.append(part)
             size += len(part)
             if size > MAX_ANSWER_BYTES:
-                raise AnswerError(f"{self.name} answers with more than {MAX_ANSWER_BYTES} bytes")
+                raise InvalidResponseError(f"{self.name} answers with more than {MAX_ANSWER_BYTES} bytes")
         return b"".join(parts)
 
     def _unreachable(self, error: Exception) -> NetworkError:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from veen.client.effects import Operation, blocking
-from veen.client.errors import DivergenceError, RefusedError
+from veen.client.errors import DivergenceError, RejectedError
 from veen.client.fraud import Fraud
 from veen.client.home.state import LabelState, Pin
 from veen.client.retry import Asker
@@ -127,7 +127,7 @@ def fetch_page(session: Asker, request: StreamRequest, wait_sec: int = 0) -> Ope
     """Fetch a page; a label that nobody has written to yet is an empty one."""
     try:
         page = yield from session.ask(request, StreamResponse, wait_sec=wait_sec)
-    except RefusedError as error:
+    except RejectedError as error:
         if error.code == Code.NOT_FOUND.value and error.field("field") == "label":
             return StreamResponse(label=request.label, from_seq=request.from_seq, items=())
         raise
@@ -168,7 +168,7 @@ def fetch_receipt(session: Session, label: Label, seq: int) -> Operation[Receipt
     """Fetch a receipt and check its signature; None if there is no such entry."""
     try:
         answer = yield from session.ask(ReceiptRequest(label=label, stream_seq=seq), ReceiptResponse)
-    except RefusedError as error:
+    except RejectedError as error:
         if error.code == Code.NOT_FOUND.value:
             return None
         raise

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from veen.client.effects import Operation
-from veen.client.errors import PinError, RefusedError
+from veen.client.errors import PinError, RejectedError
 from veen.client.home.pins import HubFacts
 from veen.client.home.state import State
 from veen.client.retry import Asker
@@ -79,7 +79,7 @@ def _is_in_log(asker: Asker, receipt: Receipt) -> Operation[bool]:
     asked = ProofRequest(label=receipt.label, stream_seq=receipt.stream_seq)
     try:
         proof = (yield from asker.ask(asked, ProofResponse)).mmr_proof
-    except RefusedError as error:
+    except RejectedError as error:
         if error.code != Code.NOT_FOUND.value:
             raise
         raise ProtocolError(

@@ -22,7 +22,7 @@ from veen.hub.hub import Hub
 from veen.hub.keyring import MAX_OVERLAP_SEC
 from veen.hub.read.thread_pool import Job
 from veen.net.http_message import Request, Response, error_response
-from veen.storage import FullError, RealFilesystem, clone
+from veen.storage import RealFilesystem, StoreFullError, clone
 from veen.storage.directory import read_public
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
@@ -154,7 +154,7 @@ class OperatorHandlers:
                 max_allowed=_MAX_COPIES,
             )
         if not hub.has_space(0):
-            raise FullError("there is no space left for copies")
+            raise StoreFullError("there is no space left for copies")
         started = hub.clock()
         target.parent.mkdir(parents=True, exist_ok=True)
         files = RealFilesystem(target)

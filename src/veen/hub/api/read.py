@@ -29,7 +29,7 @@ from veen.net.http_message import (
     encode_json,
     error_response,
 )
-from veen.storage import Attachments, FullError, coid_of
+from veen.storage import Attachments, StoreFullError, coid_of
 from veen.storage.read.requests import SERVER_VERSION
 
 _MAX_LISTED: Final = 1000
@@ -76,7 +76,7 @@ class ReadHandlers:
 
         def work() -> Response:
             if self._holds_too_much(request):
-                raise FullError("clients do not take their answers; try again")
+                raise StoreFullError("clients do not take their answers; try again")
             return answer(run())
 
         self._hub.read(work, lambda job: self.later(request, job))
@@ -198,7 +198,7 @@ class ReadHandlers:
             if not self._hub.putters.has_room:
                 return self._overloaded(request, "too many attachments are being stored")
             if not self._hub.has_space(len(body)):
-                raise FullError("there is no space left for attachments")
+                raise StoreFullError("there is no space left for attachments")
 
             def work() -> Response:
                 return Response(201 if store.put(coid, body) else 200, b"", OCTETS)

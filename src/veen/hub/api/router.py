@@ -9,7 +9,7 @@ from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.objects.error_envelope import ErrorEnvelope, envelope_of, unavailable
 from veen.hub.api.bodies import in_family, wants_json
 from veen.net.http_message import Request, Response, error_response
-from veen.storage import DamagedError, FullError, StorageError
+from veen.storage import DamagedStoreError, StorageError, StoreFullError
 
 _VERSION: Final = re.compile(r"/v[0-9]+(/|$)")
 #: Enough for any request that is not a message, a token or an attachment.
@@ -95,9 +95,9 @@ class App:
         match error:
             case ProtocolError():
                 return envelope_of(in_family(error, admission=admission))
-            case FullError():
+            case StoreFullError():
                 return unavailable(str(error), retry_after=5)
-            case DamagedError():
+            case DamagedStoreError():
                 self._on_bug(error)
                 return unavailable(str(error), retry_after=60)
             case StorageError():

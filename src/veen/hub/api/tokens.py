@@ -12,7 +12,7 @@ from veen.hub.api.bodies import JSON_FACTOR, decode, encode, require_cbor
 from veen.hub.hub import Hub
 from veen.hub.read.thread_pool import Job
 from veen.net.http_message import JSON, Request
-from veen.storage import FullError
+from veen.storage import StoreFullError
 
 if TYPE_CHECKING:
     from veen.core.objects.receipt import Receipt
@@ -52,7 +52,7 @@ class TokenHandlers:
                 self._later(request, job)
             elif not self._hub.has_turn:
                 self._hub.metrics.overloaded += 1
-                job.error = FullError("too many tokens are being taken; try again")
+                job.error = StoreFullError("too many tokens are being taken; try again")
                 self._later(request, job)
             else:
                 self._hub.turn(

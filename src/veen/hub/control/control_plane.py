@@ -39,7 +39,7 @@ from veen.hub.read.thread_pool import Job
 from veen.hub.submit.sequencer import Sequencer
 from veen.hub.submit.submission import Submission
 from veen.stdx.json_log import Log
-from veen.storage import DamagedError, FullError, Reader
+from veen.storage import DamagedStoreError, Reader, StoreFullError
 
 #: Messages that are taken in one turn: nothing is decided beside it.
 _MAX_TAKEN: Final = 32
@@ -203,7 +203,7 @@ class ControlPlane:
 
     def _done(self, taken: Sequence[NewEntry], job: Job) -> None:
         self._busy = False
-        if isinstance(job.error, FullError):
+        if isinstance(job.error, StoreFullError):
             self._hub.log.event("warn", "control-waits", why=str(job.error))
             return
         for _ in taken:
@@ -243,7 +243,7 @@ class ControlPlane:
         while taken := list(islice(missed, _MAX_TAKEN)):
             try:
                 ignored += self._apply(taken)
-            except FullError as error:
+            except StoreFullError as error:
                 self._hub.log.event("warn", "control-waits", why=str(error))
                 self._waiting.extend([*taken, *missed])
         self._ignore(ignored)
@@ -272,7 +272,7 @@ class ControlPlane:
                         yield record
                 if not left:
                     return
-        except DamagedError as error:  # of this label; the hub serves others
+        except DamagedStoreError as error:  # of this label; the hub serves others
             self._hub.bug(error)
 
 

@@ -29,7 +29,15 @@ from veen.core.objects.receipt import Receipt
 from veen.hub.keyring import Clock, KeyRing, signing
 from veen.hub.read.thread_pool import Job
 from veen.hub.submit.submission import Submission
-from veen.storage import Batch, Binding, DamagedError, FullError, StoppedError, StorageError, Writer
+from veen.storage import (
+    Batch,
+    Binding,
+    DamagedStoreError,
+    StorageError,
+    StoreFullError,
+    Writer,
+    WriterStoppedError,
+)
 
 #: Messages in one commit at most: its sync is shared by them, and nobody waits for more than these.
 MAX_BATCH: Final = 256
@@ -221,7 +229,7 @@ class Sequencer:
 
     def _done(self, job: Job) -> None:
         self._under_way = None
-        if isinstance(job.error, StoppedError):
+        if isinstance(job.error, WriterStoppedError):
             self.on_fatal(job.error)
         self._deliver([job])
         self._go_on()
@@ -242,7 +250,7 @@ class Sequencer:
     def _commit(self, closed: _Open) -> Callable[[], None]:
         try:
             self.writer.commit(closed.batch)
-        except FullError as error:
+        except StoreFullError as error:
             why = str(error)
             return lambda: self._met_full_disk(closed, why)
         except Exception as error:  # noqa: BLE001 - nothing may be answered that is not known to be durable
@@ -263,7 +271,7 @@ class Sequencer:
                 receipt = _append(batch, admitted, key)
             except ProtocolError as error:
                 message.refuse(error)
-            except DamagedError as error:  # of this label; others go on
+            except DamagedStoreError as error:  # of this label; others go on
                 message.error = unavailable(str(error), _FULL_RETRY_SEC)
                 self.on_bug(error)
             except StorageError:

@@ -8,6 +8,7 @@ from veen.core.crypto.hash import U64_MAX, sha256
 from veen.core.encoding.field_types import B32, BYTES, UINT, ListOf, hex_from_json
 from veen.core.encoding.shape import Field, Fields
 from veen.core.types import JsonValue
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Event
 from veen.overlays.monoid import FIRST, MAX, MIN, SUM, Monoid, first
 from veen.overlays.overlay import (
@@ -22,7 +23,7 @@ from veen.overlays.overlay import (
     sequence_sizes,
     sequence_tables,
 )
-from veen.overlays.schema import RejectedError, Schema
+from veen.overlays.schema import Schema
 
 LWW: Final = Schema("crdt.lww.v1", Field("key", BYTES), Field("ts", UINT), Field("value", BYTES))
 
@@ -31,7 +32,7 @@ def _add_or_remove(body: Fields) -> None:
     adds = [body.get("id") is not None, body.get("elem") is not None]
     removes = body.get("tomb") is not None
     if all(adds) == removes or any(adds) != all(adds):
-        raise RejectedError("CRDT.ADD_OR_REMOVE", "an or-set event has id and elem, or tomb, and not both")
+        raise InvalidBodyError("CRDT.ADD_OR_REMOVE", "an or-set event has id and elem, or tomb, and not both")
 
 
 ORSET: Final = Schema(
@@ -209,5 +210,5 @@ class GCounter(Overlay):
         """Return the shards; a value beyond 64 bits can not be written (C-112)."""
         found = {_bytes(key): value for key, value in tables.items("shards")}
         if any(value > U64_MAX for value in found.values()):
-            raise RejectedError("CRDT.OVERFLOW", "a shard is beyond 2^64 - 1 and can not be written")
+            raise InvalidBodyError("CRDT.OVERFLOW", "a shard is beyond 2^64 - 1 and can not be written")
         return found

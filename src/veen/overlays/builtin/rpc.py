@@ -10,10 +10,11 @@ from veen.core.encoding.cbor import Value
 from veen.core.encoding.field_types import B32, BOOL, TEXT, UINT, hex_from_json
 from veen.core.encoding.shape import Field, Fields
 from veen.core.types import JsonValue
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Event
 from veen.overlays.monoid import FIRST, Monoid, first
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
-from veen.overlays.schema import ANY, Inner, RejectedError, Schema
+from veen.overlays.schema import ANY, Inner, Schema
 
 REQUEST: Final = Schema(
     "rpc.v1",
@@ -33,7 +34,7 @@ def _one_of_both(body: Fields) -> None:
     else:
         right = body.get("error") is not None and body.get("result") is None
     if not right:
-        raise RejectedError("RPC.RESULT_OR_ERROR", "a reply that is ok has a result, another has an error")
+        raise InvalidBodyError("RPC.RESULT_OR_ERROR", "a reply that is ok has a result, another has an error")
 
 
 REPLY: Final = Schema(

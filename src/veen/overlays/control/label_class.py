@@ -7,10 +7,11 @@ from typing import Any, ClassVar, Final
 from veen.core.encoding.field_types import B32, TEXT, UINT
 from veen.core.encoding.shape import Field, Fields
 from veen.core.types import JsonValue
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Event, parse_id
 from veen.overlays.monoid import MAX, Monoid
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
-from veen.overlays.schema import RejectedError, Schema
+from veen.overlays.schema import Schema
 
 SENSITIVITIES: Final = ("low", "medium", "high")
 
@@ -18,7 +19,7 @@ SENSITIVITIES: Final = ("low", "medium", "high")
 def _is_known(body: Fields) -> None:
     found = body.get("sensitivity")
     if found is not None and found not in SENSITIVITIES:
-        raise RejectedError("CLS.SENSITIVITY", f"a sensitivity is one of {', '.join(SENSITIVITIES)}")
+        raise InvalidBodyError("CLS.SENSITIVITY", f"a sensitivity is one of {', '.join(SENSITIVITIES)}")
 
 
 CLASS: Final = Schema(

@@ -15,11 +15,12 @@ from veen.core.objects import capability
 from veen.core.objects.capability import CapToken
 from veen.core.objects.control_record import RevocationRecord, Target
 from veen.core.types import JsonValue
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Event, parse_id
 from veen.overlays.monoid import COUNT, MIN, Monoid
 from veen.overlays.operations.schemas import DELEGATED, operation_body
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
-from veen.overlays.schema import RejectedError, Schema
+from veen.overlays.schema import Schema
 
 
 class KnownToken(NamedTuple):
@@ -95,7 +96,7 @@ class Delegated(Overlay):
         if verdict is None:
             try:
                 done = self._carried(event, before)
-            except RejectedError as error:
+            except InvalidBodyError as error:
                 verdict = ("OP.DELEGATION_BODY", f"{error.code}: {error}")
         code = APPLIED if verdict is None else verdict[0]
         pair = (body["principal_identity"], body["agent_identity"], code)
@@ -116,7 +117,7 @@ class Delegated(Overlay):
             return self.inner.group(event)
         try:
             operation = self._operation(event)
-        except RejectedError:
+        except InvalidBodyError:
             operation = None
         return b"" if operation is None else self.inner.group(operation)
 

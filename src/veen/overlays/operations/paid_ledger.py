@@ -8,10 +8,11 @@ from veen.core.crypto.hash import U64_MAX
 from veen.core.encoding.field_types import B32, TEXT, UINT, hex_from_json
 from veen.core.encoding.shape import Field
 from veen.core.types import JsonValue
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Event
 from veen.overlays.monoid import MIN, SUM, Monoid
 from veen.overlays.overlay import Cell, Key, Lowered, Overlay, Tables
-from veen.overlays.schema import ANY, OrNull, RejectedError, Schema
+from veen.overlays.schema import ANY, OrNull, Schema
 
 PAID: Final = Schema(
     "paid.operation.v1",
@@ -157,5 +158,5 @@ def _stale(event: Event) -> tuple[tuple[str, str], ...]:
 
 def _writable(balance: int) -> int:
     if not -U64_MAX <= balance <= U64_MAX:
-        raise RejectedError("OP.OVERFLOW", "a balance is beyond 64 bits and can not be written")
+        raise InvalidBodyError("OP.OVERFLOW", "a balance is beyond 64 bits and can not be written")
     return balance

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from veen.core.crypto.hash import tag_prefix, tagged_hash, u64be
 from veen.core.merkle.mmr import Peaks
 from veen.core.types import JsonValue
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Event, parse_id
 from veen.overlays.monoid import FIRST, MAX, Monoid, first
 from veen.overlays.operations.schemas import PUBLICATION, operation_body
@@ -29,7 +30,7 @@ from veen.overlays.overlay import (
     sequence_keys,
     sequence_tables,
 )
-from veen.overlays.schema import RejectedError, Schema
+from veen.overlays.schema import Schema
 
 _NODE_TAG: Final = tag_prefix("veen/content-node")
 
@@ -53,9 +54,9 @@ def content_root(parts: Iterable[Part]) -> bytes:
     """Return the root of some files; there is at least one, and each name is there once."""
     ordered = sorted(parts, key=lambda part: part.name.encode())
     if not ordered:
-        raise RejectedError("OP.CONTENT_EMPTY", "what is published has at least one file")
+        raise InvalidBodyError("OP.CONTENT_EMPTY", "what is published has at least one file")
     if len({part.name for part in ordered}) != len(ordered):
-        raise RejectedError("OP.CONTENT_NAMES", "two files have the same name")
+        raise InvalidBodyError("OP.CONTENT_NAMES", "two files have the same name")
     peaks = Peaks.empty()
     for part in ordered:
         peaks = peaks.append(leaf(part), _NODE_TAG)

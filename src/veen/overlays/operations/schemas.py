@@ -12,8 +12,9 @@ from veen.core.encoding.field_types import B32, TEXT, UINT, ListOf, Scalar
 from veen.core.encoding.shape import Field, Fields
 from veen.core.objects import labels
 from veen.core.types import JsonValue
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Event
-from veen.overlays.schema import ANY, RejectedError, Schema
+from veen.overlays.schema import ANY, Schema
 
 PARENT: Final = Field("parent_operation_id", B32, optional=True)
 METADATA: Final = Field("metadata", ANY, optional=True)
@@ -36,9 +37,9 @@ def operation_body(event: Event) -> bytes:
 
 def _grants_something(body: Fields) -> None:
     if not body["allowed_stream_ids"]:  # ACC-011
-        raise RejectedError("OP.GRANT_STREAMS", "a grant names at least one stream")
+        raise InvalidBodyError("OP.GRANT_STREAMS", "a grant names at least one stream")
     if body.get("maximum_burst") is not None and body.get("maximum_rate_per_second") is None:  # ACC-010
-        raise RejectedError("OP.GRANT_BURST", "maximum_burst goes with maximum_rate_per_second")
+        raise InvalidBodyError("OP.GRANT_BURST", "maximum_burst goes with maximum_rate_per_second")
 
 
 GRANT: Final = Schema(
@@ -105,9 +106,9 @@ _DELEGATED: Final = "delegated.execution.v1"
 
 def _one_level(body: Fields) -> None:
     if not body["delegation_chain"]:  # DEL-002
-        raise RejectedError("OP.DELEGATION_EMPTY", "delegation_chain names at least one capability")
+        raise InvalidBodyError("OP.DELEGATION_EMPTY", "delegation_chain names at least one capability")
     if body["operation_schema"] == labels.schema_id(_DELEGATED):  # DEL-011
-        raise RejectedError("OP.DELEGATION_NESTED", "a delegated execution carries no other one")
+        raise InvalidBodyError("OP.DELEGATION_NESTED", "a delegated execution carries no other one")
 
 
 DELEGATED: Final = Schema(
@@ -130,7 +131,7 @@ DELEGATED: Final = Schema(
 def _has_parties(body: Fields) -> None:
     parties = body["parties"]
     if not parties or len(set(parties)) != len(parties):  # AGR-012
-        raise RejectedError("OP.AGREEMENT_PARTIES", "parties are at least one, each of them once")
+        raise InvalidBodyError("OP.AGREEMENT_PARTIES", "parties are at least one, each of them once")
 
 
 DEFINITION: Final = Schema(
@@ -237,7 +238,7 @@ QUERY: Final = Schema(
 
 def _is_counted(body: Fields) -> None:
     if body["source_stream_seq"] == 0:
-        raise RejectedError("OP.MIRROR_SEQ", "entries are counted from 1")
+        raise InvalidBodyError("OP.MIRROR_SEQ", "entries are counted from 1")
 
 
 MIRROR: Final = Schema(

@@ -13,7 +13,8 @@ from veen.core.encoding.shape import Field, Fields
 from veen.core.errors import ProtocolError
 from veen.core.merkle.mmr import Peaks
 from veen.core.objects.receipt import Receipt
-from veen.overlays.schema import ANY, ANY_MAP, Inner, RejectedError, Schema
+from veen.overlays.errors import InvalidBodyError
+from veen.overlays.schema import ANY, ANY_MAP, Inner, Schema
 
 #: Where recorder streams are, and those that the recorder writes itself (SDR-004, SDR-008).
 STREAMS: Final = "record/"
@@ -27,7 +28,7 @@ LAST_TIME: Final = 253_402_300_799
 
 def _has_date(body: Fields) -> None:
     if body["event_time"] > LAST_TIME:
-        raise RejectedError("SDR.EVENT_TIME", f"event_time {body['event_time']} is after the year 9999")
+        raise InvalidBodyError("SDR.EVENT_TIME", f"event_time {body['event_time']} is after the year 9999")
 
 
 _EVENT_FIELDS: Final = (
@@ -47,9 +48,9 @@ def _is_of_its_receipt(body: Fields) -> None:
     try:
         receipt = Receipt.decode(body["origin_receipt"])
     except ProtocolError as error:
-        raise RejectedError("SDR.ORIGIN_RECEIPT", f"origin_receipt is no receipt: {error}") from None
+        raise InvalidBodyError("SDR.ORIGIN_RECEIPT", f"origin_receipt is no receipt: {error}") from None
     if receipt.stream_seq != body["origin_stream_seq"]:
-        raise RejectedError("SDR.ORIGIN_SEQ", "origin_stream_seq is not that of origin_receipt")
+        raise InvalidBodyError("SDR.ORIGIN_SEQ", "origin_stream_seq is not that of origin_receipt")
 
 
 #: A copy in another zone: what the event said, and where it came from (AGB-015, QRY-028, QRY-036).
@@ -89,9 +90,9 @@ def log_root(streams: Iterable[Fields]) -> bytes:
 def _is_of_its_streams(body: Fields) -> None:
     places = [(entry["stream"].encode(), entry["epoch"]) for entry in body["streams"]]
     if any(one >= other for one, other in pairwise(places)):
-        raise RejectedError("SDR.CHECKPOINT_ORDER", "streams are sorted by name and epoch, each once")
+        raise InvalidBodyError("SDR.CHECKPOINT_ORDER", "streams are sorted by name and epoch, each once")
     if log_root(body["streams"]) != body["log_root"]:
-        raise RejectedError("SDR.LOG_ROOT", "log_root is not the root over streams")
+        raise InvalidBodyError("SDR.LOG_ROOT", "log_root is not the root over streams")
 
 
 CHECKPOINT: Final = Schema(
@@ -113,13 +114,13 @@ _INTO: Final = {"declare": (0, 0), "rename": (1, 1), "split": (2, None), "retire
 def _is_a_change(body: Fields) -> None:
     kind, into = body["change"], body.get("into") or ()
     if kind not in _INTO:
-        raise RejectedError("SDR.CHANGE", f"a change is one of {', '.join(_INTO)}, not {kind!r}")
+        raise InvalidBodyError("SDR.CHANGE", f"a change is one of {', '.join(_INTO)}, not {kind!r}")
     least, most = _INTO[kind]
     named = [body["stream"], *into]
     if len(into) < least or (most is not None and len(into) > most) or len(set(named)) != len(named):
-        raise RejectedError("SDR.INTO", f"a change {kind!r} does not lead into {list(into)}")
+        raise InvalidBodyError("SDR.INTO", f"a change {kind!r} does not lead into {list(into)}")
     if not all(name.startswith(STREAMS) for name in named):
-        raise RejectedError("SDR.STREAM", f"streams of the recorder begin with {STREAMS}")
+        raise InvalidBodyError("SDR.STREAM", f"streams of the recorder begin with {STREAMS}")
 
 
 #: Streams come, are renamed, split and retired by events of their own (SDR-008).

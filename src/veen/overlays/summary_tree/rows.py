@@ -22,7 +22,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from veen.core.crypto.hash import U64_MAX
 from veen.core.encoding import cbor
 from veen.core.encoding.cbor import Value
-from veen.core.errors import CborError, VeenError
+from veen.core.errors import CborError
+from veen.overlays.errors import DamagedTreeError
 from veen.overlays.event import Outcome, Report
 from veen.overlays.monoid import Monoid, encode, frozen
 from veen.overlays.overlay import Key
@@ -39,10 +40,6 @@ LABEL, CHUNKS, REPORT, HEAD, NODE, PAST = b"l", b"c", b"r", b"h", b"n", b"e"
 #: No node is as large.
 TOP: Final = 63
 _LEVELS: Final = tuple(bytes((TOP - level,)) for level in range(TOP + 1))
-
-
-class DamagedTreeError(VeenError):
-    """Rows that are not what was written: nothing of the tree is to be believed."""
 
 
 class Rows(Protocol):

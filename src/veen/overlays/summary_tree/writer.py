@@ -13,7 +13,8 @@ from typing import Any, Final
 from veen.core.encoding import cbor
 from veen.core.types import StreamId
 from veen.overlays import monoid
-from veen.overlays.engine import Annotated, Annotator, OrderError, index_kinds, table_kinds
+from veen.overlays.engine import Annotated, Annotator, index_kinds, table_kinds
+from veen.overlays.errors import FoldOrderError
 from veen.overlays.event import Record
 from veen.overlays.monoid import Monoid
 from veen.overlays.overlay import Key, Overlay, sorted_items
@@ -130,7 +131,7 @@ class TreeWriter:
         meta, seq = self._meta, record.stream_seq
         if (record.epoch, seq) != (meta.epoch, meta.seq + 1):
             if seq != 1 or (record.epoch <= meta.epoch and meta.seq):
-                raise OrderError(f"{(record.epoch, seq)} does not follow {(meta.epoch, meta.seq)}")
+                raise FoldOrderError(f"{(record.epoch, seq)} does not follow {(meta.epoch, meta.seq)}")
             self._end_label()
         number_of, self._place = divmod(seq - 1, CHUNK)
         chunk = self._chunk

@@ -14,10 +14,11 @@ from veen.core.crypto.hash import U64_MAX
 from veen.core.encoding.cbor import Value
 from veen.core.encoding.field_types import hex_from_json
 from veen.core.types import JsonValue
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Event
 from veen.overlays.monoid import MIN, Monoid
 from veen.overlays.overlay import Cell, Key, Lowered, Overlay, Tables
-from veen.overlays.schema import RejectedError, Schema
+from veen.overlays.schema import Schema
 from veen.overlays.wallet.effects import INITIAL, State
 from veen.overlays.wallet.overlay import IN, OUT, is_unbacked, report, wallet_of
 from veen.overlays.wallet.schemas import (
@@ -450,7 +451,7 @@ def _seven(table: Table) -> list[Value]:
     """Return the fields of a wallet; what they may hold without rules can not always be written."""
     state, _ = applied(table, INITIAL)
     if not -U64_MAX <= state.balance <= U64_MAX or state.pending_daily_spent > U64_MAX:
-        raise RejectedError(
+        raise InvalidBodyError(
             "WAL.OVERFLOW", "a wallet read literally is beyond 64 bits and can not be written"
         )
     return list(state)

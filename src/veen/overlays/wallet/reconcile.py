@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.monoid import Position
 from veen.overlays.overlay import Tables, sequence_keys
-from veen.overlays.schema import RejectedError
 from veen.overlays.wallet.overlay import OUT, owner_of, pending_of, wallet_of
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _count(tables: Tables, found: Reconciliation, currency_of: dict[bytes, str])
         if own not in (None, wallet):
             continue
         if wallet in currency_of:
-            raise RejectedError("WAL.TWO_STREAMS", f"wallet {wallet.hex()} is opened in two streams")
+            raise InvalidBodyError("WAL.TWO_STREAMS", f"wallet {wallet.hex()} is opened in two streams")
         currency_of[wallet] = currency
         effect: Effect = tables.get("wallets", wallet)
         money = found.currencies.setdefault(currency, Conservation())

@@ -10,7 +10,8 @@ from veen.core.encoding.field_types import B32, BYTES, INT, TEXT, UINT
 from veen.core.encoding.shape import Field, Fields
 from veen.core.errors import ProtocolError
 from veen.core.types import RealmId, Signature, StreamId, VerifyKey
-from veen.overlays.schema import ANY_MAP, OrNull, RejectedError, Schema
+from veen.overlays.errors import InvalidBodyError
+from veen.overlays.schema import ANY_MAP, OrNull, Schema
 
 #: Seconds of a day of UTC, in which spending is limited (WAL-040).
 DAY: Final = 86400
@@ -19,7 +20,7 @@ DAY: Final = 86400
 def wallet_id(realm: RealmId | bytes, ctx: bytes, currency: str) -> bytes:
     """Return the id of somebody's wallet in a realm and a currency (WAL-001)."""
     if not currency.isascii():
-        raise RejectedError("WAL.INVALID_CURRENCY", f"the currency {currency!r} is not ASCII")
+        raise InvalidBodyError("WAL.INVALID_CURRENCY", f"the currency {currency!r} is not ASCII")
     return tagged_hash("wallet/id", realm + ctx + currency.encode())
 
 
@@ -81,7 +82,7 @@ def _is_signed(key: VerifyKey, digest: bytes, sig: Signature) -> bool:
 
 def _named_by_its_fields(body: Fields) -> None:
     if body["wallet_id"] != wallet_id(body["realm_id"], body["ctx_id"], body["currency"]):
-        raise RejectedError("WAL.ID_MISMATCH", "wallet_id is not that of this realm, context and currency")
+        raise InvalidBodyError("WAL.ID_MISMATCH", "wallet_id is not that of this realm, context and currency")
 
 
 _WALLET: Final = Field("wallet_id", B32)

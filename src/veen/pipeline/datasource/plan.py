@@ -25,7 +25,7 @@ from veen.pipeline.log.log import Heads, LabelHead, Log, PlaceError, Pruned
 from veen.pipeline.log.open import open_log
 from veen.pipeline.log.partition import Part
 from veen.pipeline.verify.kernel import EntryFault, check
-from veen.storage.errors import DamagedError
+from veen.storage.errors import DamagedStoreError
 
 T = TypeVar("T")
 
@@ -142,7 +142,7 @@ def has(
         return LabelExtent(head.first_seq, head.last_seq, unasked=((1, head.first_seq - 1),))
     try:
         pruned = log.pruned(head.label)
-    except DamagedError:  # what would say so is missing itself
+    except DamagedStoreError:  # what would say so is missing itself
         pruned = []
     unasked = [item for item in pruned if not _may_be_of(options.times, item, options.verify.level)]
     return LabelExtent(head.first_seq, head.last_seq, _spans(pruned), _spans(unasked))

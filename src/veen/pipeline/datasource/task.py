@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from veen.client.errors import RefusedError
+from veen.client.errors import RejectedError
 from veen.core.errors import Detail, ProtocolError
 from veen.core.merkle.mmr import Peaks
 from veen.pipeline.datasource.columns import EntryRange, batch
@@ -54,7 +54,7 @@ def _read(piece: Piece, options: Options) -> Iterator[tuple[Piece, Entries]]:
     part = piece.part
     try:
         found = parse(part.read())
-    except (ProtocolError, RefusedError) as error:
+    except (ProtocolError, RejectedError) as error:
         if not _is_pruned(error):
             raise
         loss = Loss(
@@ -76,8 +76,8 @@ def _read(piece: Piece, options: Options) -> Iterator[tuple[Piece, Entries]]:
     yield piece, found
 
 
-def _is_pruned(error: ProtocolError | RefusedError) -> bool:
-    if isinstance(error, RefusedError):
+def _is_pruned(error: ProtocolError | RejectedError) -> bool:
+    if isinstance(error, RejectedError):
         return error.field("field") == "pruned"
     return error.fields.get("field") == "pruned"
 

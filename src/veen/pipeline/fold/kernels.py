@@ -10,10 +10,10 @@ from pyspark import Broadcast
 from veen.core.crypto.hash import sha256
 from veen.core.encoding import cbor
 from veen.core.types import StreamId
-from veen.overlays.engine import Annotated, Annotator, MemoryTables, OrderError, memory_of
+from veen.overlays.engine import Annotated, Annotator, MemoryTables, memory_of
+from veen.overlays.errors import FoldOrderError, InvalidBodyError
 from veen.overlays.event import Decoder, Event, Outcome, Record, Report
 from veen.overlays.overlay import Overlay
-from veen.overlays.schema import RejectedError
 from veen.overlays.summary_tree.reader import Place
 from veen.pipeline.fold.portable_overlay import Portable
 from veen.pipeline.fold.rows import (
@@ -98,7 +98,7 @@ class _Annotating:
         assert schema is not None, "records of other schemas are counted, not folded"
         try:
             body = self._decoder.decode(record, schema)
-        except RejectedError as error:
+        except InvalidBodyError as error:
             where = (record.epoch, record.stream_seq)
             report = Report(*where, record.msg_id, error.code, str(error))
             return Annotated(*where, Outcome.REJECTED, (), (report,))
@@ -128,7 +128,7 @@ def _fold(job: Job, records: Iterator[tuple[Record, bool]]) -> Iterator[Row]:
     for record, involved in records:
         place = (record.epoch, record.stream_seq)
         if job.is_sorted and place <= last:
-            raise OrderError(f"record {place} after {last}")
+            raise FoldOrderError(f"record {place} after {last}")
         if waits and job.since is not None and place >= job.since:
             head.settle()
             counts, waits = no_counts(), False
@@ -176,7 +176,7 @@ def _group(job: Job, decoder: Decoder, record: Record) -> bytes:
     try:
         body = decoder.decode(record, schema)
         group = job.overlay.group(Event(record, schema, body, record.msg_id, job.stream_id))
-    except RejectedError:  # which concerns nobody
+    except InvalidBodyError:  # which concerns nobody
         return record.msg_id[:_GROUP_BYTES]
     return sha256(cbor.encode(group, most=None))[:_GROUP_BYTES]
 

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from veen.core.errors import VeenError
-from veen.overlays.engine import OrderError, Run
+from veen.overlays.engine import Run
 from veen.overlays.event import Outcome
 from veen.overlays.overlay import Overlay
 from veen.overlays.summary_tree.reader import Place
@@ -18,7 +18,7 @@ _LOW_BITS: Final = 16
 _LOW: Final = (1 << _LOW_BITS) - 1
 
 
-class IncompleteError(OrderError, VeenError):
+class IncompleteError(VeenError):
     """Entries of a stream are missing, or are there twice."""
 
 

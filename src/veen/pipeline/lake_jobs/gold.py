@@ -18,10 +18,10 @@ from veen.core.encoding import cbor
 from veen.core.types import JsonValue, StreamId
 from veen.overlays import monoid, registry
 from veen.overlays.engine import Annotator, Fold, hash_state, memory_of, table_kinds
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Record
 from veen.overlays.overlay import Overlay, sorted_items
 from veen.overlays.parameters import configured
-from veen.overlays.schema import RejectedError
 from veen.pipeline.fold.state import FoldState
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, State, canonical
@@ -222,7 +222,7 @@ def hash_of(overlay: Overlay, folded: "Folded") -> str | None:
     """Return the hash of a state; None if it has none."""
     try:
         return hash_state(overlay, folded.memory(overlay)).hex()
-    except RejectedError:
+    except InvalidBodyError:
         return None
 
 

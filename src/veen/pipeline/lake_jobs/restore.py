@@ -35,7 +35,7 @@ from veen.pipeline.log.entry_columns import Frames
 from veen.storage import RealFilesystem
 from veen.storage.atomic_file import replace_file
 from veen.storage.directory import LimitsAt, limits_by_time
-from veen.storage.errors import DamagedError
+from veen.storage.errors import DamagedStoreError
 from veen.storage.fs import Write
 from veen.storage.maintain.repair import Progress, rebuild
 
@@ -166,7 +166,7 @@ def _telling_damage() -> Iterator[None]:
     """Tell what makes no log as damage of the lake: files are what was committed, so the commit was wrong."""
     try:
         yield
-    except (ProtocolError, DamagedError) as error:
+    except (ProtocolError, DamagedStoreError) as error:
         raise DamagedLakeError(f"the lake does not give a log: {error}") from None
 
 

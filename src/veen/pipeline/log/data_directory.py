@@ -21,7 +21,7 @@ from veen.pipeline.log.log import MOST_BYTES, LabelHead, PlaceError, Pruned, cho
 from veen.pipeline.log.partition import InDirectory, Part
 from veen.storage import Manifest, NotAStoreError, Reader, RealFilesystem, StorageError, fsck, plan
 from veen.storage.directory import read_object, read_public, reading_limits
-from veen.storage.errors import DamagedError, StaleIndexError
+from veen.storage.errors import DamagedStoreError, StaleIndexError
 from veen.storage.fsck.keys import Keys, load_keys
 from veen.storage.fsck.report import Findings
 from veen.storage.fsck.source import Source
@@ -144,7 +144,7 @@ class DirectoryLog:
             path = paths.tombstone(Domain.DATA, label, row.start_seq, row.end_seq)
             made = read_object(self._fs, path, Tombstone)
             if made is None:
-                raise DamagedError(path, None, "the tombstone, which says what was pruned, is missing")
+                raise DamagedStoreError(path, None, "the tombstone, which says what was pruned, is missing")
             clients = {item.client_id: (item.client_seq, item.prev_ack) for item in made.clients}
             span = made.start_seq, made.end_seq
             found.append(Pruned(*span, made.mmr_root_end, made.last_ts, clients, made.first_ts))

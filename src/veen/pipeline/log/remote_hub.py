@@ -4,7 +4,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Final
 
 from veen.client.effects import Query
-from veen.client.errors import RefusedError
+from veen.client.errors import RejectedError
 from veen.client.home.pins import STATUS, read_facts
 from veen.client.transport.http import HttpHub
 from veen.core.api.data_plane import ProofRequest, ProofResponse, ReceiptRequest, ReceiptResponse
@@ -85,7 +85,7 @@ class HubLog:
     def _receipt(self, label: Label, seq: int) -> Receipt | None:
         try:
             answer = self._hub.answer(Query(ReceiptRequest(label=label, stream_seq=seq), ReceiptResponse))
-        except RefusedError as error:
+        except RejectedError as error:
             if error.code == Code.NOT_FOUND.value and error.field("field") != "pruned":
                 return None
             raise
@@ -95,7 +95,7 @@ class HubLog:
     def _has(self, label: Label, seq: int) -> bool:
         try:
             return self._receipt(label, seq) is not None
-        except RefusedError:
+        except RejectedError:
             return True  # it was there once
 
     def _newest(self, label: Label) -> Receipt | None:
@@ -117,7 +117,7 @@ class HubLog:
             middle = (low + high) // 2
             try:
                 self._receipt(label, middle)
-            except RefusedError:
+            except RejectedError:
                 low = middle
             else:
                 high = middle
@@ -164,7 +164,7 @@ class HubLog:
         try:
             asked = ProofRequest(label=label, stream_seq=size)
             proof = self._hub.answer(Query(asked, ProofResponse)).mmr_proof
-        except RefusedError:
+        except RejectedError:
             return None
         return Peaks(size, proof.peaks_after)
 

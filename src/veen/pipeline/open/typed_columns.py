@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 
 from veen.core.encoding.field_types import Kind, ListOf, Scalar
 from veen.core.encoding.shape import Fields
-from veen.overlays.schema import ANY, OrNull, RejectedError, Schema
+from veen.overlays.errors import InvalidBodyError
+from veen.overlays.schema import ANY, OrNull, Schema
 
 #: Of numbers in bodies.
 NUMBER: Final = pa.decimal128(20, 0)
@@ -162,9 +163,9 @@ def decode(schemas: Sequence[Schema], batch: pa.RecordBatch) -> Typed:
             continue
         try:
             if place in refused:
-                raise RejectedError("BODY.CAP_REF", CAP_REF_TEXT)  # noqa: TRY301 - one way to be refused
+                raise InvalidBodyError("BODY.CAP_REF", CAP_REF_TEXT)  # noqa: TRY301 - one way to be refused
             bodies[place] = readers[kind](bodies[place])
-        except RejectedError as error:
+        except InvalidBodyError as error:
             bodies[place], codes[place], details[place] = None, error.code, str(error)
     return Typed(kinds, bodies, codes, details)
 

@@ -51,7 +51,9 @@ def cause_of(error: BaseException) -> type[VeenError] | None:
         kind = getattr(importlib.import_module(found[1]), found[2], None)
     except ImportError:
         return None
-    return kind if isinstance(kind, type) and issubclass(kind, VeenError) else None
+    if not isinstance(kind, type) or issubclass(kind, AssertionError):  # the latter is a fault of the program
+        return None
+    return kind if issubclass(kind, VeenError) else None
 
 
 def _text_of(error: BaseException) -> str | None:

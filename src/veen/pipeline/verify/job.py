@@ -28,7 +28,7 @@ from veen.pipeline.verify.task import (
     obstacle,
     part_trees,
 )
-from veen.storage.errors import DamagedError
+from veen.storage.errors import DamagedStoreError
 
 #: Tasks for each core: a slow one does not keep the others waiting for long.
 _TASKS_EACH = 4
@@ -99,7 +99,7 @@ class Verification:
         for read in (self._read_checkpoints, self._read_pruned):
             try:
                 read(label)
-            except DamagedError as error:
+            except DamagedStoreError as error:
                 bad = Finding(label, 1, error.path, error.offset, UNREADABLE, error.what)
                 self._damaged.setdefault(label, []).append(bad)
 

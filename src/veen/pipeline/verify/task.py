@@ -15,7 +15,7 @@ from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.log import PlaceError
 from veen.pipeline.log.partition import Part
 from veen.pipeline.verify.kernel import Checked, EntryFault, check
-from veen.storage.errors import DamagedError
+from veen.storage.errors import DamagedStoreError
 
 #: Why a part could not be read: it is damaged; it was dropped since; nobody answers; we may not.
 UNREADABLE: Final = "unreadable"
@@ -77,7 +77,7 @@ def read_entries(part: Part) -> tuple[Entries | None, Finding | None]:
         frames = part.read()
     except BadEntryError as error:
         return None, _located_error(error)
-    except DamagedError as error:
+    except DamagedStoreError as error:
         return None, Finding(part.label, part.first_seq, error.path, error.offset, UNREADABLE, error.what)
     except (ProtocolError, ClientError, OSError) as error:
         text = str(error) or type(error).__name__

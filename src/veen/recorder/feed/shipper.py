@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from veen.client.client import Client
-from veen.client.errors import RefusedError, UnsentError
+from veen.client.errors import RejectedError, UnsentError
 from veen.client.home.directory import OUTBOX_DIR
 from veen.client.hub_address import HubAddress
 from veen.client.retry import Retry, is_passing
@@ -261,7 +261,7 @@ class Shipper:
         self.look_for_readers(reader.stream)
         try:
             sent = self._send(journal, reader, batch)
-        except RefusedError as error:
+        except RejectedError as error:
             return self._refuse(journal, reader, batch, error)
         except ProtocolError as error:
             if error.code is not Code.SIZE:
@@ -350,7 +350,7 @@ class Shipper:
     # --- what can not be sent -------------------------------------------------------------------------------
 
     def _refuse(
-        self, journal: Journal, reader: SpoolReader, batch: Sequence[Spooled], error: RefusedError
+        self, journal: Journal, reader: SpoolReader, batch: Sequence[Spooled], error: RejectedError
     ) -> bool:
         """Set an event aside that is too large for ever; let the stream rest if it may be taken later."""
         if error.code == Code.SIZE.value:

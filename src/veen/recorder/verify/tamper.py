@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from veen.client.client import Client
-from veen.client.errors import DamagedLogError, DivergenceError, RefusedError
+from veen.client.errors import DamagedLogError, DivergenceError, RejectedError
 from veen.core.api.data_plane import StreamItem, StreamRequest, StreamResponse
 from veen.core.data_dir import paths
 from veen.core.errors import Detail, ProtocolError, VeenError
@@ -60,7 +60,7 @@ def _entries(client: Client, label: Label, first: int, last: int) -> list[Stream
     )
     try:
         return list(client.run(client.session.ask(request, StreamResponse)).items)
-    except RefusedError:
+    except RejectedError:
         return []
 
 

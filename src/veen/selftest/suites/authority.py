@@ -4,7 +4,7 @@ from typing import Final
 
 from veen.client.client import Client
 from veen.client.effects import GetAttachment, PutAttachment
-from veen.client.errors import RefusedError
+from veen.client.errors import RejectedError
 from veen.core.crypto.ed25519 import SigningKey
 from veen.core.errors import Code, Detail
 from veen.core.objects import attachment as att
@@ -78,7 +78,7 @@ def capability_rate(ctx: Context) -> str:
     for count in range(most):
         try:
             client.send(stream, count)
-        except RefusedError as error:
+        except RejectedError as error:
             equal(f"{error.code} {error.detail}", f"{Code.RATE} {Detail.CAP_RATE}", "the refusal")
             allowed = burst + ctx.clock() - began + 1
             check(burst <= count <= allowed, f"{count} messages taken, {burst} to {allowed} allowed")
@@ -96,7 +96,7 @@ def capability_expired(ctx: Context) -> str:
     def expired() -> bool:
         try:
             client.send(stream, "in time")
-        except RefusedError as error:
+        except RejectedError as error:
             equal(f"{error.code} {error.detail}", f"{Code.TIME} {Detail.CAP_TTL}", "the refusal")
             return True
         return False

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from veen.client.client import Client
+from veen.client.errors import RpcError, RpcTimeoutError
 from veen.client.fold.interpret import interpret, typed
-from veen.client.rpc.call import CallOptions, RpcError, RpcTimeoutError
+from veen.client.rpc.call import CallOptions
 from veen.client.rpc.serve import Call, RpcServer
 from veen.client.send import Draft, SendOptions
 from veen.core.encoding.cbor import Value

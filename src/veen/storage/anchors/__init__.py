@@ -5,9 +5,10 @@ sign them, and is imported by those who need it: its libraries take a while to l
 ``publish(root, epoch, ts, nonce)``, which returns the anchor_ref, and ``verify(root, anchor_ref)``.
 """
 
-from veen.storage.anchors.backend import AnchorError, Backend, Verdict
+from veen.storage.anchors.backend import Backend, Verdict
 from veen.storage.anchors.file_ledger import FileLedger
 from veen.storage.anchors.records import anchored, find_record, read_record, store_record
+from veen.storage.errors import AnchorError
 
 __all__ = [
     "AnchorError",

@@ -4,11 +4,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from veen.core.types import NodeHash
-from veen.storage.errors import StorageError
-
-
-class AnchorError(StorageError):
-    """A root could not be published, for now; nothing else is affected."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from veen.core.encoding import cbor
 from veen.core.errors import CborError, Fault, ProtocolError
 from veen.core.objects.anchor import FILE, MAX_ENTRY_BYTES, AnchorRef, LedgerEntry, LedgerHead
 from veen.core.types import NodeHash
-from veen.storage.anchors.backend import AnchorError, Verdict
+from veen.storage.anchors.backend import Verdict
 from veen.storage.atomic_file import read_file, replace_file
-from veen.storage.errors import BusyError, DamagedError
+from veen.storage.errors import AnchorError, DamagedStoreError, StoreBusyError
 from veen.storage.fs import FileLock, Filesystem, Write
 
 _EMPTY: Final = LedgerHead(count=0, size=0, last_hash=ZERO_32)
@@ -80,7 +80,7 @@ class FileLedger:
                 self._held = self._fs.lock(self._lock_path, self._owner.encode())
             except BlockingIOError:
                 holder = self._fs.read(self._lock_path).decode(errors="replace").strip()
-                raise BusyError(f"the ledger {self._path} is in use by {holder or 'another'}") from None
+                raise StoreBusyError(f"the ledger {self._path} is in use by {holder or 'another'}") from None
         return self._recover() if self._head is None else self._head
 
     def _recover(self) -> LedgerHead:
@@ -88,7 +88,7 @@ class FileLedger:
         head = self._read_head()
         if head is None:
             if self._fs.size(self._path):
-                raise DamagedError(
+                raise DamagedStoreError(
                     self._head_path,
                     None,
                     "it is missing, so nobody knows how much of the ledger was acknowledged",
@@ -123,7 +123,7 @@ class FileLedger:
             return Verdict(ok=False, reason=f"the anchor is not in a ledger, but of {ref.backend}")
         try:
             named = [entry for entry in self._entries(self._read_head()) if entry.index == ref.index]
-        except DamagedError as error:
+        except DamagedStoreError as error:
             return Verdict(ok=False, reason=str(error))
         except OSError as error:
             return Verdict(ok=False, reason=f"the ledger {self._path} can not be read: {error.strerror}")
@@ -145,7 +145,7 @@ class FileLedger:
         try:
             return LedgerHead.decode(stored)
         except ProtocolError as error:
-            raise DamagedError(self._head_path, 0, str(error), "restore it from a copy") from error
+            raise DamagedStoreError(self._head_path, 0, str(error), "restore it from a copy") from error
 
     def _entries(self, head: LedgerHead | None) -> Iterator[LedgerEntry]:
         """Return all that was acknowledged; of a ledger without a head, all there is."""
@@ -180,5 +180,5 @@ class FileLedger:
             raise self._damaged(at, f"entry {entry.index} does not continue the {count} before it")
         return entry
 
-    def _damaged(self, at: int, what: str) -> DamagedError:
-        return DamagedError(self._path, at, what, "restore the ledger from a copy, or begin another")
+    def _damaged(self, at: int, what: str) -> DamagedStoreError:
+        return DamagedStoreError(self._path, at, what, "restore the ledger from a copy, or begin another")

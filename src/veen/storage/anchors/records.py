@@ -6,7 +6,7 @@ from veen.core.objects.anchor import AnchorRecord
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.types import Label
 from veen.storage.atomic_file import read_file, replace_file
-from veen.storage.errors import DamagedError
+from veen.storage.errors import DamagedStoreError
 from veen.storage.fs import Filesystem
 
 
@@ -20,7 +20,7 @@ def read_record(fs: Filesystem, label: Label, upto_seq: int) -> AnchorRecord | N
     path = paths.anchor(label, upto_seq)
     record = _read(fs, path)
     if record is not None and (record.label, record.upto_seq) != (label, upto_seq):
-        raise DamagedError(path, 0, "it is the anchor of another checkpoint", "remove it")
+        raise DamagedStoreError(path, 0, "it is the anchor of another checkpoint", "remove it")
     return record
 
 
@@ -54,4 +54,4 @@ def _read(fs: Filesystem, path: str) -> AnchorRecord | None:
     try:
         return AnchorRecord.decode(stored)
     except ProtocolError as error:
-        raise DamagedError(path, 0, str(error), "remove it") from error
+        raise DamagedStoreError(path, 0, str(error), "remove it") from error

@@ -21,7 +21,8 @@ from rfc3161_client import (
 from veen.core.errors import ProtocolError
 from veen.core.objects.anchor import MAX_TOKEN_BYTES, RFC3161, AnchorRef, anchor_digest
 from veen.core.types import NodeHash
-from veen.storage.anchors.backend import AnchorError, Verdict
+from veen.storage.anchors.backend import Verdict
+from veen.storage.errors import AnchorError
 
 TIMEOUT_SEC: Final = 10.0
 _QUERY: Final = "application/timestamp-query"

@@ -31,7 +31,7 @@ import lmdb
 from veen.core.data_dir import paths
 from veen.core.data_dir.store_records import AuthRecord, ClientCursor, StreamEpoch
 from veen.core.types import AuthRef, Label, LeafHash, StreamId, VerifyKey
-from veen.storage.errors import BusyError, FullError, StaleIndexError
+from veen.storage.errors import StaleIndexError, StoreBusyError, StoreFullError
 from veen.storage.fs import Filesystem
 from veen.storage.index.label_state import LabelRef, LabelState, checked, decode_binding, protect
 from veen.storage.index.rows import (
@@ -408,9 +408,11 @@ class Index:
             return cls(fs, fs.open_index(paths.INDEX, readonly=readonly), readonly=readonly)
         except lmdb.Error as error:
             if "already open" in str(error):
-                raise BusyError("this process has the directory open already: use that reader") from error
+                raise StoreBusyError(
+                    "this process has the directory open already: use that reader"
+                ) from error
             if isinstance(error, lmdb.DiskError):
-                raise FullError("no space left to open the index; make space") from error
+                raise StoreFullError("no space left to open the index; make space") from error
             raise StaleIndexError(paths.INDEX, None, f"the index can not be opened ({error})") from error
 
     @classmethod

@@ -22,7 +22,7 @@ from veen.core.data_dir import paths
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.types import Label, RandomBytes, StreamId
 from veen.storage.atomic_file import replace_file
-from veen.storage.errors import DamagedError, FullError
+from veen.storage.errors import DamagedStoreError, StoreFullError
 from veen.storage.fs import AppendFile, Filesystem, Write
 
 _MAGIC: Final = b"VEENJRN1"
@@ -53,8 +53,8 @@ class Binding(NamedTuple):
     label: Label
 
 
-def _full() -> FullError:
-    return FullError("no space left for the journal; make space and send again")
+def _full() -> StoreFullError:
+    return StoreFullError("no space left for the journal; make space and send again")
 
 
 def _crc(nonce: bytes, head: bytes, payload: bytes) -> bytes:
@@ -115,7 +115,9 @@ class Segment:
     def _commit(self, kind: Kind, payload: bytes, bindings: int = 0) -> None:
         self._write(self._record(kind, payload, bindings))
         self._file.sync()
-        with contextlib.suppress(FullError):  # the batch is durable; this only helps to judge damage later
+        with contextlib.suppress(
+            StoreFullError
+        ):  # the batch is durable; this only helps to judge damage later
             self._write(self._record(Kind.COMMITTED, b"", 0))
 
     def _record(self, kind: Kind, payload: bytes, bindings: int) -> bytes:
@@ -180,7 +182,7 @@ def parse(data: bytes, number: int) -> ReadSegment:
         read.torn_bytes = len(data)  # it was being created, so nothing was ever in it
         return read
     if not _is_header(data, head, number):
-        raise DamagedError(path, 0, "header of the journal segment is damaged")
+        raise DamagedStoreError(path, 0, "header of the journal segment is damaged")
     nonce = data[16 : 16 + _NONCE_BYTES]
     position = _HEADER_BYTES
     while position < len(data):
@@ -190,7 +192,7 @@ def parse(data: bytes, number: int) -> ReadSegment:
             break
         position = record.end
         if read.ended:
-            raise DamagedError(path, record.position, "there is a record behind the last one")
+            raise DamagedStoreError(path, record.position, "there is a record behind the last one")
         if record.kind is Kind.END:
             read.ended = True
         elif record.kind is not Kind.COMMITTED:
@@ -237,7 +239,7 @@ def _refuse_if_damaged(data: bytes, position: int, nonce: bytes, path: str) -> N
     found = data.find(mark, position + 1)
     while found >= 0:
         if _record_at(data, found, nonce) is not None:
-            raise DamagedError(path, position, "an acknowledged record of the journal is damaged")
+            raise DamagedStoreError(path, position, "an acknowledged record of the journal is damaged")
         found = data.find(mark, found + 1)
 
 
@@ -255,13 +257,15 @@ def read_all(fs: Filesystem, numbers: Iterable[int]) -> Iterator[ReadSegment]:
         read = parse(fs.read(path), number)
         if previous is not None:
             if number != previous.number + 1:
-                raise DamagedError(paths.journal(previous.number + 1), None, "journal segment is missing")
+                raise DamagedStoreError(
+                    paths.journal(previous.number + 1), None, "journal segment is missing"
+                )
             if not previous.ended and (read.records or read.ended):
-                raise DamagedError(previous.path, None, "journal segment lost its end")
+                raise DamagedStoreError(previous.path, None, "journal segment lost its end")
         previous = read
         yield read
     if previous is not None and previous.ended:
-        raise DamagedError(paths.journal(previous.number + 1), None, "journal segment is missing")
+        raise DamagedStoreError(paths.journal(previous.number + 1), None, "journal segment is missing")
 
 
 def settle(fs: Filesystem, read: ReadSegment) -> None:

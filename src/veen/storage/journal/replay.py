@@ -14,7 +14,7 @@ from veen.core.objects.new_entry import NewEntry
 from veen.core.types import AuthRef, Label
 from veen.storage.chunk_lookup import stored_token
 from veen.storage.directory import domains_of, reading_limits
-from veen.storage.errors import DamagedError, StorageError
+from veen.storage.errors import DamagedStoreError, StorageError
 from veen.storage.fs import Filesystem
 from veen.storage.index.index import Index, Meta, Snapshot
 from veen.storage.index.label_state import Head
@@ -46,7 +46,7 @@ class Replay:
             try:
                 self._add(tail, record)
             except ProtocolError as error:
-                raise DamagedError(segment.path, record.position, str(error)) from error
+                raise DamagedStoreError(segment.path, record.position, str(error)) from error
         return tail
 
     def _add(self, tail: Tail, record: journal.JournalRecord) -> None:
@@ -82,7 +82,7 @@ class Replay:
     def _stored_token(self, auth_ref: AuthRef) -> CapToken | None:
         try:
             return self._read_token(auth_ref)
-        except DamagedError as error:
+        except DamagedStoreError as error:
             if error.offset is None:
                 raise  # the file or the index; for a reader, the file may just have got another name
             return None  # whoever needs the token is told; others are not kept from their entries
@@ -103,7 +103,7 @@ def unreleased(fs: Filesystem, meta: Meta) -> Iterator[ReadSegment]:
     """Read the segments that are not in chunks yet; refuse if one is missing."""
     numbers = [number for number in journal.segments(fs) if number >= meta.journal]
     if numbers[:1] != [meta.journal] and (numbers or not meta.clean):
-        raise DamagedError(paths.journal(meta.journal), None, "journal segment is missing")
+        raise DamagedStoreError(paths.journal(meta.journal), None, "journal segment is missing")
     return journal.read_all(fs, numbers)
 
 
@@ -122,5 +122,5 @@ def load_tails(fs: Filesystem, index: Index, store: StoreRecord) -> list[Tail]:
             if attempt == _ATTEMPTS - 1:
                 if isinstance(error, StorageError):
                     raise
-                raise DamagedError(paths.STATE_DIR, None, "journal segments keep vanishing") from error
+                raise DamagedStoreError(paths.STATE_DIR, None, "journal segments keep vanishing") from error
     raise AssertionError("unreachable")

@@ -10,7 +10,7 @@ from veen.core.objects.entry import Entry
 from veen.core.types import HubId, Label
 from veen.storage import chunk_lookup
 from veen.storage.directory import reserved_labels
-from veen.storage.errors import DamagedError, StaleIndexError
+from veen.storage.errors import DamagedStoreError, StaleIndexError
 from veen.storage.fs import Filesystem
 from veen.storage.index.index import Meta, Snapshot
 from veen.storage.index.label_state import LabelState
@@ -55,9 +55,9 @@ def check_edge(fs: Filesystem, view: Snapshot, state: LabelState) -> None:
 def _check_size(fs: Filesystem, path: str, expected: int) -> None:
     actual = fs.size(path)
     if actual is None:
-        raise DamagedError(path, None, "file is missing")
+        raise DamagedStoreError(path, None, "file is missing")
     if actual < expected:
-        raise DamagedError(path, actual, f"file is shorter than the {expected} bytes known")
+        raise DamagedStoreError(path, actual, f"file is shorter than the {expected} bytes known")
     if actual > expected:
         raise StaleIndexError(path, expected, "file is longer than the index says")
 
@@ -76,9 +76,9 @@ def _check_last(fs: Filesystem, view: Snapshot, state: LabelState) -> None:
     try:
         entry, _ = Entry.decode(fs.read(path, span.offset, span.length))
     except FileNotFoundError:
-        raise DamagedError(path, None, "file is missing") from None
+        raise DamagedStoreError(path, None, "file is missing") from None
     except ProtocolError as error:
-        raise DamagedError(path, span.offset, str(error)) from error
+        raise DamagedStoreError(path, span.offset, str(error)) from error
     receipt = entry.receipt
     if (receipt.stream_seq, receipt.leaf_hash, receipt.mmr_root) != (head.seq, head.leaf_hash, head.root):
         raise StaleIndexError(path, span.offset, "the last entry is not the one in the index")

@@ -22,7 +22,7 @@ from veen.core.types import HubId, Label
 from veen.storage import chunk_lookup
 from veen.storage.atomic_file import replace_file
 from veen.storage.attachments import copy_attachments
-from veen.storage.errors import DamagedError, NotAStoreError, not_found
+from veen.storage.errors import DamagedStoreError, NotAStoreError, not_found
 from veen.storage.fs import Filesystem, Write
 from veen.storage.index.index import Snapshot
 from veen.storage.index.label_state import LabelState
@@ -193,7 +193,7 @@ def _read_journal(fs: Filesystem) -> dict[int, bytes]:
             continue
         if journal.segments(fs) == numbers:
             return data
-    raise DamagedError(paths.STATE_DIR, None, "journal segments keep changing", "try again")
+    raise DamagedStoreError(paths.STATE_DIR, None, "journal segments keep changing", "try again")
 
 
 def _copy_label(source: Reader, target: Filesystem, taken: _Taken, into: str) -> None:
@@ -244,7 +244,7 @@ def _copy_chunk(source: Reader, target: Filesystem, taken: _Taken, row: ChunkRow
             continue  # compressed since: the next look has its new name
         _copy_bytes(data, target, into + name)
         return
-    raise DamagedError(chunk_lookup.path_of(state.ref, row), None, "file is missing")
+    raise DamagedStoreError(chunk_lookup.path_of(state.ref, row), None, "file is missing")
 
 
 def _path_now(fs: Filesystem, state: LabelState, row: ChunkRow) -> str:
@@ -257,14 +257,16 @@ def _path_now(fs: Filesystem, state: LabelState, row: ChunkRow) -> str:
 def _read_chunk(fs: Filesystem, path: str, length: int) -> bytes:
     data = chunk_lookup.unpacked(fs, path) if path.endswith(paths.COMPRESSED) else fs.read(path, 0, length)
     if len(data) < length:
-        raise DamagedError(path, len(data), f"file is shorter than the {length} bytes known")
+        raise DamagedStoreError(path, len(data), f"file is shorter than the {length} bytes known")
     return data[:length]
 
 
 def _length_upto(view: Snapshot, state: LabelState, upto: int) -> int:
     span = view.position(state.number, upto)
     if span is None:
-        raise DamagedError(paths.INDEX, None, f"entry {upto} has no position", "run: veen repair DATA_DIR")
+        raise DamagedStoreError(
+            paths.INDEX, None, f"entry {upto} has no position", "run: veen repair DATA_DIR"
+        )
     return span.offset + span.length
 
 

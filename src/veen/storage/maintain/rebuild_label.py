@@ -20,7 +20,7 @@ from veen.storage import chunk_lookup
 from veen.storage.atomic_file import OutFile, read_file, replace_files
 from veen.storage.chunk_lookup import node_reader
 from veen.storage.directory import limits_by_time, reading_limits
-from veen.storage.errors import DamagedError
+from veen.storage.errors import DamagedStoreError
 from veen.storage.fs import Filesystem
 from veen.storage.index.index import Index
 from veen.storage.index.label_state import Head, LabelState
@@ -75,7 +75,9 @@ def _add(found: LabelChunks, name: FileName) -> None:
         assert start is not None
         known = found.chunks.get(start)
         if known is not None and (known.end_seq != end or known.compressed == name.compressed):
-            raise DamagedError(found.path(name), None, f"there are two chunks that begin with entry {start}")
+            raise DamagedStoreError(
+                found.path(name), None, f"there are two chunks that begin with entry {start}"
+            )
         if known is None or known.compressed:
             found.chunks[start] = name
     elif name.kind is FileKind.TOMBSTONE:
@@ -129,7 +131,7 @@ class Relabel:
             path = self._found.path(name)
             if start != self._head.seq + 1:
                 what = f"chunk begins with entry {start} instead of {self._head.seq + 1}"
-                raise DamagedError(path, None, what)
+                raise DamagedStoreError(path, None, what)
             yield from self._read_chunk(path, name, journal_start)
             if name.end_seq is not None and self._head.seq == name.end_seq:
                 whole.append((path, start, name.end_seq))
@@ -148,11 +150,11 @@ class Relabel:
                 entry, after = Entry.decode(data, at)
                 staged = self._add(entry, data[at:after])
             except ProtocolError as error:
-                raise DamagedError(path, at, str(error)) from error
+                raise DamagedStoreError(path, at, str(error)) from error
             at = after
             yield staged
         if at == len(data) and name.end_seq not in (None, self._head.seq):
-            raise DamagedError(path, at, f"chunk ends with entry {self._head.seq}, not {name.end_seq}")
+            raise DamagedStoreError(path, at, f"chunk ends with entry {self._head.seq}, not {name.end_seq}")
 
     def _add(self, entry: Entry, frame: bytes) -> Staged:
         record = new_entry_of(self._found.domain, entry, self._limits)
@@ -195,7 +197,7 @@ class Relabel:
         path = next((path for path, *ends in whole if tuple(ends) not in ruled), paths.INDEX)
         if not set(ruled) <= set(named):
             path = paths.open_chunk(self._found.domain, self._found.label, max(self._found.chunks))
-        raise DamagedError(path, None, "chunk does not end where the limits of this directory say")
+        raise DamagedStoreError(path, None, "chunk does not end where the limits of this directory say")
 
     # --- pruned chunks --------------------------------------------------------------------------------------
 
@@ -208,14 +210,14 @@ class Relabel:
         try:
             tombstone = Tombstone.decode(self._fs.read(path))
         except ProtocolError as error:
-            raise DamagedError(path, 0, str(error)) from error
+            raise DamagedStoreError(path, 0, str(error)) from error
         named = (label, name.start_seq, name.end_seq)
         if named != (tombstone.label, self._head.seq + 1, tombstone.end_seq):
-            raise DamagedError(path, 0, f"tombstone does not continue entry {self._head.seq}")
+            raise DamagedStoreError(path, 0, f"tombstone does not continue entry {self._head.seq}")
         head = self._read_leaves(tombstone)
         if head.root != tombstone.mmr_root_end:
             nodes = paths.nodes(domain, label)
-            raise DamagedError(nodes, None, "the nodes of a pruned chunk do not give its root")
+            raise DamagedStoreError(nodes, None, "the nodes of a pruned chunk do not give its root")
         self._record_pruned(tombstone, head)
 
     def _read_leaves(self, tombstone: Tombstone) -> Head:
@@ -277,7 +279,7 @@ class Relabel:
                 checkpoint = Checkpoint.decode(self._fs.read(path))
                 checkpoint.verify_prefix(peaks)
             except ProtocolError as error:
-                raise DamagedError(path, 0, str(error)) from error
+                raise DamagedStoreError(path, 0, str(error)) from error
             self._write_peaks(upto, peaks)
             start = max(start for start in self._starts if start <= upto)
             rows.append(CheckpointRow(upto, peaks.root, start))

@@ -20,7 +20,7 @@ from veen.core.objects.entry import EntryHeader
 from veen.core.types import Label, StreamId
 from veen.storage.atomic_file import OutFile, read_file
 from veen.storage.directory import make_certain, open_store, reading_limits, take_lock
-from veen.storage.errors import DamagedError
+from veen.storage.errors import DamagedStoreError
 from veen.storage.fs import Filesystem
 from veen.storage.index.index import Index, Meta
 from veen.storage.index.label_state import LabelState
@@ -89,7 +89,7 @@ def _journal(fs: Filesystem) -> _Begins:
                 try:
                     header = EntryHeader.decode(record.payload, at)
                 except ProtocolError as error:
-                    raise DamagedError(segment.path, record.position, str(error)) from error
+                    raise DamagedStoreError(segment.path, record.position, str(error)) from error
                 seqs.setdefault(header.label, header.stream_seq)
                 at += header.entry_len
                 entries += 1
@@ -207,4 +207,4 @@ def _frozen_labels(fs: Filesystem) -> frozenset[Label]:
     try:
         return frozenset(item.label_curr for item in ForkRecord.decode(stored).checkpoints)
     except ProtocolError as error:
-        raise DamagedError(paths.FORK, 0, str(error)) from error
+        raise DamagedStoreError(paths.FORK, 0, str(error)) from error

@@ -17,7 +17,7 @@ from veen.core.types import Label
 from veen.storage import chunk_lookup
 from veen.storage.chunk_lookup import StoredEntry
 from veen.storage.directory import domains_of
-from veen.storage.errors import DamagedError, not_found
+from veen.storage.errors import DamagedStoreError, not_found
 from veen.storage.fs import Filesystem, RealFilesystem
 from veen.storage.index.index import Snapshot
 from veen.storage.index.label_state import LabelState
@@ -140,7 +140,9 @@ def _fitting(lengths: Sequence[int], room: int) -> tuple[int, int]:
 def _block(view: Snapshot, state: LabelState, seq: int) -> Block:
     block = view.block(state.number, seq)
     if block is None or block.find(seq) is None:
-        raise DamagedError(paths.INDEX, None, f"entry {seq} has no position", "run: veen repair DATA_DIR")
+        raise DamagedStoreError(
+            paths.INDEX, None, f"entry {seq} has no position", "run: veen repair DATA_DIR"
+        )
     return block
 
 
@@ -177,7 +179,7 @@ def read_frames(root: Path, partition: Partition) -> tuple[str, bytes]:
                 continue  # sealed or compressed since
     finally:
         fs.close()
-    raise DamagedError(partition.path, None, "file is missing")
+    raise DamagedStoreError(partition.path, None, "file is missing")
 
 
 def read_from(fs: Filesystem, partition: Partition) -> Iterator[StoredEntry]:
@@ -197,7 +199,7 @@ def read_from(fs: Filesystem, partition: Partition) -> Iterator[StoredEntry]:
         except FileNotFoundError:
             continue  # sealed or compressed since
         return
-    raise DamagedError(partition.path, None, "file is missing")
+    raise DamagedStoreError(partition.path, None, "file is missing")
 
 
 def _read_frames(partition: Partition, frames: bytes) -> Iterator[StoredEntry]:
@@ -206,7 +208,7 @@ def _read_frames(partition: Partition, frames: bytes) -> Iterator[StoredEntry]:
         try:
             frame, at = Frame.read(frames, at)
         except ProtocolError as error:
-            raise DamagedError(partition.path, None, str(error)) from error
+            raise DamagedStoreError(partition.path, None, str(error)) from error
         yield StoredEntry(partition.path, None, frame)
 
 
@@ -222,4 +224,4 @@ def _renamed(fs: Filesystem, partition: Partition) -> str:
             return f"{partition.domain}/{name}"
         if parsed.kind is paths.FileKind.TOMBSTONE:
             raise not_found("pruned", f"entry {partition.start_seq} was pruned since the plan was made")
-    raise DamagedError(partition.path, None, "file is missing")
+    raise DamagedStoreError(partition.path, None, "file is missing")

@@ -26,7 +26,7 @@ from veen.storage import chunk_lookup
 from veen.storage.atomic_file import read_file
 from veen.storage.chunk_lookup import StoredEntry, decode_token, locate, read_nodes
 from veen.storage.directory import domains_of, open_store
-from veen.storage.errors import DamagedError, StaleIndexError, not_found
+from veen.storage.errors import DamagedStoreError, StaleIndexError, not_found
 from veen.storage.fs import Filesystem
 from veen.storage.index.index import Index, Snapshot
 from veen.storage.index.label_state import Head
@@ -277,7 +277,7 @@ class Reader:
                 # Sealed or pruned since: its name is another one now.
                 if attempt == _ATTEMPTS - 1:
                     path = chunk_lookup.path_of(ref, row)
-                    raise DamagedError(path, None, "file is missing") from None
+                    raise DamagedStoreError(path, None, "file is missing") from None
             else:
                 return
 
@@ -317,7 +317,7 @@ class Reader:
             before = self.entry(label, seq - 1).receipt.hub_ts
         except StaleIndexError:
             raise
-        except DamagedError:
+        except DamagedStoreError:
             return seq  # whoever reads that entry is told; others are not kept from theirs
         if before >= hub_ts:
             raise StaleIndexError(paths.INDEX, None, f"entry {seq - 1} is missing among the times")
@@ -423,7 +423,7 @@ class Reader:
         pruned = upto_seq <= self._pruned_upto(label)
         root = checkpoint.mmr_root if pruned else self.entry(label, upto_seq).receipt.mmr_root
         if stated != (label, upto_seq, root):
-            raise DamagedError(path, 0, "checkpoint does not state the root of the log")
+            raise DamagedStoreError(path, 0, "checkpoint does not state the root of the log")
         return checkpoint
 
     def stated_checkpoint(self, label: Label, upto_seq: int) -> Checkpoint | None:
@@ -437,7 +437,7 @@ class Reader:
         try:
             return None if stored is None else Checkpoint.decode(stored)
         except ProtocolError as error:
-            raise DamagedError(path, 0, str(error)) from error
+            raise DamagedStoreError(path, 0, str(error)) from error
 
     def _pruned_upto(self, label: Label) -> int:
         with self._index.view() as view:

@@ -26,7 +26,7 @@ from veen.core.types import Label, NodeHash
 from veen.storage.atomic_file import read_file, replace_files
 from veen.storage.chunk_lookup import node_reader
 from veen.storage.directory import limits_by_time
-from veen.storage.errors import DamagedError, StaleIndexError
+from veen.storage.errors import DamagedStoreError, StaleIndexError
 from veen.storage.fs import Filesystem, Write
 from veen.storage.index.index import Changes, Index, Meta, Snapshot
 from veen.storage.index.label_state import LabelState
@@ -173,7 +173,7 @@ class Flush:
             plan.renames.append((growing, sealed))
             if self._fs.size(sealed) is not None:  # an interrupted flush came this far
                 if not plan.redo or self._fs.size(growing) is not None:
-                    raise DamagedError(sealed, 0, "the chunk that is to get this name is there already")
+                    raise DamagedStoreError(sealed, 0, "the chunk that is to get this name is there already")
                 plan.undone.append((sealed, growing))
         if data:
             plan.writes.append(Write(growing, item.offset, data))
@@ -181,7 +181,7 @@ class Flush:
     def _add_file(self, plan: _Plan, path: str, data: bytes) -> None:
         stored = read_file(self._fs, path)
         if stored is not None and stored != data:
-            raise DamagedError(path, 0, "the file that is there has another content")
+            raise DamagedStoreError(path, 0, "the file that is there has another content")
         if stored is None or plan.redo:
             plan.files[path] = data
 
@@ -222,7 +222,7 @@ class Flush:
             checkpoint = Checkpoint.decode(stored)
             checkpoint.verify_prefix(peaks)
         except ProtocolError as error:
-            raise DamagedError(path, 0, str(error)) from error
+            raise DamagedStoreError(path, 0, str(error)) from error
         return checkpoint
 
     def _peaks_at(self, growth: Growth, upto: int) -> Peaks:
@@ -257,7 +257,7 @@ class Flush:
             actual = self._fs.size(write.path) or 0
             if actual < write.offset:
                 derived = write.path.endswith(_DERIVED)
-                refusal = StaleIndexError if derived else DamagedError
+                refusal = StaleIndexError if derived else DamagedStoreError
                 raise refusal(write.path, actual, f"file is shorter than the {write.offset} bytes known")
             if actual > write.offset + len(write.data):
                 raise StaleIndexError(

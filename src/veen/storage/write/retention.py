@@ -16,7 +16,7 @@ from veen.core.objects.new_entry import NewEntry
 from veen.core.types import AuthRef, Label, NodeHash, VerifyKey
 from veen.storage import chunk_lookup
 from veen.storage.atomic_file import read_file, replace_file
-from veen.storage.errors import DamagedError, not_found
+from veen.storage.errors import DamagedStoreError, not_found
 from veen.storage.fs import Filesystem
 from veen.storage.index.index import Index
 from veen.storage.index.label_state import LabelState
@@ -70,7 +70,7 @@ def _prune_chunk(fs: Filesystem, index: Index, state: LabelState, row: ChunkRow,
     if stored is None:
         replace_file(fs, path, tombstone.encode())
     elif stored != tombstone.encode():
-        raise DamagedError(path, 0, "the tombstone that is there has another content")
+        raise DamagedStoreError(path, 0, "the tombstone that is there has another content")
     with index.change() as changes:
         changes.put_chunk(state.number, row._replace(flags=row.flags | PRUNED))
         current = changes.label(state.label)
@@ -89,7 +89,7 @@ def _require_kept(fs: Filesystem, state: LabelState, row: ChunkRow) -> None:
         paths.checkpoint(domain, label, end),
     ):
         if fs.size(path) is None:
-            raise DamagedError(path, None, "file is missing, so its chunk can not be pruned")
+            raise DamagedStoreError(path, None, "file is missing, so its chunk can not be pruned")
 
 
 def make_tombstone(fs: Filesystem, state: LabelState, row: ChunkRow, limits: Limits) -> Tombstone:

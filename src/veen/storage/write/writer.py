@@ -36,7 +36,7 @@ from veen.storage.directory import (
     require_limits,
     take_lock,
 )
-from veen.storage.errors import DamagedError, FullError, StoppedError, not_found
+from veen.storage.errors import DamagedStoreError, StoreFullError, WriterStoppedError, not_found
 from veen.storage.fs import FileLock, Filesystem
 from veen.storage.index.index import Index
 from veen.storage.index.label_state import Head
@@ -159,7 +159,7 @@ class Writer:
             if held is not None:
                 held.release()
             if isinstance(error, OSError | lmdb.Error):
-                raise StoppedError(
+                raise WriterStoppedError(
                     f"the writer can not start: {error}; check the disk and its free space"
                 ) from error
             raise
@@ -309,9 +309,9 @@ class Writer:
         """Stop for good on any error of the disk: what is on it now is for the next start to find out."""
         try:
             yield
-        except FullError:
+        except StoreFullError:
             raise  # nothing was kept, nothing is unclear
-        except (OSError, lmdb.Error, DamagedError) as error:
+        except (OSError, lmdb.Error, DamagedStoreError) as error:
             self._stopped = str(error)
             raise _has_stopped(self._stopped) from error
 
@@ -322,13 +322,13 @@ class Writer:
             try:
                 yield
             except lmdb.DiskError as error:
-                raise FullError("no space left for the index; make space") from error
+                raise StoreFullError("no space left for the index; make space") from error
             except OSError as error:
                 if error.errno in _NO_DESCRIPTORS:
-                    raise FullError("too many files are open to move the journal into chunks") from error
+                    raise StoreFullError("too many files are open to move the journal into chunks") from error
                 if error.errno != errno.ENOSPC:
                     raise
-                raise FullError("no space left to move the journal into chunks; make space") from error
+                raise StoreFullError("no space left to move the journal into chunks; make space") from error
 
     def _make_room(self) -> None:
         limit = self._options.segment_bytes
@@ -339,7 +339,7 @@ class Writer:
             # Wait for the background rather than let the journal grow: memory and recovery are bounded.
             while self._stopped is None and self._active.size >= 2 * limit:
                 if self._full is not None:
-                    raise FullError(self._full)
+                    raise StoreFullError(self._full)
                 self._room.wait()
 
     # --- flushing -------------------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ class Writer:
         full = None
         try:
             yield
-        except FullError as error:
+        except StoreFullError as error:
             full = str(error)
             raise
         finally:
@@ -402,10 +402,10 @@ class Writer:
                 begun = paths.journal(old.number + 1)
                 if self.fs.size(begun) is not None:
                     self.fs.unlink(begun)  # it would be in the way of the next attempt
-                raise FullError("too many files are open to begin a journal segment") from error
+                raise StoreFullError("too many files are open to begin a journal segment") from error
             try:
                 old.end()
-            except FullError:
+            except StoreFullError:
                 following.discard(self.fs)
                 raise
             self._segment = following
@@ -420,8 +420,10 @@ def frozen() -> ProtocolError:
     )
 
 
-def _has_stopped(why: str) -> StoppedError:
-    return StoppedError(f"the writer has stopped: {why}; check the disk and its free space, then start again")
+def _has_stopped(why: str) -> WriterStoppedError:
+    return WriterStoppedError(
+        f"the writer has stopped: {why}; check the disk and its free space, then start again"
+    )
 
 
 #: Entries are in chunk files, for readers that do not look at the journal, after this long.
@@ -455,7 +457,7 @@ class BackgroundFlush:
             try:
                 self._writer.flush()
                 self.error = None
-            except FullError as error:
+            except StoreFullError as error:
                 self.error = error  # tried again at the next interval
             except Exception as error:  # noqa: BLE001 - whatever it is, commits must not wait for this thread
                 self.error = error

@@ -17,7 +17,7 @@ from veen.cli.commands.recorder.checkpoint import keep_making
 from veen.cli.commands.recorder.replay import follow
 from veen.client.client import Client
 from veen.client.effects import Operation
-from veen.client.errors import NetworkError, RefusedError
+from veen.client.errors import NetworkError, RejectedError
 from veen.client.read import Message
 from veen.core.errors import Code
 from veen.core.objects import labels
@@ -309,14 +309,14 @@ class _Busy:
         """Write no file."""
 
 
-def _refused(code: Code) -> RefusedError:
-    return RefusedError(ErrorEnvelope(code=code.value, message="not now"))
+def _refused(code: Code) -> RejectedError:
+    return RejectedError(ErrorEnvelope(code=code.value, message="not now"))
 
 
 def test_a_hub_that_is_busy_does_not_end_the_checkpoints() -> None:
     passing = [NetworkError("gone"), _refused(Code.RATE), _refused(Code.UNAVAILABLE)]
     work, pauses = _Busy([*passing, _refused(Code.AUTH)]), list[float]()
-    with pytest.raises(RefusedError, match="AUTH"):
+    with pytest.raises(RejectedError, match="AUTH"):
         keep_making(work, Pace(Cadence(1, 1)), pauses.append)
     assert len(pauses) == len(passing)
 

@@ -24,16 +24,16 @@ from veen.cli.settings import common
 from veen.client.fold.snapshots import make_snapshot
 from veen.client.operations import parts_of
 from veen.core.crypto.hash import U64_MAX, sha256
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.operations.publication import Publications, content_root
 from veen.overlays.operations.schemas import PUBLICATION, QUERY, SNAPSHOT
-from veen.overlays.schema import RejectedError
 
 
 def _root(paths: list[Path]) -> tuple[bytes, int]:
     parts = parts_of(paths)
     try:
         return content_root(parts), len(parts)
-    except RejectedError as error:
+    except InvalidBodyError as error:
         raise CommandError(str(error), USAGE) from None
 
 

@@ -19,9 +19,10 @@ from veen.core.encoding.shape import Fields
 from veen.core.errors import ProtocolError
 from veen.core.objects import labels
 from veen.core.types import LeafHash
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import operation_id
 from veen.overlays.operations.recovery import Recoveries, RecoveryPolicy
-from veen.overlays.schema import ANY, RejectedError, Schema
+from veen.overlays.schema import ANY, Schema
 
 CapOption = Annotated[Path | None, typer.Option("--cap", help="Capability token to use.")]
 ParentOption = Annotated[
@@ -34,7 +35,7 @@ def make_body(schema: Schema, **values: Any) -> Fields:  # noqa: ANN401 - of its
     """Make a body; what the schema refuses is a mistake of whoever has written it."""
     try:
         return schema.make(**values)
-    except (RejectedError, ProtocolError) as error:
+    except (InvalidBodyError, ProtocolError) as error:
         raise CommandError(f"{schema.name}: {error}", USAGE) from None
 
 
@@ -52,7 +53,7 @@ def from_json(schema: Schema, text: str, option: str) -> Fields:
             raise CommandError(f"{option}: {schema.name} needs {', '.join(missing)}", USAGE)
     try:
         return schema.from_json(value)
-    except (RejectedError, ProtocolError) as error:
+    except (InvalidBodyError, ProtocolError) as error:
         raise CommandError(f"{option} is no {schema.name}: {error}", USAGE) from None
 
 

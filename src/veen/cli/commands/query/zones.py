@@ -11,7 +11,7 @@ from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.core.data_dir import hub_settings
 from veen.core.objects.hub_identity import HubIdentity
 from veen.storage.directory import read_identity
-from veen.storage.errors import DamagedError
+from veen.storage.errors import DamagedStoreError
 from veen.storage.fs import RealFilesystem
 
 OriginOption = Annotated[
@@ -62,7 +62,7 @@ def _identity(place: Path) -> HubIdentity:
     with closing(RealFilesystem(place.expanduser())) as files:
         try:
             found = read_identity(files)
-        except DamagedError as error:
+        except DamagedStoreError as error:
             raise CommandError(f"--origin {place}: {error}", REFUSED, "E.DAMAGED") from None
         except OSError as error:
             raise CommandError(f"--origin {place} can not be read: {error.strerror}", USAGE) from None

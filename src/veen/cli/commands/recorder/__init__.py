@@ -20,7 +20,7 @@ from veen.client.send import Draft, SendOptions
 from veen.core.crypto.hash import U64_MAX
 from veen.core.errors import ProtocolError
 from veen.core.types import ReaderPublicKey
-from veen.overlays.schema import RejectedError
+from veen.overlays.errors import InvalidBodyError
 from veen.recorder.configuration import GET_KEY, Configuration, has_readers, read_configuration
 from veen.recorder.event import PAYLOAD_BYTES, RECORDING, draft_of
 
@@ -175,7 +175,7 @@ def _drafts(said: Iterator[tuple[int, Any]], known: Configuration, stream: str, 
             one.setdefault("subject_id", one["origin"])
         try:
             draft = draft_of(one, int(time()), most)
-        except RejectedError as error:
+        except InvalidBodyError as error:
             raise CommandError(f"{where}{error}", USAGE) from None
         except ProtocolError as error:
             raise CommandError(f"{where}{error}", REFUSED, error.code.value) from None

@@ -23,8 +23,8 @@ from veen.client.send import Sent
 from veen.core.crypto.hash import U64_MAX
 from veen.core.objects import labels
 from veen.core.objects.capability import CapToken
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.recorder.schemas import CHANGES_STREAM, CHECKPOINTS_STREAM, LONG_TERM_SEC, STREAMS
-from veen.overlays.schema import RejectedError
 from veen.recorder import configuration
 from veen.recorder.configuration import (
     Declared,
@@ -237,7 +237,7 @@ def _declared(opened: Client, stream: str) -> Declared:
 def _change(opened: Client, change: str, stream: str, **more: Any) -> Sent:  # noqa: ANN401 - by the schema
     try:
         return send_change(opened, change, stream, **more)
-    except RejectedError as error:
+    except InvalidBodyError as error:
         raise CommandError(str(error), USAGE) from None
 
 

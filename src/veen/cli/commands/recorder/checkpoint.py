@@ -16,13 +16,13 @@ from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.output import command, plain, print_result, warn
 from veen.cli.settings import common
 from veen.client.client import Client
-from veen.client.errors import NetworkError, RefusedError
+from veen.client.errors import NetworkError, RejectedError
 from veen.client.retry import is_passing
 from veen.client.send import Sent
 from veen.core.api.tooling import AnchorRequest, AnchorResponse
 from veen.core.errors import Code, ProtocolError
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.recorder.schemas import CHECKPOINTS_STREAM, LONG_TERM_SEC
-from veen.overlays.schema import RejectedError
 from veen.recorder.cadence import Cadence, CadenceWatch, Pace
 from veen.recorder.checkpoint import (
     CoveredLog,
@@ -115,7 +115,7 @@ def keep_making(work: _Maker, pace: Pace, pause: Callable[[float], object]) -> N
                 pace.made(monotonic())
         except NetworkError as error:
             warn(f"{error}; trying again")
-        except RefusedError as error:
+        except RejectedError as error:
             if not is_passing(error.envelope):
                 raise
             warn(f"{error}; trying again")
@@ -181,7 +181,7 @@ class KeptFile:
         """Return what the file says of a hub; whatever else is in it does not count."""
         try:
             found = Manifest.decode(self.path.read_bytes()) if self.path.is_file() else None
-        except (OSError, RejectedError, ProtocolError):
+        except (OSError, InvalidBodyError, ProtocolError):
             found = None
         return () if found is None or found.hub_id != hub_id else found.streams
 
@@ -322,7 +322,7 @@ class CheckpointMaker:
         known = self._watch.configuration
         try:
             keep_labels(self._opened, {label: known.kept_for(stream, LONG_TERM_SEC) for label, stream in new})
-        except RefusedError as error:
+        except RejectedError as error:
             warn(f"labels of this epoch have no class: {error}; an admin sets it with: veen recorder init")
             return
         self._kept.update(new)
@@ -335,7 +335,7 @@ class CheckpointMaker:
         request = AnchorRequest(label=sent.receipt.label, upto_seq=sent.stream_seq)
         try:
             answer = self._opened.run(self._opened.session.ask(request, AnchorResponse))
-        except RefusedError as error:
+        except RejectedError as error:
             warn(f"the checkpoint is not anchored: {error}")
             return None
         return answer.record.anchor_ref.hex()

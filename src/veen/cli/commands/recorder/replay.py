@@ -21,8 +21,8 @@ from veen.client.client import Client
 from veen.client.effects import Operation
 from veen.client.read import Message, ReadOptions, make_reader
 from veen.core.crypto.hash import U64_MAX
+from veen.overlays.errors import InvalidBodyError
 from veen.overlays.recorder.schemas import CHECKPOINTS_STREAM, EVENT, IMPORTED
-from veen.overlays.schema import RejectedError
 from veen.recorder.checkpoint import CoveredLog, Manifest, ManifestError
 from veen.recorder.configuration import known_record_streams, read_configuration
 from veen.recorder.replay import RangeError, Recorded, proven, recorded, replay_range, replay_time
@@ -45,7 +45,7 @@ def read_manifest(path: Path) -> Manifest:
     """Read a checkpoint that a command was given."""
     try:
         return Manifest.decode(read_bytes(path))
-    except RejectedError as error:
+    except InvalidBodyError as error:
         raise CommandError(f"{path} is no checkpoint of a recorder: {error}", USAGE) from None
 
 

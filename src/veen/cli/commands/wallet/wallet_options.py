@@ -30,7 +30,8 @@ from veen.core.crypto.hash import U64_MAX, ZERO_32, sha256
 from veen.core.encoding.shape import Fields
 from veen.core.objects import labels
 from veen.core.types import RealmId
-from veen.overlays.schema import RejectedError, Schema
+from veen.overlays.errors import InvalidBodyError
+from veen.overlays.schema import Schema
 from veen.overlays.wallet.overlay import Wallets
 from veen.overlays.wallet.schemas import TRANSFER, wallet_id
 
@@ -74,7 +75,7 @@ def id_of(realm: str, ctx: bytes, currency: str) -> bytes:
     """Return the id of a wallet."""
     try:
         return wallet_id(labels.realm_id(realm), ctx, currency)
-    except RejectedError as error:
+    except InvalidBodyError as error:
         raise CommandError(str(error), USAGE, error.code) from None
 
 

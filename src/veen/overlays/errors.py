@@ -1,0 +1,30 @@
+"""Errors of the overlays.
+
+VeenError
+├── InvalidBodyError      a body does not match its schema: a stable code
+├── FoldOrderError        records or ranges were passed out of order (an AssertionError as well)
+├── ParameterError        an overlay has no such parameter, or not such a value (a ValueError as well)
+└── DamagedTreeError      the rows of a summary tree are not the ones that were written
+"""
+
+from veen.core.errors import VeenError
+
+
+class InvalidBodyError(VeenError):
+    """A body does not match its schema; the code is stable, the text is for people."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class FoldOrderError(VeenError, AssertionError):
+    """Ranges or records were passed out of order: a fault of the program."""
+
+
+class ParameterError(VeenError, ValueError):
+    """An overlay has no such parameter, or the parameter cannot have this value."""
+
+
+class DamagedTreeError(VeenError):
+    """Rows of a summary tree are not what was written: nothing of the tree can be trusted."""
