@@ -165,6 +165,10 @@ def test_the_command(tmp_path: Path) -> None:
     assert "can not be read" in missing.stderr
     assert veen("hub", "explain", "7", "--data-dir", place).returncode == 4
     assert veen("hub", "explain", "7", "--data-dir", tmp_path / "nowhere").returncode == 1
+    for words in ("zz", "00" * 31, "0" * 63 + "x", " " + "00" * 32):
+        wrong = veen("hub", "explain", "1", "--data-dir", place, "--label", words)
+        assert (wrong.returncode, wrong.stdout) == (1, "")
+        assert wrong.stderr == f"veen: --label takes 64 hex digits, not {words!r}\n"
 
 
 # --- rules of their time, and labels that a fork has closed -------------------------------------------------

@@ -35,6 +35,17 @@ SINGLES = (
         ("client/hub_address.py",),
         'if hub.startswith(("http://", "https://")): pass',
     ),
+    Single(
+        "32 bytes in hex: core.encoding.hexadecimal, cli.options",
+        r"\{64\}|\bdef \w*hex_?32\w*|_ID_DIGITS\b",
+        (
+            "core/encoding/hexadecimal.py",
+            "cli/options.py",
+            "hub/api/parameters.py",  # of a URL: another error
+            "pipeline/lake/layout.py",
+        ),
+        '_HEX32: Final = re.compile(r"[0-9a-f]{64}")',
+    ),
 )
 
 

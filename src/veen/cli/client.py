@@ -3,7 +3,6 @@
 import getpass
 import json
 import os
-import re
 import stat
 import sys
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import typer
 
 from veen.cli.errors import NETWORK, USAGE, CommandError
 from veen.cli.hub_connection import read_address
+from veen.cli.options import hex32
 from veen.cli.settings import common, find_hub
 from veen.client.client import Client, open_session
 from veen.client.contexts import find_client, load_config
@@ -44,18 +44,10 @@ TrustFlag = Annotated[
 HubIdOption = Annotated[
     str, typer.Option("--hub-id", help="Pin this hub, by the id that its operator has told you.")
 ]
-_HEX32: Final = re.compile(r"[0-9a-fA-F]{64}")
 #: Of a new file; the umask takes from it what it takes.
 _USUAL_MODE: Final = 0o666
 #: A person waits at the other end: not as patient as a program.
 _RETRY: Final = Retry(attempts=3, base_sec=0.1, cap_sec=2.0)
-
-
-def hex32(text: str, option: str) -> bytes:
-    """Read 32 bytes that are written in hex."""
-    if not _HEX32.fullmatch(text):
-        raise CommandError(f"{option} takes 64 hex digits, not {text!r}", USAGE)
-    return bytes.fromhex(text)
 
 
 def read_bytes(path: Path) -> bytes:

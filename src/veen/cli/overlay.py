@@ -13,8 +13,9 @@ from typing import Annotated, Any
 
 import typer
 
-from veen.cli.client import hex32, read_bytes
+from veen.cli.client import read_bytes
 from veen.cli.errors import USAGE, CommandError, as_command_error
+from veen.cli.options import hex32
 from veen.cli.output import progress, warn
 from veen.client.client import Client
 from veen.client.fold.interpret import Interpretation, interpret

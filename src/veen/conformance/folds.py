@@ -6,6 +6,7 @@ from typing import Final
 
 from veen.conformance.arguments import Arguments, UsageError
 from veen.core.crypto.hash import ZERO_32, tagged_hash, u64be
+from veen.core.encoding.hexadecimal import is_hex32, parse_hex32
 from veen.core.encoding.shape import Fields
 from veen.core.objects import labels
 from veen.core.types import JsonValue, RealmId, StreamId
@@ -17,12 +18,9 @@ from veen.overlays.wallet import schemas
 
 Answer = dict[str, JsonValue]
 
-_ID_DIGITS: Final = 64
-
 
 def _schema(text: str) -> bytes:
-    is_id = len(text) == _ID_DIGITS and all(digit in "0123456789abcdef" for digit in text)
-    return bytes.fromhex(text) if is_id else labels.schema_id(text)
+    return parse_hex32(text) if is_hex32(text, lower=True) else labels.schema_id(text)
 
 
 def _record(args: Arguments) -> Record:

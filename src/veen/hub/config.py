@@ -4,7 +4,6 @@ Every mistake is reported at once, each with the name that it has in the file.
 """
 
 import difflib
-import re
 import tomllib
 from collections.abc import Mapping
 from ipaddress import ip_address
@@ -22,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.errors import ProtocolError
 from veen.core.limits import Limits, default_limits
 from veen.core.objects.control_record import REVOCATION_STREAM
@@ -34,7 +34,6 @@ PREFIX: Final = "VEEN_"
 #: Names of variables that are not fields.
 CONFIG_PATH: Final = "VEEN_CONFIG_PATH"
 DEFAULT_LISTEN: Final = "127.0.0.1:37411"
-_HEX32: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 
 class ConfigError(Exception):
@@ -63,9 +62,10 @@ def _is_loopback(host: str) -> bool:
 
 
 def _key(value: str) -> str:
-    if not _HEX32.fullmatch(value):
-        raise ValueError(f"{value!r} is not a public key of 64 hex digits")
-    return value.lower()
+    try:
+        return parse_hex32(value).hex()
+    except ValueError:
+        raise ValueError(f"{value!r} is not a public key of 64 hex digits") from None
 
 
 def _url(value: str) -> str:

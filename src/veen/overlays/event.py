@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from veen.core.crypto.hash import HASH_BYTES, tagged_hash
+from veen.core.crypto.hash import tagged_hash
 from veen.core.encoding.shape import Fields
 from veen.core.types import LeafHash, StreamId
 from veen.overlays.errors import InvalidBodyError
@@ -116,11 +116,3 @@ Devices = Mapping[bytes, bytes]
 def speaks_for(client_id: bytes, identity: bytes, devices: Devices) -> bool:
     """Tell whether a message of this client counts as said by an identity (AGR-011, REC-011)."""
     return identity in (client_id, devices.get(client_id))
-
-
-def parse_id(text: str) -> bytes:
-    """Return 32 bytes that are written in hex; a ValueError if they are not."""
-    data = bytes.fromhex(text)
-    if len(data) != HASH_BYTES:
-        raise ValueError(f"an id has {HASH_BYTES} bytes, not {len(data)}")
-    return data

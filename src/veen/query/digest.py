@@ -4,7 +4,6 @@ The rows of spot evidence are chosen by the query's id, so that nobody can choos
 """
 
 import hashlib
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,6 +15,7 @@ from typing import Final, Self
 from veen.core.crypto.hash import U64_MAX, tag_prefix
 from veen.core.encoding import canonical_json
 from veen.core.encoding.canonical_json import Json
+from veen.core.encoding.hexadecimal import is_hex32
 from veen.core.errors import Detail, ProtocolError
 from veen.query.descriptor import Evidence, Mode, is_id
 from veen.query.errors import QueryError
@@ -29,7 +29,6 @@ NONE_HASH: Final = hashlib.sha256(canonical_json.encode({"mode": "none"})).hexdi
 _AT_ONCE: Final = 256
 #: Of a hash.
 _HEX_DIGITS: Final = 64
-_HEX: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +241,7 @@ class _Reader:
 
     def hash(self, key: str) -> str:
         found = self.text(key)
-        if _HEX.fullmatch(found) is None:
+        if not is_hex32(found, lower=True):
             raise _wrong(f"{key} of {self._name} is 64 digits of lower-case hex")
         return found
 

@@ -14,12 +14,12 @@ Tokens themselves are nowhere in it.
 
 import hashlib
 import hmac
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-_HASH: Final = re.compile(r"[0-9a-f]{64}")
+from veen.core.encoding.hexadecimal import is_hex32, parse_hex32
+
 _KEYS: Final = frozenset({"identity", "scopes", "auditor", "token_sha256", "certificate_sha256"})
 
 
@@ -106,11 +106,11 @@ def _principal(name: str, table: object) -> Principal:
             f"principals.{name} has an unknown {unknown[0]!r}; there are {', '.join(sorted(_KEYS))}"
         )
     identity, auditor = table.get("identity"), table.get("auditor", False)
-    if not isinstance(identity, str) or _HASH.fullmatch(identity) is None:
+    if not isinstance(identity, str) or not is_hex32(identity, lower=True):
         raise ValueError(f"principals.{name}.identity is 64 digits of lower-case hex")
     if not isinstance(auditor, bool):
         raise ValueError(f"principals.{name}.auditor is true or false")  # noqa: TRY004
-    return Principal(name, bytes.fromhex(identity), _scopes(name, table.get("scopes")), auditor)
+    return Principal(name, parse_hex32(identity), _scopes(name, table.get("scopes")), auditor)
 
 
 def _scopes(name: str, value: object) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ def _scopes(name: str, value: object) -> tuple[str, ...]:
 def _hashes(name: str, table: Mapping[str, Any], key: str) -> list[bytes]:
     value = table.get(key, [])
     if not isinstance(value, list) or not all(
-        isinstance(item, str) and _HASH.fullmatch(item) for item in value
+        isinstance(item, str) and is_hex32(item, lower=True) for item in value
     ):
         raise ValueError(f"principals.{name}.{key} is a list of SHA-256 hashes in lower-case hex")
-    return [bytes.fromhex(item) for item in value]
+    return [parse_hex32(item) for item in value]

@@ -2,13 +2,14 @@
 
 from typing import Any, Final
 
+from veen.core.encoding.hexadecimal import HEX32_PATTERN
 from veen.query.descriptor import MAX_DESCRIPTOR_BYTES, METRICS, Mode
 from veen.query.errors import STATUS
 from veen.query_service.service import DEFAULT_LIMIT, MOST_LIMIT, MOST_PAGE_BYTES
 
 _TIME: Final = {"type": "string", "format": "date-time"}
 _TEXT: Final = {"type": "string"}
-_HASH: Final = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+_HASH: Final = {"type": "string", "pattern": f"^{HEX32_PATTERN}$"}
 _ID: Final = {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"}
 _COUNT: Final = {"type": "integer", "minimum": 0}
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from veen.client.errors import NetworkError
 from veen.core.crypto.hash import sha256
 from veen.core.encoding import canonical_json
-from veen.core.objects import labels
+from veen.core.encoding.hexadecimal import is_hex32
 from veen.query.descriptor import is_id, new_query_id, new_result_id, parse_descriptor
 from veen.query.digest import ResultDigest
 from veen.query.errors import QueryError, not_a_stream
@@ -165,7 +165,7 @@ class QueryService:
         """Refuse what is not there or not to be read, in the same words: nobody learns which (QRY-012)."""
         for stream in scope:
             # Streams are found by their names: of an id there would be no rows.
-            if labels.is_raw_id(stream) or not may_read(principal, stream):
+            if is_hex32(stream) or not may_read(principal, stream):
                 raise not_a_stream(stream)
         try:
             for stream in scope:

@@ -4,7 +4,8 @@ from contextlib import suppress
 from threading import Lock
 from typing import Final
 
-from veen.core.crypto.hash import HASH_BYTES, sha256
+from veen.core.crypto.hash import sha256
+from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.limits import AEAD_TAG_BYTES, Limits
 from veen.core.types import Coid
@@ -112,11 +113,8 @@ def copy_attachments(source: Filesystem, target: Filesystem) -> None:
 def coid_of(text: str) -> Coid:
     """Read the name of an attachment."""
     try:
-        coid = bytes.fromhex(text)
+        return Coid(parse_hex32(text, lower=True))
     except ValueError:
-        coid = b""
-    if len(coid) != HASH_BYTES or coid.hex() != text:
         raise ProtocolError(
             Detail.VALUE, "an attachment is named by 64 hex digits", code=Code.BAD_REQUEST, field="coid"
-        )
-    return Coid(coid)
+        ) from None

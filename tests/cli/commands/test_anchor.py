@@ -142,7 +142,7 @@ def test_mistakes_are_told(hub: HubProcess, anchored: tuple[dict[str, Any], Path
         (1, "either --stream or --label", (*publishing, "--stream", "x", "--label", "00" * 32)),
         (1, "not hex", (*publishing, "--stream", STREAM, "--nonce", "xyz")),
         (1, "16 to 32 bytes", (*publishing, "--stream", STREAM, "--nonce", "00")),
-        (1, "bytes instead of 32", (*publishing, "--label", "00")),
+        (1, "--label takes 64 hex digits", (*publishing, "--label", "00")),
         (4, "E.NOT_FOUND", (*publishing, "--stream", "nobody writes here")),
         (4, "E.NOT_FOUND", (*publishing, "--label", "00" * 32)),
         (1, "can not be written", (*publishing, "--stream", STREAM, "--out", tmp_path / "no" / "file")),

@@ -5,9 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from veen.cli.client import ClientOptions, StreamOption, hex32
+from veen.cli.client import ClientOptions, StreamOption
 from veen.cli.commands.op.agreement import AgreementOption
 from veen.cli.errors import USAGE, CommandError
+from veen.cli.options import hex32
 from veen.cli.output import command, plain, print_result
 from veen.cli.overlay import fold_stream
 from veen.cli.settings import common

@@ -19,6 +19,7 @@ from veen.client.contexts import find_client
 from veen.client.home.directory import ClientHome
 from veen.client.send import Draft, SendOptions
 from veen.core.crypto.hash import sha256
+from veen.core.encoding.hexadecimal import is_hex32, parse_hex32
 from veen.core.objects import capability, labels
 from veen.core.objects.capability import CapToken, Rate
 from veen.core.objects.control_record import REVOCATION_SCHEMA, REVOCATION_STREAM, RevocationBody
@@ -27,13 +28,12 @@ from veen.core.types import VerifyKey
 app = typer.Typer(help="Capability tokens: who may write where, how long and how fast.", no_args_is_help=True)
 
 _RATE: Final = re.compile(r"([0-9]{1,15})(?:/s)?,([0-9]{1,15})")
-_HEX32: Final = re.compile(r"[0-9a-fA-F]{64}")
 CapFile = Annotated[Path, typer.Option("--cap", help="File of the token.")]
 
 
 def subject_of(text: str) -> VerifyKey:
     """Return the key that a token is for: of a card, of a client's directory, or in hex (NAM-014)."""
-    return VerifyKey(bytes.fromhex(text)) if _HEX32.fullmatch(text) else read_card(text).client_id
+    return VerifyKey(parse_hex32(text)) if is_hex32(text) else read_card(text).client_id
 
 
 def rate_of(text: str) -> Rate | None:

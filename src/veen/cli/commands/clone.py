@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from veen.cli.client import hex32
 from veen.cli.data_dir import UsageError, open_data_dir
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.extras import needing_hub
+from veen.cli.options import hex32
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.core.objects import labels

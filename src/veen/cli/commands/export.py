@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from veen.cli.client import HubIdOption, HubOption, hex32, hub_at, load_secrets
+from veen.cli.client import HubIdOption, HubOption, hub_at, load_secrets
 from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.options import hex32
 from veen.cli.output import command, print_result, progress, warn
 from veen.cli.settings import common, find_hub
 from veen.client.audit import LabelAudit, SetWriter, Source, audit_label, export_label, pin_for_audit

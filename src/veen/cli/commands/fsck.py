@@ -13,6 +13,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.text import Text
 
 from veen.cli.data_dir import UsageError, open_data_dir
+from veen.cli.errors import CommandError
+from veen.cli.options import hex32
 from veen.cli.output import shown_time
 from veen.cli.settings import common
 from veen.core.errors import ProtocolError
@@ -27,7 +29,6 @@ _USAGE: Final = 1
 _DAMAGED: Final = 4
 #: Labels listed one by one; --json has all of them.
 _MOST_LABELS: Final = 20
-_HEX_DIGITS: Final = 64
 
 
 class ForeignError(Exception):
@@ -70,7 +71,7 @@ def fsck(
     try:
         request = parse(data_dir, level, hub_key or [], label or [], hub_id)
         report = run(request, show=not as_json)
-    except (UsageError, ForeignError) as error:
+    except (UsageError, ForeignError, CommandError) as error:
         typer.echo(f"veen fsck: {error}", err=True)
         raise typer.Exit(_DAMAGED if isinstance(error, ForeignError) else _USAGE) from None
     if as_json:
@@ -88,20 +89,10 @@ def parse(data_dir: Path, level: str, hub_keys: list[str], labels: list[str], hu
     return Request(
         data_dir=data_dir,
         level=Level[level.upper()],
-        hub_keys=tuple(VerifyKey(_parse_hex("--hub-key", text)) for text in hub_keys),
-        labels=tuple(Label(_parse_hex("--label", text)) for text in labels) or None,
-        hub_id=HubId(_parse_hex("--hub-id", hub_id)) if hub_id else None,
+        hub_keys=tuple(VerifyKey(hex32(text, "--hub-key")) for text in hub_keys),
+        labels=tuple(Label(hex32(text, "--label")) for text in labels) or None,
+        hub_id=HubId(hex32(hub_id, "--hub-id")) if hub_id else None,
     )
-
-
-def _parse_hex(option: str, text: str) -> bytes:
-    try:
-        value = bytes.fromhex(text)
-    except ValueError:
-        value = b""
-    if len(value) * 2 != _HEX_DIGITS or len(text) != _HEX_DIGITS:
-        raise UsageError(f"{option} takes {_HEX_DIGITS} hex digits, not {text!r}")
-    return value
 
 
 def run(request: Request, *, show: bool) -> Report:

@@ -4,9 +4,10 @@ from typing import Annotated, Any
 
 import typer
 
-from veen.cli.client import ClientOptions, hex32
+from veen.cli.client import ClientOptions
 from veen.cli.commands.send import describe
 from veen.cli.errors import USAGE, CommandError
+from veen.cli.options import hex32
 from veen.cli.output import command, plain, print_result, warn
 from veen.cli.settings import common
 from veen.client.client import Client

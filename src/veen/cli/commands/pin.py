@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from veen.cli.client import ClientOption, HubIdOption, HubOption, TrustFlag, hex32, open_client
+from veen.cli.client import ClientOption, HubIdOption, HubOption, TrustFlag, open_client
 from veen.cli.errors import USAGE, CommandError
+from veen.cli.options import hex32
 from veen.cli.output import command, plain, print_result
 from veen.cli.settings import common
 from veen.client.contexts import find_client

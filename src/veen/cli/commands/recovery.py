@@ -4,9 +4,10 @@ from typing import Any
 
 import typer
 
-from veen.cli.client import ClientOptions, StreamOption, hex32
+from veen.cli.client import ClientOptions, StreamOption
 from veen.cli.commands.op.operation import Guardians
 from veen.cli.commands.op.recovery import TargetOption
+from veen.cli.options import hex32
 from veen.cli.output import command, plain, print_result, warn
 from veen.cli.overlay import fold_stream
 from veen.cli.settings import common

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from veen.cli.client import ClientOptions, StreamOption, hex32, parse_json, read_card
+from veen.cli.client import ClientOptions, StreamOption, parse_json, read_card
 from veen.cli.errors import NETWORK, REFUSED, USAGE, CommandError
+from veen.cli.options import hex32
 from veen.cli.output import command, plain, print_result, warn
 from veen.cli.overlay import load_module
 from veen.cli.settings import common

@@ -11,7 +11,6 @@ from veen.cli.client import (
     ClientOptions,
     HubOption,
     StreamOption,
-    hex32,
     open_client,
     parse_json,
     read_bytes,
@@ -19,6 +18,7 @@ from veen.cli.client import (
     write_bytes,
 )
 from veen.cli.errors import USAGE, CommandError
+from veen.cli.options import hex32
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.client.body import encode_body
@@ -26,6 +26,7 @@ from veen.client.client import Client
 from veen.client.errors import BodyError
 from veen.client.send import Draft, SendOptions, Sent
 from veen.core.crypto.hash import U64_MAX
+from veen.core.encoding.hexadecimal import is_hex32, parse_hex32
 from veen.core.errors import ProtocolError
 from veen.core.objects import labels
 from veen.core.objects.capability import CapToken
@@ -121,7 +122,7 @@ def _body(text: str) -> Any:  # noqa: ANN401 - JSON
 def _schema(text: str) -> SchemaId | None:
     if not text:
         return None
-    return SchemaId(bytes.fromhex(text)) if len(text) == 64 and _is_hex(text) else labels.schema_id(text)
+    return SchemaId(parse_hex32(text)) if is_hex32(text) else labels.schema_id(text)
 
 
 def _encoded(schema_id: SchemaId | None, value: Any) -> bytes | None:  # noqa: ANN401 - JSON
@@ -134,10 +135,6 @@ def _encoded(schema_id: SchemaId | None, value: Any) -> bytes | None:  # noqa: A
     except InvalidBodyError as error:
         warn(f"this is no body of {known.name}, and readers will refuse it: {error}")
         return None
-
-
-def _is_hex(text: str) -> bool:
-    return all(digit in "0123456789abcdefABCDEF" for digit in text)
 
 
 def _existing(path: Path) -> Path:

@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from veen.cli.client import ClientOptions, StreamOption, hex32
-from veen.cli.commands.op.operation import hex32_or_none, present, refuse
+from veen.cli.client import ClientOptions, StreamOption
+from veen.cli.commands.op.operation import present, refuse
+from veen.cli.options import hex32, hex32_or_none
 from veen.cli.output import command, print_result, progress
 from veen.cli.settings import common
 from veen.client.fold.snapshots import verify_snapshot

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from veen.cli.client import HubIdOption, HubOption, StreamOption, hex32, hub_at, read_bytes
+from veen.cli.client import HubIdOption, HubOption, StreamOption, hub_at, read_bytes
 from veen.cli.commands.hub.key_arguments import issuer_of
 from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.options import hex32
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common, find_hub
 from veen.client.audit import pin_for_audit

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from veen.core.crypto.hash import U64_MAX
+from veen.core.encoding.hexadecimal import HEX32_PATTERN
 from veen.core.types import Label
 
 STORE: Final = "store.cbor"
@@ -125,9 +126,9 @@ def anchor_name(label: Label, upto_seq: int) -> str:
 
 _JOURNAL: Final = re.compile(r"journal-([0-9]{20})\.wal")
 
-_ANCHOR: Final = re.compile(r"anchor-([0-9a-f]{64})-([0-9]{20})\.cbor")
+_ANCHOR: Final = re.compile(rf"anchor-({HEX32_PATTERN})-([0-9]{{20}})\.cbor")
 
-_L: Final = r"(?P<label>[0-9a-f]{64})"
+_L: Final = f"(?P<label>{HEX32_PATTERN})"
 _START, _END = r"(?P<start>[0-9]{20})", r"(?P<end>[0-9]{20})"
 _PATTERNS: Final = (
     (FileKind.CHUNK, re.compile(rf"chunk-{_L}-{_START}-{_END}\.log(?P<packed>\.bz2)?")),

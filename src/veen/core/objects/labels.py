@@ -1,13 +1,12 @@
 """Identifiers of hubs, streams, schemas and labels; epochs (001 sections 2 and 12; C-30 to C-33)."""
 
-import re
 from typing import Final
 
 from veen.core.crypto.hash import HASH_BYTES, sha256, tagged_hash, u64be
+from veen.core.encoding.hexadecimal import is_hex32, parse_hex32
 from veen.core.errors import Detail, ProtocolError
 from veen.core.types import HubId, Label, RealmId, RoutingKey, SchemaId, StreamId, VerifyKey
 
-_RAW_ID: Final = re.compile(r"[0-9a-fA-F]{64}")
 #: The realm of deployments that have no others.
 DEFAULT_REALM: Final = "default"
 
@@ -47,15 +46,10 @@ def routing_key(hub: HubId) -> RoutingKey:
     return RoutingKey(tagged_hash("veen/routing_key", sized(hub, "hub_id")))
 
 
-def is_raw_id(name: str) -> bool:
-    """Tell whether a name is an id itself: 64 hex digits."""
-    return _RAW_ID.fullmatch(name) is not None
-
-
 def stream_id(name: str) -> StreamId:
     """Return the id of a stream name; a name of 64 hex digits is the id itself."""
-    if is_raw_id(name):
-        return StreamId(bytes.fromhex(name))
+    if is_hex32(name):
+        return StreamId(parse_hex32(name))
     return StreamId(sha256(_utf8(name)))
 
 
@@ -68,8 +62,8 @@ def schema_id(name: str) -> SchemaId:
 
 def realm_id(name: str = DEFAULT_REALM) -> RealmId:
     """Return the id of a realm name; a name of 64 hex digits is the id itself (NAM-016)."""
-    if is_raw_id(name):
-        return RealmId(bytes.fromhex(name))
+    if is_hex32(name):
+        return RealmId(parse_hex32(name))
     return RealmId(tagged_hash("id/realm", _utf8(name)))
 
 

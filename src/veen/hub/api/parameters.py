@@ -1,20 +1,20 @@
 """Parameters of a URL, read and validated."""
 
-import re
 from typing import Final
 
+from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.errors import bad_request
 
 #: Of any number that fits into 63 bits.
 _MAX_DIGITS: Final = 19
-_HEX32: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def hex32(text: str, name: str) -> bytes:
     """Read 32 bytes that are written in hex."""
-    if not _HEX32.fullmatch(text):
-        raise bad_request(name, f"{name} is 64 lowercase hex digits")
-    return bytes.fromhex(text)
+    try:
+        return parse_hex32(text, lower=True)
+    except ValueError:
+        raise bad_request(name, f"{name} is 64 lowercase hex digits") from None
 
 
 def number(text: str, name: str) -> int:

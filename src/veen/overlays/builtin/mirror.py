@@ -6,8 +6,9 @@ from itertools import pairwise
 from typing import Any, ClassVar, Final
 
 from veen.core.crypto.hash import sha256
+from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.types import JsonValue
-from veen.overlays.event import Event, parse_id
+from veen.overlays.event import Event
 from veen.overlays.monoid import FIRST, Monoid, first
 from veen.overlays.operations.schemas import MIRROR
 from veen.overlays.overlay import (
@@ -78,7 +79,7 @@ class Mirrors(Overlay):
         parts = text.rsplit(",", 2)
         if len(parts) != _PARTS:
             raise ValueError(f"a mirror is named HUB,SOURCE_LABEL,TARGET_LABEL, not {text!r}")
-        return (parts[0], parse_id(parts[1]), parse_id(parts[2]))
+        return (parts[0], parse_hex32(parts[1].strip()), parse_hex32(parts[2].strip()))
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return what is recorded of a source: ranges, gaps, duplicates and contradictions."""

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
 from veen.core.crypto.hash import U64_MAX
+from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.types import JsonValue
-from veen.overlays.event import Event, parse_id
+from veen.overlays.event import Event
 from veen.overlays.monoid import MAX, Monoid
 from veen.overlays.operations.schemas import SNAPSHOT, operation_body
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
@@ -85,7 +86,7 @@ class Snapshots(Overlay):
         state_id, upto, state_class = parts
         if not (upto.isascii() and upto.isdigit() and 1 <= int(upto) <= U64_MAX):
             raise ValueError(f"{upto!r} is no number of an entry")
-        return (parse_id(state_id), int(upto), state_class)
+        return (parse_hex32(state_id.strip()), int(upto), state_class)
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return the last snapshot of a state at a place."""

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from veen.core.encoding.field_types import B32, TEXT, UINT
+from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.encoding.shape import Field, Fields
 from veen.core.types import JsonValue
 from veen.overlays.errors import InvalidBodyError
-from veen.overlays.event import Event, parse_id
+from veen.overlays.event import Event
 from veen.overlays.monoid import MAX, Monoid
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
 from veen.overlays.schema import Schema
@@ -57,7 +58,7 @@ class LabelClasses(Overlay):
 
     def parse_key(self, text: str) -> Key:
         """Take a label."""
-        return parse_id(text)
+        return parse_hex32(text)
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return the class of a label."""

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final, NamedTuple
 
+from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.encoding.shape import Fields
 from veen.core.objects.capability import Rate
 from veen.core.types import JsonValue
-from veen.overlays.event import Event, operation_id, parse_id
+from veen.overlays.event import Event, operation_id
 from veen.overlays.monoid import MAX, Monoid, Position
 from veen.overlays.operations.delegation import KnownToken
 from veen.overlays.operations.schemas import GRANT, REVOKE, normal, operation_body
@@ -131,7 +132,7 @@ class Access(Overlay):
 
     def parse_key(self, text: str) -> Key:
         """Take a subject in hex."""
-        return parse_id(text)
+        return parse_hex32(text)
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:
         """Return what a subject may do, and the grants that it had."""

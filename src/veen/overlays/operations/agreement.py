@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from veen.core.crypto.hash import sha256
+from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.encoding.shape import Fields
 from veen.core.types import JsonValue
-from veen.overlays.event import Devices, Event, parse_id, speaks_for
+from veen.overlays.event import Devices, Event, speaks_for
 from veen.overlays.monoid import FIRST, MAX, Monoid, first
 from veen.overlays.operations.schemas import CONFIRMATION, DEFINITION, operation_body
 from veen.overlays.overlay import (
@@ -99,7 +100,7 @@ class Agreements(Overlay):
 
     def parse_key(self, text: str) -> Key:
         """Take the id of an agreement in hex."""
-        return parse_id(text)
+        return parse_hex32(text)
 
     def view_version(
         self, tables: Tables, agreement_id: Key, version: int, now: int | None = None

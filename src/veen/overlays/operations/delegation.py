@@ -10,13 +10,14 @@ from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 from veen.core.crypto.hash import sha256
+from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.errors import ProtocolError
 from veen.core.objects import capability
 from veen.core.objects.capability import CapToken
 from veen.core.objects.control_record import RevocationRecord, Target
 from veen.core.types import JsonValue
 from veen.overlays.errors import InvalidBodyError
-from veen.overlays.event import Event, parse_id
+from veen.overlays.event import Event
 from veen.overlays.monoid import COUNT, MIN, Monoid
 from veen.overlays.operations.schemas import DELEGATED, operation_body
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
@@ -174,7 +175,7 @@ class Delegated(Overlay):
 
     def parse_key(self, text: str) -> Key:
         """Take the id of a message in hex."""
-        return parse_id(text)
+        return parse_hex32(text)
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return an execution with its chain (DEL-009)."""

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
 from veen.core.crypto.hash import tag_prefix, tagged_hash, u64be
+from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.merkle.mmr import Peaks
 from veen.core.types import JsonValue
 from veen.overlays.errors import InvalidBodyError
-from veen.overlays.event import Event, parse_id
+from veen.overlays.event import Event
 from veen.overlays.monoid import FIRST, MAX, Monoid, first
 from veen.overlays.operations.schemas import PUBLICATION, operation_body
 from veen.overlays.overlay import (
@@ -103,7 +104,7 @@ class Publications(Overlay):
 
     def parse_key(self, text: str) -> Key:
         """Take the id of a publication in hex."""
-        return parse_id(text)
+        return parse_hex32(text)
 
     def edition(self, tables: Tables, publication_id: Key, version: str) -> dict[str, JsonValue] | None:
         """Return a version; None if it was not published."""

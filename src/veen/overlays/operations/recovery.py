@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple
 
+from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.encoding.shape import Fields
 from veen.core.types import JsonValue
-from veen.overlays.event import Devices, Event, operation_id, parse_id, speaks_for
+from veen.overlays.event import Devices, Event, operation_id, speaks_for
 from veen.overlays.monoid import MAX, MIN, Monoid, Position
 from veen.overlays.operations.schemas import (
     RECOVERY_APPROVAL,
@@ -140,7 +141,7 @@ class Recoveries(Overlay):
 
     def parse_key(self, text: str) -> Key:
         """Take a target in hex."""
-        return parse_id(text)
+        return parse_hex32(text)
 
     def timeline(self, tables: Tables, target: Key) -> list[dict[str, JsonValue]]:
         """Return what happened about a target, in order."""

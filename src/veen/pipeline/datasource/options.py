@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
 from veen.client.hub_address import HubAddress
-from veen.core.crypto.hash import HASH_BYTES
+from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.errors import VeenError
 from veen.core.objects.finding import Level
 from veen.core.types import HubId, Label
@@ -209,12 +209,9 @@ def _hashes(said: Mapping[str, str], name: str) -> list[bytes]:
 
 def _hash(name: str, text: str) -> bytes:
     try:
-        found = bytes.fromhex(text)
+        return parse_hex32(text)
     except ValueError:
-        found = b""
-    if len(found) != HASH_BYTES:
-        raise OptionError(f"{name}: {HASH_BYTES} bytes in hexadecimal were expected, not {text!r}")
-    return found
+        raise OptionError(f"{name}: 32 bytes in hexadecimal were expected, not {text!r}") from None
 
 
 def _json(name: str, text: str) -> object:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from veen.core.encoding.hexadecimal import is_hex32
 from veen.core.errors import ProtocolError
 from veen.core.objects import labels as naming
 from veen.core.objects.hub_identity import HubIdentity
@@ -98,7 +99,7 @@ def find_stream(own: Mapping[str, Sequence[LabelFact]], name: str, names: Mappin
     ``names`` says what streams of other zones are called here. Ids are no names: which copies count in a
     stream is told by its name.
     """
-    for local in () if naming.is_raw_id(name) else local_names(name, names):
+    for local in () if is_hex32(name) else local_names(name, names):
         found = own.get(naming.stream_id(local).hex())
         if found is not None:
             return Stream(name, local, tuple(found))

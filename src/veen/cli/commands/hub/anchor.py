@@ -9,6 +9,7 @@ import typer
 from veen.cli.commands.hub.show import HubOption, Json, Timeout
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.hub_connection import HubClient
+from veen.cli.options import hex32
 from veen.cli.output import command, print_result
 from veen.cli.settings import DEFAULT_TIMEOUT_MS
 from veen.core.api.tooling import AnchorRequest, AnchorResponse
@@ -45,7 +46,7 @@ def publish(
     client = HubClient.of(hub, timeout_ms)
     try:
         asked = AnchorRequest(
-            label=_label_of(client, stream) if stream else Label(read_hex(label, "--label")),
+            label=_label_of(client, stream) if stream else Label(hex32(label, "--label")),
             upto_seq=upto_seq,
             epoch=epoch,
             ts=ts,

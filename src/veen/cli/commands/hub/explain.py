@@ -12,6 +12,7 @@ from veen.cli.data_dir import UsageError, open_data_dir
 from veen.cli.errors import REFUSED, USAGE, CommandError
 from veen.cli.extras import needing_hub
 from veen.cli.hub_connection import directory_of
+from veen.cli.options import hex32
 from veen.cli.output import command, print_result
 from veen.client.contexts import DEFAULT_DATA_DIR
 from veen.core.objects import labels
@@ -59,7 +60,7 @@ def explain(
 
 def _label(reader: Reader, identity: HubIdentity, label: str, stream: str, epoch: int) -> Label:
     if label:
-        return Label(bytes.fromhex(label))
+        return Label(hex32(label, "--label"))
     if stream:
         return labels.label(identity.routing_key, labels.stream_id(stream), epoch)
     reserved = {labels.authorize_label(identity.hub_id), labels.control_label(identity.hub_id)}

@@ -1,28 +1,28 @@
 """Keys, cards and tokens as operators name them on the command line: in hex, or by a file."""
 
 import contextlib
-import re
 from pathlib import Path
 from typing import Final
 
-from veen.cli.client import hex32, read_bytes, read_card
+from veen.cli.client import read_bytes, read_card
 from veen.cli.errors import USAGE, CommandError
+from veen.cli.options import hex32
 from veen.client.home.directory import CARD
 from veen.client.keys.identity_card import IdentityCard
 from veen.core.crypto.hash import sha256
+from veen.core.encoding.hexadecimal import is_hex32, parse_hex32
 from veen.core.errors import ProtocolError
 from veen.core.objects.capability import CapToken
 from veen.core.objects.control_record import Target
 from veen.core.types import VerifyKey
 
-_HEX32: Final = re.compile(r"[0-9a-fA-F]{64}")
 _KEY_BYTES: Final = 32
 
 
 def issuer_of(text: str) -> VerifyKey:
     """Read a public key."""
-    if _HEX32.fullmatch(text):
-        return VerifyKey(bytes.fromhex(text))
+    if is_hex32(text):
+        return VerifyKey(parse_hex32(text))
     path = Path(text).expanduser()
     try:
         data = (path / CARD if path.is_dir() else path).read_bytes()
@@ -32,10 +32,10 @@ def issuer_of(text: str) -> VerifyKey:
         return IdentityCard.read(data).id_sign
     if len(data) == _KEY_BYTES:
         return VerifyKey(data)
-    words = data.decode("ascii", "replace").strip()
-    if not _HEX32.fullmatch(words):
-        raise CommandError(f"{text} holds no public key of 64 hex digits", USAGE)
-    return VerifyKey(bytes.fromhex(words))
+    try:
+        return VerifyKey(parse_hex32(data.decode("ascii", "replace").strip()))
+    except ValueError:
+        raise CommandError(f"{text} contains no public key of 64 hex digits", USAGE) from None
 
 
 def target_of(kind: str, text: str) -> str:

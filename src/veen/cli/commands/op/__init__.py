@@ -6,18 +6,18 @@ from typing import Annotated
 
 import typer
 
-from veen.cli.client import hex32, parse_json
+from veen.cli.client import parse_json
 from veen.cli.commands.op import access, agreement, data, recovery
 from veen.cli.commands.op.operation import (
     OperationOptions,
     ParentOption,
     described,
     from_json,
-    hex32_or_none,
     json_or_none,
     make_body,
 )
 from veen.cli.errors import USAGE, CommandError
+from veen.cli.options import hex32, hex32_or_none
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
 from veen.core.crypto.hash import U64_MAX

@@ -6,16 +6,16 @@ from typing import Annotated
 
 import typer
 
-from veen.cli.client import HubOption, StreamOption, hex32, open_client, write_bytes
+from veen.cli.client import HubOption, StreamOption, open_client, write_bytes
 from veen.cli.commands.op.operation import (
     ParentOption,
     described,
-    hex32_or_none,
     known_streams,
     make_body,
     stream_ids,
 )
 from veen.cli.errors import USAGE, CommandError
+from veen.cli.options import hex32, hex32_or_none
 from veen.cli.output import command, print_result
 from veen.cli.overlay import fold_stream
 from veen.cli.settings import common

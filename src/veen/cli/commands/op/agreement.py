@@ -5,18 +5,18 @@ from typing import Annotated
 
 import typer
 
-from veen.cli.client import hex32, read_bytes
+from veen.cli.client import read_bytes
 from veen.cli.commands.op.operation import (
     MetadataOption,
     OperationOptions,
     ParentOption,
     described,
-    hex32_or_none,
     json_or_none,
     make_body,
     own_identity,
 )
 from veen.cli.errors import USAGE, CommandError
+from veen.cli.options import hex32, hex32_or_none
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
 from veen.core.crypto.hash import U64_MAX, sha256

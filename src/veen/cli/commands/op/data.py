@@ -6,18 +6,18 @@ from typing import Annotated
 
 import typer
 
-from veen.cli.client import hex32, read_bytes
+from veen.cli.client import read_bytes
 from veen.cli.commands.op.operation import (
     MetadataOption,
     OperationOptions,
     described,
-    hex32_or_none,
     json_or_none,
     make_body,
     own_identity,
     present,
 )
 from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.options import hex32, hex32_or_none
 from veen.cli.output import command, print_result, progress
 from veen.cli.overlay import fold_stream
 from veen.cli.settings import common

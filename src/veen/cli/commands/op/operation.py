@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from veen.cli.client import ClientOptions, StreamOption, hex32, parse_json
+from veen.cli.client import ClientOptions, StreamOption, parse_json
 from veen.cli.commands.send import read_token
 from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.options import hex32
 from veen.cli.output import print_result
 from veen.cli.settings import common
 from veen.client.client import Client
@@ -55,11 +56,6 @@ def from_json(schema: Schema, text: str, option: str) -> Fields:
         return schema.from_json(value)
     except (InvalidBodyError, ProtocolError) as error:
         raise CommandError(f"{option} is no {schema.name}: {error}", USAGE) from None
-
-
-def hex32_or_none(text: str, option: str) -> bytes | None:
-    """Read 32 bytes in hex, if they are given."""
-    return hex32(text, option) if text else None
 
 
 def json_or_none(text: str, option: str) -> Any:  # noqa: ANN401 - JSON

@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 
-from veen.cli.client import ClientOptions, hex32
+from veen.cli.client import ClientOptions
 from veen.cli.commands.pipeline.lake import KeyringOption, LakeOption
 from veen.cli.commands.query.zones import Zones
 from veen.cli.errors import USAGE, CommandError
 from veen.cli.extras import needing_hub
+from veen.cli.options import hex32_or_none
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
 from veen.cli.spark import SparkOptions
@@ -116,7 +117,7 @@ def grant_command(
             policy.expanduser(),
             name,
             scope,
-            identity=hex32(identity.lower(), "--identity") if identity else None,
+            identity=hex32_or_none(identity, "--identity"),
             auditor=auditor,
         )
     except grants.PolicyError as error:

@@ -6,7 +6,6 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from veen.cli.client import hex32
 from veen.cli.commands.op.operation import json_or_none, make_body
 from veen.cli.commands.wallet import approve
 from veen.cli.commands.wallet.show import ledger, reconcile_streams, show_wallet
@@ -18,6 +17,7 @@ from veen.cli.commands.wallet.wallet_options import (
     wallet_named,
 )
 from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.options import hex32
 from veen.cli.output import command
 from veen.client.wallets import own_context
 from veen.core.crypto.hash import U64_MAX, ZERO_32

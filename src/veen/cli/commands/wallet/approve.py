@@ -10,13 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
-from veen.cli.client import ClientOption, hex32, load_secrets, read_bytes, read_card, write_bytes
+from veen.cli.client import ClientOption, load_secrets, read_bytes, read_card, write_bytes
 from veen.cli.commands.wallet.wallet_options import AmountOption, TsOption, now_or, wallet_named
 from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.options import hex32
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
 from veen.client.contexts import find_client
 from veen.core.crypto.hash import HASH_BYTES, ZERO_32
+from veen.core.encoding.hexadecimal import is_hex32
 from veen.core.encoding.shape import Fields
 from veen.core.types import Signature, VerifyKey
 from veen.overlays.wallet.schemas import ApprovalPolicy, approval_hash
@@ -77,7 +79,7 @@ def _policy(approvers: list[str], threshold: int | None) -> ApprovalPolicy:
 
 
 def _approver(text: str) -> VerifyKey:
-    return VerifyKey(hex32(text, "--approver")) if len(text) == 64 else read_card(text).id_sign
+    return VerifyKey(hex32(text, "--approver")) if is_hex32(text) else read_card(text).id_sign
 
 
 def _approval(path: Path) -> tuple[VerifyKey, Signature]:

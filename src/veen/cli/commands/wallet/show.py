@@ -5,10 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from veen.cli.client import ClientOptions, StreamOption, hex32
+from veen.cli.client import ClientOptions, StreamOption
 from veen.cli.commands.op.operation import Guardians, refuse
 from veen.cli.commands.wallet.wallet_options import WalletSelection, reset_rule
 from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.options import hex32, hex32_or_none
 from veen.cli.output import command, print_result
 from veen.cli.overlay import fold_stream
 from veen.cli.settings import common
@@ -152,7 +153,7 @@ def ledger(
     """Show what accounts hold by the paid operations of a stream: signed, unless that is forbidden."""
     if upto is not None and upto < since:
         raise CommandError("--upto-stream-seq is before --since-stream-seq", USAGE)
-    only = hex32(account, "--account") if account else None
+    only = hex32_or_none(account, "--account")
     with at.open() as opened:
         become = {}
         if identity_remap:

@@ -7,9 +7,10 @@ from typing import Annotated, Any, ClassVar, Final
 
 import typer
 
-from veen.cli.client import ClientOptions, hex32
+from veen.cli.client import ClientOptions
 from veen.cli.commands.op.operation import CapOption, described, make_body, refuse, under
 from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.options import hex32
 from veen.cli.output import print_result
 from veen.cli.overlay import fold_stream
 from veen.cli.settings import common
@@ -27,6 +28,7 @@ from veen.client.wallets import (
     transfer_of,
 )
 from veen.core.crypto.hash import U64_MAX, ZERO_32, sha256
+from veen.core.encoding.hexadecimal import is_hex32
 from veen.core.encoding.shape import Fields
 from veen.core.objects import labels
 from veen.core.types import RealmId
@@ -63,7 +65,7 @@ def wallet_named(text: str, option: str) -> bytes:
     """Read a wallet: its id, or name:X for the hash of X (CLI-117)."""
     if text.startswith(_NAMED):
         return sha256(text[len(_NAMED) :].encode())
-    if len(text) != 64:
+    if not is_hex32(text):
         raise CommandError(
             f"{option} takes the 64 hex digits of a wallet, or {_NAMED}X; there are no handles yet: {text!r}",
             USAGE,
