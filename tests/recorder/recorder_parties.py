@@ -62,7 +62,7 @@ class Company:
 
 def told(found: Judgement) -> list[tuple[str, str, str | None, int | None]]:
     """Return what was found, in short."""
-    return [(item.verdict, item.what, item.stream, item.stream_seq) for item in found.findings]
+    return [(item.verdict, item.code, item.where.stream, item.where.seq) for item in found.findings]
 
 
 def emit(client: Client, stream: str, event_type: str, count: int = 1, **more: Any) -> list[Sent]:

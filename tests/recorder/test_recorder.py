@@ -332,7 +332,7 @@ def test_what_was_done_to_the_files_of_a_hub_is_named(
         found = judge(client, checkpoint=kept)
     assert ("order", what, LOGINS, 13) in told(found)
     assert ("stability", what, LOGINS, 13) in told(found), "checkpoints vouch for it"
-    assert {item.stream for item in found.findings} == {LOGINS}, "other streams are as they were"
+    assert {item.where.stream for item in found.findings} == {LOGINS}, "other streams are as they were"
 
 
 def test_what_is_behind_a_checkpoint_does_not_touch_stability(
@@ -432,7 +432,7 @@ def test_a_clock_of_the_hub_that_goes_back(
     with company.client("auditor-clock", place) as client:
         found = judge(client, streams=[LOGINS, ORDERS], checkpoint=kept)
     assert told(found) == [("order", "time", LOGINS, 13)]
-    assert "goes back" in found.findings[0].detail
+    assert "goes back" in found.findings[0].text
 
 
 @pytest.mark.parametrize("later", [0, 2000])
@@ -463,4 +463,4 @@ def test_what_waits_at_the_end_is_judged_in_a_copy_too(
         copied = judge(client, streams=[LOGINS], cadence=cadence)
         served = judge(client, streams=[LOGINS], cadence=cadence, now=T0 + later)
     assert copied.findings == served.findings
-    assert [item.what for item in copied.findings if item.verdict == "checkpoint_cadence"] == told_of
+    assert [item.code for item in copied.findings if item.verdict == "checkpoint_cadence"] == told_of

@@ -173,10 +173,10 @@ def test_the_first_fault_stops_the_query_and_is_named(damaged: tuple[Path, Row],
     root, row = damaged
     with pytest.raises(BadEntryError) as caught:
         read(root, verify=verify)
-    error = caught.value
-    assert (error.label, error.seq, error.offset) == (row["label"], 9, row["offset"])
-    assert error.detail == "ENTRY_HASH"
-    assert error.file in str(error)
+    error, where = caught.value, caught.value.finding.where
+    assert (where.label, where.seq, where.offset) == (row["label"], 9, row["offset"])
+    assert (error.seq, error.finding.code) == (9, "ENTRY_HASH")
+    assert where.file in str(error)
 
 
 @pytest.mark.parametrize("verify", ["frames", "roots", "full"])

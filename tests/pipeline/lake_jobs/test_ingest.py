@@ -221,9 +221,9 @@ def test_a_bad_entry_is_named_and_only_what_stands_before_it_in_its_label_is_tak
     label, last = path.stem.split("-")[1], int(path.stem.split("-")[3])
     with pytest.raises(BadLogError) as caught:
         take(spark, tmp_path / "lake", hub.root)
-    trouble = caught.value.trouble
-    assert (trouble.label.hex(), trouble.seq, trouble.file) == (label, last, f"log/{path.name}")
-    assert trouble.offset is not None
+    where = caught.value.trouble.where
+    assert ((where.label or b"").hex(), where.seq, where.file) == (label, last, f"log/{path.name}")
+    assert where.offset is not None
     state = load(tmp_path / "lake")
     assert state.labels[label].upto_seq == (last - 1) // 8 * 8
     check_lake(spark, tmp_path / "lake")

@@ -91,7 +91,7 @@ def test_a_flipped_bit_is_judged_as_core_judges_it(frames: Frames) -> None:
             structural += 1
             assert f"{refusal.seq}" == expected.partition(" ")[0]
             if not expected.endswith("place"):
-                assert refusal.detail == expected.partition(" ")[2]
+                assert refusal.finding.code == expected.partition(" ")[2]
         else:
             assert expected.endswith(Detail.ENTRY_HASH.value)
     assert structural > 20
@@ -107,7 +107,7 @@ def test_cut_bytes_name_the_entry_that_is_cut(frames: Frames, keep: int) -> None
     with pytest.raises(BadEntryError) as caught:
         parse(cut)
     assert caught.value.seq == frames.first_seq + 3
-    assert caught.value.detail == Detail.ENTRY_LENGTH.value
+    assert caught.value.finding.code == Detail.ENTRY_LENGTH
     assert len(parse(cut.before(caught.value.seq))) == 3
 
 

@@ -135,8 +135,8 @@ def test_damage_is_found_and_the_first_bad_entry_named(
     assert report.integrity == DAMAGED or report.completeness == BROKEN
     first = report.first
     assert first is not None
-    assert first.label == damage.label
-    assert first.seq in damage.seqs
+    assert first.where.label == damage.label
+    assert first.where.seq in damage.seqs
     assert damage.reason in first.text
     assert not checked(copy.root).ok
 
@@ -175,7 +175,7 @@ def test_a_log_that_was_cut_has_lost_what_receipts_prove(spark: SparkSession, tm
     hub.close()
     report = verified(spark, tmp_path / "old", receipts=hub.receipts)
     assert (report.integrity, report.agreement, report.ok) == (OK, LOST, False)
-    assert [item.seq for item in report.held.lost] == [3]
+    assert [item.where.seq for item in report.held.lost] == [3]
 
 
 def test_a_hub_that_shows_another_log_has_forked(spark: SparkSession, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_hub_that_shows_another_log_has_forked(spark: SparkSession, tmp_path: 
     twin.close()
     report = verified(spark, tmp_path / "twin", receipts=hub.receipts)
     assert (report.integrity, report.agreement, report.ok) == (OK, FORKED, False)
-    assert [item.seq for item in report.held.forked] == [2]
+    assert [item.where.seq for item in report.held.forked] == [2]
 
 
 # --- logs of any shape --------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_random_logs_get_the_verdict_of_the_plain_checker(
     damage = damaging.flipped_bit(hub, chance.choice(with_chunks), chance)
     first = verified(spark, tmp_path, partitions=chance.choice([1, 2, 7, 64])).first
     assert first is not None
-    assert (first.label, first.seq in damage.seqs) == (damage.label, True)
+    assert (first.where.label, first.where.seq in damage.seqs) == (damage.label, True)
     assert not checked(tmp_path).ok
 
 
@@ -348,7 +348,7 @@ def test_a_set_that_was_cut_does_not_keep_its_promise(spark: SparkSession, copy:
     report = verified(spark, place)
     assert report.integrity == DAMAGED
     assert report.first is not None
-    assert report.first.detail == "PROOF_SEQ"
+    assert report.first.code == "PROOF_SEQ"
 
 
 # --- what says nothing about a log --------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from veen.recorder.event import RECORDING
 from veen.recorder.feed.losses import LOST_TYPE
 from veen.recorder.replay import RangeError, Recorded, proven, replay_range, replay_time
 from veen.recorder.verify.coverage import CadenceAudit, Coverage, LabelRead
-from veen.recorder.verify.judge import judge
+from veen.recorder.verify.judge import judge, to_json
 from veen.recorder.verify.owners import EventTypeOwners
 
 
@@ -108,7 +108,7 @@ class TestVerdicts:
         assert good.ok("checkpoint_cadence"), "in a copy nothing is due after its last entry"
         assert found.ok("order")
         assert found.ok("stability")
-        assert json.dumps([item.to_json() for item in found.findings])
+        assert json.dumps([to_json(item) for item in found.findings])
 
     def test_checkpoints_that_are_not_true(self, spoilt: Company) -> None:
         with spoilt.client("door") as door, spoilt.client("admin") as admin:
@@ -191,7 +191,7 @@ class TestVerdicts:
         with spoilt.client("auditor") as client:
             judged = [judge(client, cadence=cadence, now=when) for when in (now, now + 90)]
         assert [item.ok("checkpoint_cadence") for item in judged] == [True, False]
-        assert [item.what for item in judged[1].findings if item.verdict == "checkpoint_cadence"] == [
+        assert [item.code for item in judged[1].findings if item.verdict == "checkpoint_cadence"] == [
             "volume"
         ]
         assert judged[0].undeclared == ["record/app/undeclared"]
@@ -293,7 +293,9 @@ def test_labels_that_change(tmp_path: Path) -> None:
             assert judged.ok("order")
             assert judged.ok("stability")
             unkept = {
-                item.epoch for item in judged.findings if (item.verdict, item.stream) == ("retention", LOGINS)
+                item.where.epoch
+                for item in judged.findings
+                if (item.verdict, item.where.stream) == ("retention", LOGINS)
             }
             assert unkept.isdisjoint(entry.epoch for entry in listed)
         _check_what_is_over(company, listed)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from tests.storage.handmade import Admitted, Disk, Hub, Tree
 from veen.core.objects.entry import Entry
-from veen.core.objects.finding import Level
+from veen.core.objects.finding import Finding, Level
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
-from veen.storage.fsck import Finding, check
+from veen.storage.fsck import check
 
 
 def a_log(count: int = 10, *, size: int = 8) -> tuple[Hub, Label]:
@@ -40,7 +40,7 @@ def found(tree: Tree, level: Level = Level.FULL) -> list[Finding]:
 
 def first(tree: Tree, level: Level = Level.FULL) -> tuple[str, int | None, str]:
     finding = found(tree, level)[0]
-    return finding.path, finding.offset, finding.reason
+    return finding.where.file, finding.where.offset, finding.code
 
 
 def replaced(hub: Hub, label: Label, seq: int, new: Admitted) -> None:

@@ -197,7 +197,7 @@ def test_chunks_end_by_the_limits_of_their_time() -> None:
     for flushed in range(21):
         clean(handmade.directory(hub, flushed=flushed))
     other = tree | {paths.STORE: Hub(registries=registries[:1]).store.encode()}
-    assert [item.reason for item in check(Disk(other)).findings][:1] == ["BOUNDARY"]
+    assert [item.code for item in check(Disk(other)).findings][:1] == ["BOUNDARY"]
 
 
 def test_an_entry_larger_than_a_chunk_has_one_to_itself() -> None:
@@ -252,14 +252,14 @@ def test_keys_by_hand_take_the_place_of_the_identity() -> None:
     report = check(Disk(tree), hub_keys=keys)
     assert (report.ok, report.signatures) == (True, "ok")
     report = check(Disk(tree), hub_keys=keys[1:])
-    assert {item.reason for item in report.findings} == {"SIG_INVALID"}
+    assert {item.code for item in report.findings} == {"SIG_INVALID"}
 
 
 def test_an_identity_may_be_signed_by_a_key_given_by_hand() -> None:
     hub, *_ = a_history()
     tree = handmade.directory(hub)
     tree["hub-identity.sig"] = hub.identity.sign(builders.signing_key("offline root"))
-    assert check(Disk(tree)).findings[0].path == "hub-identity.sig"
+    assert check(Disk(tree)).findings[0].where.file == "hub-identity.sig"
     keys = [builders.verify_key(name) for name in ("offline root", "hub", "second key")]
     assert check(Disk(tree), hub_keys=keys).ok
 
@@ -294,7 +294,7 @@ def test_a_log_without_its_store_record_is_damaged() -> None:
         tree = handmade.directory(hub, flushed=flushed)
         del tree[paths.STORE]
         report = check(Disk(tree))
-        assert [(item.path, item.reason) for item in report.findings] == [(paths.STORE, "MISSING")]
+        assert [(item.where.file, item.code) for item in report.findings] == [(paths.STORE, "MISSING")]
         assert report.integrity == "damaged"
 
 
@@ -356,7 +356,7 @@ def test_a_file_that_can_not_be_read_is_named() -> None:
         assert check(Unreadable(tree, paths.LOCK, OSError(errno.EIO, "Input/output error"))).ok
         for path in sorted(tree.keys() - {paths.LOCK}):
             report = check(Unreadable(tree, path, OSError(errno.EIO, "Input/output error")))
-            assert path in [item.path for item in report.findings], path
+            assert path in [item.where.file for item in report.findings], path
 
 
 def test_missing_permission_is_nobodys_damage() -> None:

@@ -211,13 +211,13 @@ def complaint(case: Case, path: str, at: int, after: bytes, report: Report) -> s
     if case.harmless(path, case.tree[path], after):
         return (
             None
-            if report.ok or report.findings[0].path in case.also(path) | {path}
+            if report.ok or report.findings[0].where.file in case.also(path) | {path}
             else "blames another file"
         )
     if report.ok:
         return "not found"
     first = report.findings[0]
-    if first.path not in case.also(path) | {path}:
+    if first.where.file not in case.also(path) | {path}:
         return f"blames {first}"
     derived = path in (layout.RECEIPTS, layout.CHECKPOINTS) or "checkpoint-index" in path
     derived = derived or ("/nodes-" in path and at >= case.lasting_nodes)

@@ -146,7 +146,7 @@ def test_an_open_chunk_breaks_off() -> None:
     for size in range(len(before[path]) + 1, len(content), 50):
         tree = before | {path: content[:size]}
         assert path in noted(tree)
-        assert path in [item.path for item in check(Disk(without_journal(tree))).findings]
+        assert path in [item.where.file for item in check(Disk(without_journal(tree))).findings]
 
 
 def test_what_was_there_before_the_flush_must_be_whole() -> None:
@@ -310,4 +310,4 @@ def _problems(report: Report) -> list[str]:
 def test_damage_is_reported_although_a_hub_is_at_work() -> None:
     path = paths.chunk(DATA, FIRST, 1, 4)
     states = [tree | {path: tree.get(path, b"")[:-1]} for tree in at_work(HUB)]
-    assert path in [item.path for item in check(Moving(states, [20, 40])).findings]
+    assert path in [item.where.file for item in check(Moving(states, [20, 40])).findings]

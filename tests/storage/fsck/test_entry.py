@@ -187,8 +187,8 @@ def test_a_compressed_chunk_larger_than_any_chunk_is_not_unpacked() -> None:
     plain = paths.chunk(DATA, label, 1, 4)
     tree = handmade.compress(handmade.directory(hub) | {plain: bytes(1_000_000)}, plain)
     finding = found(tree)[0]
-    assert finding.reason == "COMPRESSION"
-    assert "more than" in finding.detail
+    assert finding.code == "COMPRESSION"
+    assert "more than" in finding.text
 
 
 @pytest.mark.parametrize(

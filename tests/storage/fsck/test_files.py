@@ -14,10 +14,10 @@ from tests.storage.stores import HUB, TINY, A, new_store
 from veen.core.data_dir import paths as layout
 from veen.core.data_dir.chunk_artifacts import ChunkSummary
 from veen.core.data_dir.paths import Domain
-from veen.core.objects.finding import Level
+from veen.core.objects.finding import INTEGRITY, Level, Location
 from veen.core.types import NodeHash, Signature
 from veen.storage.fs import RealFilesystem
-from veen.storage.fsck import LEVELS, check
+from veen.storage.fsck import DERIVED, LEVELS, check
 from veen.storage.write.retention import make_tombstone
 
 DATA = Domain.DATA
@@ -40,9 +40,9 @@ def test_a_truncated_chunk_is_found_wherever_it_ends() -> None:
     for path in paths:
         for size in {*range(0, len(tree[path]), STEP), *(size for size in frames if size < len(tree[path]))}:
             finding = found(tree | {path: tree[path][:size]}, Level.ROOTS)[0]
-            assert (finding.path, finding.derived) == (path, False)
-            assert finding.offset is not None
-            assert finding.offset <= size
+            assert (finding.where.file, finding.verdict) == (path, INTEGRITY)
+            assert finding.where.offset is not None
+            assert finding.where.offset <= size
 
 
 def test_a_truncated_file_beside_the_chunks_is_found_wherever_it_ends() -> None:
@@ -52,7 +52,7 @@ def test_a_truncated_file_beside_the_chunks_is_found_wherever_it_ends() -> None:
     others = [path for path in tree if path != layout.LOCK and not path.endswith(".log")]
     for path in others:
         for size in range(0, len(tree[path]), 13):
-            names = [item.path for item in found(tree | {path: tree[path][:size]})]
+            names = [item.where.file for item in found(tree | {path: tree[path][:size]})]
             assert names[0] == path or path.startswith("hub-identity"), (path, size)
 
 
@@ -68,8 +68,8 @@ def test_a_removed_file_is_missed() -> None:
             assert check(Disk(rest)).ok, path
             continue
         finding = found(rest)[0]
-        assert (finding.path, finding.reason) == (path, "MISSING")
-        assert finding.derived == (path.endswith((".cborseq", ".mmr")))
+        assert (finding.where.file, finding.code) == (path, "MISSING")
+        assert finding.verdict == (DERIVED if path.endswith((".cborseq", ".mmr")) else INTEGRITY)
 
 
 def test_a_removed_file_of_a_pruned_chunk_is_missed() -> None:
@@ -79,7 +79,7 @@ def test_a_removed_file_of_a_pruned_chunk_is_missed() -> None:
         rest = {name: content for name, content in tree.items() if name != path}
         if label.hex() not in path:
             continue
-        assert path in [item.path for item in found(rest)] or path.startswith("log/pruned"), path
+        assert path in [item.where.file for item in found(rest)] or path.startswith("log/pruned"), path
         assert not check(Disk(rest)).ok
 
 
@@ -100,7 +100,7 @@ def test_a_receipt_of_an_entry_that_never_was_is_stale_and_no_proof_of_loss() ->
     report = check(Disk(tree | {layout.RECEIPTS: tree[layout.RECEIPTS] + unsigned}))
     assert (report.integrity, report.derived) == ("ok", "stale")
     report = check(Disk(tree | {layout.RECEIPTS: tree[layout.RECEIPTS] + forged.encode()}))
-    assert (report.integrity, report.findings[0].path) == ("damaged", layout.open_chunk(DATA, label, 1))
+    assert (report.integrity, report.findings[0].where.file) == ("damaged", layout.open_chunk(DATA, label, 1))
     assert report.completeness == "broken"
 
 
@@ -114,7 +114,7 @@ def test_swapped_chunks() -> None:
     swapped = tree | {one: tree[two], two: tree[one]}
     for level in LEVELS:
         assert first(swapped, level) == (one, 0, "ORDER")
-    assert {item.path for item in found(swapped)} >= {one, two}
+    assert {item.where.file for item in found(swapped)} >= {one, two}
 
 
 def test_swapped_entries() -> None:
@@ -142,9 +142,9 @@ def test_an_extra_chunk() -> None:
     tree = handmade.directory(hub)
     frames = b"".join(item.frame for item in hub.entries(label)[4:6])
     for path in (layout.chunk(DATA, label, 5, 6), layout.open_chunk(DATA, label, 3)):
-        assert path in [item.path for item in found(tree | {path: frames})]
+        assert path in [item.where.file for item in found(tree | {path: frames})]
     behind = layout.open_chunk(DATA, label, 12)
-    assert (behind, "GAP") in [(item.path, item.reason) for item in found(tree | {behind: frames})]
+    assert (behind, "GAP") in [(item.where.file, item.code) for item in found(tree | {behind: frames})]
 
 
 def test_an_open_chunk_that_is_not_the_last() -> None:
@@ -177,7 +177,7 @@ def test_all_damaged_chunks_of_a_label_are_named() -> None:
     bad = [layout.chunk(DATA, label, 5, 8), layout.chunk(DATA, label, 13, 16)]
     for path in bad:
         tree[path] = tree[path][:300] + b"?" + tree[path][301:]
-    assert [(item.path, item.reason) for item in found(tree)] == [(path, "ENTRY_HASH") for path in bad]
+    assert [(item.where.file, item.code) for item in found(tree)] == [(path, "ENTRY_HASH") for path in bad]
 
 
 def test_bytes_behind_the_last_entry() -> None:
@@ -258,7 +258,7 @@ def test_a_wrong_summary(change: dict[str, object], level: Level) -> None:
     tree = handmade.directory(hub)
     path = layout.summary(DATA, label, 1, 4)
     tree[path] = replace(ChunkSummary.decode(tree[path]), **change).encode()  # type: ignore[arg-type]
-    assert [(item.path, item.reason) for item in found(tree, level)] == [(path, "SUMMARY")]
+    assert [(item.where.file, item.code) for item in found(tree, level)] == [(path, "SUMMARY")]
     for lower in LEVELS:
         assert check(Disk(tree), lower).ok == (lower < level)
 
@@ -307,7 +307,7 @@ def test_derived_files_of_another_state() -> None:
     tree, before = handmade.directory(hub, index=True), handmade.directory(hub, flushed=9)
     for path in (layout.nodes(DATA, label), layout.RECEIPTS):
         finding = found(tree | {path: before[path]})[0]
-        assert (finding.path, finding.offset, finding.derived) == (path, len(before[path]), True)
+        assert (finding.where, finding.verdict) == (Location(path, len(before[path])), DERIVED)
     doubled = tree | {layout.RECEIPTS: tree[layout.RECEIPTS] + tree[layout.RECEIPTS][-174:]}
     assert first(doubled)[::2] == (layout.RECEIPTS, "RECEIPTS")
     doubled = tree | {layout.CHECKPOINTS: tree[layout.CHECKPOINTS] * 2}
@@ -369,4 +369,4 @@ def test_a_chunk_whose_pruning_was_interrupted_is_checked(tmp_path: Path) -> Non
     data = bytearray(chunk.read_bytes())
     data[100] ^= 1
     chunk.write_bytes(data)
-    assert check(fs, hub_keys=[HUB.public_key]).findings[0].path == layout.chunk(Domain.DATA, A, 1, 4)
+    assert check(fs, hub_keys=[HUB.public_key]).findings[0].where.file == layout.chunk(Domain.DATA, A, 1, 4)

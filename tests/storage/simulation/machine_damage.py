@@ -27,7 +27,9 @@ def flip(snapshot: Snapshot, model: Model, random: RandomBytes, *, choice: int, 
         path = sorted(files)[choice % len(files)]
         at = place % len(files[path])
         disk.flip(path, at, bit)
-        named = {finding.path for finding in check(disk.filesystem(), hub_keys=[HUB.public_key]).findings}
+        named = {
+            finding.where.file for finding in check(disk.filesystem(), hub_keys=[HUB.public_key]).findings
+        }
         try:
             _use(disk, model, random)
         except StorageError as error:

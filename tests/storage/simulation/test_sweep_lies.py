@@ -75,7 +75,7 @@ class Detector:
 
 def _examine(fs: SimFilesystem, kept: Promises) -> Found:
     report = checked(fs)
-    told = [finding.path for finding in report.findings]
+    told = [finding.where.file for finding in report.findings]
     dropped = [note for note in report.notes if "never acknowledged" in note]
     missing = 0
     try:
@@ -92,7 +92,7 @@ def _examine(fs: SimFilesystem, kept: Promises) -> Found:
         writer.close()
     except (DamagedStoreError, NotAStoreError, WriterStoppedError) as error:
         told.append(str(error))
-    told += [finding.path for finding in checked(fs).findings]
+    told += [finding.where.file for finding in checked(fs).findings]
     assert all(told)
     return Found(missing, tuple(told), tuple(dropped))
 

@@ -23,7 +23,7 @@ from veen.core.types import HubId, Label, VerifyKey
 from veen.storage.directory import read_identity
 from veen.storage.errors import DamagedStoreError
 from veen.storage.fs import RealFilesystem
-from veen.storage.fsck import LEVELS, LabelReport, Report, ShowProgress, check
+from veen.storage.fsck import DERIVED, LEVELS, LabelReport, Report, ShowProgress, check
 
 _USAGE: Final = 1
 _DAMAGED: Final = 4
@@ -134,7 +134,8 @@ def _print(console: Console, report: Report) -> None:
         line.append(text, style="green" if good else "red" if good is not None else "yellow")
         console.print(line, soft_wrap=True)
     for finding in report.findings:
-        console.print(Text(f"{'stale' if finding.derived else 'damaged'}: {finding}"), soft_wrap=True)
+        kind = "stale" if finding.verdict == DERIVED else "damaged"
+        console.print(Text(f"{kind}: {finding}"), soft_wrap=True)
     unseen = report.findings_total - len(report.findings)
     if unseen:
         console.print(Text(f"and {unseen} more"))

@@ -1,7 +1,8 @@
 """What can be wrong with a lake, or with what is to go into it."""
 
 from veen.core.errors import VeenError
-from veen.pipeline.log.finding import Finding
+from veen.core.objects.finding import Finding
+from veen.pipeline.log.finding_format import to_text
 
 
 class LakeError(VeenError):
@@ -20,5 +21,5 @@ class BadLogError(LakeError):
     """Entries that fail their checks: they are not taken in."""
 
     def __init__(self, trouble: Finding) -> None:
-        super().__init__(str(trouble))
+        super().__init__(to_text(trouble))
         self.trouble = trouble

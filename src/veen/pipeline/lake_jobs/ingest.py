@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from veen.core.objects.finding import Finding
 from veen.core.types import Label, StreamId
 from veen.pipeline.lake import hub_files
 from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, Missing, hexed
@@ -29,7 +30,6 @@ from veen.pipeline.lake_jobs.ingest_plan import (
 )
 from veen.pipeline.lake_jobs.ingest_task import Slice, SliceResult, SliceSettings, take_in
 from veen.pipeline.lake_jobs.rebuild import Trying, find_remakes, make_all_again
-from veen.pipeline.log.finding import Finding
 from veen.pipeline.log.log import Log
 from veen.pipeline.open.keyring import Keyring
 from veen.pipeline.shared_keys import SharedKeys
@@ -303,7 +303,7 @@ class _Settled:
     def trouble(self) -> Finding | None:
         """Return the first thing that is wrong, by label and entry."""
         found = [done.trouble for done in self._done.values() if done.trouble is not None]
-        return min(found, key=lambda item: (item.label, item.seq)) if found else None
+        return min(found, key=lambda item: (item.where.label or b"", item.where.seq or 0)) if found else None
 
 
 def _unknown_peaks(label: Label, seq: int) -> LakeError:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from veen.core.merkle.mmr import Peaks
 from veen.core.objects import labels as naming
+from veen.core.objects.finding import Finding, Location
 from veen.core.types import Label, StreamId
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import Blob, LabelFact, State, canonical
@@ -21,9 +22,9 @@ from veen.pipeline.lake.hub_files import read_blob
 from veen.pipeline.lake.table_files import write_durably
 from veen.pipeline.lake_jobs.ingest_task import Slice
 from veen.pipeline.log.entry_columns import BadEntryError, Entries, parse
-from veen.pipeline.log.finding import Finding
 from veen.pipeline.log.log import LabelHead, Log
 from veen.pipeline.log.partition import Part
+from veen.pipeline.verify.task import Obstacle
 
 #: Entries between two commits of a run: what a kill can cost, and what the driver has to remember.
 STEP_ENTRIES: Final = 64 * layout.SLICE
@@ -121,8 +122,7 @@ def read_whole(part: Part) -> Entries:
     try:
         return parse(part.read())
     except BadEntryError as error:
-        place = error.label, error.seq, error.file, error.offset
-        raise BadLogError(Finding(*place, error.detail, error.text)) from None
+        raise BadLogError(error.finding) from None
 
 
 def _work(known: LabelFact | None, head: LabelHead, binder: "Binder") -> PendingEntries:
@@ -249,7 +249,7 @@ def _slice(work: PendingEntries, span: tuple[int, int], parts: list[Part]) -> Sl
     if covered != span[1] - span[0] + 1:
         found = parts[0].first_seq if parts else span[1]
         text = "the entry was in the log when it was planned, and is not now: it was pruned; run again"
-        raise BadLogError(Finding(work.label, min(found, span[1]), "", None, "pruned", text))
+        raise BadLogError(Finding(Location(label=work.label, seq=min(found, span[1])), Obstacle.PRUNED, text))
     return Slice(work.label, work.stream_id, work.epoch, *span, tuple(parts), parts[0].peaks)
 
 

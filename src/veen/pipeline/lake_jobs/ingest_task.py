@@ -8,13 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from veen.core.merkle.mmr import Peaks
-from veen.core.objects.finding import Level
+from veen.core.objects.finding import Finding, Level, Location
 from veen.core.profile import Profile
 from veen.core.types import Label, StreamId
 from veen.pipeline.lake import layout, tables
 from veen.pipeline.lake.commits import FileFact
 from veen.pipeline.lake.table_files import SliceFiles, Written
-from veen.pipeline.log.finding import Finding
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.partition import Part
 from veen.pipeline.open.decrypt import SEALED, open_entries
@@ -123,7 +122,7 @@ class _SliceJob:
         found = check(entries, Level.FULL, keys=self._setting.keys, peaks=self._peaks)
         for fault in found.faults:
             at = entries.offset(fault.seq - part.first_seq)
-            return Finding(part.label, fault.seq, entries.file, at, fault.detail, fault.text)
+            return Finding(Location(entries.file, at, part.label, seq=fault.seq), fault.detail, fault.text)
         self._peaks = found.peaks
         self._times += [found.first_ts, found.last_ts]
         item = self._item

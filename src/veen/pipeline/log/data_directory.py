@@ -12,10 +12,9 @@ from veen.core.errors import Detail, ProtocolError
 from veen.core.merkle.mmr import Peaks
 from veen.core.objects import labels as naming
 from veen.core.objects.checkpoint import Checkpoint
-from veen.core.objects.finding import Level
+from veen.core.objects.finding import Finding, Level, Location
 from veen.core.objects.hub_identity import HubIdentity
 from veen.core.types import HubId, Label, StreamId
-from veen.pipeline.log.finding import Finding
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.log import MOST_BYTES, LabelHead, PlaceError, Pruned, chosen, smaller
 from veen.pipeline.log.partition import InDirectory, Part
@@ -23,7 +22,7 @@ from veen.storage import Manifest, NotAStoreError, Reader, RealFilesystem, Stora
 from veen.storage.directory import read_object, read_public, reading_limits
 from veen.storage.errors import DamagedStoreError, StaleIndexError
 from veen.storage.fsck.keys import Keys, load_keys
-from veen.storage.fsck.report import Findings
+from veen.storage.fsck.report import DERIVED, Findings
 from veen.storage.fsck.source import Source
 
 #: Files that are written for entries which are there.
@@ -157,11 +156,7 @@ class DirectoryLog:
         found = []
         if reserved:
             report = fsck.check(self._fs, Level.FULL, labels=reserved)
-            found = [
-                Finding(Label(b""), 0, item.path, item.offset, item.reason, item.detail)
-                for item in report.findings
-                if not item.derived
-            ]
+            found = [item for item in report.findings if item.verdict != DERIVED]
         return found + self._strays()
 
     def _strays(self) -> list[Finding]:
@@ -176,7 +171,7 @@ class DirectoryLog:
             if parsed is not None and text is not None:
                 seq = parsed.end_seq or parsed.start_seq or 0
                 path = f"{Domain.DATA}/{name}"
-                found.append(Finding(parsed.label, seq, path, None, Detail.PROOF_SEQ.value, text))
+                found.append(Finding(Location(path, label=parsed.label, seq=seq), Detail.PROOF_SEQ, text))
         return found
 
     def _stray(self, name: str, parsed: paths.FileName, known: Manifest | None, *, clean: bool) -> str | None:

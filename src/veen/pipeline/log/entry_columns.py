@@ -24,6 +24,7 @@ from veen.core.limits import (
     Limits,
 )
 from veen.core.objects.entry import Frame
+from veen.core.objects.finding import Finding, Location
 from veen.core.types import Label
 
 Bytes = npt.NDArray[np.uint8]
@@ -45,20 +46,16 @@ _MOST: Final = (1 << 63) - 1
 class BadEntryError(VeenError):
     """An entry that can not be what it stands for; the first one of its part."""
 
-    def __init__(  # noqa: PLR0917 - as they are pickled
-        self, label: Label, seq: int, file: str, offset: int | None, detail: str, text: str
-    ) -> None:
-        super().__init__(label, seq, file, offset, detail, text)
-        self.label = label
+    def __init__(self, seq: int, finding: Finding) -> None:
+        super().__init__(seq, finding)
         self.seq = seq
-        self.file = file
-        self.offset = offset
-        self.detail = detail
-        self.text = text
+        self.finding = finding
 
     def __str__(self) -> str:
-        place = self.file if self.offset is None else f"{self.file} at byte {self.offset}"
-        return f"entry {self.seq} of {self.label.hex()} in {place}: {self.text} ({self.detail})"
+        where, found = self.finding.where, self.finding
+        place = where.file if where.offset is None else f"{where.file} at byte {where.offset}"
+        label = (where.label or b"").hex()
+        return f"entry {self.seq} of {label} in {place}: {found.text} ({found.code})"
 
 
 class Frames(NamedTuple):
@@ -75,7 +72,7 @@ class Frames(NamedTuple):
     def refused(self, seq: int, at: int, detail: str, text: str) -> BadEntryError:
         """Return the error for an entry."""
         place = None if self.offset is None else self.offset + at
-        return BadEntryError(self.label, seq, self.file, place, detail, text)
+        return BadEntryError(seq, Finding(Location(self.file, place, self.label, seq=seq), detail, text))
 
     def before(self, seq: int) -> "Frames":
         """Return the entries before one, as far as their lengths tell where they end."""

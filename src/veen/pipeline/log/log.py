@@ -9,9 +9,9 @@ from typing import Final, NamedTuple, Protocol
 
 from veen.client.errors import ClientError
 from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.finding import Finding
 from veen.core.profile import Profile
 from veen.core.types import HubId, Label, NodeHash, StreamId, VerifyKey
-from veen.pipeline.log.finding import Finding
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.partition import Part
 

@@ -14,10 +14,10 @@ from veen.core.errors import CborError, Detail, ProtocolError
 from veen.core.merkle.mmr import Peaks
 from veen.core.objects import labels
 from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.finding import Finding, Location
 from veen.core.objects.msg import msg_end
 from veen.core.objects.receipt import Receipt
 from veen.core.types import HubId, Label, NodeHash, StreamId
-from veen.pipeline.log.finding import Finding
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.log import MOST_BYTES, LabelHead, Pruned, chosen, smaller
 from veen.pipeline.log.partition import InSet, Part
@@ -221,7 +221,7 @@ class SetLog:
 
 
 def _promised(label: Label, seq: int, file: str, text: str) -> Finding:
-    return Finding(label, seq, file, None, Detail.PROOF_SEQ.value, text)
+    return Finding(Location(file, label=label, seq=seq), Detail.PROOF_SEQ, text)
 
 
 def _mark(marks: _Marks, receipt: Receipt, at: int, where: int) -> None:

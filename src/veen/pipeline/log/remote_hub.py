@@ -18,9 +18,9 @@ from veen.core.errors import Code
 from veen.core.merkle.mmr import Peaks
 from veen.core.objects import labels
 from veen.core.objects.checkpoint import Checkpoint
+from veen.core.objects.finding import Finding
 from veen.core.objects.receipt import Receipt
 from veen.core.types import HubId, Label, StreamId
-from veen.pipeline.log.finding import Finding
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.log import MOST_BYTES, LabelHead, PlaceError, Pruned, chosen
 from veen.pipeline.log.partition import AtHub, Part

@@ -14,15 +14,14 @@ from typing import Final
 from veen.core.errors import Detail, ProtocolError
 from veen.core.merkle.mmr import Peaks, join
 from veen.core.objects.checkpoint import Checkpoint
-from veen.core.objects.finding import Level
+from veen.core.objects.finding import Finding, Level, Location
 from veen.core.types import NodeHash, VerifyKey
-from veen.pipeline.log.finding import Finding
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.log import LabelHead, Pruned
 from veen.pipeline.log.partition import Part
 from veen.pipeline.verify.kernel import follows
-from veen.pipeline.verify.report import LabelVerdict
-from veen.pipeline.verify.task import UNREADABLE, PartResult, Trees
+from veen.pipeline.verify.report import COMPLETENESS, LabelVerdict
+from veen.pipeline.verify.task import Obstacle, PartResult, Trees
 
 _CHECKPOINT: Final = "checkpoint"
 
@@ -103,7 +102,7 @@ class Chain:
         self._clients.clear()
 
     def _tell(self, seq: int, file: str, detail: str, text: str) -> None:
-        self.verdict.faults.add([Finding(self.head.label, seq, file, None, detail, text)])
+        self.verdict.faults.add([Finding(Location(file, label=self.head.label, seq=seq), detail, text)])
 
     def _follow_peaks(self, part: Part) -> None:
         if self._peaks is not None and part.peaks != self._peaks:
@@ -129,10 +128,10 @@ class Chain:
                 seq, ack = known or (0, 0)
                 fault = follows(seq, ack, seen.first_seq, seen.first_ack, seen.first_at)
                 if fault is not None:
-                    place = part.place
-                    gaps.append(Finding(part.label, fault.seq, place, None, fault.detail, fault.text))
+                    where = Location(part.place, label=part.label, seq=fault.seq)
+                    gaps.append(Finding(where, fault.detail, fault.text, COMPLETENESS))
             self._clients[client] = seen.last_seq, seen.last_ack
-        self.verdict.gaps.add(sorted(gaps, key=lambda gap: gap.seq))
+        self.verdict.gaps.add(sorted(gaps, key=lambda gap: gap.where.seq or 0))
 
     # --- the end --------------------------------------------------------------------------------------------
 
@@ -141,7 +140,7 @@ class Chain:
         verdict, head = self.verdict, self.head
         if self._seq != head.last_seq:
             text = f"the label ends with entry {self._seq}, {head.last_seq} was promised"
-            self._tell(self._seq + 1, "", UNREADABLE, text)
+            self._tell(self._seq + 1, "", Obstacle.UNREADABLE, text)
         elif self._peaks is not None and self._peaks.size and self._peaks.root != head.mmr_root:
             text = "the index states another root for the last entry"
             self._tell(head.last_seq, "", Detail.PROOF_ROOT.value, text)
@@ -156,7 +155,7 @@ class Chain:
         faults = self.verdict.faults
         if faults.total > len(faults.kept):
             return {}  # too many to know them all
-        bad = {fault.seq for fault in faults.kept}
+        bad = {fault.where.seq for fault in faults.kept}
         return {seq: root for seq, root in self._roots.items() if seq not in bad}
 
     def _check(self, item: Checkpoint, keys: HubKeys, epoch_sec: int) -> None:

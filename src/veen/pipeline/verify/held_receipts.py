@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from veen.core.errors import Detail, ProtocolError
+from veen.core.objects.finding import Finding, Location
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label, NodeHash
-from veen.pipeline.log.finding import Finding
 from veen.pipeline.log.log import LabelHead, Log, Pruned
-from veen.pipeline.verify.report import HeldReceipts
+from veen.pipeline.verify.report import AGREEMENT, HeldReceipts
 
 
 class NotOfThisHubError(ProtocolError):
@@ -60,4 +60,5 @@ def compare(
 
 
 def _located(receipt: Receipt, detail: Detail, text: str) -> Finding:
-    return Finding(receipt.label, receipt.stream_seq, "a held receipt", None, detail.value, text)
+    where = Location("a held receipt", label=receipt.label, seq=receipt.stream_seq)
+    return Finding(where, detail, text, AGREEMENT)

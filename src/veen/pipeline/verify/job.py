@@ -7,11 +7,10 @@ from itertools import groupby
 from pyspark import SparkContext
 
 from veen.core.objects.checkpoint import Checkpoint
-from veen.core.objects.finding import Level
+from veen.core.objects.finding import Finding, Level, Location
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
 from veen.pipeline.log.data_directory import DirectoryLog
-from veen.pipeline.log.finding import Finding
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.log import LabelHead, Log, Pruned
 from veen.pipeline.log.partition import Part
@@ -20,8 +19,7 @@ from veen.pipeline.verify import held_receipts
 from veen.pipeline.verify.chain import Chain, StatedPeaksError, prefixed, unstated, wanted_roots
 from veen.pipeline.verify.report import HeldReceipts, Report
 from veen.pipeline.verify.task import (
-    PRUNED,
-    UNREADABLE,
+    Obstacle,
     PartResult,
     PartTask,
     check_group,
@@ -100,7 +98,8 @@ class Verification:
             try:
                 read(label)
             except DamagedStoreError as error:
-                bad = Finding(label, 1, error.path, error.offset, UNREADABLE, error.what)
+                where = Location(error.path, error.offset, label, seq=1)
+                bad = Finding(where, Obstacle.UNREADABLE, error.what)
                 self._damaged.setdefault(label, []).append(bad)
 
     def _read_checkpoints(self, label: Label) -> None:
@@ -184,7 +183,7 @@ def _is_stale(head: LabelHead, pairs: Sequence[tuple[Part, PartResult]]) -> bool
     """Tell whether entries that were there when a label was looked at have been dropped since."""
     if pairs and pairs[0][0].first_seq > head.first_seq:
         return True
-    return any(fault.detail == PRUNED for _, result in pairs for fault in result.faults)
+    return any(fault.code is Obstacle.PRUNED for _, result in pairs for fault in result.faults)
 
 
 def _check_each(groups: Iterator[list[PartTask]], level: Level, keys: HubKeys) -> Iterator[PartResult]:

@@ -4,13 +4,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from veen.core.objects.finding import Level
+from veen.core.objects.finding import Finding, Level
 from veen.core.types import HubId
-from veen.pipeline.log.finding import Finding
+from veen.pipeline.log.finding_format import to_json
 from veen.pipeline.log.log import LabelHead
 
 #: Faults that are told one by one; all are counted.
 MOST_TOLD: Final = 100
+#: Verdicts, and what they can be.
+COMPLETENESS: Final = "completeness"
+AGREEMENT: Final = "agreement"
 OK: Final = "ok"
 DAMAGED: Final = "damaged"
 BROKEN: Final = "broken"
@@ -171,14 +174,14 @@ class Report:
             "completeness": self.completeness,
             "agreement": self.agreement,
             "freshness": {"newest_ts": self.newest_ts},
-            "first_bad": None if first is None else first.to_json(),
-            "faults": [item.to_json() for item in self.faults],
+            "first_bad": None if first is None else to_json(first),
+            "faults": [to_json(item) for item in self.faults],
             "faults_total": sum(item.faults.total for item in self.labels) + len(self.others),
-            "gaps": [item.to_json() for item in self.gaps],
+            "gaps": [to_json(item) for item in self.gaps],
             "gaps_total": sum(item.gaps.total for item in self.labels),
             "held": {"receipts": self.held.count, "not_compared": self.held.unchecked},
-            "forked": [item.to_json() for item in self.held.forked],
-            "lost": [item.to_json() for item in self.held.lost],
-            "others": [item.to_json() for item in self.others],
+            "forked": [to_json(item) for item in self.held.forked],
+            "lost": [to_json(item) for item in self.held.lost],
+            "others": [to_json(item) for item in self.others],
             "labels": [item.to_json() for item in self.labels],
         }

@@ -2,26 +2,30 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from enum import StrEnum
+from typing import NamedTuple
 
 from veen.client.errors import ClientError, NetworkError
 from veen.core.errors import ProtocolError
 from veen.core.merkle.mmr import subtrees
-from veen.core.objects.finding import Level
+from veen.core.objects.finding import INTEGRITY, Finding, Level, Location
 from veen.core.types import NodeHash
 from veen.pipeline.log.entry_columns import BadEntryError, Entries, parse
-from veen.pipeline.log.finding import Finding
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.log import PlaceError
 from veen.pipeline.log.partition import Part
 from veen.pipeline.verify.kernel import Checked, EntryFault, check
+from veen.pipeline.verify.report import COMPLETENESS
 from veen.storage.errors import DamagedStoreError
 
-#: Why a part could not be read: it is damaged; it was dropped since; nobody answers; we may not.
-UNREADABLE: Final = "unreadable"
-PRUNED: Final = "pruned"
-UNREACHABLE: Final = "unreachable"
-DENIED: Final = "denied"
+
+class Obstacle(StrEnum):
+    """Why a part could not be read."""
+
+    UNREADABLE = "unreadable"
+    PRUNED = "pruned"
+    UNREACHABLE = "unreachable"
+    DENIED = "denied"
 
 
 class PartTask(NamedTuple):
@@ -59,16 +63,17 @@ def check_part(task: PartTask, level: Level, keys: HubKeys) -> PartResult:
     wanted = [seq for seq in task.wanted if part.first_seq <= seq < part.first_seq + len(entries)]
     found = check(entries, level, keys=keys, peaks=part.peaks, wanted=wanted)
     faults = [_located(entries, fault) for fault in found.faults]
-    gaps = [_located(entries, gap) for gap in found.gaps]
+    gaps = [_located(entries, gap, COMPLETENESS) for gap in found.gaps]
     found.faults, found.gaps = [], []
     if bad is not None:
         faults.append(bad)
     return PartResult(task.number, len(entries), faults, gaps, found, broken=bad is not None)
 
 
-def _located(entries: Entries, fault: EntryFault) -> Finding:
-    nth = fault.seq - entries.frames.first_seq
-    return Finding(entries.label, fault.seq, entries.file, entries.offset(nth), fault.detail, fault.text)
+def _located(entries: Entries, fault: EntryFault, verdict: str = INTEGRITY) -> Finding:
+    offset = entries.offset(fault.seq - entries.frames.first_seq)
+    where = Location(entries.file, offset, entries.label, seq=fault.seq)
+    return Finding(where, fault.detail, fault.text, verdict)
 
 
 def read_entries(part: Part) -> tuple[Entries | None, Finding | None]:
@@ -76,41 +81,39 @@ def read_entries(part: Part) -> tuple[Entries | None, Finding | None]:
     try:
         frames = part.read()
     except BadEntryError as error:
-        return None, _located_error(error)
+        return None, error.finding
     except DamagedStoreError as error:
-        return None, Finding(part.label, part.first_seq, error.path, error.offset, UNREADABLE, error.what)
+        where = Location(error.path, error.offset, part.label, seq=part.first_seq)
+        return None, Finding(where, Obstacle.UNREADABLE, error.what)
     except (ProtocolError, ClientError, OSError) as error:
         text = str(error) or type(error).__name__
-        return None, Finding(part.label, part.first_seq, part.place, None, _why(error), text)
+        where = Location(part.place, label=part.label, seq=part.first_seq)
+        return None, Finding(where, _obstacle_of(error), text)
     try:
         return part.parsed(frames), None
     except BadEntryError as error:
-        return parse(frames.before(error.seq)), _located_error(error)
+        return parse(frames.before(error.seq)), error.finding
 
 
-def _why(error: ProtocolError | ClientError | OSError) -> str:
+def _obstacle_of(error: ProtocolError | ClientError | OSError) -> Obstacle:
     """Return what kind of obstacle it was that kept a part from being read."""
     match error:
         case NetworkError():
-            return UNREACHABLE
+            return Obstacle.UNREACHABLE
         case PermissionError():
-            return DENIED
-        case ProtocolError() if error.fields.get("field") == PRUNED:
-            return PRUNED
-    return UNREADABLE
+            return Obstacle.DENIED
+        case ProtocolError() if error.fields.get("field") == Obstacle.PRUNED:
+            return Obstacle.PRUNED
+    return Obstacle.UNREADABLE
 
 
 def obstacle(fault: Finding) -> ClientError | None:
     """Return the error for what kept us from reading, if that says nothing about the log."""
-    if fault.detail == UNREACHABLE:
+    if fault.code is Obstacle.UNREACHABLE:
         return NetworkError(fault.text)
-    if fault.detail == DENIED:
-        return PlaceError(f"{fault.file} can not be read: {fault.text}; run as a user who may read it")
+    if fault.code is Obstacle.DENIED:
+        return PlaceError(f"{fault.where.file} can not be read: {fault.text}; run as a user who may read it")
     return None
-
-
-def _located_error(error: BadEntryError) -> Finding:
-    return Finding(error.label, error.seq, error.file, error.offset, error.detail, error.text)
 
 
 # --- the peaks before each part -----------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Every entry of every stream is read once, from its beginning; nothing of it is k
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from veen.client.client import Client
@@ -13,6 +13,7 @@ from veen.client.errors import DamagedLogError, DivergenceError
 from veen.client.read import Message, ReadOptions
 from veen.core.errors import ProtocolError
 from veen.core.objects import labels
+from veen.core.objects.finding import Finding, Location
 from veen.overlays.recorder.schemas import (
     CHANGE,
     CHANGES_STREAM,
@@ -51,29 +52,26 @@ VERDICTS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is wrong, and where."""
-
-    verdict: str
-    #: removed, reordered, edited, or what else.
-    what: str
-    detail: str
-    stream: str | None = None
-    epoch: int | None = None
-    stream_seq: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it for scripts."""
-        return {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
-
-    def __str__(self) -> str:
-        """Return it for people."""
-        place = "" if self.stream_seq is None else f" entry {self.stream_seq}"
-        where = "" if self.stream is None else f" at {self.stream}{place}"
-        return f"{self.verdict}: {self.what}{where}: {self.detail}"
+def to_json(finding: Finding) -> dict[str, Any]:
+    """Return a finding as names and values; a stream, epoch and entry only if it is about one."""
+    where = finding.where
+    place = {"stream": where.stream, "epoch": where.epoch, "stream_seq": where.seq}
+    return {
+        "verdict": finding.verdict,
+        "what": finding.code,
+        "detail": finding.text,
+        **{name: value for name, value in place.items() if value is not None},
+    }
 
 
+def to_text(finding: Finding) -> str:
+    """Return a finding as one line."""
+    at = f" at {finding.where}" if finding.where.stream else ""
+    return f"{finding.verdict}: {finding.code}{at}: {finding.text}"
+
+
+#: Where something is wrong that is of no one stream.
+_RECORD: Final = Location()
 #: How far the clock of who makes checkpoints may be from the hub's.
 _SKEW_SEC: Final = 60
 
@@ -101,9 +99,9 @@ class Judgement:
     #: Verdicts that are neither good nor bad, and the streams that they would need.
     unjudged: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, verdict: str, what: str, detail: str, **place: Any) -> None:  # noqa: ANN401 - of a finding
+    def add(self, verdict: str, what: str, detail: str, where: Location = _RECORD) -> None:
         """Note what is wrong."""
-        self.findings.append(Finding(verdict, what, detail, **place))
+        self.findings.append(Finding(where, what, detail, verdict))
 
     def ok(self, verdict: str | None = None) -> bool:
         """Whether nothing is wrong, or not with one thing; it may be that it could not be judged."""
@@ -149,7 +147,7 @@ class Judge:
         self._wanted: dict[Place, set[int]] = {}
         for manifest in checkpoints:
             self.expect(manifest)
-        self._told: set[tuple[Any, ...]] = set()
+        self._told: set[tuple[str, str, Location]] = set()
         self._volume = CadenceAudit(
             cadence, [*(item.taken_at or 0 for item in checkpoints), *([] if now is None else [now])]
         )
@@ -196,8 +194,8 @@ class Judge:
             forgotten = what == FORGOTTEN
             label.stopped = REMOVED if forgotten else what
             verdict = "stability" if forgotten else "order"
-            place = {"stream": stream, "epoch": epoch, "stream_seq": seq}
-            self._add_once(verdict, label.stopped, str(error), place)
+            where = Location(stream=stream, epoch=epoch, seq=seq)
+            self._add_once(verdict, label.stopped, str(error), where)
 
     def _read_from(self, stream: str, epoch: int, label: LabelRead, upto: int | None = None) -> None:
         """Read on, where it was left; to the end, or up to an entry."""
@@ -209,16 +207,12 @@ class Judge:
 
     def _note(self, stream: str, label: LabelRead, message: Message) -> None:
         receipt, msg = message.receipt, message.msg
-        place: dict[str, Any] = {
-            "stream": stream,
-            "epoch": message.epoch,
-            "stream_seq": receipt.stream_seq,
-        }
+        where = Location(stream=stream, epoch=message.epoch, seq=receipt.stream_seq)
         label.entries += 1
         self.found.entries += 1
         if receipt.hub_ts < label.last_ts:
             text = f"the hub's time goes back from {label.last_ts} to {receipt.hub_ts}"
-            self.found.add("order", "time", text, **place)
+            self.found.add("order", "time", text, where)
         if stream != CHECKPOINTS_STREAM:
             self._volume.count(receipt.hub_ts)
         label.first_ts = receipt.hub_ts if label.first_ts is None else label.first_ts
@@ -226,16 +220,16 @@ class Judge:
         expected = label.clients.get(msg.client_id, 0) + 1
         if msg.client_seq != expected:  # SDR-023: all uses of an identity are here
             text = f"{msg.client_id.hex()} has number {msg.client_seq} where {expected} is due"
-            self.found.add("completeness", REMOVED, text, **place)
+            self.found.add("completeness", REMOVED, text, where)
         label.clients[msg.client_id] = msg.client_seq
         wanted = self._wanted.get((stream, message.epoch), ())
         if receipt.stream_seq in wanted:
             label.roots[receipt.stream_seq] = receipt.mmr_root
         if receipt.stream_seq - 1 in wanted:
             label.times[receipt.stream_seq] = receipt.hub_ts
-        self._note_event(stream, message, place)
+        self._note_event(stream, message, where)
 
-    def _note_event(self, stream: str, message: Message, place: dict[str, Any]) -> None:
+    def _note_event(self, stream: str, message: Message, where: Location) -> None:
         said, key = recorded(stream, message), message.client_id.hex()
         self.found.opened.note(stream, 1, int(not message.is_open))
         if not message.is_open:
@@ -244,7 +238,7 @@ class Judge:
         elif said.schema is None:
             self.found.others += 1
         elif said.problem is not None:
-            self.found.add("completeness", "principal" if said.body else "refused", said.problem, **place)
+            self.found.add("completeness", "principal" if said.body else "refused", said.problem, where)
         elif said.schema in (EVENT.name, IMPORTED.name) and said.body is not None:
             self.found.events += 1
             self._producers.add(key)
@@ -279,25 +273,24 @@ class Judge:
 
     def _judge_entry(self, entry: Vouched) -> None:
         label = self._labels[entry.place]
-        place: dict[str, Any] = {"stream": entry.stream, "epoch": entry.epoch}
+        where = Location(stream=entry.stream, epoch=entry.epoch)
         root = label.roots.get(entry.upto_seq)
         if label.entries < entry.upto_seq:
             text = (
                 f"a checkpoint vouches for {entry.upto_seq} entries, and {label.entries} are there and true"
             )
-            self._add_once(
-                "stability", label.stopped or REMOVED, text, place | {"stream_seq": label.entries + 1}
-            )
+            missing = replace(where, seq=label.entries + 1)
+            self._add_once("stability", label.stopped or REMOVED, text, missing)
         elif root != entry.mmr_root or label.label != entry.label:
             text = "the entries do not lead to the root that a checkpoint vouches for"
-            self._add_once("stability", EDITED, text, place | {"stream_seq": entry.upto_seq})
+            self._add_once("stability", EDITED, text, replace(where, seq=entry.upto_seq))
 
-    def _add_once(self, verdict: str, what: str, text: str, place: dict[str, Any]) -> None:
+    def _add_once(self, verdict: str, what: str, text: str, where: Location) -> None:
         """Note what is wrong at a place; many checkpoints may say the same."""
-        key = (verdict, what, *place.values())
+        key = (verdict, what, where)
         if key not in self._told:
             self._told.add(key)
-            self.found.add(verdict, what, text, **place)
+            self.found.add(verdict, what, text, where)
 
     def _judge_missing(self, manifest: Manifest, front: Coverage) -> None:
         """Find streams that a checkpoint leaves out, though they were declared and had entries (SDR-012)."""
@@ -309,7 +302,7 @@ class Judge:
             known = stream in self.configuration.names and early and (stream, epoch) not in listed
             if known and not front.is_done((stream, epoch), manifest.created_at):
                 text = f"the checkpoint of {manifest.created_at} leaves the stream out"
-                self.found.add("stability", "checkpoint", text, stream=stream, epoch=epoch)
+                self.found.add("stability", "checkpoint", text, Location(stream=stream, epoch=epoch))
 
     def _judge_signed(self, manifest: Manifest) -> None:
         """Check what the hub has signed for the newest checkpoint, where it can be had."""
@@ -317,9 +310,8 @@ class Judge:
             try:
                 check_stored(self.client, entry)
             except (ProtocolError, DamagedLogError) as error:
-                self.found.add(
-                    "stability", "checkpoint", str(error), stream=entry.stream, stream_seq=entry.upto_seq
-                )
+                where = Location(stream=entry.stream, seq=entry.upto_seq)
+                self.found.add("stability", "checkpoint", str(error), where)
 
     def judge_roles(self, classes: Mapping[bytes, LabelClass]) -> None:
         """Find keys that administer and produce as well (SDR-010)."""
@@ -338,7 +330,7 @@ class Judge:
             wanted = self.configuration.kept_for(stream, least)
             if label.entries and not keeps(classes.get(bytes(label.label)), wanted):
                 text = f"label {label.label.hex()} has no retention_hint of {wanted}"
-                self.found.add("retention", "missing", text, stream=stream, epoch=epoch)
+                self.found.add("retention", "missing", text, Location(stream=stream, epoch=epoch))
 
     def judge_cadence(self) -> None:
         """Find entries that have waited too long for a checkpoint, and too many at once (SDR-011).

@@ -18,7 +18,7 @@ from veen.recorder.checkpoint import Manifest, make_manifest, newest_manifest, s
 from veen.recorder.configuration import send_change
 from veen.recorder.event import RECORDING, event_draft
 from veen.recorder.replay import Recorded, proven, replay_range, replay_time
-from veen.recorder.verify.judge import judge
+from veen.recorder.verify.judge import judge, to_text
 from veen.selftest.context import Context
 from veen.selftest.servers import CONFIGS
 from veen.selftest.step import Needs, check, equal, rejected, step
@@ -98,7 +98,7 @@ def record_checkpoints(ctx: Context) -> str:
     equal(found.encode(), made.encode(), "the checkpoint, read from the log")
     judged = judge(admin)
     for verdict in ("order", "completeness", "stability", "event_types"):
-        equal([str(item) for item in judged.findings if item.verdict == verdict], [], verdict)
+        equal([to_text(item) for item in judged.findings if item.verdict == verdict], [], verdict)
     equal(len(_proven(office, found, 1, _EVENTS)), _EVENTS, "proven")
     for first in (_EVENTS, _EVENTS + 1):
         rejected(
@@ -189,7 +189,9 @@ def _check_named(client: Client, stream: str, what: str) -> None:
     judged = judge(client)
     for verdict in ("order", "stability"):  # it is below a checkpoint, which is no longer true (SDR-022)
         found = [
-            (item.what, item.stream, item.stream_seq) for item in judged.findings if item.verdict == verdict
+            (item.code, item.where.stream, item.where.seq)
+            for item in judged.findings
+            if item.verdict == verdict
         ]
         equal(found[:1], [(what, stream, 5)], f"{verdict} of an event that was {what}")
 

@@ -6,7 +6,7 @@ writer's lock nor any secret, and may look at a directory while a hub works on i
 """
 
 from veen.storage.fsck.checker import ShowProgress, check
-from veen.storage.fsck.report import LEVELS, Finding, LabelReport, Reason, Report
+from veen.storage.fsck.report import DERIVED, LEVELS, LabelReport, Reason, Report
 from veen.storage.fsck.source import Files
 
-__all__ = ["LEVELS", "Files", "Finding", "LabelReport", "Reason", "Report", "ShowProgress", "check"]
+__all__ = ["DERIVED", "LEVELS", "Files", "LabelReport", "Reason", "Report", "ShowProgress", "check"]

@@ -18,13 +18,14 @@ from veen.storage.fsck.journal import Journal, read_journal
 from veen.storage.fsck.keys import Keys, load_keys, reserved_labels
 from veen.storage.fsck.label import LabelCheck, LabelFacts
 from veen.storage.fsck.report import (
+    DERIVED,
     MOST_KEPT,
-    Finding,
     Findings,
     FoundError,
     LabelReport,
     Reason,
     Report,
+    damage,
     refused,
     wrong,
 )
@@ -93,7 +94,7 @@ class _Check:
             self._found.add(error.finding)
         return Report(
             level=self._level,
-            findings=tuple(sorted(self._found.kept, key=lambda finding: finding.derived)),
+            findings=tuple(sorted(self._found.kept, key=lambda finding: finding.verdict == DERIVED)),
             findings_total=self._found.total,
             damages_total=self._found.damages,
             reasons=frozenset(self._found.reasons),
@@ -147,7 +148,7 @@ class _Check:
         if data is None:
             if not self._has_log():
                 raise NotAStoreError(f"no {layout.STORE} here: this is not a data directory")
-            self._found.add(Finding(layout.STORE, None, Reason.MISSING, "nobody knows whose log this is"))
+            self._found.add(damage(layout.STORE, None, Reason.MISSING, "nobody knows whose log this is"))
             return None
         try:
             return StoreRecord.decode(data)
@@ -193,7 +194,7 @@ class _Check:
             for label, files in directory.labels.items():
                 if context.reserved.get(label, Domain.DATA) is not domain:
                     detail = f"{label.hex()} is not a label of {domain}/"
-                    self._found.add(Finding(files.some_path, None, Reason.UNEXPECTED, detail))
+                    self._found.add(damage(files.some_path, None, Reason.UNEXPECTED, detail))
 
     def _bytes_to_read(self) -> int:
         paths = [layout.RECEIPTS, layout.CHECKPOINTS]
@@ -254,7 +255,7 @@ class _Check:
         for label in sorted(context.keys.copied):
             if label not in self._facts and self._only is None:
                 path = layout.open_chunk(context.reserved.get(label, Domain.DATA), label, 1)
-                self._found.add(Finding(path, None, Reason.MISSING, f"{layout.FORK} names this label"))
+                self._found.add(damage(path, None, Reason.MISSING, f"{layout.FORK} names this label"))
 
     def _archive(self, keys: Keys) -> None:
         """Check the reserved logs of a hub that this one was forked from."""
@@ -274,7 +275,7 @@ class _Check:
             self._found.add(error.finding)
             return
         if store.hub_id != keys.hub_id:
-            self._found.add(Finding(path, 0, Reason.HUB_ID, "hub_id is not the one of the parent"))
+            self._found.add(damage(path, 0, Reason.HUB_ID, "hub_id is not the one of the parent"))
         context = self._context(source, store, keys)
         for domain in (Domain.AUTHORIZE, Domain.CONTROL):
             for label, files in sorted(read_directory(source, domain).labels.items()):
@@ -285,7 +286,7 @@ class _Check:
                 if context.reserved.get(label) is not domain:
                     detail = f"{label.hex()} is not a label of {domain}/"
                     path = keys.where + files.some_path
-                    self._found.add(Finding(path, None, Reason.UNEXPECTED, detail))
+                    self._found.add(damage(path, None, Reason.UNEXPECTED, detail))
                 self._reports.append(_report(made, self._level, keys.where))
 
     def _derived(self, context: Context, sizes: dict[str, int]) -> None:

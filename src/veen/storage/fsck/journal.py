@@ -13,10 +13,10 @@ from veen.core.errors import Detail, ProtocolError
 from veen.core.objects import labels
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.entry import EntryHeader
-from veen.core.objects.finding import Level
+from veen.core.objects.finding import Finding, Level
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label, RoutingKey, StreamId
-from veen.storage.fsck.report import Finding, FoundError, Reason, refused, wrong
+from veen.storage.fsck.report import FoundError, Reason, damage, refused, wrong
 from veen.storage.fsck.source import Source
 
 _HEADER: Final = struct.Struct(">8sQ16sII")
@@ -162,12 +162,12 @@ class _Scan:
             segment = _Segment.read(self._source, number)
             if segment is None:
                 promised = False
-                self._drop(Finding(path, 0, Reason.JOURNAL_HEADER, "the header does not check out"))
+                self._drop(damage(path, 0, Reason.JOURNAL_HEADER, "the header does not check out"))
                 continue
             promised = self._segment(segment)
             if not promised:
                 end = len(segment.data)
-                missing = Finding(path, end, Reason.JOURNAL_RECORD, "the end record is missing")
+                missing = damage(path, end, Reason.JOURNAL_RECORD, "the end record is missing")
                 self._doubt = self._doubt or missing
         if promised:
             absent = paths.journal(numbers[-1] + 1)
@@ -211,7 +211,7 @@ class _Scan:
         return False
 
     def _torn_or_damaged(self, segment: _Segment, at: int) -> None:
-        finding = Finding(segment.path, at, Reason.JOURNAL_RECORD, "the record does not check out")
+        finding = damage(segment.path, at, Reason.JOURNAL_RECORD, "the record does not check out")
         if segment.find(at + 1) is not None:
             raise FoundError(finding)
         self._drop(finding)

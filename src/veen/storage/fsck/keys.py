@@ -16,7 +16,7 @@ from veen.core.objects.finding import Level
 from veen.core.objects.hub_identity import ForkParent, HubIdentity
 from veen.core.objects.receipt import Receipt
 from veen.core.types import HubId, Label, RoutingKey, VerifyKey
-from veen.storage.fsck.report import Finding, Findings, FoundError, Reason, refused, wrong
+from veen.storage.fsck.report import Findings, FoundError, Reason, damage, refused, wrong
 from veen.storage.fsck.source import Source
 
 IDENTITY: Final = "hub-identity.cbor"
@@ -128,7 +128,7 @@ def load_keys(
         if identity.hub_id != hub_id:
             path = where.removesuffix(ARCHIVE) + paths.FORK if where else paths.STORE
             detail = f"hub_id is not the one of {where}{IDENTITY}"
-            found.add(Finding(path, None, Reason.HUB_ID, detail))
+            found.add(damage(path, None, Reason.HUB_ID, detail))
     if given:
         keys.signers = Signers(None, given)
     fork = _fork(source, where, None if identity is None else identity.parent, found)
@@ -161,7 +161,7 @@ def _fork(source: Source, where: str, named: ForkParent | None, found: Findings)
     if fork is None or named is None:
         return fork
     if (named.hub_id, named.fork_hash) != (fork.parent_hub_id, fork.fork_hash):
-        found.add(Finding(path, 0, Reason.HUB_ID, f"not the fork that {where}{IDENTITY} names"))
+        found.add(damage(path, 0, Reason.HUB_ID, f"not the fork that {where}{IDENTITY} names"))
     return fork
 
 

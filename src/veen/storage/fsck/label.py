@@ -7,13 +7,13 @@ from veen.core.data_dir import paths
 from veen.core.data_dir.chunk_artifacts import CheckpointIndex, IndexedCheckpoint
 from veen.core.errors import ProtocolError
 from veen.core.objects.checkpoint import Checkpoint
-from veen.core.objects.finding import Level
+from veen.core.objects.finding import Finding, Level, Location
 from veen.storage.fsck.context import Context
 from veen.storage.fsck.files import LabelFiles
 from veen.storage.fsck.journal import Run
 from veen.storage.fsck.label_log import node_bytes
 from veen.storage.fsck.label_walk import LabelWalk
-from veen.storage.fsck.report import Finding, FoundError, Reason
+from veen.storage.fsck.report import FoundError, Reason, damage, stale
 
 
 def check_index(context: Context, files: LabelFiles, ends: list[tuple[int, int]]) -> Finding | None:
@@ -23,12 +23,12 @@ def check_index(context: Context, files: LabelFiles, ends: list[tuple[int, int]]
     try:
         index = CheckpointIndex.decode(context.source.read(path))
     except ProtocolError as error:
-        return Finding(path, 0, error.detail, error.message, derived=True)
+        return stale(path, 0, error.detail, error.message)
     for upto, item in index.checkpoints.items():
         mistake = _mistake(context, files, ends, upto, item)
         if mistake is not None:
             text = f"checkpoint {upto}: {mistake}"
-            return Finding(path, 0, Reason.CHECKPOINT_INDEX, text, derived=True)
+            return stale(path, 0, Reason.CHECKPOINT_INDEX, text)
     return None
 
 
@@ -97,7 +97,7 @@ class LabelCheck(LabelWalk):
         chunk = self.chunk
         if chunk is not None and chunk.sealed and not chunk.full:
             text = f"the chunk should not end with entry {chunk.end}"
-            self.found.add(Finding(chunk.path, None, Reason.BOUNDARY, text))
+            self.found.add(damage(chunk.path, None, Reason.BOUNDARY, text))
         for doubtful in self.doubtful:
             self.found.add(doubtful)
         if self.log.whole:
@@ -117,22 +117,22 @@ class LabelCheck(LabelWalk):
                 continue
             chunk = paths.chunk(files.domain, files.label, start, end)
             if end > head:
-                self.found.add(Finding(chunk, None, Reason.MISSING, f"its summary is there: {path}"))
+                self.found.add(damage(chunk, None, Reason.MISSING, f"its summary is there: {path}"))
             else:
-                self.found.add(Finding(path, None, Reason.UNEXPECTED, "no chunk has this range"))
+                self.found.add(damage(path, None, Reason.UNEXPECTED, "no chunk has this range"))
         for upto, path in sorted((files.peaks | files.checkpoints).items()):
             if upto > head and path not in self.claimed:
                 detail = f"the log ends with entry {head}, but there is {path}"
-                self.found.add(Finding(self.next_chunk, None, Reason.MISSING, detail))
+                self.found.add(damage(self.next_chunk, None, Reason.MISSING, detail))
                 break
         for upto, kept in self.asked_for.items():
             if upto > head:
                 detail = f"checkpoint of entry {upto}, the log ends with entry {head}"
-                self.found.add(Finding(kept.path, kept.offset, Reason.GAP, detail))
+                self.found.add(damage(kept.path, kept.offset, Reason.GAP, detail))
         if self.copied is not None and self.copied.upto_seq != head:
             reason = Reason.MISSING if self.copied.upto_seq > head else Reason.UNEXPECTED
             detail = f"the log ends with entry {head}, {paths.FORK} has it up to {self.copied.upto_seq}"
-            self.found.add(Finding(self.next_chunk, None, reason, detail))
+            self.found.add(damage(self.next_chunk, None, reason, detail))
         lone = files.peaks.keys() - files.checkpoints.keys() - self.asked_for.keys() - self.unfinished
         for upto in sorted(lone):
             if upto <= head:
@@ -158,22 +158,20 @@ class LabelCheck(LabelWalk):
         if path is None:
             if needed and not self.context.archived:
                 name = paths.nodes(self.files.domain, self.files.label)
-                self.found.add(Finding(name, None, Reason.MISSING, "the node store is missing", derived=True))
+                self.found.add(stale(name, None, Reason.MISSING, "the node store is missing"))
             return
         differs = nodes.differs_at
         if differs is not None and differs < needed:
             text = "not the nodes of the log" if differs < nodes.size else "the node store is too short"
-            self.found.add(Finding(path, differs, Reason.NODES, text, derived=True))
+            self.found.add(stale(path, differs, Reason.NODES, text))
         elif nodes.size < needed:
-            self.found.add(
-                Finding(path, nodes.size, Reason.NODES, "the node store is too short", derived=True)
-            )
+            self.found.add(stale(path, nodes.size, Reason.NODES, "the node store is too short"))
         elif self.run is None and nodes.size > needed:
             self._longer_nodes(path, needed)
         elif self.run is not None and (
             nodes.size != node_bytes(self.in_chunks) or differs not in (None, nodes.size)
         ):
-            self.interrupted(path, needed, "the node store is not complete")
+            self.interrupted(Location(path, needed), "the node store is not complete")
 
     def _longer_nodes(self, path: str, needed: int) -> None:
         """Judge nodes that no entry belongs to: if they end with an entry, it was there once."""
@@ -183,10 +181,10 @@ class LabelCheck(LabelWalk):
         if node_bytes(count) == self.nodes.size:
             detail = f"the log ends with entry {self.settled}, {path} with entry {count}"
             size = self.context.source.size(self.next_chunk)
-            self.found.add(Finding(self.next_chunk, size, Reason.MISSING, detail))
+            self.found.add(damage(self.next_chunk, size, Reason.MISSING, detail))
         else:
             text = "the node store is longer than the log"
-            self.found.add(Finding(path, needed, Reason.NODES, text, derived=True))
+            self.found.add(stale(path, needed, Reason.NODES, text))
 
     def facts(self) -> LabelFacts:
         """Return what derived files must agree with."""

@@ -18,14 +18,14 @@ from veen.core.data_dir.store_records import Tombstone
 from veen.core.errors import Detail, ProtocolError
 from veen.core.merkle.mmr import Peaks
 from veen.core.objects.checkpoint import Checkpoint
-from veen.core.objects.finding import Level
+from veen.core.objects.finding import Finding, Level, Location
 from veen.core.types import NodeHash
 from veen.storage.fsck.chunk_bytes import read_chunk
 from veen.storage.fsck.context import Context, Rule
 from veen.storage.fsck.entry import Item, is_whole, read_item
 from veen.storage.fsck.files import ChunkFile, LabelFiles
 from veen.storage.fsck.label_log import Chunk, LabelLog, NodeStore
-from veen.storage.fsck.report import Finding, Findings, FoundError, Reason, refused, wrong
+from veen.storage.fsck.report import Findings, FoundError, Reason, damage, refused, wrong
 from veen.storage.fsck.sidecars import (
     check_checkpoint,
     check_commitment,
@@ -180,14 +180,13 @@ class LabelWalk:
 
     # --- reporting ------------------------------------------------------------------------------------------
 
-    def interrupted(self, path: str, offset: int | None, what: str) -> None:
+    def interrupted(self, where: Location, what: str) -> None:
         """Note something that a flush has left half done."""
-        place = path if offset is None else f"{path} at byte {offset}"
-        self.notes.append(f"{place}: {what}: interrupted flush, will be redone at start")
+        self.notes.append(f"{where}: {what}: interrupted flush, will be redone at start")
 
     def _report(self, finding: Finding, *, unfinished: bool) -> None:
         if unfinished:
-            self.interrupted(finding.path, finding.offset, finding.detail)
+            self.interrupted(finding.where, finding.text)
         else:
             self.found.add(finding)
 
@@ -250,13 +249,13 @@ class LabelWalk:
                 continue
             if file.start < due:
                 self._report(
-                    Finding(file.path, None, Reason.OVERLAP, f"begins at {file.start}, not at {due}"),
+                    damage(file.path, None, Reason.OVERLAP, f"begins at {file.start}, not at {due}"),
                     unfinished=file.end is None and self.log.seq >= self.first,
                 )
                 continue
             if file.start > due:
                 if self.first <= due and file.start <= self.last + 1:
-                    self.interrupted(file.path, None, f"the chunk with entry {due} is not there yet")
+                    self.interrupted(Location(file.path), f"the chunk with entry {due} is not there yet")
                     return
                 self._gap(file, due)
             try:
@@ -276,9 +275,9 @@ class LabelWalk:
         names = [end for start, end in self.files.summaries if start == due]
         if names:
             path = paths.chunk(self.files.domain, self.files.label, due, names[0])
-            self.found.add(Finding(path, None, Reason.MISSING, detail))
+            self.found.add(damage(path, None, Reason.MISSING, detail))
         else:
-            self.found.add(Finding(file.path, None, Reason.GAP, detail))
+            self.found.add(damage(file.path, None, Reason.GAP, detail))
         self._resume(file.start - 1)
 
     def _resume(self, seq: int) -> None:
@@ -342,7 +341,7 @@ class LabelWalk:
         self._breaks_off(file, at)
 
     def _breaks_off(self, file: ChunkFile, at: int) -> None:
-        self.interrupted(file.path, at, "the chunk breaks off")
+        self.interrupted(Location(file.path, at), "the chunk breaks off")
         if at and self.chunk is not None:  # whatever its name says, the journal's entries belong into it
             self.chunk.sealed = False
 
@@ -412,7 +411,7 @@ class LabelWalk:
         files, domain, label = self.files, self.files.domain, self.files.label
         if not chunk.sealed and in_file:
             text = f"the chunk is complete with entry {chunk.end}, but has no sealed name"
-            self._report(Finding(chunk.path, None, Reason.BOUNDARY, text), unfinished=unfinished)
+            self._report(damage(chunk.path, None, Reason.BOUNDARY, text), unfinished=unfinished)
         wanted = (
             (
                 files.summaries.get((chunk.start, chunk.end)),

@@ -7,11 +7,14 @@ from enum import StrEnum
 from typing import Final
 
 from veen.core.errors import CborError, Detail, ProtocolError
-from veen.core.objects.finding import Level
+from veen.core.objects.finding import INTEGRITY, Finding, Level, Location
 from veen.core.types import JsonValue, Label
 
 #: Findings and notes kept by their text; all are counted.
 MOST_KEPT: Final = 100
+
+#: The verdict on files that can be rebuilt from the log by ``veen repair``; the log itself is not in doubt.
+DERIVED: Final = "derived"
 
 OK: Final = "ok"
 DAMAGED: Final = "damaged"
@@ -55,30 +58,25 @@ _INCOMPLETE: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is wrong: where, the name of the rule that it breaks, and what that means here."""
+def damage(path: str, offset: int | None, reason: str, text: str) -> Finding:
+    """Return a finding about the log itself."""
+    return Finding(Location(path, offset), reason, text)
 
-    path: str
-    offset: int | None
-    reason: str
-    detail: str
-    #: The file can be rebuilt from the log by ``veen repair``; the log itself is not in doubt.
-    derived: bool = False
 
-    def __str__(self) -> str:
-        place = self.path if self.offset is None else f"{self.path} at byte {self.offset}"
-        return f"{place}: {self.detail} [{self.reason}]"
+def stale(path: str, offset: int | None, reason: str, text: str) -> Finding:
+    """Return a finding about a derived file."""
+    return Finding(Location(path, offset), reason, text, DERIVED)
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return the finding by its field names."""
-        return {
-            "path": self.path,
-            "offset": self.offset,
-            "reason": str(self.reason),
-            "detail": self.detail,
-            "derived": self.derived,
-        }
+
+def to_json(finding: Finding) -> dict[str, JsonValue]:
+    """Return a finding as names and values."""
+    return {
+        "path": finding.where.file,
+        "offset": finding.where.offset,
+        "reason": str(finding.code),
+        "detail": finding.text,
+        "derived": finding.verdict == DERIVED,
+    }
 
 
 class FoundError(Exception):
@@ -91,14 +89,14 @@ class FoundError(Exception):
 
 def wrong(path: str, offset: int | None, reason: str, detail: str) -> FoundError:
     """Return a finding to be raised."""
-    return FoundError(Finding(path, offset, reason, detail))
+    return FoundError(damage(path, offset, reason, detail))
 
 
 def refused(path: str, offset: int, error: ProtocolError) -> FoundError:
     """Return the finding for an object at ``offset`` that a parser or verifier refused."""
     if isinstance(error, CborError):
         offset += error.offset
-    return FoundError(Finding(path, offset, error.detail, error.message))
+    return FoundError(damage(path, offset, error.detail, error.message))
 
 
 class Findings:
@@ -113,9 +111,9 @@ class Findings:
     def add(self, finding: Finding) -> None:
         """Take one."""
         self.total += 1
-        if not finding.derived:
+        if finding.verdict == INTEGRITY:
             self.damages += 1
-            self.reasons[finding.reason] += 1
+            self.reasons[finding.code] += 1
         if len(self.kept) < MOST_KEPT:
             self.kept.append(finding)
 
@@ -125,7 +123,11 @@ class Findings:
         self.damages += other.damages
         self.reasons += other.reasons
         kept = other.kept[: MOST_KEPT - len(self.kept)]
-        self.kept += [replace(item, path=where + item.path) for item in kept] if where else kept
+        self.kept += [_below(where, item) for item in kept] if where else kept
+
+
+def _below(directory: str, finding: Finding) -> Finding:
+    return replace(finding, where=replace(finding.where, file=directory + finding.where.file))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +232,7 @@ class Report:
             "journal_entries": self.journal_entries,
             "lock": self.lock,
             "findings_total": self.findings_total,
-            "findings": _listed(item.to_json() for item in self.findings),
+            "findings": _listed(to_json(item) for item in self.findings),
             "notes": list(self.notes),
             "labels": _listed(item.to_json() for item in self.labels),
         }

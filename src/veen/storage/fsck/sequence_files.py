@@ -13,14 +13,14 @@ from veen.core.data_dir.paths import Domain
 from veen.core.encoding.wire_object import Nested, Wire
 from veen.core.errors import CborError, ProtocolError
 from veen.core.objects.checkpoint import Checkpoint
-from veen.core.objects.finding import Level
+from veen.core.objects.finding import Finding, Level
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
 from veen.storage.fsck.chunk_bytes import stored_receipts
 from veen.storage.fsck.context import Context
 from veen.storage.fsck.label import LabelFacts
 from veen.storage.fsck.label_log import chain
-from veen.storage.fsck.report import Finding, Findings, FoundError, Reason
+from veen.storage.fsck.report import Findings, FoundError, Reason, damage, stale
 
 _BLOCK_BYTES: Final = 1 << 20
 #: More than a receipt or a checkpoint can have.
@@ -47,7 +47,7 @@ def _read_sequence(context: Context, path: str, cls: type[W], reason: str) -> It
                 # Offsets of the encoding count from the start of what was read.
                 detail = f"no {cls.SHAPE.name} here"
                 inside = error.offset - at if isinstance(error, CborError) else 0
-                raise FoundError(Finding(path, base + at + inside, reason, detail, derived=True)) from error
+                raise FoundError(stale(path, base + at + inside, reason, detail)) from error
             yield base + at, made
             at = end
         if not at:
@@ -74,7 +74,7 @@ class _SequenceCheck:
         self.notes: list[str] = []
 
     def _stale(self, offset: int | None, detail: str) -> FoundError:
-        return FoundError(Finding(self.path, offset, self.reason, detail, derived=True))
+        return FoundError(stale(self.path, offset, self.reason, detail))
 
     def _refuse_reserved(self, offset: int, label: Label) -> None:
         if label in self._context.reserved:
@@ -84,10 +84,10 @@ class _SequenceCheck:
         """Report where reading stopped, unless only a flush was interrupted."""
         size = self._context.source.size(self.path)
         if missing is not None and size is None:
-            self.found.add(Finding(self.path, None, Reason.MISSING, missing, derived=True))
+            self.found.add(stale(self.path, None, Reason.MISSING, missing))
         elif missing is not None:
-            self.found.add(stopped or Finding(self.path, size, self.reason, missing, derived=True))
-        elif stopped is None or (stopped.offset or 0) >= self._size_before:
+            self.found.add(stopped or stale(self.path, size, self.reason, missing))
+        elif stopped is None or (stopped.where.offset or 0) >= self._size_before:
             return
         elif not self._context.journal.is_empty:
             self.notes.append(f"{stopped}: interrupted flush, will be redone at start")
@@ -185,7 +185,7 @@ class ReceiptsCheck(_SequenceCheck):
         detail = (
             f"the log ends with entry {head}; {self.path} at byte {offset} has the receipt of entry {seq}"
         )
-        self.found.add(Finding(path, self._context.source.size(path), Reason.MISSING, detail))
+        self.found.add(damage(path, self._context.source.size(path), Reason.MISSING, detail))
 
     def _first_wrong(self, facts: LabelFacts) -> int | None:
         """Read both again to name the place."""
@@ -253,4 +253,4 @@ class CheckpointsCheck(_SequenceCheck):
         if not self._is_genuine(checkpoint, label):
             raise self._stale(offset, "a checkpoint that the hub has not signed, and that has no file")
         path = paths.checkpoint(Domain.DATA, label, upto)
-        self.found.add(Finding(path, None, Reason.MISSING, f"{self.path} at byte {offset} has it"))
+        self.found.add(damage(path, None, Reason.MISSING, f"{self.path} at byte {offset} has it"))

@@ -59,12 +59,13 @@ CheckedFlag = Annotated[
 def reporting_progress() -> Iterator[None]:
     """End a command with 4 where a log or a lake is not what it should be, else with 1."""
     from veen.pipeline.lake.errors import BadLogError, DamagedLakeError, LakeBusyError, LakeError
+    from veen.pipeline.log.finding_format import to_json
 
     try:
         yield
     except BadLogError as error:
         if common.json:
-            found = {"ok": False, "code": "E.PROOF", "detail": str(error), "first": error.trouble.to_json()}
+            found = {"ok": False, "code": "E.PROOF", "detail": str(error), "first": to_json(error.trouble)}
             print_result(found, as_json=True)
             raise typer.Exit(REFUSED) from None
         raise CommandError(f"first bad: {error}", REFUSED, "E.PROOF") from None

@@ -123,6 +123,8 @@ def _read_receipts(files: Sequence[Path]) -> list[Receipt]:
 
 
 def _print(report: "Report") -> None:
+    from veen.pipeline.log.finding_format import to_text
+
     described = report.to_json()
     if common.json:
         print_result(described, as_json=True)
@@ -138,11 +140,11 @@ def _print(report: "Report") -> None:
     shown["entries"] = f"{report.entries} in {len(report.labels)} labels"
     print_result(shown, as_json=False)
     for fault in report.told[:_MOST_SHOWN]:
-        warn(str(fault))
+        warn(to_text(fault))
     if report.held.unchecked:
         warn(f"{report.held.unchecked} receipts that you hold could not be compared with what was read")
     told = described["faults_total"] + described["gaps_total"]
     if told > _MOST_SHOWN:
         warn(f"{told} faults in all; --json lists the first hundred")
-    if not report.ok and not common.quiet:
-        typer.echo(plain(f"first bad: {report.first}"))
+    if report.first is not None and not common.quiet:
+        typer.echo(plain(f"first bad: {to_text(report.first)}"))

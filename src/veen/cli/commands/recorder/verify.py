@@ -19,7 +19,7 @@ from veen.recorder.cadence import EACH_EVENTS, EVERY_SEC, Cadence, UncoveredEntr
 from veen.recorder.checkpoint import CoveredLog, last_seq
 from veen.recorder.configuration import Configuration, keeps, read_classes, read_configuration, stream_labels
 from veen.recorder.feed.shipper import spool_depth
-from veen.recorder.verify.judge import VERDICTS, Judgement, judge
+from veen.recorder.verify.judge import VERDICTS, Judgement, judge, to_json, to_text
 
 Every = Annotated[int, typer.Option("--every", min=1, help="Seconds after which a checkpoint is due.")]
 Each = Annotated[int, typer.Option("--each", min=1, help="Entries after which a checkpoint is due.")]
@@ -85,7 +85,7 @@ def _tell(found: Judgement, wanted: tuple[str, ...]) -> None:
         return
     print_result({**{name: _SHOWN[good] for name, good in verdicts.items()}, **counts}, as_json=False)
     for item in found.findings:
-        typer.echo(plain(str(item)))
+        typer.echo(plain(to_text(item)))
     if found.undeclared:
         warn(f"not declared: {', '.join(found.undeclared)}; an admin does it with: veen recorder init")
     _tell_of_sealed(found)
@@ -102,7 +102,7 @@ def _tell_scripts(
     failed = any(problems)
     code = {"code": "E.RECORD", "detail": _problem(found, *problems)} if failed else {}
     told = {
-        "findings": [item.to_json() for item in found.findings],
+        "findings": [to_json(item) for item in found.findings],
         "not_judged": {name: found.unjudged[name] for name, good in verdicts.items() if good is None},
         "hidden": {name: {"sealed": part, "entries": of} for name, (part, of) in found.hidden.items()},
         "undeclared": found.undeclared,

@@ -1,0 +1,25 @@
+"""How findings about a log are shown: to people, and to programs."""
+
+from dataclasses import replace
+from typing import Any
+
+from veen.core.objects.finding import Finding
+
+
+def to_text(finding: Finding) -> str:
+    """Return a finding as one line; where no file is known, it is about the log."""
+    where = finding.where if finding.where.file else replace(finding.where, file="the log")
+    return f"{where}: {finding.text} ({finding.code})"
+
+
+def to_json(finding: Finding) -> dict[str, Any]:
+    """Return a finding as names and values."""
+    where = finding.where
+    return {
+        "label": (where.label or b"").hex(),
+        "seq": where.seq or 0,
+        "file": where.file,
+        "offset": where.offset,
+        "detail": finding.code,
+        "text": finding.text,
+    }
