@@ -46,6 +46,46 @@ SINGLES = (
         ),
         '_HEX32: Final = re.compile(r"[0-9a-f]{64}")',
     ),
+    Single(
+        "file locks: stdx.file_lock",
+        r"\bflock\(|\bimport fcntl",
+        (
+            "stdx/file_lock.py",
+            "storage/fs.py",  # all of a data directory, so that tests can simulate its disk
+        ),
+        "fcntl.flock(fd, fcntl.LOCK_EX)",
+    ),
+    Single(
+        "LRU caches: stdx.lru, or functools",
+        r"\bOrderedDict\b|\.pop\(next\(iter\(",
+        (
+            "stdx/lru.py",
+            "storage/fs.py",  # open files: what is in use is not in the cache, and eviction closes
+        ),
+        "self._rows: OrderedDict[int, bytes] = OrderedDict()",
+    ),
+    Single(
+        "backoff: stdx.backoff",
+        r"\*\* ?(?:min\()?\w*fail|<< ?(?:min\()?\w*fail|\bmin\(2(?:\.0)? ?\* ?\w*(?:pause|wait|delay)",
+        ("stdx/backoff.py",),
+        "pause = min(2 * pause, LAST)",
+    ),
+    Single(
+        "atomic writes: stdx.atomic_file; in a data directory storage.atomic_file",
+        # str.replace has two arguments, other methods of the name have keywords
+        r"\.rename\(|\bos\.replace\(|\.replace\((?:[^,=()]|\([^()]*\))*\)|\bNamedTemporaryFile\b|\bmkstemp\b",
+        (
+            "stdx/atomic_file.py",
+            "storage/fs.py",  # all of a data directory, so that tests can simulate its disk
+            "storage/atomic_file.py",
+            "storage/write/flush.py",
+            # Scratch of a job: whole or absent, but not durable, or made durable with one sync of many.
+            "pipeline/query/evidence.py",
+            "pipeline/query/result_rows.py",
+            "pipeline/spark/directories.py",
+        ),
+        "beside.replace(path)",
+    ),
 )
 
 

@@ -9,11 +9,10 @@ from veen.core.encoding.wire_object import W, Wire
 from veen.core.errors import Code
 from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.core.types import RandomBytes
+from veen.stdx.backoff import backoff_sec
 
 #: Refusals that pass: the hub is busy or stopping, or the token's rate is used up for the moment.
 _PASSING: Final = frozenset({Code.UNAVAILABLE.value, Code.RATE.value})
-#: After so many doublings every pause is as long as it gets; some never stop trying.
-_MOST_DOUBLINGS: Final = 64
 
 
 def is_passing(envelope: ErrorEnvelope) -> bool:
@@ -40,9 +39,9 @@ class Retry:
 
     def pause(self, failures: int, retry_after: int | None, random: RandomBytes) -> Sleep:
         """Return the wait after a number of failures; never shorter than the hub has asked for."""
-        most = min(self.cap_sec, self.base_sec * 2 ** min(failures - 1, _MOST_DOUBLINGS))
+        longest = backoff_sec(failures, first_sec=self.base_sec, cap_sec=self.cap_sec)
         share = (1 + random(1)[0]) / 256
-        return Sleep(max(most * share, float(retry_after or 0)))
+        return Sleep(max(longest * share, float(retry_after or 0)))
 
 
 def with_retry(request: Request, retry: Retry, random: RandomBytes) -> Operation[Any]:

@@ -15,7 +15,7 @@ from veen.core.limits import DEFAULT_LIMITS, Limits
 from veen.core.objects import labels
 from veen.core.profile import Profile
 from veen.core.types import HubId, Label, ProfileId, StreamId
-from veen.stdx.file_lock import Hold
+from veen.stdx.file_lock import FileLock
 
 T = TypeVar("T")
 
@@ -99,11 +99,11 @@ class Session(Asker):
 
     # --- state ----------------------------------------------------------------------------------------------
 
-    def acquire(self) -> Operation[Hold]:
+    def acquire(self) -> Operation[FileLock]:
         """Take the lock of the client's directory, without keeping a thread from its work."""
         hold = self.home.holding()
         try:
-            while not (yield from blocking(hold.take)):
+            while not (yield from blocking(hold.acquire)):
                 yield Sleep(_LOCK_SEC)
         except BaseException:
             hold.close()  # perhaps it was taken, and nobody has waited to hear of it

@@ -27,6 +27,7 @@ from veen.hub.config import Settings
 from veen.hub.keyring import Clock
 from veen.hub.metrics import Metrics
 from veen.hub.read.thread_pool import Job
+from veen.stdx.backoff import backoff_sec
 from veen.stdx.json_log import Log
 from veen.storage import Reader, RealFilesystem, StorageError
 from veen.storage.anchors import AnchorError, Backend, FileLedger, anchored, read_record, store_record
@@ -343,16 +344,15 @@ class Anchorer:
 
     def _failed(self, error: Exception, label: Label | None) -> None:
         """Take note that no label can be anchored for now."""
-        wait = _backoff(self._failed_in_row)
+        wait = _backoff(self._failed_in_row + 1)
         self._failed_in_row += 1
         self._retry_at = monotonic() + wait
         self._alarm(error, label, wait)
 
     def _set_aside(self, label: Label, error: Exception) -> None:
         """Take note that this label can not be anchored for now; others can."""
-        failures = self._aside.get(label, 0)
+        failures = self._aside[label] = self._aside.get(label, 0) + 1
         wait = _backoff(failures)
-        self._aside[label] = failures + 1
         self._due.pop(label, None)
         self._wait(label, self._clock() + wait)
         self._alarm(error, label, wait)
@@ -427,4 +427,4 @@ class Anchorer:
 
 
 def _backoff(failures: int) -> int:
-    return int(min(_MAX_BACKOFF_SEC, 1 << min(failures, 16)))
+    return int(backoff_sec(failures, first_sec=1, cap_sec=_MAX_BACKOFF_SEC))

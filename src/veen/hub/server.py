@@ -31,6 +31,7 @@ from veen.net.http_connection import Connection
 from veen.net.listener import BACKLOG, StartError, bind, connections_within, url_of
 from veen.net.paced_connection import PacedConnection
 from veen.net.tls import server_context
+from veen.stdx.atomic_file import write_file
 from veen.stdx.json_log import Log
 from veen.storage import StorageError, open_store
 from veen.storage.directory import take_lock
@@ -345,11 +346,7 @@ class Server:
     def _announce(self, urls: tuple[str, ...]) -> None:
         running = json.dumps({"pid": os.getpid(), "urls": urls})
         for name, text in ((paths.HUB_RUNNING, running), (paths.HUB_PID, str(os.getpid()))):
-            path = self._data_dir / name
-            beside = path.with_name(path.name + ".tmp")
-            beside.touch(mode=0o600)
-            beside.write_text(text + "\n", encoding="ascii")
-            beside.rename(path)
+            write_file(self._data_dir / name, f"{text}\n".encode("ascii"))
 
 
 class _AdminSocket:

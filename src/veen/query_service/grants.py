@@ -11,7 +11,7 @@ from typing import Final
 from veen.core.crypto.ed25519 import SEED_BYTES, SigningKey
 from veen.query.policy import Policy
 from veen.stdx.atomic_file import write_file
-from veen.stdx.file_lock import lock, unlock
+from veen.stdx.file_lock import locked
 from veen.stdx.json_log import Log
 
 #: A file of this size has room for thousands of principals.
@@ -89,9 +89,7 @@ def grant(
         f"auditor = {'true' if auditor else 'false'}\n"
         f'token_sha256 = ["{hashlib.sha256(token.encode()).hexdigest()}"]\n'
     )
-    held = lock(path.with_name(f".{path.name}.lock"), wait=True)
-    assert held is not None, "it was waited for"
-    try:
+    with locked(path.with_name(f".{path.name}.lock")):
         before = _read(path) if path.exists() else b""
         if before and any(item.name == name for item in _parse(path, before).principals):
             raise PolicyError(f"{path} has a principal {name} already; edit it there, or choose another name")
@@ -99,8 +97,6 @@ def grant(
         made = before + separator + table.encode()
         _parse(path, made)
         write_file(path, made)
-    finally:
-        unlock(held)
     return token
 
 

@@ -29,6 +29,7 @@ from veen.overlays.schema import Schema
 from veen.query.digest import ResultDigest
 from veen.query.errors import QueryError
 from veen.query_service.store import Kind, PendingRecord, Query, RecordedAt, State, Store
+from veen.stdx.backoff import backoff_sec
 from veen.stdx.json_log import Log
 
 REQUESTS: Final = "record/query/requests"
@@ -197,8 +198,8 @@ class Pauses:
 
     def after(self, failures: int, error: Exception) -> float:
         """Return the pause after so many failures in a row, of which this is the last."""
-        most = self.unreached_sec if isinstance(error, NetworkError) else self.refused_sec
-        return min(most, self.first_sec * 2.0 ** min(failures - 1, 10))
+        cap_sec = self.unreached_sec if isinstance(error, NetworkError) else self.refused_sec
+        return backoff_sec(failures, first_sec=self.first_sec, cap_sec=cap_sec)
 
 
 @dataclass(frozen=True, slots=True)

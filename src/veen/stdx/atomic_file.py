@@ -1,7 +1,8 @@
-"""Atomic writes of files that only their owner can read; every failure is an OSError."""
+"""Atomic, durable writes of files that only their owner can read; every failure is an OSError."""
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -10,18 +11,30 @@ PRIVATE = 0o600
 
 def write_file(path: Path, data: bytes, mode: int = PRIVATE) -> None:
     """Replace a file atomically and durably: after a crash there is the old content or the new."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    with open_replacement(path, mode) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def open_replacement(path: Path, mode: int = PRIVATE) -> Iterator[BinaryIO]:
+    """Open a file that replaces another atomically and durably at the end of the block, unless it raises."""
+    temporary = path.with_name(f".{os.urandom(8).hex()}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(fd, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
+        rename(temporary, path)
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_dir(path.parent)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Rename a file or directory durably; a file replaces another. Its content is not synced here."""
+    source.replace(target)
+    sync_dir(target.parent)
 
 
 def create_file(path: Path) -> BinaryIO:

@@ -39,33 +39,25 @@ class SingleFlightCache(Generic[K, V]):
     """A thread-safe LRU cache of values that are costly to compute: one thread at a time computes each."""
 
     def __init__(self, max_items: int) -> None:
-        self._max_items = max_items
+        self._values: LruCache[K, V] = LruCache(max_items)
         self._lock = threading.Lock()
-        self._values: OrderedDict[K, V] = OrderedDict()
         # What some thread is computing now.
         self._pending: dict[K, Future[V]] = {}
 
     def put(self, key: K, value: V) -> None:
         """Cache a value that is known already."""
-        with self._lock:
-            self._put(key, value)
-
-    def _put(self, key: K, value: V) -> None:
-        self._values[key] = value
-        self._values.move_to_end(key)
-        while len(self._values) > self._max_items:
-            self._values.popitem(last=False)
+        self._values.put(key, value)
 
     def get(self, key: K, compute: Callable[[], V]) -> V:
         """Return a value, computed if it is not cached.
 
         Threads that ask while it is computed wait, and get the same value or the same error. Errors are not
-        cached.
+        cached, nor is None.
         """
         with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-                return self._values[key]
+            value = self._values.get(key)
+            if value is not None:
+                return value
             pending = self._pending.get(key)
             mine = None if pending is not None else self._pending.setdefault(key, Future())
         if pending is not None:
@@ -83,6 +75,6 @@ class SingleFlightCache(Generic[K, V]):
             raise
         with self._lock:
             del self._pending[key]
-            self._put(key, value)
+            self._values.put(key, value)
         mine.set_result(value)
         return value

@@ -10,7 +10,7 @@ receipts.cborseq    receipts of own messages     payloads.cborseq   the messages
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +26,7 @@ from veen.core.objects.msg import Msg
 from veen.core.objects.receipt import Receipt
 from veen.core.types import AuthRef, Label, RandomBytes, StreamId, VerifyKey
 from veen.stdx.atomic_file import append_file, remove_file, write_file
-from veen.stdx.file_lock import Hold, lock, unlock
+from veen.stdx.file_lock import FileLock, locked
 
 KEYSTORE: Final = "keystore.enc"
 KEY_FILE: Final = "keystore.key"
@@ -123,19 +123,13 @@ class ClientHome:
 
     # --- state ----------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def hold(self) -> Iterator[None]:
+    def hold(self) -> contextlib.AbstractContextManager[None]:
         """Keep other processes from changing anything meanwhile."""
-        fd = lock(self.root / LOCK, wait=True)
-        assert fd is not None
-        try:
-            yield
-        finally:
-            unlock(fd)
+        return locked(self.root / LOCK)
 
-    def holding(self) -> Hold:
-        """Return the lock, to be taken and closed."""
-        return Hold(self.root / LOCK)
+    def holding(self) -> FileLock:
+        """Return the lock, to be acquired and closed."""
+        return FileLock(self.root / LOCK)
 
     def load(self) -> State:
         """Read the state; a client that has none starts with nothing seen."""

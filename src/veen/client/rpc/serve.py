@@ -33,7 +33,8 @@ from veen.core.objects import labels
 from veen.core.types import LeafHash, ReaderPublicKey
 from veen.overlays.builtin.rpc import REPLY, REQUEST, call_key, failure, success
 from veen.overlays.errors import InvalidBodyError
-from veen.stdx.file_lock import Hold
+from veen.stdx.backoff import backoff_sec
+from veen.stdx.file_lock import FileLock
 
 RPC_DIR: Final = "rpc"
 #: Room that is reserved in the address space, not on the disk.
@@ -88,8 +89,8 @@ class Journal:
         stream_id = labels.stream_id(stream)
         place = session.home.root / RPC_DIR
         place.mkdir(mode=0o700, exist_ok=True)
-        self._lock = Hold(place / f"{stream_id.hex()}.lock")
-        if not self._lock.take():
+        self._lock = FileLock(place / f"{stream_id.hex()}.lock")
+        if not self._lock.acquire():
             raise ClientStateError(f"another process of this client answers calls on {stream} already")
         self._vault = Vault(session.secrets, b"rpc" + stream_id, session.random)
         self._path = place / f"{stream_id.hex()}.lmdb"
@@ -325,7 +326,7 @@ def serve(
 
     While the hub can not be reached it waits and tries again; ``trouble`` is told.
     """
-    pause = _FIRST_PAUSE_SEC
+    failures = 0
     try:
         while True:
             try:
@@ -335,10 +336,10 @@ def serve(
                     raise
                 if trouble is not None:
                     trouble(error)
-                client.run(_wait(pause))
-                pause = min(2 * pause, _LAST_PAUSE_SEC)
+                failures += 1
+                client.run(_wait(backoff_sec(failures, first_sec=_FIRST_PAUSE_SEC, cap_sec=_LAST_PAUSE_SEC)))
                 continue
-            pause = _FIRST_PAUSE_SEC
+            failures = 0
             if handled is not None:
                 yield handled
             elif server.at_end and not follow:

@@ -1,7 +1,5 @@
 """A lake being written to, by one process at a time."""
 
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,9 +14,10 @@ from veen.pipeline.lake.table_files import (
     make_directory,
     make_private_directory,
     remove_all,
-    sync_directory,
     write_durably,
 )
+from veen.stdx.atomic_file import sync_dir
+from veen.stdx.file_lock import lock, unlock
 
 
 class Lake:
@@ -48,7 +47,7 @@ class Lake:
 
     def _done(self) -> None:
         (self.root / layout.WRITING).unlink()
-        sync_directory(self.root / layout.META)
+        sync_dir(self.root / layout.META)
 
     def recover(self) -> None:
         """Clean up after a run that did not come to its end."""
@@ -97,17 +96,15 @@ def lock_lake(root: Path, *, create: bool = False) -> Iterator[Lake]:
     make_directory(root / layout.META)
     with suppress(FileExistsError):
         create_file(root / layout.LOCK).close()
-    descriptor = os.open(root / layout.LOCK, os.O_RDWR | os.O_CLOEXEC)
+    fd = lock(root / layout.LOCK, wait=False)
+    if fd is None:
+        raise LakeBusyError(f"another process writes to the lake {root}")
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LakeBusyError(f"another process writes to the lake {root}") from None
         lake = Lake(root)
         lake.recover()
         yield lake
     finally:
-        os.close(descriptor)
+        unlock(fd)
 
 
 def load(root: Path) -> State:

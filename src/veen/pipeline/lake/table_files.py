@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from veen.pipeline.lake import layout
 from veen.stdx import atomic_file
+from veen.stdx.atomic_file import PRIVATE, rename, sync_dir
 
 _ZSTD_LEVEL: Final = 3
 #: Long or random: their least and greatest values help nobody, and cost room in every footer.
@@ -125,8 +126,7 @@ class TableFile:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             os.fsync(file.fileno())
             size = os.fstat(file.fileno()).st_size
-        self._name.replace(self._target)
-        sync_directory(self._target.parent)
+        rename(self._name, self._target)
         return Written(self._path, self.rows, size, digest)
 
     def discard(self) -> None:
@@ -172,15 +172,6 @@ class SliceFiles:
             file.discard()
 
 
-def sync_directory(path: Path) -> None:
-    """Make names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def make_directory(path: Path) -> None:
     """Make a directory and those above it, durably, for their owner alone; see ``create_file``."""
     if path.is_dir():
@@ -195,7 +186,7 @@ def make_directory(path: Path) -> None:
 def make_private_directory(path: Path) -> None:
     """Make a directory for its owner alone, durably, whoever those above it are for."""
     path.mkdir(mode=_DIRECTORY, exist_ok=True)
-    sync_directory(path.parent)
+    sync_dir(path.parent)
 
 
 def create_file(path: Path) -> BinaryIO:
@@ -206,7 +197,7 @@ def create_file(path: Path) -> BinaryIO:
     file = atomic_file.create_file(path)
     shared = _shared(path.parent) & (stat.S_IRGRP | stat.S_IWGRP)
     if shared:
-        os.fchmod(file.fileno(), atomic_file.PRIVATE | shared)
+        os.fchmod(file.fileno(), PRIVATE | shared)
     return file
 
 
@@ -227,11 +218,11 @@ def write_durably(path: Path, data: bytes, *, once: bool = False) -> None:
             os.fsync(file.fileno())
         if once:
             path.hardlink_to(name)
+            sync_dir(path.parent)
         else:
-            name.replace(path)
+            rename(name, path)
     finally:
         name.unlink(missing_ok=True)
-    sync_directory(path.parent)
 
 
 def remove_all(paths: Iterable[Path]) -> int:

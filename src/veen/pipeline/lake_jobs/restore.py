@@ -29,9 +29,9 @@ from veen.pipeline.lake.commits import FileFact, State
 from veen.pipeline.lake.committed_files import open_committed
 from veen.pipeline.lake.errors import DamagedLakeError, LakeError
 from veen.pipeline.lake.lake import load
-from veen.pipeline.lake.table_files import sync_directory
 from veen.pipeline.lake_jobs.ingest_plan import left_out
 from veen.pipeline.log.entry_columns import Frames
+from veen.stdx.atomic_file import rename
 from veen.storage import RealFilesystem
 from veen.storage.atomic_file import replace_file
 from veen.storage.directory import LimitsAt, limits_by_time
@@ -148,8 +148,7 @@ def _whole(into: Path) -> Iterator[Path]:
     try:
         yield place
         if place != into:
-            place.rename(into)
-            sync_directory(into.parent)
+            rename(place, into)
     except BaseException:
         for path in place.iterdir():
             if path.is_dir():

@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 
 from veen.pipeline.lake.errors import LakeError
 from veen.pipeline.lake.table_files import make_directory
+from veen.stdx.atomic_file import rename
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -78,7 +79,7 @@ def write_parquet(found: "DataFrame", place: Path) -> int:
         for path in written.iterdir():
             path.chmod(0o600)
         written.chmod(0o700)
-        written.rename(place)
+        rename(written, place)
     return sum(pq.read_metadata(path).num_rows for path in place.glob("*.parquet"))
 
 

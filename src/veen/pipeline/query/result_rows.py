@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from veen.pipeline.lake import layout
-from veen.pipeline.lake.table_files import TableFile, make_directory, remove_all, sync_directory
+from veen.pipeline.lake.table_files import TableFile, make_directory, remove_all
 from veen.query.digest import ResultDigest, RowsHasher
 from veen.query.errors import QueryError
+from veen.stdx.atomic_file import sync_dir
 
 #: Where files are until the place of their first row is known.
 _UNPLACED: Final = f"{layout.UNFINISHED}part-"
@@ -110,7 +111,7 @@ def placed(
         at += part.rows
     remove_all(out.glob(f"{layout.UNFINISHED}*"))
     make_directory(out)
-    sync_directory(out)
+    sync_dir(out)
     return done
 
 

@@ -6,13 +6,11 @@ A small job does what commands do, so that the classes for it are loaded; then J
 """
 
 import argparse
-import fcntl
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +22,8 @@ from pyspark.sql.types import StructType
 from veen.pipeline.spark import session
 from veen.pipeline.spark.class_archive import archive_for
 from veen.pipeline.spark.directories import kept_dir, quoted
+from veen.stdx.atomic_file import rename
+from veen.stdx.file_lock import locked
 
 _PROBE_SEC: Final = 60.0
 #: Java writes the file when it ends: 15 s, and more on a machine that does other things as well.
@@ -83,7 +83,7 @@ def make(kept: Path) -> Path:
     environment = session.environment_of(session.DEFAULT_MASTER, {})
     archive = archive_for(environment, kept)
     kept.mkdir(parents=True, exist_ok=True)
-    with _alone(kept / "archive.lock"):
+    with locked(kept / "archive.lock"):
         if archive.is_file():
             return archive
         check_java(environment["JAVA_HOME"])
@@ -117,15 +117,7 @@ def _make(archive: Path, directory: Path) -> None:
         session.stop(patience=_DUMP_SEC)
     # Java writes in place; under its own name the file appears only when it is whole. It is no secret.
     (directory / "classes").chmod(0o444)
-    (directory / "classes").rename(archive)
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Wait until no other process makes an archive here."""
-    with path.open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    rename(directory / "classes", archive)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,5 @@
 """Where Spark finds itself and what it writes: its home, its scratch, and files kept between runs."""
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
+
+from veen.stdx.file_lock import lock, unlock
 
 __all__ = ["Scratch", "kept_dir", "private", "quoted", "spark_home"]
 
@@ -71,7 +72,7 @@ class Scratch:
     def __init__(self) -> None:
         sweep(Path(tempfile.gettempdir()))
         made = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}"))
-        self._lock = _locked(made / _LOCK, create=True)
+        self._lock = lock(made / _LOCK, wait=False)
         # It gets the name that others look for when it is held, so that nobody takes it for left behind.
         self.path = made.rename(made.with_name(made.name[1:]))
 
@@ -79,7 +80,7 @@ class Scratch:
         """Remove it, with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
-            os.close(self._lock)
+            unlock(self._lock)
             self._lock = None
 
 
@@ -87,18 +88,7 @@ def sweep(parent: Path) -> None:
     """Remove what runs have left that were killed."""
     for place in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):
-            lock = _locked(place / _LOCK, create=False)
-            if lock is not None:
+            fd = lock(place / _LOCK, wait=False, create=False)
+            if fd is not None:
                 shutil.rmtree(place, ignore_errors=True)
-                os.close(lock)
-
-
-def _locked(path: Path, *, create: bool) -> int | None:
-    """Hold a file; None if another process holds it. It is let go when this process ends, however it does."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
+                unlock(fd)

@@ -23,11 +23,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from veen.stdx.atomic_file import open_replacement
 
 __all__ = [
     "MIN_MAJOR",
@@ -140,16 +141,9 @@ def ensure_shim(java: Path, shim_dir: Path) -> Path:
     if target.is_file() and os.access(target, os.X_OK) and target.read_bytes() == script:
         return home
     target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=".java-", dir=target.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(script)
-        temporary.chmod(0o755)
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with open_replacement(target) as file:
+        file.write(script)
+        os.fchmod(file.fileno(), 0o755)
     return home
 
 

@@ -1,7 +1,6 @@
 """``veen hub stop``: ask the hub to finish, and return when it has."""
 
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -17,6 +16,7 @@ from veen.cli.hub_connection import directory_of
 from veen.cli.output import command, print_result
 from veen.client.contexts import DEFAULT_DATA_DIR
 from veen.core.data_dir import paths
+from veen.stdx.file_lock import is_locked
 
 
 @command
@@ -75,16 +75,6 @@ def _holder(place: Path) -> str:
 def _is_locked(place: Path) -> bool:
     """Tell whether a hub holds the directory: a process id alone may be anybody's by now."""
     try:
-        fd = os.open(place / paths.LOCK, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
+        return is_locked(place / paths.LOCK)
     except PermissionError:
         raise CommandError(f"{place} belongs to another user; run as the hub's user", USAGE) from None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(fd)

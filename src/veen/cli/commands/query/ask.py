@@ -3,8 +3,8 @@
 import http.client
 import os
 import re
-import shutil
 import ssl
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -28,7 +28,8 @@ from veen.core.encoding import canonical_json
 from veen.core.errors import ProtocolError
 from veen.query.descriptor import is_id
 from veen.query.digest import ResultDigest, RowsHasher
-from veen.stdx.atomic_file import create_file
+from veen.stdx.atomic_file import open_replacement
+from veen.stdx.backoff import backoff_sec
 
 _TOKEN: Final = "VEEN_QUERY_TOKEN"  # noqa: S105 - the name of a variable
 _TOKEN_FORM: Final = re.compile(rb"[A-Za-z0-9._~+/=-]{1,512}")
@@ -144,8 +145,9 @@ class Service:
         A service that is away may come back, and the query goes on: it is given as long as any answer. What
         ends the wait names the result, which is there to be asked for.
         """
-        pause, since = 0.1, time.monotonic()
+        polls, since = 0, time.monotonic()
         while True:
+            polls += 1
             try:
                 found = self.ask("GET", f"status/{result_id}")
                 since = time.monotonic()
@@ -160,8 +162,7 @@ class Service:
                     raise CommandError(text, REFUSED, str(found["error_code"]))
                 if found["status"] == "completed":
                     return found
-            time.sleep(pause)
-            pause = min(2 * pause, _MOST_PAUSE_SEC)
+            time.sleep(backoff_sec(polls, first_sec=0.1, cap_sec=_MOST_PAUSE_SEC))
 
 
 def _naming(result_id: str, error: Exception) -> CommandError:
@@ -260,15 +261,10 @@ def rows_out(out: Path | None) -> Iterator[BinaryIO | None]:
 @contextmanager
 def _replacing(place: Path) -> Iterator[BinaryIO]:
     """Have a file that takes the place of another when it is whole."""
-    beside = place.with_name(f".veen-{os.urandom(8).hex()}.part")
-    try:
-        with create_file(beside) as file:
-            if place.exists():
-                shutil.copymode(place, beside)
-            yield file
-        beside.replace(place)
-    finally:
-        beside.unlink(missing_ok=True)
+    with open_replacement(place) as file:
+        if place.exists():
+            os.fchmod(file.fileno(), stat.S_IMODE(place.stat().st_mode))
+        yield file
 
 
 @command
