@@ -1,5 +1,6 @@
 """A real hub in a thread, and clients that speak to it through sockets: politely, or byte by byte."""
 
+import asyncio
 import io
 import json
 import socket
@@ -30,6 +31,7 @@ from veen.hub.config import Settings
 from veen.hub.home import SECRETS, HubSecrets
 from veen.hub.hub import Hub
 from veen.hub.server import RunningHub, Server
+from veen.net.http_connection import Connection
 from veen.stdx.json_log import Log, LogWriter
 
 CBOR = "application/cbor"
@@ -211,6 +213,17 @@ class Service:
     def hub(self) -> Hub:
         assert self.server.endpoints is not None
         return self.server.endpoints._hub
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that it serves on."""
+        assert self.server._listener is not None
+        return self.server._listener._loop
+
+    @property
+    def connections(self) -> set[Connection]:
+        assert self.server._listener is not None
+        return self.server._listener.connections
 
     @property
     def routes(self) -> Routes:

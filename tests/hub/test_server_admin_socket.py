@@ -10,6 +10,7 @@ import pytest
 
 from veen.core.data_dir import paths
 from veen.hub.server import _AdminSocket
+from veen.net.sockets import serve_unix
 
 Connect = Callable[[], asyncio.BaseProtocol]
 
@@ -40,7 +41,7 @@ class Greeting(asyncio.Protocol):
 
 async def greeted(place: Path) -> bytes:
     admin = _AdminSocket(place)
-    server = await admin.serve(asyncio.get_running_loop(), Greeting)
+    server = await serve_unix(asyncio.get_running_loop(), Greeting, admin.sock)
     try:
         reader, writer = await asyncio.open_unix_connection(place / paths.ADMIN_SOCKET)
         said = await reader.read()

@@ -124,13 +124,13 @@ def test_a_client_that_takes_no_answers_is_cut_off(hub: Service) -> None:
 
 
 def _is_open(hub: Service, sock: socket.socket) -> bool:
-    transports = [item._transport for item in list(hub.server._connections)]
+    transports = [item._transport for item in list(hub.connections)]
     peers = [item.get_extra_info("peername") for item in transports if item is not None]
     return sock.getsockname() in peers
 
 
 def _unsent_bytes(hub: Service) -> int:
-    transports = [item._transport for item in list(hub.server._connections)]
+    transports = [item._transport for item in list(hub.connections)]
     return sum(item.get_write_buffer_size() for item in transports if item is not None)
 
 

@@ -36,6 +36,12 @@ SINGLES = (
         'if hub.startswith(("http://", "https://")): pass',
     ),
     Single(
+        "a listening server: net.listener",
+        r"\bcreate_(?:unix_)?server\(|\bstart_(?:unix_)?server\(|\badd_signal_handler\(",
+        ("net/listener.py", "net/sockets.py"),
+        "server = await loop.create_server(connect, sock=sock)",
+    ),
+    Single(
         "32 bytes in hex: core.encoding.hexadecimal, cli.options",
         r"\{64\}|\bdef \w*hex_?32\w*|_ID_DIGITS\b",
         (

@@ -1,18 +1,15 @@
 """The hub as a process: sockets, signals, files that say where it is; from the start to a clean end."""
 
-import asyncio
 import contextlib
-import inspect
 import json
 import os
-import signal
 import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
-from typing import Any, Final
+from typing import Final
 
 import uvloop
 
@@ -25,19 +22,17 @@ from veen.hub.config import ConfigError, Settings
 from veen.hub.home import Home, create_home, has_home, open_home, write_settings
 from veen.hub.hub import Hub
 from veen.hub.metrics import TimedFilesystem
+from veen.net.errors import StartError
 from veen.net.host_names import Names, machine_names
 from veen.net.http_application import Bounds
-from veen.net.http_connection import Connection
-from veen.net.listener import BACKLOG, StartError, bind, connections_within, url_of
-from veen.net.paced_connection import PacedConnection
+from veen.net.listener import Listener
+from veen.net.sockets import bind
 from veen.net.tls import server_context
 from veen.stdx.atomic_file import write_file
 from veen.stdx.json_log import Log
 from veen.storage import StorageError, open_store
 from veen.storage.directory import take_lock
 
-_SWEEP_SEC: Final = 1.0
-_DRAIN_STEP_SEC: Final = 0.02
 _ADD_HOST: Final = "add the name to hosts in the hub's configuration"
 
 
@@ -121,9 +116,7 @@ class Server:
         self._settings = settings
         self._log = log
         self._on_ready = on_ready
-        self._connections: set[Connection] = set()
-        self._stop: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listener: Listener | None = None
         self._failed = False
         self._owner = f"the hub (process {os.getpid()} on {socket.gethostname()})"
         #: What is served, once it is.
@@ -142,10 +135,9 @@ class Server:
                 sock.close()
 
     def stop(self) -> None:
-        """Tell a hub that serves to end; from any thread."""
-        assert self._loop is not None
-        assert self._stop is not None
-        self._loop.call_soon_threadsafe(self._stop.set)
+        """Stop a hub that serves; from any thread."""
+        assert self._listener is not None
+        self._listener.stop()
 
     def _names(self) -> Names:
         hosts = self._settings.hosts
@@ -158,38 +150,32 @@ class Server:
     async def _serve(
         self, sockets: list[socket.socket], tls: ssl.SSLContext | None, names: Names, *, signals: bool
     ) -> int:
-        self._loop = loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
+        self._listener = listener = Listener(sockets, self._bounds(), names, tls=tls)
         fs = TimedFilesystem(self._data_dir)
         hub, first = self._start(fs)
-        urls = tuple(url_of(sock, secure=tls is not None) for sock in sockets)
         try:
             admin = _AdminSocket(self._data_dir)
-            self._announce(urls)
+            self._announce(listener.urls)
         except OSError as error:
             await hub.stop(abandon=True)
             raise StartError(f"{self._data_dir} can not be written: {error.strerror or error}") from error
         hub.on_fatal = self._fatal
         self.endpoints = Endpoints(hub)
-        servers = await self._listen(hub, self.endpoints, sockets, admin, tls, names=names)
-        hub.urls = urls
-        for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
-            loop.add_signal_handler(number, self._signalled)
-        hub.metrics.gauges["veen_connections"] = ("open connections", lambda: len(self._connections))
-        sweeper = loop.create_task(self._sweep(hub))
-        self._warn(hub.home, hub)
+        limit = await listener.accept(self.endpoints.app, hub.memory, local=admin.sock)
+        hub.urls = listener.urls
+        if signals:
+            listener.stop_on_signals()
+        hub.metrics.gauges["veen_connections"] = ("open connections", lambda: len(listener.connections))
+        self._warn(hub.home, hub, limit)
         hub_id = hub.home.identity.hub_id.hex()
         self._log.event(
-            "info", "started", urls=urls, hosts=sorted(names.hosts), hub_id=hub_id, pid=os.getpid()
+            "info", "started", urls=listener.urls, hosts=sorted(names.hosts), hub_id=hub_id, pid=os.getpid()
         )
-        self._on_ready(RunningHub(os.getpid(), urls, hub.home, first))
+        self._on_ready(RunningHub(os.getpid(), listener.urls, hub.home, first))
         try:
-            await self._stop.wait()
+            await listener.run(hub.check)
         finally:
-            for server in servers:
-                server.close()
-            sweeper.cancel()
-            await self._finish(hub, admin)
+            await self._finish(hub, listener, admin)
             fs.close()
         return 1 if self._failed else 0
 
@@ -205,66 +191,26 @@ class Server:
                 f"{self._data_dir} can not be used: {error.strerror or error}; choose another --data-dir"
             ) from error
 
-    async def _listen(
-        self,
-        hub: Hub,
-        endpoints: Endpoints,
-        sockets: list[socket.socket],
-        admin: "_AdminSocket",
-        tls: ssl.SSLContext | None,
-        *,
-        names: Names,
-    ) -> list[asyncio.AbstractServer]:
-        """Take connections, from everybody and from the operator."""
-        loop = asyncio.get_running_loop()
-        most = self._bound_connections()
-        bounds = Bounds(
-            max_connections=most,
-            max_header_bytes=self._settings.max_header_bytes,
-            header_sec=self._settings.header_timeout_sec,
-            body_sec=self._settings.body_timeout_sec,
-            idle_sec=self._settings.idle_timeout_sec,
+    def _bounds(self) -> Bounds:
+        settings = self._settings
+        return Bounds(
+            max_connections=settings.max_connections,
+            max_header_bytes=settings.max_header_bytes,
+            header_sec=settings.header_timeout_sec,
+            body_sec=settings.body_timeout_sec,
+            idle_sec=settings.idle_timeout_sec,
         )
 
-        def connect(*, local: bool = False) -> Connection:
-            full = len(self._connections) >= most and not local
-            make = Connection if tls is None or local else PacedConnection
-            return make(
-                endpoints.app,
-                bounds,
-                loop.time,
-                self._connections,
-                hub.memory,
-                names=names,
-                local=local,
-                full=full,
-            )
-
-        # Before it has shaken hands a client is no connection yet, and the sweep does not see it.
-        handshake = None if tls is None else float(self._settings.header_timeout_sec)
-        servers: list[asyncio.AbstractServer] = [
-            await loop.create_server(
-                connect, sock=sock, ssl=tls, ssl_handshake_timeout=handshake, backlog=BACKLOG
-            )
-            for sock in sockets
-        ]
-        servers.append(await admin.serve(loop, lambda: connect(local=True)))
-        return servers
-
-    def _warn(self, home: Home, hub: Hub) -> None:
-        """Say what is allowed and probably not meant."""
+    def _warn(self, home: Home, hub: Hub, max_connections: int) -> None:
+        """Log what is allowed and probably not intended."""
+        wanted = self._settings.max_connections
+        if max_connections < wanted:
+            self._log.event("warn", "few-descriptors", max_connections=max_connections, wanted=wanted)
         epoch_sec, skew = home.settings.epoch_sec, hub.limits.max_epoch_skew_sec
         if epoch_sec and skew < epoch_sec:  # C-33
             self._log.event("warn", "no-skew", epoch_sec=epoch_sec, max_epoch_skew_sec=skew)
         if self._settings.trust_all_issuers:
             self._log.event("warn", "every-issuer-trusted")
-
-    def _bound_connections(self) -> int:
-        wanted = self._settings.max_connections
-        most = connections_within(wanted)
-        if most < wanted:
-            self._log.event("warn", "few-descriptors", max_connections=most, wanted=wanted)
-        return most
 
     def _open(self, fs: TimedFilesystem, home: Home) -> Hub:
         workers = self._settings.verify_workers
@@ -288,39 +234,17 @@ class Server:
 
     # --- stopping -------------------------------------------------------------------------------------------
 
-    def _signalled(self) -> None:
-        assert self._stop is not None
-        if self._stop.is_set():  # a second time: at once
-            os._exit(1)
-        self._stop.set()
-
     def _fatal(self, why: str) -> None:
-        assert self._stop is not None
+        assert self._listener is not None
         self._failed = True
         self._log.event("error", "stopping", why=why)
-        self._stop.set()
+        self._listener.stop()
 
-    async def _sweep(self, hub: Hub) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(_SWEEP_SEC)
-            now = loop.time()
-            for connection in [item for item in self._connections if item.deadline < now]:
-                connection.expire()
-            hub.check()
-
-    async def _finish(self, hub: Hub, admin: "_AdminSocket") -> None:
+    async def _finish(self, hub: Hub, listener: Listener, admin: "_AdminSocket") -> None:
         """Answer what was asked, then make everything clean."""
         hub.stopping = True
         hub.long_polls.stop()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._settings.drain_sec
-        for connection in list(self._connections):
-            connection.shut()
-        while (hub.verifiers.depth or self._connections) and loop.time() < end:  # noqa: ASYNC110 - two sources
-            await asyncio.sleep(_DRAIN_STEP_SEC)
-        for connection in list(self._connections):
-            connection.abort()
+        await listener.drain(self._settings.drain_sec, lambda: hub.verifiers.depth > 0)
         admin.close()  # before the directory is let go of: the next hub has a socket of the same name
         try:
             await hub.stop(abandon=self._failed)
@@ -356,28 +280,18 @@ class _AdminSocket:
         self._path = data_dir / paths.ADMIN_SOCKET
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()  # of a hub that was killed: the lock says that it is gone
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         # Through a descriptor: names of sockets are short, paths of directories need not be.
         fd = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         before = os.umask(0o177)
         try:
-            self._sock.bind(f"/proc/self/fd/{fd}/{self._path.name}")
+            self.sock.bind(f"/proc/self/fd/{fd}/{self._path.name}")
         finally:
             os.umask(before)
             os.close(fd)
-        self._sock.listen(16)
-
-    async def serve(
-        self, loop: asyncio.AbstractEventLoop, connect: Callable[[], asyncio.BaseProtocol]
-    ) -> asyncio.AbstractServer:
-        """Take connections."""
-        # Since Python 3.13 loops look for the socket's name, to remove it in the end. That is for us to do;
-        # and what they see was bound through a descriptor, which may be another's by now.
-        known = inspect.signature(loop.create_unix_server).parameters
-        options: dict[str, Any] = {"cleanup_socket": False} if "cleanup_socket" in known else {}
-        return await loop.create_unix_server(connect, sock=self._sock, **options)
+        self.sock.listen(16)
 
     def close(self) -> None:
-        self._sock.close()
+        self.sock.close()
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()

@@ -16,7 +16,7 @@ from threading import Thread
 from typing import Final, NamedTuple
 
 from veen.core.errors import Code, Detail, ProtocolError, bad_request
-from veen.net.listener import StartError
+from veen.net.errors import StartError
 
 #: Letters, digits and dashes as in DNS, and underscores, which names of containers have.
 _LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"

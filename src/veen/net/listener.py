@@ -1,66 +1,134 @@
-"""Listening: the sockets of a server, and how many connections the process can have (OS-031)."""
+"""A listening server: it accepts connections, cuts off late clients, and drains before it ends."""
 
-import contextlib
-import resource
+import asyncio
+import os
+import signal
 import socket
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
-#: For files kept open, the journal, the index, worker processes, the log and the operator's socket.
-RESERVED: Final = 256
-_FEWEST: Final = 16
-BACKLOG: Final = 1024
+from veen.net.byte_budget import ByteBudget
+from veen.net.host_names import Names
+from veen.net.http_application import Application, Bounds
+from veen.net.http_connection import Connection
+from veen.net.paced_connection import PacedConnection
+from veen.net.sockets import BACKLOG, connections_within, serve_unix, url_of
+
+_SWEEP_SEC: Final = 1.0
+_DRAIN_STEP_SEC: Final = 0.02
 
 
-class StartError(Exception):
-    """A server can not start; the text says why and what to do."""
+class Listener:
+    """Serves one application on bound sockets, from ``accept`` over ``run`` to ``drain``.
 
+    It is created on the loop that it serves on. Its sockets are closed by whoever bound them.
+    """
 
-def bind(addresses: list[str]) -> list[socket.socket]:
-    """Take the addresses, before anything else is touched."""
-    with contextlib.ExitStack() as undo:
-        taken = [undo.enter_context(_bind_one(address)) for address in addresses]
-        undo.pop_all()
-        return taken
+    def __init__(
+        self,
+        sockets: Sequence[socket.socket],
+        bounds: Bounds,
+        names: Names,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._sockets = sockets
+        self._names = names
+        self._tls = tls
+        # What was asked for; ``accept`` lowers it to what the process can have.
+        self._bounds = bounds
+        self._loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
+        self._servers: list[asyncio.AbstractServer] = []
+        self.connections: set[Connection] = set()
+        self.urls = tuple(url_of(sock, secure=tls is not None) for sock in sockets)
 
+    async def accept(
+        self, app: Application, budget: ByteBudget, *, local: socket.socket | None = None
+    ) -> int:
+        """Begin to accept connections; return how many there may be, which descriptors may limit.
 
-def _bind_one(address: str) -> socket.socket:
-    host, _, port = address.rpartition(":")
-    try:
-        found = socket.getaddrinfo(
-            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ``local`` is the operator's Unix socket: its connections have no TLS, and are never too many.
+        """
+        loop, tls = self._loop, self._tls
+        limit = connections_within(self._bounds.max_connections)
+        bounds = replace(self._bounds, max_connections=limit)
+        connect = partial(self._connect, app, bounds, budget)
+        # Before it has shaken hands a client is no connection yet, and the sweep does not see it.
+        handshake_sec = None if tls is None else float(bounds.header_sec)
+        for sock in self._sockets:
+            server = await loop.create_server(
+                connect, sock=sock, ssl=tls, ssl_handshake_timeout=handshake_sec, backlog=BACKLOG
+            )
+            self._servers.append(server)
+        if local is not None:
+            self._servers.append(await serve_unix(loop, partial(connect, local=True), local))
+        return limit
+
+    def _connect(
+        self, app: Application, bounds: Bounds, budget: ByteBudget, *, local: bool = False
+    ) -> Connection:
+        full = len(self.connections) >= bounds.max_connections and not local
+        make = Connection if self._tls is None or local else PacedConnection
+        return make(
+            app,
+            bounds,
+            self._loop.time,
+            self.connections,
+            budget,
+            names=self._names,
+            local=local,
+            full=full,
         )
-        family, kind, proto, _, place = found[0]
-        sock = socket.socket(family, kind, proto)
+
+    def stop_on_signals(self) -> None:
+        """Stop at SIGTERM and SIGINT; at a second one end the process at once."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._signalled)
+
+    def _signalled(self) -> None:
+        if self._stopped.is_set():
+            os._exit(1)
+        self._stopped.set()
+
+    def stop(self) -> None:
+        """Make ``run`` return; may be called from any thread."""
+        self._loop.call_soon_threadsafe(self._stopped.set)
+
+    async def run(self, check: Callable[[], None] = lambda: None) -> None:
+        """Serve until stopped, and then accept no more connections; ``check`` is called every second."""
+        sweep = self._loop.create_task(self._sweep(check))
         try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.bind(place)
-            sock.listen(BACKLOG)
-        except OSError:
-            sock.close()
-            raise
-    except OSError as error:
-        raise StartError(
-            f"{address} can not be used: {error.strerror or error}; choose another with --listen, "
-            "or stop the program that uses it"
-        ) from None
-    return sock
+            await self._stopped.wait()
+        finally:
+            sweep.cancel()
+            for server in self._servers:
+                server.close()
 
+    async def _sweep(self, check: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SEC)
+            self._expire()
+            check()
 
-def url_of(sock: socket.socket, *, secure: bool) -> str:
-    """Return where a socket that is bound can be reached."""
-    host, port = sock.getsockname()[:2]
-    if ":" in host:
-        host = f"[{host}]"
-    return f"{'https' if secure else 'http'}://{host}:{port}"
+    def _expire(self) -> None:
+        now = self._loop.time()
+        for connection in [item for item in self.connections if item.deadline < now]:
+            connection.expire()
 
+    async def drain(self, seconds: float, is_busy: Callable[[], bool] = lambda: False) -> None:
+        """Answer what was asked, for at most so many seconds, and close all connections.
 
-def connections_within(wanted: int) -> int:
-    """Return how many connections may be open at once; the limit of the process is raised first."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + RESERVED
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return wanted if soft == resource.RLIM_INFINITY else min(wanted, max(_FEWEST, soft - RESERVED))
+        ``is_busy`` tells whether something else has to end as well.
+        """
+        end = self._loop.time() + seconds
+        for connection in list(self.connections):
+            connection.shut()
+        while (self.connections or is_busy()) and self._loop.time() < end:
+            await asyncio.sleep(_DRAIN_STEP_SEC)
+            self._expire()
+        for connection in list(self.connections):
+            connection.abort()

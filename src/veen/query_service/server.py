@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import socket
 import ssl
 from collections.abc import Callable
@@ -17,9 +16,8 @@ import uvloop
 from veen.net.byte_budget import ByteBudget
 from veen.net.host_names import Names
 from veen.net.http_application import Bounds
-from veen.net.http_connection import Connection
-from veen.net.listener import bind, connections_within, url_of
-from veen.net.paced_connection import PacedConnection
+from veen.net.listener import Listener
+from veen.net.sockets import bind
 from veen.net.tls import server_context
 from veen.query_service.http_api import Api, Threads
 from veen.query_service.service import QueryService
@@ -29,10 +27,7 @@ from veen.stdx.json_log import Log
 DEFAULT_LISTEN: Final = "127.0.0.1:37413"
 STORE: Final = "queries.sqlite"
 _LOCK: Final = "lock"
-_BACKLOG: Final = 128
-_SWEEP_SEC: Final = 1.0
 _DRAIN_SEC: Final = 5.0
-_DRAIN_STEP_SEC: Final = 0.02
 #: Threads that read the store: requests wait for disks, not for each other.
 _LOOKS: Final = 8
 #: Threads that read pages, of rows that they may have to hash first.
@@ -101,7 +96,6 @@ class Server:
         self._listening = listening
         self._log = log
         self._on_ready = on_ready
-        self._connections: set[Connection] = set()
         self._failed = False
 
     def run(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> int:
@@ -109,8 +103,7 @@ class Server:
         return uvloop.run(self._serve(sockets, tls))
 
     async def _serve(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> int:
-        self._stop = asyncio.Event()
-        self._loop = loop = asyncio.get_running_loop()
+        self._listener = listener = Listener(sockets, _BOUNDS, self._listening.names, tls=tls)
         self._service.on_fatal = self._fatal
         with (
             ThreadPoolExecutor(_LOOKS, thread_name_prefix="veen-request") as looks,
@@ -121,45 +114,20 @@ class Server:
             memory, wait = ByteBudget(self._listening.most_bytes), self._listening.record_wait_sec
             api = Api(self._service, threads, memory, self._log, record_wait_sec=wait)
             self._service.start()
-            servers = await self._listen(api, memory, sockets, tls)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self._signalled)
-            sweeper = loop.create_task(self._sweep())
-            urls = tuple(url_of(sock, secure=tls is not None) for sock in sockets)
+            await listener.accept(api, memory)
+            listener.stop_on_signals()
             self._warn(sockets, tls)
             hosts = sorted(self._listening.names.hosts)
-            self._log.event("info", "started", urls=urls, hosts=hosts, pid=os.getpid())
-            self._on_ready(urls)
+            self._log.event("info", "started", urls=listener.urls, hosts=hosts, pid=os.getpid())
+            self._on_ready(listener.urls)
             try:
-                await self._stop.wait()
+                await listener.run(self._service.look)
             finally:
-                for server in servers:
-                    server.close()
                 self._service.stopping = True
-                await self._drain()
-                sweeper.cancel()
-                await loop.run_in_executor(None, self._service.stop)
+                await listener.drain(_DRAIN_SEC)
+                await asyncio.get_running_loop().run_in_executor(None, self._service.stop)
         self._log.event("info", "stopped", clean=not self._failed)
         return 1 if self._failed else 0
-
-    async def _listen(
-        self, api: Api, memory: ByteBudget, sockets: list[socket.socket], tls: ssl.SSLContext | None
-    ) -> list[asyncio.AbstractServer]:
-        loop = asyncio.get_running_loop()
-        most, names = connections_within(_BOUNDS.max_connections), self._listening.names
-
-        def connect() -> Connection:
-            full = len(self._connections) >= most
-            make = Connection if tls is None else PacedConnection
-            return make(api, _BOUNDS, loop.time, self._connections, memory, names=names, full=full)
-
-        handshake = None if tls is None else _BOUNDS.header_sec
-        return [
-            await loop.create_server(
-                connect, sock=sock, ssl=tls, ssl_handshake_timeout=handshake, backlog=_BACKLOG
-            )
-            for sock in sockets
-        ]
 
     def _warn(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> None:
         """Say that tokens would travel for all to see."""
@@ -167,37 +135,9 @@ class Server:
             if tls is None and not ip_address(sock.getsockname()[0]).is_loopback:
                 self._log.event("warn", "tokens-without-tls", address=sock.getsockname()[0])
 
-    def _signalled(self) -> None:
-        if self._stop.is_set():  # a second time: at once
-            os._exit(1)
-        self._stop.set()
-
     def _fatal(self, _why: str) -> None:
-        self._loop.call_soon_threadsafe(self._fail)
-
-    def _fail(self) -> None:
         self._failed = True
-        self._stop.set()
-
-    async def _sweep(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(_SWEEP_SEC)
-            now = loop.time()
-            for connection in [item for item in self._connections if item.deadline < now]:
-                connection.expire()
-            self._service.look()
-
-    async def _drain(self) -> None:
-        """Answer what was asked, for a while."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + _DRAIN_SEC
-        for connection in list(self._connections):
-            connection.shut()
-        while self._connections and loop.time() < end:  # noqa: ASYNC110 - connections tell nobody
-            await asyncio.sleep(_DRAIN_STEP_SEC)
-        for connection in list(self._connections):
-            connection.abort()
+        self._listener.stop()
 
 
 def bind_all(listening: ListenSettings) -> tuple[list[socket.socket], ssl.SSLContext | None]:

@@ -206,8 +206,7 @@ def test_a_rate_that_is_kept_is_no_hindrance(hub: Service) -> None:
 def control(hub: Service, record: RevocationRecord) -> None:
     """Record a decision of the operator, as the hub does it: in turn."""
     done = Event()
-    loop = hub.server._loop
-    assert loop is not None
+    loop = hub.loop
     loop.call_soon_threadsafe(hub.hub.turn, lambda: hub.hub.control(record), lambda _: done.set())
     assert done.wait(30)
 

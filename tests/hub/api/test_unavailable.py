@@ -41,8 +41,7 @@ def held(hub: Service) -> Iterator[None]:
         holding.set()
         release.wait(30)
 
-    loop = hub.server._loop
-    assert loop is not None
+    loop = hub.loop
     loop.call_soon_threadsafe(hold)
     assert holding.wait(30)
     try:
@@ -114,7 +113,7 @@ def test_clients_that_break_off_leave_nothing_behind(tmp_path: Path) -> None:
 
         with ThreadPoolExecutor(6) as pool:
             list(pool.map(send, range(6)))
-        eventually(lambda: not hub.server._connections)
+        eventually(lambda: not hub.connections)
         eventually(lambda: (hub.hub.verifiers.depth, hub.hub.verifiers.depth_bytes) == (0, 0))
         Sender(hub, "another").send()
 
@@ -280,8 +279,7 @@ def writer_held(service: Service) -> Iterator[None]:
         begun.set()
         end.wait(2 * PATIENCE_SEC)  # longer than any client waits
 
-    loop = service.server._loop
-    assert loop is not None
+    loop = service.loop
     loop.call_soon_threadsafe(service.hub.turn, hold, lambda _: done.set())
     assert begun.wait(PATIENCE_SEC)
     try:

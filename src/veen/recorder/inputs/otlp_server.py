@@ -8,7 +8,6 @@ import asyncio
 import hmac
 import json
 import logging
-import signal
 import socket
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,9 +18,8 @@ from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.net.byte_budget import ByteBudget
 from veen.net.host_names import Names
 from veen.net.http_application import Bounds
-from veen.net.http_connection import Connection
 from veen.net.http_message import JSON, Request, Response, status_of
-from veen.net.listener import url_of
+from veen.net.listener import Listener
 from veen.recorder.event import Captured
 from veen.recorder.feed.feed import Feed
 from veen.recorder.feed.spool import FullError
@@ -43,7 +41,6 @@ _MOST_BODY: Final = 8 << 20
 _MOST_INFLATED: Final = 32 << 20
 _MOST_BYTES: Final = 128 << 20
 _GZIP: Final = 31
-_SWEEP_SEC: Final = 1.0
 _RETRY_SEC: Final = "5"
 _MOST_REASONS: Final = 5
 _BOUNDS: Final = Bounds(
@@ -199,27 +196,9 @@ async def receive(
     on_ready: Callable[[tuple[str, ...]], None],
 ) -> None:
     """Serve until the process is asked to stop; the caller has bound the addresses."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    receiver, memory = make(), ByteBudget(_MOST_BYTES)
-    connections: set[Connection] = set()
-
-    def connect() -> Connection:
-        full = len(connections) >= _BOUNDS.max_connections
-        return Connection(receiver, _BOUNDS, loop.time, connections, memory, names=names, full=full)
-
-    servers = [await loop.create_server(connect, sock=sock) for sock in sockets]
-    on_ready(tuple(url_of(sock, secure=False) for sock in sockets))
-    while not stop.is_set():
-        try:
-            async with asyncio.timeout(_SWEEP_SEC):
-                await stop.wait()
-        except TimeoutError:
-            for connection in [item for item in connections if item.deadline < loop.time()]:
-                connection.expire()
-    for server in servers:
-        server.close()
-    for connection in list(connections):
-        connection.shut()
+    listener = Listener(sockets, _BOUNDS, names)
+    listener.stop_on_signals()
+    await listener.accept(make(), ByteBudget(_MOST_BYTES))
+    on_ready(listener.urls)
+    await listener.run()
+    await listener.drain(0)  # an exporter sends again what was not answered

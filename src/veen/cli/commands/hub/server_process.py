@@ -17,8 +17,7 @@ from veen.cli.errors import USAGE, CommandError
 from veen.cli.output import print_result
 from veen.hub.config import ConfigError, load
 from veen.hub.server import RunningHub, Server
-from veen.net.listener import StartError
-from veen.net.tls import TlsError
+from veen.net.errors import StartError, TlsError
 from veen.stdx.json_log import Log, LogWriter, to_stderr
 
 

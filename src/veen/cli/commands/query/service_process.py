@@ -23,9 +23,8 @@ from veen.cli.settings import common
 from veen.cli.spark import SparkOptions, require_extra
 from veen.client.errors import NetworkError
 from veen.core.objects.hub_identity import HubIdentity
+from veen.net.errors import StartError, TlsError
 from veen.net.host_names import served_names
-from veen.net.listener import StartError
-from veen.net.tls import TlsError
 from veen.query_service.grants import PolicyError, PolicyFile
 from veen.query_service.recorder import Sender
 from veen.query_service.server import (

@@ -320,8 +320,9 @@ class _ListenOptions:
 
 
 def _listen(session: Session, stream: str, mapped: Mapped, feeding: Feeding, place: _ListenOptions) -> None:
+    from veen.net.errors import StartError
     from veen.net.host_names import served_names
-    from veen.net.listener import StartError, bind
+    from veen.net.sockets import bind
     from veen.recorder.inputs.otlp_server import Receiver, receive
 
     token = place.token()
