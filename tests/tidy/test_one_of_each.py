@@ -37,7 +37,7 @@ SINGLES = (
     ),
     Single(
         "a listening server: net.listener",
-        r"\bcreate_(?:unix_)?server\(|\bstart_(?:unix_)?server\(|\badd_signal_handler\(",
+        r"loop\.create_(?:unix_)?server\(|\badd_signal_handler\(",
         ("net/listener.py", "net/sockets.py"),
         "server = await loop.create_server(connect, sock=sock)",
     ),
