@@ -113,9 +113,14 @@ class BenchLog:
 
     def grow(self, count: int, processes: int = 0) -> None:
         """Add entries; messages are made by several processes, if any; this one stores them."""
-        signer = CheckpointSigner(self._ring, epoch_sec=0, max_skew_sec=60, clock=lambda: _START)
+        signer = CheckpointSigner(
+            self._ring,
+            epoch_sec=0,
+            max_skew_sec=60,
+            clock=lambda: _START,
+            hub_ts_of=lambda label, seq: writer.reader.entry(label, seq).receipt.hub_ts,
+        )
         writer = Writer.open(self._fs, sign_checkpoint=signer, random=os.urandom, owner="bench")
-        signer.hub_ts_of = lambda label, seq: writer.reader.entry(label, seq).receipt.hub_ts
         key = self._ring.active(_START)
         start = sum(writer.reader.last_seq(label) for label in self._labels)
         orders = self._orders(writer, start, count)

@@ -124,9 +124,14 @@ class QueryLog:
 
 def _fill(fs: RealFilesystem, ring: KeyRing, events: int, processes: int) -> None:
     clock = START
-    signer = CheckpointSigner(ring, epoch_sec=0, max_skew_sec=60, clock=lambda: clock)
+    signer = CheckpointSigner(
+        ring,
+        epoch_sec=0,
+        max_skew_sec=60,
+        clock=lambda: clock,
+        hub_ts_of=lambda label, seq: writer.reader.entry(label, seq).receipt.hub_ts,
+    )
     writer = Writer.open(fs, sign_checkpoint=signer, random=os.urandom, owner="bench")
-    signer.hub_ts_of = lambda label, seq: writer.reader.entry(label, seq).receipt.hub_ts
     stream = labels.stream_id(STREAM)
     label = labels.label(ring.identity.routing_key, stream, 0)
     key = ring.active(START)

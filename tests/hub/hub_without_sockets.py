@@ -32,12 +32,24 @@ if TYPE_CHECKING:
 Outcome = Receipt | ErrorEnvelope
 
 
+class FatalErrors:
+    """Collects what a hub reports."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def fatal(self, why: str) -> None:
+        self.found.append(why)
+
+
 class Inside:
     """An open hub, and ways to make it do something."""
 
-    def __init__(self, hub: Hub, now: list[int]) -> None:
+    def __init__(self, hub: Hub, now: list[int], fatal: list[str]) -> None:
         self.hub = hub
         self.now = now
+        #: Why it must not go on.
+        self.fatal = fatal
         #: Whether its log is left as it is at the end, as that of a hub whose disk has failed.
         self.abandoned = False
 
@@ -50,7 +62,7 @@ class Inside:
             body = sized(message.encode(), self.hub.limits, bare=True)
             items.append(Submission(MessageForm.MSG, len(body), future.set_result))
             items[-1].accept(body)
-        self.hub.submit(items)
+        self.hub.intake.submit(items)
         done = await asyncio.gather(*futures)
         return [item.error or Receipt.decode(item.receipt) for item in done]
 
@@ -87,6 +99,7 @@ async def inside(
     fs.make_dir("")
     home, _ = prepare(fs, settings, builders.counted_random(), "the test")
     writer = LogWriter(io.BytesIO())
+    events = FatalErrors()
     hub = Hub(
         fs,
         home,
@@ -96,8 +109,9 @@ async def inside(
         owner="the test",
         log=Log(writer, "info", lambda: "now"),
         workers=workers,
+        events=events,
     )
-    made = Inside(hub, moment)
+    made = Inside(hub, moment, events.found)
     try:
         yield made
     finally:

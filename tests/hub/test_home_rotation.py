@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import builders
+from tests.hub.hub_without_sockets import FatalErrors
 from tests.storage.checks import Faulty
 from veen.core.data_dir.hub_settings import (
     IDENTITY,
@@ -110,8 +111,8 @@ class FaultyHubFiles(Faulty, TimedFilesystem):
     """The files of a hub at work, with errors for chosen calls."""
 
 
-def open_hub(fs: Faulty, home: Home, fatal: list[str], log: LogWriter) -> Hub:
-    hub = Hub(
+def open_hub(fs: TimedFilesystem, home: Home, fatal: FatalErrors, log: LogWriter) -> Hub:
+    return Hub(
         fs,
         home,
         SETTINGS,
@@ -120,9 +121,8 @@ def open_hub(fs: Faulty, home: Home, fatal: list[str], log: LogWriter) -> Hub:
         owner="the test",
         log=Log(log, "info", lambda: "now"),
         workers=0,
+        events=fatal,
     )
-    hub.on_fatal = fatal.append
-    return hub
 
 
 async def turn(hub: Hub, run: object) -> Job:
@@ -143,7 +143,7 @@ def test_in_a_hub_at_work_it_is_fatal_and_receipts_of_before_and_after_verify(tm
     fs = FaultyHubFiles(tmp_path / "hub")
     home = make(fs)
     log = LogWriter(io.BytesIO())
-    fatal: list[str] = []
+    fatal = FatalErrors()
 
     async def run() -> list[Receipt]:
         hub = open_hub(fs, home, fatal, log)
@@ -151,7 +151,7 @@ def test_in_a_hub_at_work_it_is_fatal_and_receipts_of_before_and_after_verify(tm
         fs.fail("rename", IDENTITY_SIG, errno.EIO)
         job = await turn(hub, lambda: hub.rotate(10))
         assert isinstance(job.error, WriterStoppedError)
-        assert fatal == [str(job.error)]
+        assert fatal.found == [str(job.error)]
         fs.heal()
         await hub.stop(abandon=True)
         hub = open_hub(fs, open_home(fs), fatal, log)
@@ -161,7 +161,7 @@ def test_in_a_hub_at_work_it_is_fatal_and_receipts_of_before_and_after_verify(tm
 
     receipts = asyncio.run(run())
     log.close()
-    assert len(fatal) == 1
+    assert len(fatal.found) == 1
     identity, _ = read_public(fs)
     old, new = identity.hub_keys
     assert [identity.verify_receipt(item) for item in receipts] == [old, new]

@@ -25,7 +25,6 @@ def _ring() -> KeyRing:
 def _made(*, now: int, hub_ts: int | None, epoch_sec: int = 0, epoch: int = 0) -> tuple[KeyRing, Checkpoint]:
     """Make a checkpoint of an entry of a time; None: it is pruned."""
     ring = _ring()
-    signer = CheckpointSigner(ring, epoch_sec=epoch_sec, max_skew_sec=10, clock=lambda: now)
 
     def hub_ts_of(label: Label, seq: int) -> int:
         assert (label, seq) == (_LABEL, 7)
@@ -33,7 +32,9 @@ def _made(*, now: int, hub_ts: int | None, epoch_sec: int = 0, epoch: int = 0) -
             raise not_found("stream_seq", "it is pruned")
         return hub_ts
 
-    signer.hub_ts_of = hub_ts_of
+    signer = CheckpointSigner(
+        ring, epoch_sec=epoch_sec, max_skew_sec=10, clock=lambda: now, hub_ts_of=hub_ts_of
+    )
     return ring, signer(_LABEL, 7, NodeHash(builders.digest("root")), StreamEpoch(_STREAM, epoch))
 
 

@@ -64,8 +64,17 @@ class Hub:
         self.writer = self._open()
 
     def _open(self) -> Writer:
+        writer: Writer | None = None
+
+        def hub_ts_of(label: Label, seq: int) -> int | None:
+            return None if writer is None else writer.reader.entry(label, seq).receipt.hub_ts
+
         signer = CheckpointSigner(
-            self.home.ring, epoch_sec=self.epoch_sec, max_skew_sec=60, clock=lambda: self.clock
+            self.home.ring,
+            epoch_sec=self.epoch_sec,
+            max_skew_sec=60,
+            clock=lambda: self.clock,
+            hub_ts_of=hub_ts_of,
         )
         writer = Writer.open(
             self.fs,
@@ -74,7 +83,6 @@ class Hub:
             owner="a test",
             options=Options(segment_bytes=self.segment_bytes),
         )
-        signer.hub_ts_of = lambda label, seq: writer.reader.entry(label, seq).receipt.hub_ts
         return writer
 
     def __enter__(self) -> Self:

@@ -1,8 +1,7 @@
-"""A hub at work: its parts put together, and the way of a message through them. Lives on one loop.
+"""A hub at work: its parts put together. Lives on one loop.
 
-    verifier pool (processes) -> sequencer (the loop) -> the disk (a thread) -> answers (the loop)
-
-It knows nothing of HTTP; ``veen.hub.api.routes`` does.
+Messages do not come by here: ``veen.hub.submit.intake`` has their way. Nor does HTTP: see
+``veen.hub.api.routes``.
 """
 
 import asyncio
@@ -11,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from veen.admission.prefilter import PowRules
 from veen.admission.stateless import MessageRules
@@ -27,20 +26,19 @@ from veen.hub.config import Settings
 from veen.hub.control.control_plane import ControlPlane
 from veen.hub.home import Home, write_binding
 from veen.hub.keyring import CheckpointSigner, Clock
-from veen.hub.metrics import Failure, Metrics
+from veen.hub.metrics import Metrics, TimedFilesystem
 from veen.hub.policy import policy_of, read_authority
 from veen.hub.read.long_poll import LongPolls
 from veen.hub.read.thread_pool import Job, ThreadPool
-from veen.hub.submit.sequencer import Sequencer, Work
+from veen.hub.submit.intake import Intake
 from veen.hub.submit.submission import Submission
-from veen.hub.submit.verifier_pool import VerifierPool
+from veen.hub.submit.verifier_pool import QueueLimits
 from veen.net.byte_budget import ByteBudget
 from veen.stdx.json_log import Log
 from veen.stdx.lru import LruCache
 from veen.storage import (
     Attachments,
     BackgroundFlush,
-    RealFilesystem,
     StoreFullError,
     Writer,
     newest_label,
@@ -60,12 +58,19 @@ _SPACE_BYTES: Final = 256 << 20
 _FULL_SEC: Final = 10.0
 
 
+class HubEvents(Protocol):
+    """What a hub reports to the process that runs it."""
+
+    def fatal(self, why: str) -> None:
+        """The hub must not go on: the next start finds out what is on disk. Called on the loop."""
+
+
 class Hub:
     """An open hub. All methods are for the loop, unless they say otherwise."""
 
     def __init__(
         self,
-        fs: RealFilesystem,
+        fs: TimedFilesystem,
         home: Home,
         settings: Settings,
         *,
@@ -74,6 +79,7 @@ class Hub:
         owner: str,
         log: Log,
         workers: int,
+        events: HubEvents,
     ) -> None:
         self.fs = fs
         self.home = home
@@ -83,12 +89,16 @@ class Hub:
         self.log = log
         self.started = perf_counter()
         self._anchors = make_backend(settings, fs.root, owner)  # before anything is opened: it may refuse
-        self.metrics = Metrics(clock)
-        self.on_fatal: Callable[[str], None] = lambda _: None
+        self.metrics = Metrics(clock, fsync_ms=fs.sync_ms)
+        self._events = events
         self._loop = asyncio.get_running_loop()
+        #: Of labels, the last checkpoint made by this process.
+        self._checkpoints: LruCache[Label, int] = LruCache(1024)
+        self._is_open = False
         self._signer = self._make_signer()
         self.writer = Writer.open(fs, sign_checkpoint=self._signer, random=random, owner=owner)
         self.reader = self.writer.reader
+        self._is_open = True
         self._background = BackgroundFlush(self.writer)
         self.limits = self.writer.limits
         bounds = PageBounds(max_items=settings.max_page_items, max_bytes=settings.max_page_bytes)
@@ -99,10 +109,8 @@ class Hub:
             if settings.attachments
             else None
         )
-        self.sequencer = self._make_sequencer()
-        pads = {profile.profile_id: profile.pad_block for profile in home.settings.profiles}
-        self.rules = MessageRules(self.limits, pads)
-        self.verifiers = self._make_verifiers(workers)
+        self.intake = self._make_intake(workers)
+        self.sequencer = self.intake.sequencer
         self.pow = (
             PowRules(settings.pow_difficulty, home.secrets.pow_key) if settings.pow_difficulty else None
         )
@@ -111,18 +119,14 @@ class Hub:
         self.putters = ThreadPool(self.call, threads=1, most=_MAX_PUTS)
         self.long_polls = LongPolls(settings.max_waiters)
         self.memory = ByteBudget(settings.max_held_bytes)
-        #: The label that was committed last, as far as this process or the log knows (C-76).
-        self.newest: Label | None = newest_label(fs)
         self.stopping = False
         self._jobs = 0
         #: Where it is served, once it is.
         self.urls: tuple[str, ...] = ()
-        #: Of labels, the last checkpoint made by this process.
-        self._checkpoints: LruCache[Label, int] = LruCache(1024)
         self.control_plane = ControlPlane(self)
         self.control_plane.catch_up()
         self._add_gauges()
-        self.verifiers.start()
+        self.intake.start()
         self.anchorer = self._make_anchorer()
         if self.anchorer is not None:
             self.anchorer.start()
@@ -133,36 +137,27 @@ class Hub:
             epoch_sec=self.home.settings.epoch_sec,
             max_skew_sec=open_store(self.fs).registries[-1].limits.max_epoch_skew_sec,
             clock=self.clock,
+            hub_ts_of=self._hub_ts_of,
+            on_signed=self._checkpointed,
         )
 
-    def _make_verifiers(self, workers: int) -> VerifierPool:
-        made = VerifierPool(
-            self.rules,
-            self._verified,
-            workers=workers,
-            max_items=self.settings.max_queue,
-            max_bytes=self.settings.max_queue_bytes,
-        )
-        made.on_lost = self._worker_lost
-        made.on_bug = self.bug
-        return made
-
-    def _make_sequencer(self) -> Sequencer:
-        made = Sequencer(
+    def _make_intake(self, workers: int) -> Intake:
+        settings = self.settings
+        pads = {profile.profile_id: profile.pad_block for profile in self.home.settings.profiles}
+        return Intake(
+            MessageRules(self.limits, pads),
             self.writer,
             self.home.ring,
             self.policy,
-            read_authority(self.reader, self.settings),
+            read_authority(self.reader, settings),
             clock=self.clock,
-            deliver=self._delivered,
+            limits=QueueLimits(max_items=settings.max_queue, max_bytes=settings.max_queue_bytes),
+            workers=workers,
+            newest=newest_label(self.fs),
+            events=self,
+            metrics=self.metrics,
+            log=self.log if settings.log_submits else None,
         )
-        made.on_fatal = self._fatal
-        made.on_bug = self.bug
-        made.on_commit = self.metrics.batch_size.observe
-        made.coming = lambda: self.verifiers.checking
-        self._signer.on_signed = self._checkpointed
-        self._signer.hub_ts_of = lambda label, seq: self.reader.entry(label, seq).receipt.hub_ts
-        return made
 
     def _make_anchorer(self) -> Anchorer | None:
         if self._anchors is None:
@@ -187,10 +182,10 @@ class Hub:
 
     def _add_gauges(self) -> None:
         self.metrics.gauges = {
-            "veen_queue_depth": ("messages taken and not answered", lambda: self.verifiers.depth),
+            "veen_queue_depth": ("messages taken and not answered", lambda: self.intake.depth),
             "veen_queue_bytes": (
                 "bytes of messages taken and not answered",
-                lambda: self.verifiers.depth_bytes,
+                lambda: self.intake.depth_bytes,
             ),
             "veen_held_bytes": ("bytes held for clients", lambda: self.memory.used),
             "veen_journal_bytes": ("bytes that are in the journal only", lambda: self.writer.journal_bytes),
@@ -207,63 +202,40 @@ class Hub:
             "veen_log_dropped": ("log lines that were dropped", lambda: self.log.writer.dropped),
         }
 
-    # --- messages -------------------------------------------------------------------------------------------
+    # --- what the submit path reports -----------------------------------------------------------------------
 
-    def submit(self, items: Sequence[Submission]) -> None:
-        """Take messages that have passed the prefilter; there must be room."""
-        self.verifiers.put(items)
+    def decided(self, messages: Sequence[Submission]) -> None:
+        """Wake those who wait for entries, and take note of what is to be anchored or applied."""
+        grown = {item.record.label for item in messages if item.record is not None and item.seq}
+        if self.anchorer is not None:
+            self.anchorer.grew(grown)
+        self.long_polls.grown(grown)
+        self.control_plane.take(messages)
 
-    def _verified(self, items: Sequence[Submission]) -> None:
-        good = [item for item in items if item.error is None]
-        # Sorted out before: the sequencer may refuse some of the others at once, and answer them itself.
-        bad = [item for item in items if item.error is not None]
-        self.sequencer.put(good)  # also if there is none: it may have waited for these
-        if bad:
-            self._answer(bad)
+    def worker_lost(self) -> None:
+        """Count a verifier process that ended."""
+        self.metrics.lost_workers += 1
+        self.log.event("warn", "verifier-lost")
 
-    def _delivered(self, work: Sequence[Work]) -> None:
-        messages = [item for item in work if isinstance(item, Submission)]
-        if messages:
-            self._answer(messages)
-            grown = {item.record.label for item in messages if item.record is not None and item.seq}
-            if self.anchorer is not None:
-                self.anchorer.grew(grown)
-            self.long_polls.grown(grown)
-            self.control_plane.take(messages)
-        for item in work:
-            if isinstance(item, Job):
-                item.on_done(item)
+    def bug(self, error: Exception) -> None:
+        """Log a fault that was ours, without stopping."""
+        self.log.event("error", "fault", error=f"{type(error).__name__}: {error}", where=_where(error))
 
-    def refuse(self, item: Submission) -> None:
-        """Answer a message that was refused before it was taken."""
-        self._answer([item], queued=False)
+    def fatal(self, error: Exception) -> None:
+        """Log an error that the hub must not survive, and have the process ended."""
+        self.log.event("error", "fatal", error=str(error), where=_where(error))
+        self._events.fatal(str(error))
 
-    def _answer(self, messages: Sequence[Submission], *, queued: bool = True) -> None:
-        metrics = self.metrics
-        ts = self.clock()
-        lines: list[str] = []
-        logged = self.settings.log_submits and self.log.is_on("info")
-        now = perf_counter()
-        for item in messages:
-            if queued:
-                self.verifiers.answered(item)
-            metrics.verify_ms.observe(1000 * (item.verified - item.received))
-            metrics.commit_ms.observe(1000 * (now - item.verified))
-            metrics.end_to_end_ms.observe(1000 * (now - item.received))
-            if item.error is None:
-                metrics.ok += 1
-                assert item.record is not None
-                self.newest = item.record.label
-            else:
-                metrics.refused(_failure(item, ts))
-            if logged:
-                lines.append(_line(item, ts, now))
-            item.on_done(item)
-        if lines:
-            self.log.writer.write(lines)
+    # --- other work -----------------------------------------------------------------------------------------
+
+    def _hub_ts_of(self, label: Label, seq: int) -> int | None:
+        """Return the time of an entry; None while the log is being opened."""
+        return self.reader.entry(label, seq).receipt.hub_ts if self._is_open else None
 
     def _checkpointed(self, label: Label, upto_seq: int) -> None:
         """Measure; called by whatever thread makes a checkpoint."""
+        if not self._is_open:
+            return
         before = self._checkpoints.get(label)
         self._checkpoints.put(label, upto_seq)
         if before is not None:
@@ -284,7 +256,7 @@ class Hub:
             on_done(job)
 
         self._jobs += 1
-        self.sequencer.put([Job(run, done)])
+        self.sequencer.run(Job(run, done))
 
     def _checkpoint_now(self, label: Label, upto_seq: int | None) -> Checkpoint:
         """Make the checkpoint of a label, up to an entry or its newest; for other threads than the loop."""
@@ -330,7 +302,7 @@ class Hub:
         self.control_plane.go_on()
         error = self._background.error
         if error is not None and not isinstance(error, StoreFullError):
-            self._fatal(error)
+            self.fatal(error)
 
     @property
     def is_full(self) -> bool:
@@ -343,22 +315,10 @@ class Hub:
         found = os.statvfs(self.fs.root)
         return found.f_bavail * found.f_frsize >= size + _SPACE_BYTES
 
-    def bug(self, error: Exception) -> None:
-        """Report a fault that was ours, without stopping."""
-        self.log.event("error", "fault", error=f"{type(error).__name__}: {error}", where=_where(error))
-
     def turned_away(self, error: ErrorEnvelope) -> None:
         """Count a request that is not for us, or that a page has sent; it was not looked at any further."""
         self.metrics.turned_away[str((error.detail or {}).get("field"))] += 1
         self.log.event("info", "turned-away", why=error.message)
-
-    def _worker_lost(self) -> None:
-        self.metrics.lost_workers += 1
-        self.log.event("warn", "verifier-lost")
-
-    def _fatal(self, error: Exception) -> None:
-        self.log.event("error", "fatal", error=str(error), where=_where(error))
-        self.on_fatal(str(error))
 
     async def stop(self, *, abandon: bool = False) -> None:
         """Finish what was taken, move everything into chunk files, and let go of the directory."""
@@ -367,10 +327,9 @@ class Hub:
         if self.anchorer is not None:
             seconds = 0 if abandon else self.settings.drain_sec
             await self._loop.run_in_executor(None, self.anchorer.stop, seconds)
-        await self.sequencer.stop()
+        await self.intake.stop()
         await self._loop.run_in_executor(None, self.readers.stop)
         await self._loop.run_in_executor(None, self.putters.stop)
-        await self.verifiers.stop()
         await self._loop.run_in_executor(None, self._background.stop)
         if abandon:
             self.writer.abandon()
@@ -382,41 +341,6 @@ class Hub:
         # Of all checkpoints, and while nobody else can have the directory.
         write_binding(self.fs, self.home, self.limits.max_epoch_skew_sec)
         self.writer.close()
-
-
-def _failure(item: Submission, ts: int) -> Failure:
-    assert item.error is not None
-    record = item.record
-    label, client = (
-        ("", "") if record is None else (record.label.hex()[:8], (record.client_id or b"").hex()[:8])
-    )
-    return Failure(ts, item.error.code, _detail(item.error), label, client)
-
-
-def _detail(error: ErrorEnvelope) -> str:
-    return str((error.detail or {}).get("detail_enum", ""))
-
-
-def _line(item: Submission, ts: int, now: float) -> str:
-    """Return the log line of a message (OBS0-003). By hand: there is one for each.
-
-    It has prefixes of ids and no content, so that nothing secret comes near a log.
-    """
-    record, error = item.record, item.error
-    about = ""
-    if error is not None:
-        about = f'"code":"{error.code}","detail":"{_detail(error)}",'
-    if record is not None:
-        about += (
-            f'"label":"{record.label.hex()}","client_id_prefix":"{(record.client_id or b"").hex()[:8]}",'
-            f'"leaf_hash_prefix":"{record.leaf_hash.hex()[:8]}",'
-        )
-    return (
-        f'{{"ts":{ts},"level":"info","event":"submit",{about}"stream_seq":{item.seq},'
-        f'"bytes_in":{item.size},"bytes_out":{len(item.receipt)},'
-        f'"verify_ms":{1000 * (item.verified - item.received):.3f},'
-        f'"commit_ms":{1000 * (now - item.verified):.3f}}}'
-    )
 
 
 def _where(error: BaseException) -> str:

@@ -59,15 +59,26 @@ class KeyRing:
 class CheckpointSigner:
     """Signs checkpoints with the key that counts for their epoch (C-37)."""
 
-    def __init__(self, ring: KeyRing, *, epoch_sec: int, max_skew_sec: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        ring: KeyRing,
+        *,
+        epoch_sec: int,
+        max_skew_sec: int,
+        clock: Clock,
+        hub_ts_of: Callable[[Label, int], int | None] | None = None,
+        on_signed: Callable[[Label, int], None] | None = None,
+    ) -> None:
+        """``hub_ts_of`` returns the time of an entry, or None if the log is not open yet.
+
+        ``on_signed`` is called with label and size of each checkpoint.
+        """
         self.ring = ring
         self._epoch_sec = epoch_sec
         self._max_skew_sec = max_skew_sec
         self._clock = clock
-        #: Tells when an entry was taken; None until the log is open.
-        self.hub_ts_of: Callable[[Label, int], int] | None = None
-        #: Called with label and size of each checkpoint.
-        self.on_signed: Callable[[Label, int], None] = lambda _label, _size: None
+        self._hub_ts_of = hub_ts_of
+        self._on_signed = on_signed
 
     def __call__(self, label: Label, upto_seq: int, root: NodeHash, stream: StreamEpoch | None) -> Checkpoint:
         """Sign; of a label whose stream is not known nothing can be said but that it follows itself."""
@@ -86,17 +97,19 @@ class CheckpointSigner:
             epoch=epoch,
             witnesses=self._witnesses(now),
         )
-        self.on_signed(label, upto_seq)
+        if self._on_signed is not None:
+            self._on_signed(label, upto_seq)
         return made
 
     def _hub_ts(self, label: Label, upto_seq: int, now: int) -> int:
         """Return the time of the last entry; of one that is pruned, or read back at a start, it is now."""
-        if self.hub_ts_of is None:
+        if self._hub_ts_of is None:
             return now
         try:
-            return self.hub_ts_of(label, upto_seq)
+            hub_ts = self._hub_ts_of(label, upto_seq)
         except ProtocolError:
             return now
+        return now if hub_ts is None else hub_ts
 
     def _key(self, epoch: int, hub_ts: int) -> SigningKey:
         """Return the key active at the last entry, if it counts for the epoch; else the newest that does."""

@@ -6,6 +6,7 @@
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from time import perf_counter
 from typing import Final, NamedTuple
 
@@ -69,7 +70,7 @@ class Failure(NamedTuple):
 class Metrics:
     """Everything that is measured in one hub."""
 
-    def __init__(self, clock: Callable[[], int]) -> None:
+    def __init__(self, clock: Callable[[], int], fsync_ms: Histogram) -> None:
         self._clock = clock
         self.verify_ms = Histogram(
             "veen_verify_latency_ms", "arrival of a message to the end of its own checks", _MS
@@ -78,7 +79,7 @@ class Metrics:
         self.end_to_end_ms = Histogram(
             "veen_end_to_end_latency_ms", "arrival of a message to its answer", _MS
         )
-        self.fsync_ms = Histogram("veen_fsync_latency_ms", "one sync of the journal", _MS)
+        self.fsync_ms = fsync_ms
         self.proof_ms = Histogram("veen_proof_time_ms", "making one proof", _MS)
         self.batch_size = Histogram("veen_batch_size", "messages in one commit", _SIZES)
         self.checkpoint_interval = Histogram(
@@ -101,8 +102,8 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
-    def refused(self, failure: Failure) -> None:
-        """Count a refusal, in the one place where all of them come by."""
+    def rejected(self, failure: Failure) -> None:
+        """Count a rejected message; the one place where all of them are counted."""
         self.errors[failure.code] += 1
         self.rate_limited += failure.code == "E.RATE"
         self.failures.append(failure)
@@ -169,28 +170,27 @@ class Metrics:
 
 
 class _TimedAppend:
-    def __init__(self, file: AppendFile, on_sync: Callable[[float], None]) -> None:
+    def __init__(self, file: AppendFile, sync_ms: Histogram) -> None:
         self.write = file.write
         self.truncate = file.truncate
         self.close = file.close
         self._sync = file.sync
-        self._on_sync = on_sync
+        self._sync_ms = sync_ms
 
     def sync(self) -> None:
         """Make everything written durable."""
         started = perf_counter()
         self._sync()
-        self._on_sync(perf_counter() - started)
+        self._sync_ms.observe(1000 * (perf_counter() - started))
 
 
 class TimedFilesystem(RealFilesystem):
-    """Calls ``on_sync`` with the seconds that each sync of the journal took."""
+    """Measures the syncs of the journal."""
 
-    on_sync: Callable[[float], None] = staticmethod(lambda _: None)
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.sync_ms = Histogram("veen_fsync_latency_ms", "one sync of the journal", _MS)
 
     def open_append(self, path: str) -> AppendFile:
         """Open an existing file for appending."""
-        return _TimedAppend(super().open_append(path), self._synced)
-
-    def _synced(self, seconds: float) -> None:
-        self.on_sync(seconds)  # asked each time: the journal is opened before anybody listens
+        return _TimedAppend(super().open_append(path), self.sync_ms)

@@ -159,7 +159,6 @@ class Server:
         except OSError as error:
             await hub.stop(abandon=True)
             raise StartError(f"{self._data_dir} can not be written: {error.strerror or error}") from error
-        hub.on_fatal = self._fatal
         self.endpoints = Endpoints(hub)
         limit = await listener.accept(self.endpoints.app, hub.memory, local=admin.sock)
         hub.urls = listener.urls
@@ -225,8 +224,8 @@ class Server:
             owner=self._owner,
             log=self._log,
             workers=workers,
+            events=self,
         )
-        fs.on_sync = lambda seconds: hub.metrics.fsync_ms.observe(1000 * seconds)
         recovered = hub.writer.recovered
         if recovered.segments:
             self._log.event("info", "recovered", entries=recovered.entries, torn_bytes=recovered.torn_bytes)
@@ -234,7 +233,8 @@ class Server:
 
     # --- stopping -------------------------------------------------------------------------------------------
 
-    def _fatal(self, why: str) -> None:
+    def fatal(self, why: str) -> None:
+        """Stop the process: the hub must not go on."""
         assert self._listener is not None
         self._failed = True
         self._log.event("error", "stopping", why=why)
@@ -244,7 +244,7 @@ class Server:
         """Answer what was asked, then make everything clean."""
         hub.stopping = True
         hub.long_polls.stop()
-        await listener.drain(self._settings.drain_sec, lambda: hub.verifiers.depth > 0)
+        await listener.drain(self._settings.drain_sec, lambda: hub.intake.depth > 0)
         admin.close()  # before the directory is let go of: the next hub has a socket of the same name
         try:
             await hub.stop(abandon=self._failed)

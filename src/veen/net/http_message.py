@@ -93,6 +93,10 @@ class Request:
         #: The last part of a path that has a variable one.
         self.last = ""
 
+    def wait(self, hurry: Callable[[], None]) -> None:
+        """Note that the answer waits for something; ``hurry`` answers at once."""
+        self.hurry = hurry
+
     @property
     def query(self) -> dict[str, str]:
         """The parameters of the URL; of one given twice, the last."""

@@ -451,6 +451,6 @@ def test_a_fault_in_the_check_of_one_message_is_that_message_s(
             assert second.code == "E.UNAVAILABLE"
             assert isinstance(third, SubmitResponse)
             assert service.submit(messages[1]).error().code == "E.UNAVAILABLE"
-        assert (service.hub.verifiers.depth, service.hub.verifiers.depth_bytes) == (0, 0)
+        assert (service.hub.intake.depth, service.hub.intake.depth_bytes) == (0, 0)
         service.accept(messages[1])
     assert [line.get("error") for line in service.log].count("RuntimeError: a fault of ours") == 2

@@ -114,7 +114,7 @@ def test_clients_that_break_off_leave_nothing_behind(tmp_path: Path) -> None:
         with ThreadPoolExecutor(6) as pool:
             list(pool.map(send, range(6)))
         eventually(lambda: not hub.connections)
-        eventually(lambda: (hub.hub.verifiers.depth, hub.hub.verifiers.depth_bytes) == (0, 0))
+        eventually(lambda: (hub.hub.intake.depth, hub.hub.intake.depth_bytes) == (0, 0))
         Sender(hub, "another").send()
 
 

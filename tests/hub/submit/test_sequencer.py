@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -12,14 +12,19 @@ import pytest
 
 from tests import builders
 from tests.hub.hub_without_sockets import Inside, Outcome, inside
+from tests.hub.submit.silent_events import NoEvents
 from tests.storage.checks import Faulty
+from veen.admission.prefilter import sized
 from veen.core.objects import labels
 from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.core.objects.msg import Msg
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
 from veen.hub.config import Settings
-from veen.hub.metrics import TimedFilesystem
+from veen.hub.metrics import Metrics, TimedFilesystem
+from veen.hub.submit.sequencer import Sequencer
+from veen.hub.submit.submission import MessageForm, Submission
+from veen.hub.submit.verifier_process import verify
 
 if TYPE_CHECKING:
     from veen.hub.read.thread_pool import Job
@@ -93,6 +98,51 @@ def codes(outcomes: list[Outcome]) -> list[str]:
     return [item.code for item in outcomes if isinstance(item, ErrorEnvelope)]
 
 
+def test_a_batch_waits_for_messages_that_are_being_verified(tmp_path: Path) -> None:
+    """They share its sync; if they are rejected, it waits no longer."""
+
+    async def story(inside: Inside, _disk: SlowDisk, label: Label) -> None:
+        hub = inside.hub
+        answered: asyncio.Queue[Submission] = asyncio.Queue()
+
+        def verified(client_seq: int) -> Submission:
+            body = sized(message(label, client_seq, client_seq - 1).encode(), hub.limits, bare=True)
+            made = Submission(MessageForm.MSG, len(body), lambda _: None)
+            made.record = verify(made.form, body, hub.intake.rules)
+            return made
+
+        def decided(messages: Sequence[Submission]) -> None:
+            for item in messages:
+                answered.put_nowait(item)
+
+        async def next_seqs(count: int) -> list[int]:
+            return [(await asyncio.wait_for(answered.get(), 30)).seq for _ in range(count)]
+
+        metrics = Metrics(hub.clock, hub.fs.sync_ms)
+        sequencer = Sequencer(
+            hub.writer,
+            hub.home.ring,
+            hub.policy,
+            hub.sequencer.authority,
+            clock=hub.clock,
+            decided=decided,
+            events=NoEvents(),
+            metrics=metrics,
+        )
+        sequencer.put([verified(1)], pending=2)
+        sequencer.put([verified(2)], pending=1)
+        assert await next_seqs(2) == [1, 2]
+        sequencer.put([verified(3)], pending=2)
+        sequencer.put([], pending=0)
+        assert await next_seqs(1) == [3]
+        await sequencer.stop()
+        text = metrics.text().decode()
+        assert "veen_batch_size_count 2.0" in text
+        assert "veen_batch_size_sum 3.0" in text
+
+    tell(story, tmp_path / "hub")
+
+
 def test_messages_are_decided_behind_what_the_disk_has_not_taken_yet(tmp_path: Path) -> None:
     async def story(hub: Inside, disk: SlowDisk, label: Label) -> None:
         disk.hold()
@@ -128,8 +178,6 @@ def test_what_was_decided_behind_a_batch_falls_with_it(tmp_path: Path) -> None:
 
 def test_nothing_is_answered_with_a_receipt_once_the_disk_has_failed(tmp_path: Path) -> None:
     async def story(hub: Inside, disk: SlowDisk, label: Label) -> None:
-        fatal: list[str] = []
-        hub.hub.on_fatal = fatal.append
         hub.abandoned = True
         disk.hold()
         first = await place(hub, message(label, 1))
@@ -137,7 +185,7 @@ def test_nothing_is_answered_with_a_receipt_once_the_disk_has_failed(tmp_path: P
         second = await place(hub, message(label, 2, 1))
         disk.go_on(lambda: disk.fail("append", "journal", errno.EIO))
         assert codes(await first) + codes(await second) == ["E.UNAVAILABLE"] * 2
-        assert fatal
+        assert hub.fatal
         disk.heal()
         disk.go_on()
         assert codes(await hub.submit([message(label, 1)])) == ["E.UNAVAILABLE"]
@@ -223,6 +271,6 @@ def test_everything_is_answered_once_and_the_log_has_what_was_acknowledged(tmp_p
         for item in outcomes:
             if isinstance(item, Receipt):
                 assert hub.hub.reader.entry(label, item.stream_seq).receipt == item
-        assert hub.hub.verifiers.depth == 0
+        assert hub.hub.intake.depth == 0
 
     tell(story, tmp_path / "hub")

@@ -11,6 +11,7 @@ import pytest
 from tests import builders
 from tests.builders import some_label, verify_key
 from tests.hub.hub_process import Client, HubProcess, check_sound
+from tests.hub.submit.silent_events import NoEvents
 from veen.admission.authority import Authority
 from veen.admission.label_scope import Scopes
 from veen.admission.stateful import Policy
@@ -22,6 +23,7 @@ from veen.core.objects.new_entry import NewEntry
 from veen.hub.control.offline_orders import Offline
 from veen.hub.home import create_home
 from veen.hub.keyring import CheckpointSigner
+from veen.hub.metrics import Metrics, TimedFilesystem
 from veen.hub.submit.sequencer import Sequencer
 from veen.stdx.lru import LruCache
 from veen.storage import RealFilesystem, Writer
@@ -58,7 +60,7 @@ def test_the_sequencer_holds_on_to_the_latest_time(tmp_path: Path) -> None:
 
 async def stamps(tmp_path: Path) -> list[int]:
     """Return the times of entries that a sequencer makes while its clock jumps; three times opened anew."""
-    fs = RealFilesystem(tmp_path / "data")
+    fs = TimedFilesystem(tmp_path / "data")
     limits = default_limits(0)
     chosen = HubSettings(epoch_sec=0, pad_blocks=(256,), require_cap=False)
     home = create_home(fs, chosen, limits, builders.counted_random())
@@ -72,7 +74,16 @@ async def stamps(tmp_path: Path) -> list[int]:
     found = []
     for start in (1000, 3000, 10):
         writer = Writer.open(fs, sign_checkpoint=signer, random=os.urandom, owner="a test")
-        sequencer = Sequencer(writer, home.ring, policy, Authority(), clock=clock, deliver=lambda _: None)
+        sequencer = Sequencer(
+            writer,
+            home.ring,
+            policy,
+            Authority(),
+            clock=clock,
+            decided=lambda _: None,
+            events=NoEvents(),
+            metrics=Metrics(clock, fs.sync_ms),
+        )
         for step in (0, -500, 5, -1000):
             now[0] = start + step
             found.append(sequencer.append(record).hub_ts)

@@ -57,7 +57,7 @@ def status(hub: Hub, label: Label | None) -> dict[str, Described]:
     limits: dict[str, Described] = {field.name: getattr(hub.limits, field.name) for field in fields(Limits)}
     return {
         **identity(hub),
-        **head(hub, hub.newest if label is None else label),
+        **head(hub, hub.intake.newest if label is None else label),
         "role": "standalone" if hub.settings.role == "primary" else "replica",
         "epoch": labels.epoch_at(hub_ts, hub.home.settings.epoch_sec),
         "hub_ts": hub_ts,
@@ -88,7 +88,7 @@ def health(hub: Hub) -> dict[str, Described]:
     return {
         "ok": not (hub.stopping or hub.is_full),
         "profile_id": hub.home.settings.profiles[0].profile_id,
-        **head(hub, hub.newest),
+        **head(hub, hub.intake.newest),
     }
 
 
@@ -132,7 +132,7 @@ def admission(hub: Hub) -> dict[str, Described]:
             "name": name,
             "enabled": True,
             "responsibilities": text,
-            "queue_depth": hub.verifiers.depth if name == "structural" else 0,
+            "queue_depth": hub.intake.depth if name == "structural" else 0,
             "max_queue_depth": hub.settings.max_queue if name == "structural" else 0,
         }
         for name, text in _STAGES

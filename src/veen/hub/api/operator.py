@@ -241,7 +241,7 @@ class RevocationHandlers:
         if not (wait and comes) or self._hub.stopping:
             answer()
         elif self._hub.long_polls.add(self._label, wait, answer):
-            request.hurry = lambda: self._hub.long_polls.hurry(self._label, answer)
+            request.wait(lambda: self._hub.long_polls.hurry(self._label, answer))
         else:
             return self._overloaded(request, "too many wait already")
         return None

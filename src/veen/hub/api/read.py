@@ -113,7 +113,7 @@ class ReadHandlers:
         if wait and self._hub.reads.waits(asked) and not self._hub.stopping:
             wake = partial(self._page, request, asked)
             if self._hub.long_polls.add(asked.label, wait, wake):
-                request.hurry = lambda: self._hub.long_polls.hurry(asked.label, wake)
+                request.wait(lambda: self._hub.long_polls.hurry(asked.label, wake))
                 return None
             return self._overloaded(request, "too many wait already")
         self._page(request, asked)

@@ -66,7 +66,7 @@ class SubmitHandlers:
         answer: Callable[[Submission], Response],
     ) -> Response | None:
         hub = self._hub
-        if hub.stopping or not hub.verifiers.has_room(1, len(request.body)):
+        if hub.stopping or not hub.intake.has_room(1, len(request.body)):
             return self._overloaded(request)
         item = Submission(form, len(request.body), lambda item: request.respond(answer(item)))
         try:
@@ -78,10 +78,10 @@ class SubmitHandlers:
                 cookie, bare = request.headers.get("veen-pow"), form is MessageForm.MSG
                 item.accept(prefilter(body, hub.limits, hub.pow, cookie, hub.clock(), bare=bare))
         except ProtocolError as error:
-            item.refuse(error)
-            hub.refuse(item)
+            item.reject(error)
+            hub.intake.reject(item)
         else:
-            hub.submit((item,))
+            hub.intake.submit((item,))
         return None
 
     def _check_work(self, request: Request) -> None:
@@ -104,10 +104,10 @@ class SubmitHandlers:
         except ProtocolError as error:
             size = len(request.body)
             whole = Submission(MessageForm.MSG, size, lambda item: request.respond(_answer_cbor(item)))
-            whole.refuse(error)
-            hub.refuse(whole)
+            whole.reject(error)
+            hub.intake.reject(whole)
             return None
-        if hub.stopping or not hub.verifiers.has_room(len(bodies), len(request.body)):
+        if hub.stopping or not hub.intake.has_room(len(bodies), len(request.body)):
             return self._overloaded(request)
         answers = _Answers(request, len(bodies), broken)
         if not answers.left:
@@ -121,12 +121,12 @@ class SubmitHandlers:
             try:
                 item.accept(sized(body, hub.limits, bare=True))
             except ProtocolError as error:
-                item.refuse(error)
-                hub.refuse(item)
+                item.reject(error)
+                hub.intake.reject(item)
             else:
                 good.append(item)
         if good:
-            hub.submit(good)
+            hub.intake.submit(good)
         return None
 
 

@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from veen.admission.stateful import Policy
-from veen.admission.stateless import MessageRules
 from veen.core.crypto import hpke
 from veen.core.encoding.canonical_json import Described
 from veen.core.errors import Detail, ProtocolError
@@ -36,6 +35,7 @@ from veen.hub.home import Home
 from veen.hub.metrics import Metrics
 from veen.hub.read.long_poll import LongPolls
 from veen.hub.read.thread_pool import Job
+from veen.hub.submit.intake import Intake
 from veen.hub.submit.sequencer import Sequencer
 from veen.hub.submit.submission import Submission
 from veen.stdx.json_log import Log
@@ -80,8 +80,8 @@ class ControlledHub(Protocol):
         """Identity and secrets: what admins seal is sealed to the control key."""
 
     @property
-    def rules(self) -> MessageRules:
-        """The rules of the stateless rows: the padding of each profile."""
+    def intake(self) -> Intake:
+        """The submit path, with the rules of the stateless rows: the padding of each profile."""
 
     @property
     def limits(self) -> Limits:
@@ -129,7 +129,7 @@ class ControlPlane:
         # A replica takes control records from its primary, as everything else.
         self._admins = frozenset(hub.settings.admin_keys if hub.settings.role == "primary" else ())
         secret = ReaderSecretKey(hub.home.secrets.control_sk)
-        self._orders = Orders(hpke.ReaderKey.from_secret(secret), hub.rules.pad_blocks, hub.limits)
+        self._orders = Orders(hpke.ReaderKey.from_secret(secret), hub.intake.rules.pad_blocks, hub.limits)
         #: Messages whose records are in the control log.
         self.applied: set[LeafHash] = {
             record.origin

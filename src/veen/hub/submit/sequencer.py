@@ -27,7 +27,9 @@ from veen.core.objects.error_envelope import unavailable
 from veen.core.objects.new_entry import NewEntry
 from veen.core.objects.receipt import Receipt
 from veen.hub.keyring import Clock, KeyRing, signing
+from veen.hub.metrics import Metrics
 from veen.hub.read.thread_pool import Job
+from veen.hub.submit.events import SubmitEvents
 from veen.hub.submit.submission import Submission
 from veen.storage import (
     Batch,
@@ -44,9 +46,6 @@ MAX_BATCH: Final = 256
 #: A sync is worth waiting for so many, if they are about to come: it costs as much for one as for all.
 _WORTH: Final = 64
 _FULL_RETRY_SEC: Final = 5
-
-
-Work = Submission | Job
 
 
 class _Open:
@@ -71,27 +70,25 @@ class Sequencer:
         authority: Authority,
         *,
         clock: Clock,
-        deliver: Callable[[Sequence[Work]], None],
+        decided: Callable[[Sequence[Submission]], None],
+        events: SubmitEvents,
+        metrics: Metrics,
     ) -> None:
-        """``deliver`` is called on the loop, with what has been done."""
+        """``decided`` is called on the loop, with messages that were committed or rejected."""
         self.writer = writer
         self.ring = ring
         self.policy = policy
         self.authority = authority
         self.clock = clock
-        #: Called with an error that the hub must not survive: the next start finds out what is on disk.
-        self.on_fatal: Callable[[Exception], None] = lambda _: None
-        #: Called with a fault of ours in the decision on one message; the message is answered 503.
-        self.on_bug: Callable[[Exception], None] = lambda _: None
-        #: Called after each commit, with the number of messages in it.
-        self.on_commit: Callable[[int], None] = lambda _: None
-        #: Tells how many messages are being checked, and will be put here or, all being refused, nudge.
-        self.coming: Callable[[], int] = lambda: 0
         #: When a commit last met a full disk.
         self.full_at = float("-inf")
-        self._deliver = deliver
+        self._decided = decided
+        self._events = events
+        self._batch_size = metrics.batch_size
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[Work] = deque()
+        self._waiting: deque[Submission | Job] = deque()
+        #: Messages that are being verified, and will be put here.
+        self._pending = 0
         #: At the disk.
         self._under_way: _Open | Job | None = None
         self._open: _Open | None = None
@@ -101,9 +98,19 @@ class Sequencer:
         self._thread = Thread(target=self._run, name="veen-sequencer", daemon=True)
         self._thread.start()
 
-    def put(self, work: Sequence[Work]) -> None:
-        """Add messages and jobs; they are done in the order in which they came. None is a nudge."""
-        self._waiting += work
+    def put(self, messages: Sequence[Submission], *, pending: int) -> None:
+        """Add verified messages, if any; so many others are still being verified.
+
+        Messages and jobs are done in the order in which they came.
+        """
+        self._pending = pending
+        self._waiting += messages
+        self._idle.clear()
+        self._go_on()
+
+    def run(self, job: Job) -> None:
+        """Run a job in the thread, between batches."""
+        self._waiting.append(job)
         self._idle.clear()
         self._go_on()
 
@@ -150,7 +157,7 @@ class Sequencer:
 
     def _is_due(self, batch: _Open) -> bool:
         """Tell whether a batch is to go to the disk now; what waits could not be added to it."""
-        return bool(self._waiting) or len(batch.messages) >= min(self.coming(), _WORTH)
+        return bool(self._waiting) or len(batch.messages) >= min(self._pending, _WORTH)
 
     def _place_more(self) -> bool:
         """Decide on the messages in front; False if the batch has no room for another."""
@@ -186,7 +193,7 @@ class Sequencer:
         if closed.placed:
             self._begin(closed, lambda: self._commit(closed))
         else:
-            self._deliver(closed.messages)
+            self._decided(closed.messages)
 
     def _begin(self, what: _Open | Job, work: Callable[[], Callable[[], None]]) -> None:
         self._under_way = what
@@ -195,12 +202,12 @@ class Sequencer:
     def _committed(self, done: _Open) -> None:
         self._under_way = None
         self._go_on()  # before the answers: the disk is not to wait for them
-        self._deliver(done.messages)
+        self._decided(done.messages)
 
     def _met_full_disk(self, failed: _Open, why: str) -> None:
         self._under_way = None
         self.full_at = perf_counter()
-        self._deliver(self._undone(failed.messages, why, _FULL_RETRY_SEC))
+        self._decided(self._undone(failed.messages, why, _FULL_RETRY_SEC))
         self._go_on()
 
     def _failed(self, failed: _Open, error: Exception) -> None:
@@ -210,8 +217,8 @@ class Sequencer:
 
     def _give_up(self, messages: list[Submission], error: Exception) -> None:
         undone = self._undone(messages, "the hub has stopped; its operator has to look at it")
-        self.on_fatal(error)
-        self._deliver(undone)
+        self._events.fatal(error)
+        self._decided(undone)
 
     def _undone(self, messages: list[Submission], why: str, retry_after: int = 1) -> list[Submission]:
         """Return messages that did not happen, and those decided behind them, as refused.
@@ -230,8 +237,8 @@ class Sequencer:
     def _done(self, job: Job) -> None:
         self._under_way = None
         if isinstance(job.error, WriterStoppedError):
-            self.on_fatal(job.error)
-        self._deliver([job])
+            self._events.fatal(job.error)
+        job.on_done(job)
         self._go_on()
 
     # --- in the thread: each returns what is to be done on the loop -----------------------------------------
@@ -256,7 +263,7 @@ class Sequencer:
         except Exception as error:  # noqa: BLE001 - nothing may be answered that is not known to be durable
             failed = error  # the name of the handler ends with it
             return lambda: self._failed(closed, failed)
-        self.on_commit(closed.placed)
+        self._batch_size.observe(closed.placed)
         return lambda: self._committed(closed)
 
     def _place(self, batch: Batch, messages: Sequence[Submission]) -> int:
@@ -270,15 +277,15 @@ class Sequencer:
                 admitted = admit(message.record, batch, self.policy, self.authority, hub_ts)
                 receipt = _append(batch, admitted, key)
             except ProtocolError as error:
-                message.refuse(error)
+                message.reject(error)
             except DamagedStoreError as error:  # of this label; others go on
                 message.error = unavailable(str(error), _FULL_RETRY_SEC)
-                self.on_bug(error)
+                self._events.bug(error)
             except StorageError:
                 raise
             except Exception as error:  # noqa: BLE001 - a fault of ours must not stop other messages
                 message.error = unavailable("the message met a fault of the hub; see its log")
-                self.on_bug(error)
+                self._events.bug(error)
             else:
                 message.receipt = receipt.encode()
                 message.seq = receipt.stream_seq

@@ -59,6 +59,6 @@ class Submission:
         self.body = body
         self.size = len(body)
 
-    def refuse(self, error: ProtocolError) -> None:
-        """Remember why the message was refused."""
+    def reject(self, error: ProtocolError) -> None:
+        """Store why the message was rejected."""
         self.error = envelope_of(error)

@@ -10,14 +10,16 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from time import perf_counter
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from veen.admission.stateless import MessageRules
 from veen.core.errors import ProtocolError
 from veen.core.objects.error_envelope import unavailable
 from veen.hub.submit import verifier_process
+from veen.hub.submit.events import SubmitEvents
 from veen.hub.submit.submission import Submission
 from veen.hub.submit.verifier_process import LENGTH
 
@@ -38,7 +40,20 @@ _ATTEMPTS: Final = 5
 _MIN_DELAY_SEC: Final = 0.1
 _MAX_DELAY_SEC: Final = 10.0
 
-_Deliver = Callable[[Sequence[Submission]], None]
+
+class Deliver(Protocol):
+    """Receives messages in their order, with or without an error."""
+
+    def __call__(self, messages: Sequence[Submission], pending: int) -> None:
+        """Take these; so many others are still being verified. None: only that number has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """How much may be queued."""
+
+    max_items: int
+    max_bytes: int
 
 
 class _Batch:
@@ -114,15 +129,19 @@ class VerifierPool:
     """The queue in front of the sequencer: bounded in messages and bytes."""
 
     def __init__(
-        self, rules: MessageRules, deliver: _Deliver, *, workers: int, max_items: int, max_bytes: int
+        self,
+        rules: MessageRules,
+        deliver: Deliver,
+        *,
+        workers: int,
+        limits: QueueLimits,
+        events: SubmitEvents,
     ) -> None:
         self.rules = rules
-        self.on_lost: Callable[[], None] = lambda: None
-        self.on_bug: Callable[[Exception], None] = lambda _: None
         self._deliver = deliver
+        self._events = events
         self._size = workers
-        self._max_items = max_items
-        self._max_bytes = max_bytes
+        self._limits = limits
         self._fresh: list[Submission] = []
         self._waiting: deque[_Batch] = deque()
         self._order: deque[_Batch] = deque()
@@ -135,13 +154,14 @@ class VerifierPool:
         self.depth = 0
         self.depth_bytes = 0
         #: Messages that are being checked.
-        self.checking = 0
+        self._checking = 0
 
     def has_room(self, items: int, size: int) -> bool:
         """Tell whether so much more may be taken; one request of any size always may, if nothing waits."""
         if not self.depth:
             return True
-        return self.depth + items <= self._max_items and self.depth_bytes + size <= self._max_bytes
+        limits = self._limits
+        return self.depth + items <= limits.max_items and self.depth_bytes + size <= limits.max_bytes
 
     def put(self, items: Sequence[Submission]) -> None:
         """Take messages, in their order; there must be room."""
@@ -164,24 +184,25 @@ class VerifierPool:
         if not self._order and (len(fresh) <= _ON_THE_SPOT or not self._size):
             for item in fresh:
                 self._check_here(item)
-            self._deliver(fresh)
+            self._deliver(fresh, self._checking)
             return
         size = max(_SMALL, min(len(fresh) // _SHARES, _BATCH))
         for at in range(0, len(fresh), size):
             batch = _Batch(fresh[at : at + size])
             self._order.append(batch)
             self._waiting.append(batch)
-        self.checking += len(fresh)
+        self._checking += len(fresh)
+        self._deliver((), self._checking)
         self._distribute()
 
     def _check_here(self, item: Submission) -> None:
         try:
             item.record = verifier_process.verify(item.form, item.body, self.rules)
         except ProtocolError as error:
-            item.refuse(error)
+            item.reject(error)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not stop other messages
             item.error = unavailable("the message met a fault of the hub; see its log")
-            self.on_bug(error)
+            self._events.bug(error)
         item.verified = perf_counter()
 
     def _distribute(self) -> None:
@@ -222,9 +243,9 @@ class VerifierPool:
         ready: list[Submission] = []
         while self._order and self._order[0].done:
             ready += self._order.popleft().items
-        self.checking -= len(ready)
+        self._checking -= len(ready)
         if ready:
-            self._deliver(ready)
+            self._deliver(ready, self._checking)
         self._distribute()
 
     # --- workers --------------------------------------------------------------------------------------------
@@ -266,7 +287,7 @@ class VerifierPool:
             self.workers.remove(worker)
         if self._ended:
             return
-        self.on_lost()
+        self._events.worker_lost()
         for batch in reversed(worker.given):
             if batch.attempts < _ATTEMPTS:
                 self._waiting.appendleft(batch)
@@ -282,8 +303,8 @@ class VerifierPool:
         # In the next turn: if others ended at the same time, that is known by then.
         asyncio.get_running_loop().call_soon(self._distribute)
 
-    async def stop(self) -> None:
-        """End the processes; nothing may be on its way."""
+    def stop(self) -> None:
+        """End the processes; no message may be queued."""
         self._ended = True
         for worker in self.workers:
             worker.close()

@@ -1,0 +1,167 @@
+"""The way of a message through the hub, from the prefilter to its answer.
+
+    verifier pool (processes) -> sequencer (the loop) -> the disk (a thread) -> answers (the loop)
+
+``Intake`` owns these parts and the outcome of each message: the counters, the log line, the answer.
+"""
+
+from collections.abc import Sequence
+from time import perf_counter
+
+from veen.admission.authority import Authority
+from veen.admission.stateful import Policy
+from veen.admission.stateless import MessageRules
+from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.core.types import Label
+from veen.hub.keyring import Clock, KeyRing
+from veen.hub.metrics import Failure, Metrics
+from veen.hub.submit.events import SubmitEvents
+from veen.hub.submit.sequencer import Sequencer
+from veen.hub.submit.submission import Submission
+from veen.hub.submit.verifier_pool import QueueLimits, VerifierPool
+from veen.stdx.json_log import Log
+from veen.storage import Writer
+
+
+class Intake:
+    """Verifies, sequences, commits and answers messages. All methods are for the loop."""
+
+    def __init__(
+        self,
+        rules: MessageRules,
+        writer: Writer,
+        ring: KeyRing,
+        policy: Policy,
+        authority: Authority,
+        *,
+        clock: Clock,
+        limits: QueueLimits,
+        workers: int,
+        newest: Label | None,
+        events: SubmitEvents,
+        metrics: Metrics,
+        log: Log | None,
+    ) -> None:
+        """``log`` gets one line for each message; None: no lines."""
+        self.rules = rules
+        self.sequencer = Sequencer(
+            writer,
+            ring,
+            policy,
+            authority,
+            clock=clock,
+            decided=self._decided,
+            events=events,
+            metrics=metrics,
+        )
+        self._verifiers = VerifierPool(rules, self._verified, workers=workers, limits=limits, events=events)
+        self._events = events
+        self._clock = clock
+        self._metrics = metrics
+        self._log = log
+        #: The label that was committed last, as far as this process or the log knows (C-76).
+        self.newest = newest
+
+    def start(self) -> None:
+        """Start the verifier processes, without waiting for them."""
+        self._verifiers.start()
+
+    def has_room(self, items: int, size: int) -> bool:
+        """Report whether so many more messages and bytes fit into the queue."""
+        return self._verifiers.has_room(items, size)
+
+    @property
+    def depth(self) -> int:
+        """How many messages were accepted into the queue and not answered."""
+        return self._verifiers.depth
+
+    @property
+    def depth_bytes(self) -> int:
+        """How many bytes these messages have."""
+        return self._verifiers.depth_bytes
+
+    def submit(self, messages: Sequence[Submission]) -> None:
+        """Queue messages that have passed the prefilter; there must be room."""
+        self._verifiers.put(messages)
+
+    def reject(self, message: Submission) -> None:
+        """Answer a message that was rejected before it was queued."""
+        self._answer([message], queued=False)
+
+    def _verified(self, messages: Sequence[Submission], pending: int) -> None:
+        good = [item for item in messages if item.error is None]
+        # Sorted out before: the sequencer may reject some of the others at once, and they are answered then.
+        bad = [item for item in messages if item.error is not None]
+        self.sequencer.put(good, pending=pending)  # also if there is none: it may have waited for these
+        if bad:
+            self._answer(bad)
+
+    def _decided(self, messages: Sequence[Submission]) -> None:
+        if not messages:
+            return
+        self._answer(messages)
+        self._events.decided(messages)
+
+    def _answer(self, messages: Sequence[Submission], *, queued: bool = True) -> None:
+        metrics = self._metrics
+        ts = self._clock()
+        lines: list[str] = []
+        logged = self._log is not None and self._log.is_on("info")
+        now = perf_counter()
+        for item in messages:
+            if queued:
+                self._verifiers.answered(item)
+            metrics.verify_ms.observe(1000 * (item.verified - item.received))
+            metrics.commit_ms.observe(1000 * (now - item.verified))
+            metrics.end_to_end_ms.observe(1000 * (now - item.received))
+            if item.error is None:
+                metrics.ok += 1
+                assert item.record is not None
+                self.newest = item.record.label
+            else:
+                metrics.rejected(_failure(item, ts))
+            if logged:
+                lines.append(_line(item, ts, now))
+            item.on_done(item)
+        if lines and self._log is not None:
+            self._log.writer.write(lines)
+
+    async def stop(self) -> None:
+        """Finish what was queued, and end."""
+        await self.sequencer.stop()
+        self._verifiers.stop()
+
+
+def _failure(item: Submission, ts: int) -> Failure:
+    assert item.error is not None
+    record = item.record
+    label, client = (
+        ("", "") if record is None else (record.label.hex()[:8], (record.client_id or b"").hex()[:8])
+    )
+    return Failure(ts, item.error.code, _detail(item.error), label, client)
+
+
+def _detail(error: ErrorEnvelope) -> str:
+    return str((error.detail or {}).get("detail_enum", ""))
+
+
+def _line(item: Submission, ts: int, now: float) -> str:
+    """Return the log line of a message (OBS0-003). By hand: there is one for each.
+
+    It has prefixes of ids and no content, so that nothing secret comes near a log.
+    """
+    record, error = item.record, item.error
+    about = ""
+    if error is not None:
+        about = f'"code":"{error.code}","detail":"{_detail(error)}",'
+    if record is not None:
+        about += (
+            f'"label":"{record.label.hex()}","client_id_prefix":"{(record.client_id or b"").hex()[:8]}",'
+            f'"leaf_hash_prefix":"{record.leaf_hash.hex()[:8]}",'
+        )
+    return (
+        f'{{"ts":{ts},"level":"info","event":"submit",{about}"stream_seq":{item.seq},'
+        f'"bytes_in":{item.size},"bytes_out":{len(item.receipt)},'
+        f'"verify_ms":{1000 * (item.verified - item.received):.3f},'
+        f'"commit_ms":{1000 * (now - item.verified):.3f}}}'
+    )
