@@ -37,7 +37,7 @@ _EXIT_CODES: Final[Mapping[int, tuple[str, str]]] = {
         "try again; a message that may have been taken is kept, and asked for first",
     ),
     errors.MALFORMED: ("what answered is no hub, or a broken one", "look at the address"),
-    errors.REFUSED: (
+    errors.FAILED: (
         "refused by the hub, or not true: a signature, a proof, a file, a pin",
         "do not try again before you know why: `veen explain-error CODE`",
     ),

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import USAGE, UsageError
 from veen.cli.option_groups import expand_groups
 from veen.cli.output import command
 from veen.cli.settings import common
@@ -112,7 +112,7 @@ def test_a_command_takes_groups_too(capsys: pytest.CaptureFixture[str]) -> None:
     @command
     def brush(paint: _Paint) -> None:
         """Paint."""
-        raise CommandError(f"there is no {paint.colour}", USAGE)
+        raise UsageError(f"there is no {paint.colour}")
 
     common.reset()
     assert (brush.__name__, brush.__doc__) == ("brush", "Paint.")

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from tests.paths import ROOT
-from veen.cli.errors import NETWORK, REFUSED, USAGE, CommandError
+from veen.cli.errors import FAILED, NETWORK, USAGE, CommandError
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
 from veen.cli.spark import SparkOptions, show_job_progress
@@ -75,8 +75,8 @@ def test_a_failure_inside_spark_is_one_line(spark: SparkSession, arguments: list
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        (BadLogError, (REFUSED, "E.DAMAGED")),
-        (DamagedLogError, (REFUSED, "E.DAMAGED")),
+        (BadLogError, (FAILED, "E.DAMAGED")),
+        (DamagedLogError, (FAILED, "E.DAMAGED")),
         (PlaceError, (USAGE, "E.SPARK")),
         (NetworkError, (NETWORK, "E.NETWORK")),
     ],

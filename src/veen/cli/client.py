@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from veen.cli.errors import NETWORK, USAGE, CommandError
+from veen.cli.errors import UnreachableError, UsageError
 from veen.cli.hub_connection import read_address
 from veen.cli.options import hex32
 from veen.cli.settings import common, find_hub
@@ -55,7 +55,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise CommandError(f"{path} can not be read: {error.strerror}", USAGE) from None
+        raise UsageError(f"{path} can not be read: {error.strerror}") from None
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -63,7 +63,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
-        raise CommandError(f"{path} can not be written: {error.strerror}", USAGE) from None
+        raise UsageError(f"{path} can not be written: {error.strerror}") from None
 
 
 def replace_bytes(path: Path, data: bytes) -> None:
@@ -75,7 +75,7 @@ def replace_bytes(path: Path, data: bytes) -> None:
         else:
             place.write_bytes(data)  # a pipe or a terminal is not replaced
     except OSError as error:
-        raise CommandError(f"{path} can not be written: {error.strerror}", USAGE) from None
+        raise UsageError(f"{path} can not be written: {error.strerror}") from None
 
 
 def check_replaceable(path: Path) -> None:
@@ -89,7 +89,7 @@ def check_replaceable(path: Path) -> None:
     elif not os.access(place.parent if place.is_file() or not place.exists() else place, os.W_OK):
         problem = "Permission denied"
     if problem is not None:
-        raise CommandError(f"{path} can not be written: {problem}", USAGE)
+        raise UsageError(f"{path} can not be written: {problem}")
 
 
 def prompt_passphrase() -> str | None:
@@ -108,7 +108,7 @@ def hub_at(hub: str) -> Hub:
     """Return what answers for a hub: over the network, or from the files of one that does not run."""
     address = read_address(hub)
     if address.path is not None and not address.path.is_dir():
-        raise CommandError(f"there is no hub at {address.path}: give its URL or its data directory", NETWORK)
+        raise UnreachableError(f"there is no hub at {address.path}: give its URL or its data directory")
     return open_hub(address, common.timeout_ms / 1000)
 
 
@@ -119,7 +119,7 @@ def open_client(client: str, hub: str, *, trust_first_use: bool = False, hub_id:
     try:
         trust = Trust.FIRST_USE if trust_first_use else Trust(load_config().get("trust", Trust.LOCAL))
     except ValueError:
-        raise CommandError("trust is local, first-use or never; see: veen config set trust", USAGE) from None
+        raise UsageError("trust is local, first-use or never; see: veen config set trust") from None
     session = open_session(
         find_client(client),
         named,
@@ -151,7 +151,7 @@ def read_card(text: str) -> IdentityCard:
     try:
         return IdentityCard.read(read_bytes(path / CARD if path.is_dir() else path))
     except ProtocolError as error:
-        raise CommandError(f"{text} is not an identity card: {error}", USAGE) from None
+        raise UsageError(f"{text} is not an identity card: {error}") from None
 
 
 def parse_json(text: str, option: str) -> Any:  # noqa: ANN401 - JSON
@@ -161,4 +161,4 @@ def parse_json(text: str, option: str) -> Any:  # noqa: ANN401 - JSON
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CommandError(f"{option} is not JSON: {error}; text needs quotes: '\"hello\"'", USAGE) from None
+        raise UsageError(f"{option} is not JSON: {error}; text needs quotes: '\"hello\"'") from None

@@ -1,15 +1,12 @@
-"""Opening the data directory that a command was given, and what to say if it is none."""
+"""Opening the data directory that a command was given."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from veen.cli.errors import UsageError
 from veen.storage.errors import NotAStoreError
 from veen.storage.fs import RealFilesystem
-
-
-class UsageError(Exception):
-    """What was asked can not be done; the text says what to do instead."""
 
 
 @contextmanager
@@ -21,8 +18,10 @@ def open_data_dir(data_dir: Path) -> Iterator[RealFilesystem]:
     try:
         yield files
     except NotAStoreError:
-        raise UsageError(f"{data_dir} is not a data directory; give the one that the hub runs with") from None
+        raise UsageError(
+            f"{data_dir} is not a data directory; give the directory that the hub runs with"
+        ) from None
     except OSError as error:
-        raise UsageError(f"{data_dir} can not be read: {error.strerror}; run as the hub's user") from None
+        raise UsageError(f"{data_dir} cannot be read: {error.strerror}; run as the hub's user") from None
     finally:
         files.close()

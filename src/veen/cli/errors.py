@@ -1,6 +1,20 @@
-"""How a command ends: its exit codes, and the error that carries one."""
+"""Errors that end a command: each class has an exit code.
 
-from typing import Final
+    VeenError
+    └── CommandError            a command cannot do what it was asked to do
+        ├── UsageError            1  its arguments, or the files and settings that they name, do not allow it
+        ├── UnreachableError      2  the hub cannot be reached, or does not answer in time
+        ├── MalformedError        3  a response or a file does not have the format of the protocol
+        ├── FailedError           4  the hub rejected the request, or a check failed
+        └── TerminatedError     143  a signal ended the command
+
+``output.command`` prints them and ends the process. ``as_command_error`` maps the errors of the layers below
+to them.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, Self
 
 from veen.client.errors import (
     BodyError,
@@ -22,61 +36,118 @@ OK: Final = 0
 USAGE: Final = 1
 NETWORK: Final = 2
 MALFORMED: Final = 3
-REFUSED: Final = 4
+FAILED: Final = 4
 SELFTEST: Final = 5
 
 
-class CommandError(Exception):
-    """A command can not do what was asked; the text says what to do next."""
+class CommandError(VeenError):
+    """A command cannot do what it was asked to do; the text says what to do next.
 
-    def __init__(self, message: str, exit_code: int, code: str = "") -> None:
+    Attributes:
+        code: What scripts branch on: the error code of the hub, or one of the command itself.
+        document: What scripts get beside code and detail.
+    """
+
+    exit_code: ClassVar[int]
+
+    def __init__(
+        self, message: str, code: str = "", document: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         super().__init__(message)
-        self.exit_code = exit_code
-        #: The hub's error code, if it was the hub that refused.
-        self.code = code
+        self.code = code or "E.USAGE"
+        self.document = document
+
+    def with_text(self, message: str) -> Self:
+        """Return the same error with another text."""
+        return type(self)(message, self.code, self.document)
+
+    def with_document(self, document: Mapping[str, Any]) -> Self:
+        """Return the same error with more for scripts."""
+        return type(self)(str(self), self.code, document)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what scripts get."""
+        return {"ok": False, "code": self.code, "detail": str(self), **self.document}
+
+
+class UsageError(CommandError):
+    """The arguments, or the files and settings that they name, do not allow it."""
+
+    exit_code = USAGE
+
+
+class UnreachableError(CommandError):
+    """The hub cannot be reached, or does not answer in time."""
+
+    exit_code = NETWORK
+
+
+class MalformedError(CommandError):
+    """A response or a file does not have the format of the protocol."""
+
+    exit_code = MALFORMED
+
+
+class FailedError(CommandError):
+    """The hub rejected the request, or a check failed."""
+
+    exit_code = FAILED
+
+
+class TerminatedError(CommandError):
+    """A signal ended the command."""
+
+    exit_code = 143  # 128 and the number of SIGTERM, as shells count
+
+
+def interrupted() -> UsageError:
+    """Return the error of a command that was interrupted from the keyboard."""
+    return UsageError("interrupted", "E.INTERRUPTED")
 
 
 def as_command_error(error: Exception) -> CommandError | None:
-    """Return how an error of the layers below ends a command; None if it is a fault of the program."""
+    """Return the error that ends a command, for an error of the layers below; None for a bug."""
     match error:
         case CommandError():
             return error
         case BrokenPipeError():
-            return None  # whoever read our output has seen enough
+            return None  # the reader of our output has left
         case AssertionError():
-            return None  # a fault of the program, even where it is one of our classes
+            return None  # a bug, even where it is one of our classes
         case RejectedError():
-            return CommandError(str(error), REFUSED, error.code)
+            return FailedError(str(error), error.code)
         case NetworkError():
-            return CommandError(str(error), NETWORK, "E.NETWORK")
+            return UnreachableError(str(error), "E.NETWORK")
         case InvalidResponseError():
-            return CommandError(str(error), MALFORMED, "E.MALFORMED")
+            return MalformedError(str(error), "E.MALFORMED")
         case DivergenceError():
             where = f"; the evidence is in {error.path}, check it with: veen verify-fraud {error.path}"
-            return CommandError(f"{error}{where if error.path else ''}", REFUSED, "E.DIVERGENCE")
+            return FailedError(f"{error}{where if error.path else ''}", "E.DIVERGENCE")
         case ReadOnlyError():
-            return CommandError(str(error), NETWORK, "E.NETWORK")
-        case PinError() | UnsentError():
-            return CommandError(str(error), REFUSED, "E.PIN" if isinstance(error, PinError) else "E.UNSENT")
+            return UnreachableError(str(error), "E.NETWORK")
+        case PinError():
+            return FailedError(str(error), "E.PIN")
+        case UnsentError():
+            return FailedError(str(error), "E.UNSENT")
         case DamagedLogError():
-            return CommandError(str(error), REFUSED, "E.DAMAGED")
+            return FailedError(str(error), "E.DAMAGED")
         case ContextError():
-            return CommandError(str(error), USAGE)
+            return UsageError(str(error))
         case BodyError():
-            return CommandError(str(error), USAGE, "E.USAGE")
+            return UsageError(str(error))
         case ClientError():
-            return CommandError(str(error), USAGE, "E.CLIENT")
+            return UsageError(str(error), "E.CLIENT")
         case DamagedStoreError():
-            return CommandError(str(error), REFUSED, "E.DAMAGED")
+            return FailedError(str(error), "E.DAMAGED")
         case StorageError():
-            return CommandError(str(error), USAGE, "E.STORAGE")
+            return UsageError(str(error), "E.STORAGE")
         case ProtocolError():
             seq = error.fields.get("stream_seq")
             where = f"entry {seq}: " if isinstance(seq, int) else ""
-            return CommandError(f"{where}{error}", REFUSED, error.code.value)
+            return FailedError(f"{where}{error}", error.code.value)
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
-            return CommandError(f"{where}{error.strerror or error}", USAGE, "E.FILE")
+            return UsageError(f"{where}{error.strerror or error}", "E.FILE")
         case VeenError():
-            return CommandError(str(error), REFUSED)
+            return FailedError(str(error))
     return None

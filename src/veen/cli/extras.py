@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 
 
 def needing_hub(module: str) -> Any:  # noqa: ANN401 - a module; what is in it is checked where it is written
@@ -11,4 +11,4 @@ def needing_hub(module: str) -> Any:  # noqa: ANN401 - a module; what is in it i
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise CommandError(f"{error.name} is missing: pip install 'veen[hub]'", USAGE) from None
+        raise UsageError(f"{error.name} is missing: pip install 'veen[hub]'") from None

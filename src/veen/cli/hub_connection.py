@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from veen.cli.errors import MALFORMED, NETWORK, REFUSED, USAGE, CommandError
+from veen.cli.errors import CommandError, FailedError, MalformedError, UnreachableError, UsageError
 from veen.cli.settings import DEFAULT_TIMEOUT_MS, find_hub
 from veen.client.errors import InvalidResponseError, NetworkError
 from veen.client.hub_address import HubAddress, check_hub_address
@@ -28,7 +28,7 @@ def read_address(text: str) -> HubAddress:
     try:
         return check_hub_address(text)
     except ValueError as error:
-        raise CommandError(str(error), USAGE) from None
+        raise UsageError(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class HubClient:
         if address.path is None:
             return cls(address.url, timeout)
         if not address.path.is_dir():
-            raise CommandError(
-                f"there is no directory {address.path}; give the URL or the data directory of a hub", USAGE
+            raise UsageError(
+                f"there is no directory {address.path}; give the URL or the data directory of a hub"
             )
         running = find_running(address.path)
         if running is None:
@@ -91,9 +91,7 @@ class HubClient:
         try:
             return answer.decode(data)
         except ProtocolError as error:
-            raise CommandError(
-                f"{self.url} answered something else than was asked: {error}", MALFORMED
-            ) from None
+            raise MalformedError(f"{self.url} answered something else than was asked: {error}") from None
 
     def raw(self, method: str, path: str, body: bytes | None = None, content_type: str = "") -> bytes:
         """Send a request; a refusal of the hub is raised with its code."""
@@ -103,7 +101,7 @@ class HubClient:
         except NetworkError as error:
             if self.admin is not None and isinstance(error.__context__, ConnectionRefusedError):
                 raise _not_running(self.admin.parent.parent) from None  # it was killed, and left its files
-            raise CommandError(str(error), NETWORK) from None
+            raise UnreachableError(str(error)) from None
         finally:
             hub.close()
         is_unwell = reply.status == 503 and path in {"/healthz", "/readyz"}  # which is what was asked
@@ -115,8 +113,8 @@ class HubClient:
         try:
             error = refusal(reply, self.url)
         except InvalidResponseError as bad:
-            return CommandError(str(bad), MALFORMED)
-        return CommandError(str(error), REFUSED, error.code)
+            return MalformedError(str(bad))
+        return FailedError(str(error), error.code)
 
     def _json(self, data: bytes) -> dict[str, Any]:
         try:
@@ -134,10 +132,8 @@ class HubClient:
 
     def malformed(self) -> CommandError:
         """Return the error for an answer that no hub gives."""
-        return CommandError(f"{self.url} answered something else than a hub does", MALFORMED)
+        return MalformedError(f"{self.url} answered something else than a hub does")
 
 
 def _not_running(data_dir: Path) -> CommandError:
-    return CommandError(
-        f"no hub runs in {data_dir}; start it with: veen hub start --data-dir {data_dir}", NETWORK
-    )
+    return UnreachableError(f"no hub runs in {data_dir}; start it with: veen hub start --data-dir {data_dir}")

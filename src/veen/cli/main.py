@@ -1,7 +1,6 @@
 """Entry point of ``veen``."""
 
 import contextlib
-import json
 import os
 import sys
 from typing import Annotated, Any, Final
@@ -10,7 +9,9 @@ import typer
 from typer.main import get_command
 
 import veen
-from veen.cli.errors import USAGE
+from veen.cli.errors import USAGE, UsageError, interrupted
+from veen.cli.options import JSON_HELP
+from veen.cli.output import print_error
 from veen.cli.registry import LazyGroup, note_common
 from veen.cli.settings import common
 
@@ -39,7 +40,7 @@ def root(
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document, for scripts.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Say more, on standard error.")] = False,
     timeout_ms: Annotated[int | None, typer.Option(min=1, help="Time for one answer of the hub.")] = None,
@@ -83,7 +84,7 @@ def _run(arguments: list[str]) -> None:
         code = USAGE
     if code == _INTERRUPTED:
         if "--json" in arguments and "--follow" not in arguments:  # which is interrupted in any case
-            typer.echo(json.dumps({"ok": False, "code": "E.INTERRUPTED", "detail": "interrupted"}))
+            print_error(interrupted(), as_json=True)
         code = USAGE
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -97,11 +98,7 @@ def _complain(error: Any, arguments: list[str]) -> None:  # noqa: ANN401 - of cl
             return
         text = "a command is missing"
     path = error.ctx.command_path if error.ctx is not None else "veen"
-    text += f"; see: {path} --help"
-    if "--json" in arguments:
-        typer.echo(json.dumps({"ok": False, "code": "E.USAGE", "detail": text}))
-    else:
-        typer.echo(f"veen: {text}", err=True)
+    print_error(UsageError(f"{text}; see: {path} --help"), "--json" in arguments)
 
 
 def hub_main() -> None:

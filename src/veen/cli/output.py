@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import typer
 
-from veen.cli.errors import as_command_error
+from veen.cli.errors import CommandError, as_command_error
 from veen.cli.option_groups import expand_groups
 from veen.cli.settings import common
 
@@ -87,52 +87,60 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         try:
             inner(**given)
         except Exception as error:
-            found = as_command_error(error)
-            if found is None:
+            known = as_command_error(error)
+            if known is None:
                 raise
             if common.verbose:
                 traceback.print_exc()
-            fail(str(found), found.exit_code, common.json or bool(given.get("as_json")), found.code)
+            print_error(known, common.json or bool(given.get("as_json")))
+            raise typer.Exit(known.exit_code) from None
 
     return run
 
 
-def fail(message: str, exit_code: int, as_json: bool, code: str = "") -> None:
-    """End with an error."""
+def print_error(error: CommandError, as_json: bool) -> None:
+    """Print an error: one line for people, one document for scripts."""
     if as_json:
-        typer.echo(json.dumps({"ok": False, "code": code or "E.USAGE", "detail": message}))
+        typer.echo(json.dumps(error.to_json()))
     else:
-        typer.echo(f"veen: {plain(message)}", err=True)
-    raise typer.Exit(exit_code)
+        typer.echo(f"veen: {plain(str(error))}", err=True)
 
 
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show a bar while something long is done, if a person looks on; call it with each portion."""
+    """Show a progress bar on a terminal; call the result with the size of each portion that is done."""
     done = 0
-    with progress_bar(what) as tell:
+    with progress_bar(what) as show:
 
         def advance(count: int) -> None:
             nonlocal done
             done += count
-            tell(done, total)
+            show(done, total)
 
         yield advance
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Show a bar for work of which more becomes known; call it with what is done, and of how much."""
+def progress_bar(what: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int | None], None]]:
+    """Show a progress bar on a terminal; call the result with what is done, and the total if it is known."""
     if common.json or common.quiet or not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    count = DownloadColumn() if in_bytes else MofNCompleteColumn()
+    columns = (TextColumn(what), BarColumn(), count, TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield lambda done, total: bar.update(task, completed=done, total=total or None)
 
 
 def shown_time(hub_ts: int) -> str:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from veen.cli.client import read_bytes
-from veen.cli.errors import USAGE, CommandError, as_command_error
+from veen.cli.errors import UsageError, as_command_error
 from veen.cli.options import hex32
 from veen.cli.output import progress, warn
 from veen.client.client import Client
@@ -58,7 +58,7 @@ def load_module(text: str) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is in it
         what = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise CommandError(f"{text} can not be loaded: {what}", USAGE) from None
+        raise UsageError(f"{text} can not be loaded: {what}") from None
     return module
 
 
@@ -99,7 +99,7 @@ class ChosenOverlay:
                 raise
             what = f"{type(error).__name__}: {error}".splitlines()[0]
             text = f"{self.overlay.name} of {self.module} fails: {what}; --verbose shows where"
-            raise CommandError(text, USAGE) from error
+            raise UsageError(text) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class OverlayClass:
         try:
             return ChosenOverlay(configured(self.overlay, values), self.module, self.code)
         except ParameterError as error:
-            raise CommandError(str(error), USAGE) from None
+            raise UsageError(str(error)) from None
 
 
 def find(name: str, module: str = "") -> OverlayClass:
@@ -135,7 +135,7 @@ def given_parameters(texts: list[str] | None) -> dict[str, JsonValue]:
     for text in texts or []:
         name, sign, value = text.partition("=")
         if not sign:
-            raise CommandError(f"--param is NAME=VALUE, not {text!r}", USAGE)
+            raise UsageError(f"--param is NAME=VALUE, not {text!r}")
         found[name] = value
     return found
 
@@ -151,7 +151,7 @@ def _of_registry(name: str) -> type[Overlay]:
     except KeyError:
         names = ", ".join(registry.names())
         text = f"there is no overlay {name!r}; there are: {names}; your own: --overlay-module"
-        raise CommandError(text, USAGE) from None
+        raise UsageError(text) from None
 
 
 def _of_module(name: str, text: str) -> tuple[type[Overlay], bytes]:
@@ -166,6 +166,6 @@ def _of_module(name: str, text: str) -> tuple[type[Overlay], bytes]:
     }
     if name not in found:
         names = ", ".join(sorted(found)) or "none"
-        raise CommandError(f"{text} has no overlay {name!r}; it has: {names}", USAGE)
+        raise UsageError(f"{text} has no overlay {name!r}; it has: {names}")
     file = module.__file__
     return found[name], sha256(read_bytes(Path(file))) if file else b""

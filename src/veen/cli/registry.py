@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from veen.cli.options import JSON_HELP
 from veen.cli.settings import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, common
 
 
@@ -92,7 +93,7 @@ _OF_THE_ROOT: Final = ("install_completion", "show_completion")
 
 
 def _flags(
-    _json: Annotated[bool, typer.Option("--json", help="One JSON document, for scripts.")] = False,
+    _json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
     _quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
     _verbose: Annotated[bool, typer.Option("--verbose", help="Say more, on standard error.")] = False,
     _timeout_ms: Annotated[

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Final
 
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.client.contexts import default_hub, described_hub
 
 DEFAULT_TIMEOUT_MS: Final = 10_000
@@ -38,13 +38,12 @@ def find_hub(named: str) -> str:
         return named
     if common.env or common.hub_name:
         if not (common.env and common.hub_name):
-            raise CommandError("--env and --hub-name go together", USAGE)
+            raise UsageError("--env and --hub-name go together")
         return str(described_hub(common.env, common.hub_name)["service_url"])
     hub = default_hub()
     if hub is None:
-        raise CommandError(
+        raise UsageError(
             "no hub was named: give --hub URL_OR_DIRECTORY, or run: veen config set hub URL_OR_DIRECTORY; "
             "or start one here: veen hub start",
-            USAGE,
         )
     return hub

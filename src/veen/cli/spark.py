@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from veen.cli.errors import MALFORMED, NETWORK, REFUSED, USAGE, CommandError
-from veen.cli.output import fail, progress_bar
-from veen.cli.settings import common
+from veen.cli.errors import (
+    CommandError,
+    FailedError,
+    MalformedError,
+    TerminatedError,
+    UnreachableError,
+    UsageError,
+)
+from veen.cli.output import progress_bar
 from veen.client.errors import (
     ClientError,
     DamagedLogError,
@@ -36,8 +42,6 @@ def show_job_progress(spark: "SparkSession", what: str) -> Iterator[None]:
 
 
 _MASTER: Final = "local[*,3]"
-#: What SIGTERM ends a program with.
-_TERMINATED: Final = 143
 #: Errors of storage and client that are the log's, and not of how it was asked for.
 _OF_THE_LOG: Final = (DamagedStoreError, DamagedLogError, DivergenceError, PinError, RejectedError)
 
@@ -90,28 +94,28 @@ class SparkOptions:
                     reason = session.reason_of(error)
                     if reason is None:
                         raise
-                    raise CommandError(reason, *_ending(failures.cause_of(error))) from error
+                    raise _failure(failures.cause_of(error), reason) from error
         except session.UnreachableError as error:
-            raise CommandError(str(error), NETWORK, "E.NETWORK") from None
+            raise UnreachableError(str(error), "E.NETWORK") from None
         except session.SessionError as error:
-            raise CommandError(str(error), USAGE, "E.SPARK") from None
+            raise UsageError(str(error), "E.SPARK") from None
         except SystemExit as error:
-            if error.code != _TERMINATED:
+            if error.code != TerminatedError.exit_code:
                 raise
-            fail("terminated", _TERMINATED, common.json, "E.INTERRUPTED")
+            raise TerminatedError("terminated", "E.INTERRUPTED") from None
 
 
-def _ending(cause: type[VeenError] | None) -> tuple[int, str]:
-    """Return how a command ends after a failure in Spark: whose it is, the log's or Spark's own."""
+def _failure(cause: type[VeenError] | None, reason: str) -> CommandError:
+    """Return the error that ends a command after a failure in Spark, by the class of its cause in a task."""
     if cause is None:
-        return USAGE, "E.SPARK"
+        return UsageError(reason, "E.SPARK")
     if issubclass(cause, NetworkError):
-        return NETWORK, "E.NETWORK"
+        return UnreachableError(reason, "E.NETWORK")
     if issubclass(cause, InvalidResponseError):
-        return MALFORMED, "E.MALFORMED"
+        return MalformedError(reason, "E.MALFORMED")
     if issubclass(cause, _OF_THE_LOG) or not issubclass(cause, (ClientError, StorageError)):
-        return REFUSED, "E.DAMAGED"
-    return USAGE, "E.SPARK"
+        return FailedError(reason, "E.DAMAGED")
+    return UsageError(reason, "E.SPARK")
 
 
 @contextmanager
@@ -122,7 +126,6 @@ def require_extra() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"numpy", "pandas", "py4j", "pyarrow", "pyspark"}:
             raise
-        raise CommandError(
+        raise UsageError(
             f"{error.name} is not installed; it comes with Spark: pip install 'veen[spark]'",
-            USAGE,
         ) from None

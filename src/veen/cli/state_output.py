@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.output import plain, print_result, warn
 from veen.cli.overlay import ChosenOverlay
 from veen.cli.settings import common
@@ -25,7 +25,7 @@ def parse_key(chosen: ChosenOverlay, text: str) -> Key:
     try:
         return chosen.overlay.parse_key(text)
     except (ValueError, ProtocolError) as error:
-        raise CommandError(f"--key {text!r} is no key of {chosen.overlay.name}: {error}", USAGE) from None
+        raise UsageError(f"--key {text!r} is no key of {chosen.overlay.name}: {error}") from None
 
 
 def state_document(found: Interpretation, key: Key | None, now: int, *, listed: bool) -> dict[str, Any]:
@@ -109,10 +109,10 @@ def certificate_of(
 
 def _check_certifiable(found: Interpretation) -> None:
     if not found.reached:
-        raise CommandError("there are no entries to certify", USAGE)
+        raise UsageError("there are no entries to certify")
     if found.provisional:
         text = "entries may still come before some of these; certify an --epoch that is over"
-        raise CommandError(text, USAGE)
+        raise UsageError(text)
 
 
 def certified(found: Interpretation) -> list[CertifiedLabel]:

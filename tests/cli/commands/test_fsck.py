@@ -151,7 +151,7 @@ def test_one_label(tmp_path: Path) -> None:
 def test_what_can_not_be_asked(tmp_path: Path, args: list[str], advice: str) -> None:
     done = fsck(a_directory(tmp_path), *args)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("veen fsck: ")
+    assert done.stderr.startswith("veen: ")
     assert advice in done.stderr
     assert len(done.stderr.splitlines()) == 1
 

@@ -7,7 +7,7 @@ import typer
 
 from veen.cli.client import ClientOptions, StreamOption
 from veen.cli.commands.op.agreement import AgreementOption
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.options import hex32
 from veen.cli.output import command, plain, print_result
 from veen.cli.overlay import fold_stream
@@ -48,7 +48,7 @@ def status(
     found = None if wanted is None else agreements.view_version(tables, one, wanted, now)
     if found is None:
         what = "the agreement" if version is None else f"version {version} of the agreement"
-        raise CommandError(f"{what} is not defined in {stream}", USAGE)
+        raise UsageError(f"{what} is not defined in {stream}")
     shown: dict[str, Any] = {
         "active": found["active"],
         "version": found["version"],

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from veen.cli.commands.hub.anchor import describe_ref, publish, read_hex
-from veen.cli.commands.hub.show import Json
-from veen.cli.errors import MALFORMED, REFUSED, USAGE, CommandError
+from veen.cli.errors import FAILED, FailedError, MalformedError, UsageError
 from veen.cli.hub_connection import directory_of
+from veen.cli.options import JsonFlag
 from veen.cli.output import command, print_result
 from veen.core.data_dir import paths
 from veen.core.errors import ProtocolError
@@ -37,7 +37,7 @@ class Places:
         if self.ledger is not None:
             return self.ledger
         if self.anchors is None:
-            raise CommandError("the anchor is in a ledger; say where it is with --ledger", USAGE)
+            raise UsageError("the anchor is in a ledger; say where it is with --ledger")
         return self.anchors / paths.LEDGER
 
 
@@ -58,7 +58,7 @@ def verify(
     tsa_cert: Annotated[
         Path | None, typer.Option(help="Root certificates of the time stamp authority (PEM).")
     ] = None,
-    as_json: Json = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Check that an anchor binds the root of a checkpoint; exits 4 if it does not. No hub is needed."""
     if anchors is None and data_dir:
@@ -69,7 +69,7 @@ def verify(
     try:
         described = describe_ref(ref)
     except ProtocolError as error:
-        raise CommandError(f"this is not an anchor_ref: {error}", MALFORMED) from None
+        raise MalformedError(f"this is not an anchor_ref: {error}") from None
     verdict = verify_anchor(checkpoint, ref, places)
     about = {"label": checkpoint.label_curr.hex(), "upto_seq": checkpoint.upto_seq}
     root = checkpoint.mmr_root.hex()
@@ -77,7 +77,7 @@ def verify(
         {"ok": verdict.ok, "reason": verdict.reason, "mmr_root": root, **about, **described}, as_json
     )
     if not verdict:
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(FAILED)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -85,28 +85,27 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         return Checkpoint.decode(path.read_bytes())
     except OSError as error:
-        raise CommandError(f"{path} can not be read: {error.strerror}", USAGE) from None
+        raise UsageError(f"{path} can not be read: {error.strerror}") from None
     except ProtocolError as error:
-        raise CommandError(f"{path} is not a checkpoint: {error}", MALFORMED) from None
+        raise MalformedError(f"{path} is not a checkpoint: {error}") from None
 
 
 def find_anchor_ref(checkpoint: Checkpoint, places: Places) -> bytes:
     """Look up the anchor of a checkpoint's root, among those of a hub (CLI-086)."""
     if places.anchors is None:
-        raise CommandError("say where the anchor is: --data-dir, --anchors or --anchor-ref", USAGE)
+        raise UsageError("say where the anchor is: --data-dir, --anchors or --anchor-ref")
     if not places.anchors.is_dir():
-        raise CommandError(f"there is no directory {places.anchors}", USAGE)
+        raise UsageError(f"there is no directory {places.anchors}")
     files = RealFilesystem(places.anchors)
     try:
         record = find_record(files, "", checkpoint)
     except OSError as error:
-        raise CommandError(f"{places.anchors} can not be read: {error.strerror}", USAGE) from None
+        raise UsageError(f"{places.anchors} can not be read: {error.strerror}") from None
     finally:
         files.close()
     if record is None:
-        raise CommandError(
+        raise FailedError(
             f"E.NOT_FOUND: {places.anchors} has no anchor of the root of this checkpoint",
-            REFUSED,
             "E.NOT_FOUND",
         )
     return record.anchor_ref
@@ -128,5 +127,5 @@ def verify_anchor(checkpoint: Checkpoint, anchor_ref: bytes, places: Places) -> 
     try:
         roots = None if cert is None else load_roots(cert.read_bytes())
     except OSError as error:
-        raise CommandError(f"{cert} can not be read: {error.strerror}", USAGE) from None
+        raise UsageError(f"{cert} can not be read: {error.strerror}") from None
     return Rfc3161("", roots).verify(checkpoint.mmr_root, anchor_ref)

@@ -14,7 +14,7 @@ from veen.cli.client import (
     read_bytes,
     write_bytes,
 )
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import FailedError, UsageError
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
 from veen.client.body import attachments_of, decode_body
@@ -56,15 +56,13 @@ def _verify(msg_file: Path, file: Path, index: int, client: str) -> None:
         msg = Msg.decode(read_bytes(msg_file))
         msg.verify()
     except ProtocolError as error:
-        raise CommandError(f"{msg_file} is not a message: {error}", REFUSED, error.code.value) from None
+        raise FailedError(f"{msg_file} is not a message: {error}", error.code.value) from None
     opened = open_any(msg, secrets)
     if opened is None:
-        raise CommandError(
-            "no key of this client opens the message; choose another with --client", REFUSED, "E.OPEN"
-        )
+        raise FailedError("no key of this client opens the message; choose another with --client", "E.OPEN")
     declared = attachments_of(decode_body(opened.body))
     if index >= len(declared):
-        raise CommandError(f"the message has {len(declared)} attachments, counted from 0", USAGE)
+        raise UsageError(f"the message has {len(declared)} attachments, counted from 0")
     coids = [item.coid for item in declared]
     att.verify_root(opened.header.att_root, coids)
     data = read_bytes(file)
@@ -102,9 +100,9 @@ def get(
         options = ReadOptions(from_seq=seq, to_seq=seq, epoch=epoch)
         message = next(opened.stream(stream, options=options), None)
         if message is None:
-            raise CommandError(f"there is no entry {seq} in {stream}", REFUSED, "E.NOT_FOUND")
+            raise FailedError(f"there is no entry {seq} in {stream}", "E.NOT_FOUND")
         if not message.is_open or message.problem:
-            raise CommandError(f"entry {seq} has no content to rely on: {message.problem}", REFUSED, "E.OPEN")
+            raise FailedError(f"entry {seq} has no content to rely on: {message.problem}", "E.OPEN")
         data = opened.attachment(message, index)
     write_bytes(out, data)
     print_result(

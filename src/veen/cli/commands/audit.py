@@ -11,7 +11,7 @@ import typer
 
 from veen.cli.client import ClientOption, ClientOptions, HubOption, StreamOption, parse_json
 from veen.cli.commands.op.operation import known_streams, refuse
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.output import command, plain, print_result, warn
 from veen.cli.overlay import fold_stream
 from veen.cli.settings import common
@@ -57,32 +57,30 @@ def read_policy(path: Path) -> list[Rule]:
     """Read a file of rules; what is unknown is refused, so that no rule is silently not checked."""
     found = parse_json(f"@{path}", "--policy-file")
     if not isinstance(found, dict) or set(found) != {"version", "rules"}:
-        raise CommandError(f"{path} is no policy: it has version and rules", USAGE)
+        raise UsageError(f"{path} is no policy: it has version and rules")
     if found["version"] != 1 or isinstance(found["version"], bool):
-        raise CommandError(f"{path} is of version {found['version']}; 1 is known here", USAGE)
+        raise UsageError(f"{path} is of version {found['version']}; 1 is known here")
     if not isinstance(found["rules"], list):
-        raise CommandError(f"{path} is no policy: rules are a list", USAGE)
+        raise UsageError(f"{path} is no policy: rules are a list")
     return [_rule(number, item) for number, item in enumerate(found["rules"], start=1)]
 
 
 def _rule(number: int, item: Any) -> Rule:  # noqa: ANN401 - JSON
     kind = item.get("type") if isinstance(item, dict) else None
     if not isinstance(kind, str) or kind not in _FIELDS:
-        raise CommandError(
-            f"rule {number} is of unknown type {kind!r}; there are: {', '.join(_FIELDS)}", USAGE
-        )
+        raise UsageError(f"rule {number} is of unknown type {kind!r}; there are: {', '.join(_FIELDS)}")
     needed, more = _FIELDS[kind]
     given = set(item) - {"type"}
     if not needed <= given <= needed | more:
-        raise CommandError(
-            f"rule {number} has {', '.join(sorted(given))}; it needs {', '.join(sorted(needed))}", USAGE
+        raise UsageError(
+            f"rule {number} has {', '.join(sorted(given))}; it needs {', '.join(sorted(needed))}"
         )
     least = item.get("min_approvals", 0)
     texts = [item[name] for name in given if name != "min_approvals"]
     if not isinstance(least, int) or least < 0 or not all(isinstance(text, str) for text in texts):
-        raise CommandError(f"rule {number} has a value of the wrong type", USAGE)
+        raise UsageError(f"rule {number} has a value of the wrong type")
     if not _PREFIX.fullmatch(item.get("target_identity_prefix", "")):
-        raise CommandError(f"rule {number}: target_identity_prefix is lowercase hex", USAGE)
+        raise UsageError(f"rule {number}: target_identity_prefix is lowercase hex")
     return Rule(kind, item.get("stream", ""), **{name: item[name] for name in given if name != "stream"})
 
 
@@ -148,9 +146,7 @@ def audit(
             raise typer.BadParameter(f"give options behind the name: veen audit {ctx.invoked_subcommand} ...")
         return
     if not stream:
-        raise CommandError(
-            "say which: queries, summary, enforce-check or stream; see: veen audit --help", USAGE
-        )
+        raise UsageError("say which: queries, summary, enforce-check or stream; see: veen audit --help")
     _show_root(stream, ClientOptions(hub=hub, client=client).open())
 
 
@@ -234,9 +230,9 @@ def _tenants(path: str) -> dict[str, str]:
         tenants = json.loads(Path(path).read_text(encoding="utf-8"))["tenants"]
         return {str(item["stream_prefix"]): str(item["label_class"]) for item in tenants.values()}
     except OSError as error:
-        raise CommandError(f"{path} can not be read: {error.strerror}", USAGE) from None
+        raise UsageError(f"{path} can not be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise CommandError(f"{path} is not the descriptor of an environment", USAGE) from None
+        raise UsageError(f"{path} is not the descriptor of an environment") from None
 
 
 def _row(opened: Client, name: str, prefixes: dict[str, str], sensitive: set[str]) -> dict[str, Any]:
@@ -292,6 +288,6 @@ def enforce_check(
 def _check(opened: Client, rule: Rule) -> list[dict[str, Any]]:
     names = [rule.stream] if rule.stream else known_streams(opened)
     if not names:
-        raise CommandError(f"{rule.kind} names no stream, and this client has used none: add a stream", USAGE)
+        raise UsageError(f"{rule.kind} names no stream, and this client has used none: add a stream")
     overlay = rule.overlay()
     return [item for name in names for item in violations_of(rule, fold_stream(opened, overlay, name))]

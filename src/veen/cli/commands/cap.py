@@ -11,7 +11,7 @@ import typer
 from veen.cli.client import ClientOption, HubOption, load_secrets, open_client, read_card, write_bytes
 from veen.cli.commands.hub.key_arguments import target_of
 from veen.cli.commands.send import read_token
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import FailedError, UsageError
 from veen.cli.hub_connection import HubClient
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
@@ -42,7 +42,7 @@ def rate_of(text: str) -> Rate | None:
         return None
     match = _RATE.fullmatch(text)
     if match is None:
-        raise CommandError(f"--rate is PER_SEC,BURST, for example 5,10; not {text!r}", USAGE)
+        raise UsageError(f"--rate is PER_SEC,BURST, for example 5,10; not {text!r}")
     return Rate(per_sec=int(match[1]), burst=int(match[2]))
 
 
@@ -107,9 +107,7 @@ def add(cap: CapFile, client: ClientOption = "") -> None:
     token.verify()
     home, secrets, _ = load_secrets(find_client(client))
     if token.subject_pk not in secrets.client_ids():
-        raise CommandError(
-            f"the token is for {token.subject_pk.hex()}, which is no key of this client", USAGE
-        )
+        raise UsageError(f"the token is for {token.subject_pk.hex()}, which is no key of this client")
     print_result({"ok": True, "file": str(home.keep_token(token)), **describe_token(token)}, common.json)
 
 
@@ -212,7 +210,7 @@ def revoke_alias(
 ) -> None:
     """Revoke a client or a token, as 'veen cap revoke' does."""
     if word not in ("", "publish"):
-        raise CommandError(f"there is no command 'revoke {word}'; see: veen cap revoke --help", USAGE)
+        raise UsageError(f"there is no command 'revoke {word}'; see: veen cap revoke --help")
     _revoke(hub, admin, kind, target, reason, ttl)
 
 
@@ -225,7 +223,7 @@ def _revoke(hub: str, admin: str, kind: str, target: str, reason: str, ttl: int 
     with open_client(str(place), hub) as opened:
         control = opened.connect().identity.control_pk
         if control is None:
-            raise CommandError("E.PROFILE: the hub takes no administrative messages", REFUSED, "E.PROFILE")
+            raise FailedError("E.PROFILE: the hub takes no administrative messages", "E.PROFILE")
         draft = Draft(None, schema=REVOCATION_SCHEMA, encoded=record.encode())
         sent = opened.send(
             REVOCATION_STREAM.hex(), None, draft=draft, options=SendOptions(to=control, as_identity=True)

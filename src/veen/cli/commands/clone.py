@@ -4,14 +4,14 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from veen.cli.data_dir import UsageError, open_data_dir
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.data_dir import open_data_dir
+from veen.cli.errors import FAILED, UsageError
 from veen.cli.extras import needing_hub
 from veen.cli.options import hex32
 from veen.cli.output import command, print_result, warn
@@ -27,15 +27,8 @@ TargetArgument = Annotated[Path, typer.Argument(metavar="TARGET", help="Director
 
 @contextmanager
 def _source(place: Path) -> Iterator[Reader]:
-    try:
-        with open_data_dir(place.expanduser()) as fs:
-            reader = Reader.open(fs)
-            try:
-                yield reader
-            finally:
-                reader.close()
-    except UsageError as error:
-        raise CommandError(str(error), USAGE) from None
+    with open_data_dir(place.expanduser()) as fs, closing(Reader.open(fs)) as reader:
+        yield reader
 
 
 @contextmanager
@@ -44,7 +37,7 @@ def _target(place: Path) -> Iterator[RealFilesystem]:
     try:
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise CommandError(f"{where} can not be made: {error.strerror}", USAGE) from None
+        raise UsageError(f"{where} can not be made: {error.strerror}") from None
     fs = RealFilesystem(where)
     try:
         yield fs
@@ -99,7 +92,7 @@ def _cuts(given: list[str] | None) -> dict[Label, int] | None:
     for text in given:
         name, _, seq = text.partition("=")
         if not seq.isdecimal():
-            raise CommandError(f"--cut is LABEL=SEQ, not {text!r}", USAGE)
+            raise UsageError(f"--cut is LABEL=SEQ, not {text!r}")
         cuts[Label(hex32(name, "--cut"))] = int(seq)
     return cuts
 
@@ -130,7 +123,7 @@ def replay_command(
     }
     print_result(result | ({"differences": found} if found else {}), common.json)
     if found:
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(FAILED)
 
 
 def _difference(label: Label, live: Reader, again: Reader) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
 from veen.client.contexts import KEYS, config_path, load_config
@@ -17,7 +17,7 @@ Key = Annotated[str, typer.Argument(help=f"One of {', '.join(KEYS)}.")]
 
 def _check(key: str) -> None:
     if key not in KEYS:
-        raise CommandError(f"there is no setting {key}; there are {', '.join(KEYS)}", USAGE)
+        raise UsageError(f"there is no setting {key}; there are {', '.join(KEYS)}")
 
 
 def _save(values: dict[str, str]) -> None:
@@ -28,7 +28,7 @@ def _save(values: dict[str, str]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, text.encode())
     except OSError as error:
-        raise CommandError(f"{path} can not be written: {error.strerror}", USAGE) from None
+        raise UsageError(f"{path} can not be written: {error.strerror}") from None
 
 
 @app.command("show")
@@ -46,7 +46,7 @@ def set_value(
     """Set a default."""
     _check(key)
     if key == "trust" and value not in ("local", "first-use", "never"):
-        raise CommandError("trust is local, first-use or never", USAGE)
+        raise UsageError("trust is local, first-use or never")
     _save({**load_config(), key: value})
     print_result({"ok": True, key: value}, common.json)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from veen.cli.client import ClientOptions, StreamOption
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.output import command, print_result
 from veen.cli.overlay import fold_stream
 from veen.cli.settings import common
@@ -40,7 +40,7 @@ def _bytes(text: str, option: str) -> bytes:
     try:
         return parse_value(text)
     except ProtocolError:
-        raise CommandError(f"{option} is not hex behind 0x: {text!r}", USAGE) from None
+        raise UsageError(f"{option} is not hex behind 0x: {text!r}") from None
 
 
 def _send(opened: Client, stream: str, schema: Schema, body: Fields) -> Sent:

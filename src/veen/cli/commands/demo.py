@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import FAILED, FailedError, UsageError
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.core.data_dir import paths
@@ -101,7 +101,7 @@ class Demo:
         if self._console is not None:
             self._show(said, done.returncode)
         if done.returncode != expect:
-            raise CommandError(f"the demo failed: {text} ended with {done.returncode}: {said}", REFUSED)
+            raise FailedError(f"the demo failed: {text} ended with {done.returncode}: {said}")
         return done.stdout
 
     def _show(self, said: str, exit_code: int) -> None:
@@ -206,7 +206,7 @@ class Demo:
             "--body",
             '{"text": "I will"}',
         )
-        self._veen(*answer, expect=REFUSED)
+        self._veen(*answer, expect=FAILED)
         self._tell(
             "A capability", "Alice issues a token for Bob: this stream, one day, five messages a second."
         )
@@ -303,7 +303,7 @@ class Demo:
         data = bytearray(chunk.read_bytes())
         data[-1] ^= 1  # of the hub's signature
         chunk.write_bytes(data)
-        self._veen("fsck", "copy", expect=REFUSED)
+        self._veen("fsck", "copy", expect=FAILED)
 
 
 def _environment(place: Path) -> dict[str, str]:
@@ -338,7 +338,7 @@ def _scene(keep: Path | None) -> Iterator[Path]:
         else:
             place = keep.expanduser().absolute()
             if place.exists() and any(place.iterdir()):
-                raise CommandError(f"{place} is not empty; choose another directory for --keep", USAGE)
+                raise UsageError(f"{place} is not empty; choose another directory for --keep")
             place.mkdir(parents=True, exist_ok=True)
         try:
             yield place

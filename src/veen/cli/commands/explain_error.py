@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
 from veen.core.errors import ADMISSION_TABLE, HTTP_STATUS, VERIFICATION_TABLE, Code
@@ -85,7 +85,7 @@ def explain_error(
         )
         if row is None:
             known = ", ".join(sorted({*Code, *_LOCAL}))
-            raise CommandError(f"there is no error {code}; the codes are {known}", USAGE)
+            raise UsageError(f"there is no error {code}; the codes are {known}")
         text = f"{row.failure} ({row.code.value}, stage {row.stage.value}, row {row.row})"
     if common.json:
         print_result({"ok": True, "code": wanted, "meaning": text}, as_json=True)

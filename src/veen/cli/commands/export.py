@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from veen.cli.client import HubIdOption, HubOption, hub_at, load_secrets
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import CommandError, FailedError, UsageError
 from veen.cli.options import hex32
 from veen.cli.output import command, print_result, progress, warn
 from veen.cli.settings import common, find_hub
@@ -131,7 +131,7 @@ def _declared(msg: Msg, secrets: Secrets) -> list[Coid]:
 
 def _check_any(done: list[LabelAudit | None]) -> None:
     if not any(done):
-        raise CommandError("there is nothing to export: none of these streams has entries", USAGE)
+        raise UsageError("there is nothing to export: none of these streams has entries")
 
 
 def _hub_id(text: str) -> HubId | None:
@@ -142,12 +142,10 @@ def _sources(
     asker: Asker, answering: Hub, facts: HubFacts, streams: list[str], *, everything: bool
 ) -> list[Source]:
     if bool(streams) == everything:
-        raise CommandError("say what to export: --stream NAME, or --all of a data directory", USAGE)
+        raise UsageError("say what to export: --stream NAME, or --all of a data directory")
     if everything:
         if not isinstance(answering, DataDirectory):
-            raise CommandError(
-                "--all needs the data directory of a hub that is stopped, or a copy of it", USAGE
-            )
+            raise UsageError("--all needs the data directory of a hub that is stopped, or a copy of it")
         who = facts.identity.hub_id
         reserved = {labels.authorize_label(who), labels.control_label(who)}
         reader = answering.reader
@@ -244,14 +242,14 @@ def _compare(found: PortableSet, audits: list[LabelAudit]) -> None:
 
 
 def _not_whole(found: PortableSet, why: str) -> CommandError:
-    return CommandError(f"{found.name} is not whole: {why}", REFUSED, "E.PROOF")
+    return FailedError(f"{found.name} is not whole: {why}", "E.PROOF")
 
 
 def _make_client(place: Path, out: Path, found: PortableSet, pin: Pin, audits: list[LabelAudit]) -> None:
     if not (place / KEYSTORE).exists():
-        raise CommandError(f"{place} has no client in it; it was exported without --client", USAGE)
+        raise UsageError(f"{place} has no client in it; it was exported without --client")
     if out.exists() and any(out.iterdir()):
-        raise CommandError(f"{out} is not empty; choose another directory", USAGE)
+        raise UsageError(f"{out} is not empty; choose another directory")
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in (KEYSTORE, KEY_FILE, CARD):
         if (place / name).exists():

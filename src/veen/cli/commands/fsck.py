@@ -2,20 +2,18 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from veen.cli.data_dir import UsageError, open_data_dir
-from veen.cli.errors import CommandError
-from veen.cli.options import hex32
-from veen.cli.output import shown_time
+from veen.cli.data_dir import open_data_dir
+from veen.cli.errors import FAILED, OK, FailedError, UsageError
+from veen.cli.options import JsonFlag, hex32
+from veen.cli.output import command, progress_bar, shown_time
 from veen.cli.settings import common
 from veen.core.errors import ProtocolError
 from veen.core.objects.finding import Level
@@ -23,16 +21,10 @@ from veen.core.types import HubId, Label, VerifyKey
 from veen.storage.directory import read_identity
 from veen.storage.errors import DamagedStoreError
 from veen.storage.fs import RealFilesystem
-from veen.storage.fsck import DERIVED, LEVELS, LabelReport, Report, ShowProgress, check
+from veen.storage.fsck import DERIVED, LEVELS, LabelReport, Report, check
 
-_USAGE: Final = 1
-_DAMAGED: Final = 4
 #: Labels listed one by one; --json has all of them.
 _MOST_LABELS: Final = 20
-
-
-class ForeignError(Exception):
-    """The log is not that of the hub that was named."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +38,7 @@ class Request:
     hub_id: HubId | None = None
 
 
+@command
 def fsck(
     data_dir: Annotated[Path, typer.Argument(help="The data directory of a hub.", show_default=False)],
     level: Annotated[
@@ -61,24 +54,19 @@ def fsck(
     hub_id: Annotated[
         str, typer.Option(help="Whose log it must be, by the id that its operator has told you.")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Check a data directory; nothing is changed, and a hub may be running.
 
     Ends with 0 if all is well, with 4 if something is damaged or stale or it is another hub's, and with 1
     if nothing was checked.
     """
-    try:
-        request = parse(data_dir, level, hub_key or [], label or [], hub_id)
-        report = run(request, show=not as_json)
-    except (UsageError, ForeignError, CommandError) as error:
-        typer.echo(f"veen fsck: {error}", err=True)
-        raise typer.Exit(_DAMAGED if isinstance(error, ForeignError) else _USAGE) from None
+    report = run(parse(data_dir, level, hub_key or [], label or [], hub_id))
     if as_json:
         typer.echo(json.dumps(report.to_json(), ensure_ascii=False))
     elif not (common.quiet and report.ok):
         _print(Console(), report)
-    raise typer.Exit(0 if report.ok else _DAMAGED)
+    raise typer.Exit(OK if report.ok else FAILED)
 
 
 def parse(data_dir: Path, level: str, hub_keys: list[str], labels: list[str], hub_id: str = "") -> Request:
@@ -95,10 +83,10 @@ def parse(data_dir: Path, level: str, hub_keys: list[str], labels: list[str], hu
     )
 
 
-def run(request: Request, *, show: bool) -> Report:
-    """Do the check, with a progress bar if a person is looking."""
+def run(request: Request) -> Report:
+    """Check the directory."""
     try:
-        with open_data_dir(request.data_dir) as files, _progress(show=show) as progress:
+        with open_data_dir(request.data_dir) as files, progress_bar("checking", in_bytes=True) as progress:
             if request.hub_id is not None:
                 _check_hub(files, request.hub_id)
             return check(files, request.level, request.hub_keys, progress, request.labels)
@@ -110,22 +98,16 @@ def _check_hub(files: RealFilesystem, expected: HubId) -> None:
     try:
         found = read_identity(files)
     except DamagedStoreError as error:
-        raise ForeignError(f"the identity of the hub can not be relied on: {error}") from None
-    who = "nobody's" if found is None else f"that of hub {found[0].hub_id.hex()}"
-    if found is None or found[0].hub_id != expected:
-        raise ForeignError(f"this is {who}, and not that of {expected.hex()}; nothing was checked")
-
-
-@contextmanager
-def _progress(*, show: bool) -> Iterator[ShowProgress | None]:
-    console = Console(stderr=True)
-    if not show or not console.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("checking"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("checking", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total or None)
+        raise FailedError(
+            f"the identity of the hub is damaged: {error}; nothing was checked", "E.DAMAGED"
+        ) from None
+    if found is None:
+        raise FailedError("the directory does not name its hub; nothing was checked", "E.PIN")
+    if found[0].hub_id != expected:
+        raise FailedError(
+            f"this is the log of hub {found[0].hub_id.hex()}, not of {expected.hex()}; nothing was checked",
+            "E.PIN",
+        )
 
 
 def _print(console: Console, report: Report) -> None:

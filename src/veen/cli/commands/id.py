@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from veen.cli.client import ClientOption, HubOption, load_secrets, read_card
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.hub_connection import HubClient
 from veen.cli.output import command, plain, print_result, warn
 from veen.cli.settings import common
@@ -45,7 +45,7 @@ def keygen(
     try:
         ClientHome.create(place, secrets, now=now, passphrase=words, replace=force)
     except KeystoreError as error:
-        raise CommandError(str(error), USAGE, "E.EXISTS") from None
+        raise UsageError(str(error), "E.EXISTS") from None
     print_result(
         {
             "ok": True,
@@ -61,10 +61,10 @@ def keygen(
 
 def _new_passphrase() -> bytes:
     if not sys.stdin.isatty():
-        raise CommandError("there is nobody to ask: set VEEN_KEYSTORE_PASSPHRASE", USAGE)
+        raise UsageError("there is nobody to ask: set VEEN_KEYSTORE_PASSPHRASE")
     first = getpass.getpass("New passphrase: ")
     if not first or first != getpass.getpass("Again: "):
-        raise CommandError("the two are empty or differ; nothing was made", USAGE)
+        raise UsageError("the two are empty or differ; nothing was made")
     return first.encode(errors="surrogateescape")
 
 

@@ -6,7 +6,7 @@ import typer
 
 from veen.cli.client import ClientOptions
 from veen.cli.commands.send import describe
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.options import hex32
 from veen.cli.output import command, plain, print_result, warn
 from veen.cli.settings import common
@@ -27,7 +27,7 @@ RealmOption = Annotated[str, typer.Option("--realm", help="Name or id of the rea
 
 def _label_of(opened: Client, label: str, stream: str) -> bytes:
     if bool(label) == bool(stream):
-        raise CommandError("give either --label or --stream", USAGE)
+        raise UsageError("give either --label or --stream")
     return hex32(label, "--label") if label else label_now(opened, stream)
 
 
@@ -59,7 +59,7 @@ def set_command(
                 realm=realm,
             )
         except InvalidBodyError as error:
-            raise CommandError(f"--sensitivity: {error}", USAGE) from None
+            raise UsageError(f"--sensitivity: {error}") from None
     print_result(describe(sent, class_stream(realm)), common.json)
 
 

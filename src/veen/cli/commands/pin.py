@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from veen.cli.client import ClientOption, HubIdOption, HubOption, TrustFlag, open_client
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.options import hex32
 from veen.cli.output import command, plain, print_result
 from veen.cli.settings import common
@@ -70,7 +70,7 @@ def remove(
 
     home = ClientHome(find_client(client))
     if not home.root.is_dir():
-        raise CommandError(f"there is no client in {home.root}", USAGE)
+        raise UsageError(f"there is no client in {home.root}")
     home.update(change)
     print_result(
         {"ok": True, "hub_id": hub_id, "note": "removed" if found else "was not pinned"}, common.json

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from veen.cli.client import HubOption
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import FailedError, UsageError
 from veen.cli.hub_connection import HubClient
 from veen.cli.output import command, print_result, progress
 from veen.cli.settings import common
@@ -46,7 +46,7 @@ def solve_command(
     try:
         words = bytes.fromhex(challenge)
     except ValueError:
-        raise CommandError("--challenge is hex", USAGE) from None
+        raise UsageError("--challenge is hex") from None
     found = None
     with progress("searching") as advance:
         for start in range(0, max_iterations, _PORTION):
@@ -56,7 +56,7 @@ def solve_command(
             if found is not None:
                 break
     if found is None:
-        raise CommandError(f"none of the first {max_iterations} nonces has {difficulty} zero bits", REFUSED)
+        raise FailedError(f"none of the first {max_iterations} nonces has {difficulty} zero bits")
     print_result(
         {
             "ok": True,

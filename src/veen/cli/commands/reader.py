@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from veen.cli.client import ClientOption, StreamOption, load_secrets, read_bytes, read_card, write_bytes
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.output import command, plain, print_result
 from veen.cli.settings import common
 from veen.client.contexts import find_client
@@ -58,9 +58,7 @@ def share_command(
     _, secrets, _ = load_secrets(find_client(client))
     key = secrets.stream_key(labels.stream_id(stream))
     if key is None:
-        raise CommandError(
-            f"there is no reader key for {stream}; make one: veen reader new --stream {stream}", USAGE
-        )
+        raise UsageError(f"there is no reader key for {stream}; make one: veen reader new --stream {stream}")
     card = read_card(to)
     write_bytes(out, share(secrets, key, card, int(time()), os.urandom).encode())
     print_result({"ok": True, "stream": stream, "to": card.id_sign.hex(), "file": str(out)}, common.json)
@@ -81,10 +79,10 @@ def accept_command(
     try:
         sealed = SealedKey.decode(read_bytes(file))
     except ProtocolError as error:
-        raise CommandError(f"{file} is not a shared key: {error}", USAGE) from None
+        raise UsageError(f"{file} is not a shared key: {error}") from None
     shared = accept(secrets, sealed)
     if giver and read_card(giver).id_sign != shared.giver:
-        raise CommandError(f"the key is from {shared.giver.hex()}, not from the owner of {giver}", USAGE)
+        raise UsageError(f"the key is from {shared.giver.hex()}, not from the owner of {giver}")
     add_key(place, shared.key)
     print_result(
         {

@@ -3,7 +3,7 @@
 import typer
 
 from veen.cli.client import ClientOption, ClientOptions, HubOption, StreamOption, open_client
-from veen.cli.errors import REFUSED
+from veen.cli.errors import FAILED
 from veen.cli.output import command, print_result, progress
 from veen.cli.settings import common
 
@@ -65,4 +65,4 @@ def verify_state_command(stream: StreamOption, hub: HubOption = "", client: Clie
         for row in rows:
             print_result({name: value for name, value in row.items() if value is not None}, as_json=False)
     if not consistent:
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(FAILED)

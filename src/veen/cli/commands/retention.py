@@ -1,12 +1,12 @@
 """``veen retention``: what a data directory keeps, and in which files."""
 
+from contextlib import closing
 from typing import Any
 
 import typer
 
 from veen.cli.commands.hub.start import DataDir
-from veen.cli.data_dir import UsageError, open_data_dir
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.data_dir import open_data_dir
 from veen.cli.hub_connection import directory_of
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
@@ -27,17 +27,10 @@ def group() -> None:
 def show_retention(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """Show the rules and the files of a data directory, with the entries that each file holds."""
     place = directory_of(data_dir).expanduser()
-    try:
-        with open_data_dir(place) as fs:
-            reader = Reader.open(fs)
-            try:
-                manifests = [reader.manifest(label) for label in sorted(reader.labels())]
-                limits = reader.store.registries[-1].limits
-                sizes = {name: fs.size(name) for name in (paths.RECEIPTS, paths.CHECKPOINTS)}
-            finally:
-                reader.close()
-    except UsageError as error:
-        raise CommandError(str(error), USAGE) from None
+    with open_data_dir(place) as fs, closing(Reader.open(fs)) as reader:
+        manifests = [reader.manifest(label) for label in sorted(reader.labels())]
+        limits = reader.store.registries[-1].limits
+        sizes = {name: fs.size(name) for name in (paths.RECEIPTS, paths.CHECKPOINTS)}
     found: dict[str, Any] = {
         "receipts": "kept for ever",
         "payloads": "kept until chunks are pruned",

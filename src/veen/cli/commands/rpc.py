@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from veen.cli.client import ClientOptions, StreamOption, parse_json, read_card
-from veen.cli.errors import NETWORK, REFUSED, USAGE, CommandError
+from veen.cli.errors import FailedError, UnreachableError, UsageError
 from veen.cli.options import hex32
 from veen.cli.output import command, plain, print_result, warn
 from veen.cli.overlay import load_module
@@ -66,7 +66,7 @@ def call_command(
 ) -> None:
     """Call a method and show its result. Ends with 4 if the method refuses, with 2 if no reply comes."""
     if repeats and idem is None:
-        raise CommandError("--repeats needs --idem: else each repetition would be a call of its own", USAGE)
+        raise UsageError("--repeats needs --idem: else each repetition would be a call of its own")
     given = _arguments(args)
     card = read_card(to) if to else None
     keys = [VerifyKey(hex32(key, "--server-key")) for key in server_key or ()]
@@ -81,9 +81,9 @@ def call_command(
         try:
             result = opened.call(stream, method, given, options)
         except RpcError as error:
-            raise CommandError(str(error), REFUSED, f"E.{error.code}") from None
+            raise FailedError(str(error), f"E.{error.code}") from None
         except RpcTimeoutError as error:
-            raise CommandError(f"timeout: {error}", NETWORK, "E.TIMEOUT") from None
+            raise UnreachableError(f"timeout: {error}", "E.TIMEOUT") from None
     print_result({"ok": True, "result": to_json(result)}, common.json)
 
 
@@ -92,7 +92,7 @@ def _arguments(text: str) -> Value:
     try:
         encode_body(value)
     except BodyError as error:
-        raise CommandError(str(error).replace("the body", "--args", 1), USAGE) from None
+        raise UsageError(str(error).replace("the body", "--args", 1)) from None
     return value
 
 
@@ -171,10 +171,10 @@ def _methods(module: Path | None, commands: list[str]) -> Mapping[str, Method]:
     for text in commands:
         name, equals, command = text.partition("=")
         if not (name and equals and command):
-            raise CommandError(f"--exec takes METHOD=COMMAND, not {text!r}", USAGE)
+            raise UsageError(f"--exec takes METHOD=COMMAND, not {text!r}")
         found[name] = partial(_execute, command)
     if not found:
-        raise CommandError("nothing to serve: give --module FILE.py or --exec METHOD=COMMAND", USAGE)
+        raise UsageError("nothing to serve: give --module FILE.py or --exec METHOD=COMMAND")
     return found
 
 
@@ -186,7 +186,7 @@ def _functions(path: Path) -> dict[str, Method]:
         if callable(item) and not name.startswith("_") and getattr(item, "__module__", "") == loaded.__name__
     }
     if not found:
-        raise CommandError(f"{path} has no functions", USAGE)
+        raise UsageError(f"{path} has no functions")
     return dict(found)
 
 

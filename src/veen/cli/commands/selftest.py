@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from veen.cli.errors import SELFTEST, USAGE, CommandError
+from veen.cli.errors import SELFTEST, UsageError
 from veen.cli.output import command, print_result, progress
 from veen.cli.settings import common
 from veen.cli.spark import require_extra
@@ -93,9 +93,9 @@ def _run(suite: str, hub: str, seed: int, only: list[str] | None) -> None:
     known = [item.name for item in steps]
     unknown = sorted(set(only or ()) - set(known))
     if unknown:
-        raise CommandError(f"{suite} has no step {', '.join(unknown)}; it has: {', '.join(known)}", USAGE)
+        raise UsageError(f"{suite} has no step {', '.join(unknown)}; it has: {', '.join(known)}")
     if hub and not is_http_url(hub):
-        raise CommandError(f"--hub takes the URL of a hub that runs, not {hub}", USAGE)
+        raise UsageError(f"--hub takes the URL of a hub that runs, not {hub}")
     chosen = [item for item in steps if not only or item.name in only]
     command = shlex.split(os.environ.get(HUB_COMMAND, ""))
     setup = Setup(seed, hub.rstrip("/"), **({"hub_command": command} if command else {}))

@@ -17,7 +17,7 @@ from veen.cli.client import (
     read_card,
     write_bytes,
 )
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.options import hex32
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
@@ -115,7 +115,7 @@ def _body(text: str) -> Any:  # noqa: ANN401 - JSON
     try:
         encode_body(value)
     except BodyError as error:
-        raise CommandError(str(error), USAGE) from None
+        raise UsageError(str(error)) from None
     return value
 
 
@@ -139,14 +139,14 @@ def _encoded(schema_id: SchemaId | None, value: Any) -> bytes | None:  # noqa: A
 
 def _existing(path: Path) -> Path:
     if not path.is_file():
-        raise CommandError(f"{path} is not a file that could be attached", USAGE)
+        raise UsageError(f"{path} is not a file that could be attached")
     return path
 
 
 def _token(paths: list[Path]) -> CapToken | None:
     found = {read_token(path).auth_ref: read_token(path) for path in paths}
     if len(found) > 1:
-        raise CommandError("a message is sent under one capability; --cap was given different ones", USAGE)
+        raise UsageError("a message is sent under one capability; --cap was given different ones")
     return next(iter(found.values()), None)
 
 
@@ -155,7 +155,7 @@ def read_token(path: Path) -> CapToken:
     try:
         return CapToken.decode(read_bytes(path))
     except ProtocolError as error:
-        raise CommandError(f"{path} is not a capability token: {error}", USAGE) from None
+        raise UsageError(f"{path} is not a capability token: {error}") from None
 
 
 def _cookie(
@@ -169,11 +169,11 @@ def _cookie(
         opened.session.pow_difficulty = difficulty or 0  # bound to the message itself, when that is made
         return None
     if difficulty is None:
-        raise CommandError("--pow-challenge goes with --pow-difficulty", USAGE)
+        raise UsageError("--pow-challenge goes with --pow-difficulty")
     try:
         words = bytes.fromhex(challenge)
     except ValueError:
-        raise CommandError("--pow-challenge is hex", USAGE) from None
+        raise UsageError("--pow-challenge is hex") from None
     if nonce is not None:
         return PowCookie(challenge=words, nonce=nonce, difficulty=difficulty)
     if common.verbose:
@@ -185,7 +185,7 @@ def _cookie(
             return found
         if time() > end:
             break
-    raise CommandError(f"no proof of work was found in {max_time} s; raise --pow-max-time", USAGE)
+    raise UsageError(f"no proof of work was found in {max_time} s; raise --pow-max-time")
 
 
 @command

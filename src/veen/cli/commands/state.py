@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from veen.cli.client import ClientOptions, StreamOption, read_bytes, write_bytes
-from veen.cli.errors import MALFORMED, REFUSED, CommandError
+from veen.cli.errors import FailedError, MalformedError
 from veen.cli.output import command, print_result
 from veen.cli.overlay import (
     BridgeOption,
@@ -130,15 +130,15 @@ def verify(
     try:
         made = StateCertificate.decode(read_bytes(file))
     except ProtocolError as error:
-        raise CommandError(f"{file} is not a state certificate: {error}", MALFORMED) from None
+        raise MalformedError(f"{file} is not a state certificate: {error}") from None
     made.verify()
     if not made.labels:
-        raise CommandError(f"{file} certifies no entries", REFUSED)
+        raise FailedError(f"{file} certifies no entries")
     overlay = find(made.overlay, overlay_module)
     # First of all: another version may have had other parameters, which nobody here has given.
     if (there := made.overlay_version) != (here := overlay.overlay.version):
         text = f"overlay_version is {there} in the certificate, and {here} here"
-        raise CommandError(text, REFUSED, "E.STATE")
+        raise FailedError(text, "E.STATE")
     chosen = overlay.choose(made.parameter_values())
     last = made.labels[-1]
     with at.open() as opened, chosen.blamed():
@@ -157,5 +157,5 @@ def verify(
     if differing and sealed:
         differing.append(f"{sealed} entries could not be opened with the keys here")
     if differing:
-        raise CommandError("; ".join(differing), REFUSED, "E.STATE")
+        raise FailedError("; ".join(differing), "E.STATE")
     print_result({"ok": True, **shown_certificate(made)}, common.json)

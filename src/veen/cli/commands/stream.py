@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from veen.cli.client import ClientOptions, StreamOption
-from veen.cli.errors import USAGE, CommandError, as_command_error
+from veen.cli.errors import as_command_error, interrupted
 from veen.cli.output import command, plain, warn
 from veen.cli.settings import common
 from veen.client.body import to_json
@@ -64,13 +64,12 @@ def stream(
 
 def _fail_with(error: VeenError | KeyboardInterrupt, shown: list[dict[str, Any]]) -> None:
     """End with an error; entries before it were good, and would not be read again with --resume."""
-    known = CommandError("interrupted", USAGE, "E.INTERRUPTED")
-    if isinstance(error, VeenError):
-        known = as_command_error(error) or known
     if not shown:
         raise error
-    typer.echo(json.dumps({"ok": False, "code": known.code, "detail": str(known), "entries": shown}))
-    raise typer.Exit(known.exit_code)
+    known = as_command_error(error) if isinstance(error, VeenError) else interrupted()
+    if known is None:
+        raise error
+    raise known.with_document({"entries": shown}) from error
 
 
 def describe(message: Message) -> dict[str, Any]:

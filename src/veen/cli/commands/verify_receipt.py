@@ -8,7 +8,7 @@ import typer
 
 from veen.cli.client import HubIdOption, HubOption, StreamOption, hub_at, read_bytes
 from veen.cli.commands.hub.key_arguments import issuer_of
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import CommandError, FailedError, UsageError
 from veen.cli.options import hex32
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common, find_hub
@@ -100,7 +100,7 @@ def _decode(path: Path, cls: type[W], what: str) -> W:
     try:
         return cls.decode(read_bytes(path))
     except ProtocolError as error:
-        raise CommandError(f"{path} is not {what}: {error}", REFUSED, error.code.value) from None
+        raise FailedError(f"{path} is not {what}: {error}", error.code.value) from None
 
 
 @command
@@ -114,7 +114,7 @@ def verify_fraud(
     try:
         fraud = Fraud.decode(read_bytes(file))
     except ProtocolError as error:
-        raise CommandError(f"{file} is not evidence: {error}", USAGE) from None
+        raise UsageError(f"{file} is not evidence: {error}") from None
     shown = fraud.verify(issuer_of(hub_key) if hub_key else None)
     print_result(
         {

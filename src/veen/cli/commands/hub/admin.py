@@ -11,14 +11,14 @@ import typer
 
 from veen.cli.commands.hub.key_arguments import issuer_of, target_of
 from veen.cli.commands.hub.start import DataDir
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.extras import needing_hub
 from veen.cli.hub_connection import HubClient, directory_of
+from veen.cli.options import JsonFlag
 from veen.cli.output import command, print_result
 from veen.client.contexts import DEFAULT_DATA_DIR
 from veen.storage import RealFilesystem
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")]
 _DAY_SEC: Final = 86_400
 
 trust_app = typer.Typer(help="Issuers whose capability tokens count.", no_args_is_help=True)
@@ -44,7 +44,7 @@ def _change(data_dir: str, running: Callable[[HubClient], Any], stopped: Callabl
 def _place(data_dir: str) -> Path:
     place = directory_of(data_dir).expanduser()
     if not place.is_dir():
-        raise CommandError(f"there is no directory {place}; give the data directory of a hub", USAGE)
+        raise UsageError(f"there is no directory {place}; give the data directory of a hub")
     return place
 
 
@@ -54,7 +54,7 @@ def add(
     issuer: Annotated[str, typer.Argument(help="Public key of the issuer: 64 hex digits or a file.")],
     data_dir: DataDir = DEFAULT_DATA_DIR,
     note: Annotated[str | None, typer.Option(help="Why, for the record.")] = None,
-    as_json: Json = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Let tokens of an issuer count; at once, and recorded in the control log."""
     _record(issuer, data_dir, note, trusted=True, as_json=as_json)
@@ -66,7 +66,7 @@ def remove(
     issuer: Annotated[str, typer.Argument(help="Public key of the issuer: 64 hex digits or a file.")],
     data_dir: DataDir = DEFAULT_DATA_DIR,
     note: Annotated[str | None, typer.Option(help="Why, for the record.")] = None,
-    as_json: Json = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Let tokens of an issuer no longer count; an issuer of the configuration has to be removed there."""
     _record(issuer, data_dir, note, trusted=False, as_json=as_json)
@@ -84,7 +84,7 @@ def _record(issuer: str, data_dir: str, note: str | None, *, trusted: bool, as_j
 
 @trust_app.command("list")
 @command
-def list_trusted(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) -> None:
+def list_trusted(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: JsonFlag = False) -> None:
     """List the issuers whose tokens count."""
     found = _change(data_dir, lambda hub: hub.get("/admin/trust"), lambda home: home.trusted())
     if as_json:
@@ -106,7 +106,7 @@ def revoke(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     ttl: Annotated[int | None, typer.Option(min=0, help="For so many seconds; by default for good.")] = None,
     reason: Annotated[str | None, typer.Option(help="Why, for the record.")] = None,
-    as_json: Json = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Refuse a client or a token from now on; at once, and recorded in the control log."""
     asked = {"kind": kind, "target": target_of(kind, target), "ttl": ttl, "reason": reason}
@@ -126,7 +126,7 @@ def rotate_key(
             help="How long the old key stays valid, and both witness checkpoints.",
         ),
     ] = _DAY_SEC,
-    as_json: Json = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Give the hub a new signing key; receipts signed with the old one stay valid for ever."""
     done = _change(

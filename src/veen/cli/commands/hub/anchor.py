@@ -6,10 +6,10 @@ from urllib.parse import quote
 
 import typer
 
-from veen.cli.commands.hub.show import HubOption, Json, Timeout
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.commands.hub.show import HubOption, Timeout
+from veen.cli.errors import FailedError, UsageError
 from veen.cli.hub_connection import HubClient
-from veen.cli.options import hex32
+from veen.cli.options import JsonFlag, hex32
 from veen.cli.output import command, print_result
 from veen.cli.settings import DEFAULT_TIMEOUT_MS
 from veen.core.api.tooling import AnchorRequest, AnchorResponse
@@ -35,14 +35,14 @@ def publish(
     nonce: Annotated[str, typer.Option(help="16 to 32 bytes in hex; by default drawn by the hub.")] = "",
     out: Annotated[Path | None, typer.Option(help="Write the checkpoint to this file.")] = None,
     timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
-    as_json: Json = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Have a hub publish the root of a label, and print the anchor_ref; one that is there is not made again.
 
     Only the operator, by --hub DATA_DIR, may choose epoch, ts and nonce, and ask as often as wanted.
     """
     if bool(stream) == bool(label):
-        raise CommandError("give either --stream or --label", USAGE)
+        raise UsageError("give either --stream or --label")
     client = HubClient.of(hub, timeout_ms)
     try:
         asked = AnchorRequest(
@@ -53,13 +53,13 @@ def publish(
             nonce=read_hex(nonce, "--nonce") if nonce else None,
         )
     except ProtocolError as error:
-        raise CommandError(str(error), USAGE) from None
+        raise UsageError(str(error)) from None
     made = client.post("/tooling/anchor", asked, AnchorResponse)
     if out is not None:
         try:
             out.write_bytes(made.checkpoint.encode())
         except OSError as error:
-            raise CommandError(f"{out} can not be written: {error.strerror}", USAGE) from None
+            raise UsageError(f"{out} can not be written: {error.strerror}") from None
     record = paths.anchor(made.record.label, made.record.upto_seq)
     if client.admin is not None:
         record = str(client.admin.parent.parent.absolute() / record)
@@ -84,9 +84,7 @@ def _label_of(client: HubClient, stream: str) -> Label:
     known = client.get(f"/tooling/status?label={quote(made.hex())}")
     with client.reading():
         if not int(known["last_stream_seq"]):
-            raise CommandError(
-                f"E.NOT_FOUND: stream {stream} has no entry in this epoch", REFUSED, "E.NOT_FOUND"
-            )
+            raise FailedError(f"E.NOT_FOUND: stream {stream} has no entry in this epoch", "E.NOT_FOUND")
     return made
 
 
@@ -95,7 +93,7 @@ def read_hex(text: str, option: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError:
-        raise CommandError(f"{option} is not hex", USAGE) from None
+        raise UsageError(f"{option} is not hex") from None
 
 
 def describe_ref(anchor_ref: bytes) -> dict[str, Any]:

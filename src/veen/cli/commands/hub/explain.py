@@ -1,18 +1,20 @@
 """``veen hub explain``: a verdict of admission, computed again from files."""
 
 import os
+from contextlib import closing
 from pathlib import Path
 from time import time
 from typing import Annotated, Any
 
 import typer
 
+from veen.cli.client import read_bytes
 from veen.cli.commands.hub.start import DataDir
-from veen.cli.data_dir import UsageError, open_data_dir
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.data_dir import open_data_dir
+from veen.cli.errors import FAILED, UsageError
 from veen.cli.extras import needing_hub
 from veen.cli.hub_connection import directory_of
-from veen.cli.options import hex32
+from veen.cli.options import JsonFlag, hex32
 from veen.cli.output import command, print_result
 from veen.client.contexts import DEFAULT_DATA_DIR
 from veen.core.objects import labels
@@ -33,29 +35,22 @@ def explain(
     epoch: Annotated[int, typer.Option(help="Epoch of the stream.")] = 0,
     at: Annotated[int | None, typer.Option(help="Time at which a message is sent. [now]")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file that the hub runs with.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Show why a message was accepted, or would be: every check in its order. Needs files, not a hub."""
     place = directory_of(data_dir).expanduser()
-    try:
-        with open_data_dir(place) as fs:
-            settings = needing_hub("veen.hub.config").load({}, os.environ, config)
-            reader = Reader.open(fs)
-            try:
-                identity, kept = read_public(fs)
-                explainer = needing_hub("veen.hub.explain").Explainer(reader, identity, kept, settings)
-                if what.isdecimal():
-                    found = explainer.entry(_label(reader, identity, label, stream, epoch), int(what))
-                else:
-                    now = max(int(time()) if at is None else at, reader.floor_ts)
-                    found = explainer.message(_read(Path(what)), now)
-            finally:
-                reader.close()
-    except UsageError as error:
-        raise CommandError(str(error), USAGE) from None
+    with open_data_dir(place) as fs, closing(Reader.open(fs)) as reader:
+        settings = needing_hub("veen.hub.config").load({}, os.environ, config)
+        identity, kept = read_public(fs)
+        explainer = needing_hub("veen.hub.explain").Explainer(reader, identity, kept, settings)
+        if what.isdecimal():
+            found = explainer.entry(_label(reader, identity, label, stream, epoch), int(what))
+        else:
+            now = max(int(time()) if at is None else at, reader.floor_ts)
+            found = explainer.message(read_bytes(Path(what)), now)
     _print(found, as_json)
     if not found.accepted:
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(FAILED)
 
 
 def _label(reader: Reader, identity: HubIdentity, label: str, stream: str, epoch: int) -> Label:
@@ -66,15 +61,8 @@ def _label(reader: Reader, identity: HubIdentity, label: str, stream: str, epoch
     reserved = {labels.authorize_label(identity.hub_id), labels.control_label(identity.hub_id)}
     found = [item for item in reader.labels() if item not in reserved]
     if len(found) != 1:
-        raise CommandError(f"there are {len(found)} labels here; choose one with --label or --stream", USAGE)
+        raise UsageError(f"there are {len(found)} labels here; choose one with --label or --stream")
     return found[0]
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CommandError(f"{path} can not be read: {error.strerror}", USAGE) from None
 
 
 def _print(found: Any, as_json: bool) -> None:  # noqa: ANN401 - of the extra

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from veen.cli.client import read_bytes, read_card
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.options import hex32
 from veen.client.home.directory import CARD
 from veen.client.keys.identity_card import IdentityCard
@@ -27,7 +27,7 @@ def issuer_of(text: str) -> VerifyKey:
     try:
         data = (path / CARD if path.is_dir() else path).read_bytes()
     except OSError:
-        raise CommandError(f"{text} is neither a key of 64 hex digits nor a file", USAGE) from None
+        raise UsageError(f"{text} is neither a key of 64 hex digits nor a file") from None
     with contextlib.suppress(ProtocolError):
         return IdentityCard.read(data).id_sign
     if len(data) == _KEY_BYTES:
@@ -35,13 +35,13 @@ def issuer_of(text: str) -> VerifyKey:
     try:
         return VerifyKey(parse_hex32(data.decode("ascii", "replace").strip()))
     except ValueError:
-        raise CommandError(f"{text} contains no public key of 64 hex digits", USAGE) from None
+        raise UsageError(f"{text} contains no public key of 64 hex digits") from None
 
 
 def target_of(kind: str, text: str) -> str:
     """Return the target in hex; of a file that is there, by what it holds."""
     if kind not in set(Target):
-        raise CommandError(f"--kind is one of {', '.join(Target)}", USAGE)
+        raise UsageError(f"--kind is one of {', '.join(Target)}")
     path = Path(text).expanduser()
     if not path.exists():
         return hex32(text, "--target").hex()
@@ -51,5 +51,5 @@ def target_of(kind: str, text: str) -> str:
     try:
         token = CapToken.decode(data)
     except ProtocolError as error:
-        raise CommandError(f"{text} is not a capability token: {error}", USAGE) from None
+        raise UsageError(f"{text} is not a capability token: {error}") from None
     return sha256(data).hex() if kind == Target.CAP_TOKEN else token.auth_ref.hex()

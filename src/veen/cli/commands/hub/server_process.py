@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from veen.cli.commands.hub.start import LOG, READY_FD
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.output import print_result
 from veen.hub.config import ConfigError, load
 from veen.hub.server import RunningHub, Server
@@ -53,7 +53,7 @@ def serve(place: Path, flags: dict[str, Any], config: Path | None, *, as_json: b
     except (ConfigError, StartError, TlsError) as error:
         if fd >= 0:
             _report(fd, {"ok": False, "detail": str(error)})
-        raise CommandError(str(error), USAGE) from None
+        raise UsageError(str(error)) from None
     raise typer.Exit(code)
 
 

@@ -12,8 +12,9 @@ import typer
 
 from veen.cli.client import hub_at, write_bytes
 from veen.cli.commands.hub.key_arguments import issuer_of
-from veen.cli.errors import MALFORMED, NETWORK, REFUSED, USAGE, CommandError
+from veen.cli.errors import FAILED, CommandError, FailedError, MalformedError, UnreachableError, UsageError
 from veen.cli.hub_connection import HubClient, directory_of
+from veen.cli.options import JsonFlag
 from veen.cli.output import command, print_result
 from veen.cli.settings import DEFAULT_TIMEOUT_MS, find_hub
 from veen.client.home.pins import STATUS, read_facts
@@ -31,7 +32,6 @@ HubOption = Annotated[
     str,
     typer.Option("--hub", envvar="VEEN_HUB", help="URL or data directory of the hub.", show_default=False),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")]
 Timeout = Annotated[int, typer.Option("--timeout-ms", min=1, help="Time for one answer of the hub.")]
 #: What people are shown of a status, in this order; scripts get all.
 _STATUS: Final = (
@@ -61,7 +61,7 @@ def status(
     hub: HubOption = "",
     label: Annotated[str, typer.Option(help="Of one label: 64 hex digits.")] = "",
     timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
-    as_json: Json = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Show role, profile, head of the log, uptime and settings."""
     client = HubClient.of(hub, timeout_ms)
@@ -76,7 +76,7 @@ def status(
 
 
 @command
-def key(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+def key(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: JsonFlag = False) -> None:
     """Show the hub's public key and profile: what clients pin."""
     client = HubClient.of(hub, timeout_ms)
     found = client.get("/tooling/identity")
@@ -92,7 +92,7 @@ def key(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: 
 
 
 @command
-def hub_id(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+def hub_id(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: JsonFlag = False) -> None:
     """Print the hub's id, 64 hex digits; of a directory or an exported set, no hub need run."""
     named = find_hub(hub)
     place = directory_of(named).expanduser()
@@ -108,7 +108,7 @@ def hub_id(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_jso
 
 
 @command
-def health(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+def health(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: JsonFlag = False) -> None:
     """Show whether the hub is well, as JSON; exits 4 if it is not."""
     del as_json  # it always is
     client = HubClient.of(hub, timeout_ms)
@@ -118,7 +118,7 @@ def health(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_jso
     names = ("ok", "profile_id", "peaks_count", "last_stream_seq", "last_mmr_root")
     typer.echo(json.dumps({name: found.get(name) for name in names}))
     if not found["ok"]:
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(FAILED)
 
 
 @command
@@ -126,7 +126,7 @@ def metrics(
     hub: HubOption = "",
     raw: Annotated[bool, typer.Option("--raw", help="The text as Prometheus reads it.")] = False,
     timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
-    as_json: Json = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Show counts of messages and how long they took."""
     client = HubClient.of(hub, timeout_ms)
@@ -162,27 +162,29 @@ def _samples(text: str) -> dict[str, float]:
 
 
 @command
-def profile(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+def profile(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: JsonFlag = False) -> None:
     """Show the protocol version, profile and optional features."""
     try:
         found = HubClient.of(hub, timeout_ms).get("/tooling/profile")
     except CommandError as error:
         if error.code == "E.NOT_FOUND":
-            raise CommandError(
-                "E.PROFILE: the hub does not describe its features", REFUSED, "E.PROFILE"
-            ) from None
+            raise FailedError("E.PROFILE: the hub does not describe its features", "E.PROFILE") from None
         raise
     print_result(found, as_json)
 
 
 @command
-def kex_policy(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+def kex_policy(
+    hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: JsonFlag = False
+) -> None:
     """Show the bounds on client keys, tokens and the rotation of the hub's key."""
     print_result(HubClient.of(hub, timeout_ms).get("/tooling/kex_policy"), as_json)
 
 
 @command
-def admission(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+def admission(
+    hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: JsonFlag = False
+) -> None:
     """Show the stages of admission, their queues, and how much is refused a minute."""
     client = HubClient.of(hub, timeout_ms)
     found = client.get("/tooling/admission")
@@ -207,7 +209,7 @@ def admission_log(
     limit: Annotated[int, typer.Option(help="How many of the newest.")] = 100,
     codes: Annotated[str, typer.Option(help="Only these codes, separated by commas.")] = "",
     timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
-    as_json: Json = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Show the newest messages that were refused, and why."""
     client = HubClient.of(hub, timeout_ms)
@@ -227,14 +229,14 @@ def role(
     realm: Annotated[str, typer.Option(help="Realm of the stream.")] = "",
     stream: Annotated[str, typer.Option(help="Show who is the primary of a stream.")] = "",
     timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
-    as_json: Json = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Show the hub's part in a federation."""
     client = HubClient.of(hub, timeout_ms)
     found = client.get("/tooling/status")
     if realm or stream:
-        raise CommandError(
-            "E.PROFILE: the hub has no records of authority over streams (AUTH1 is off)", REFUSED, "E.PROFILE"
+        raise FailedError(
+            "E.PROFILE: the hub has no records of authority over streams (AUTH1 is off)", "E.PROFILE"
         )
     with client.reading():
         values = {name: found[name] for name in ("hub_id", "role")}
@@ -250,7 +252,7 @@ def checkpoint(
     label: Annotated[str, typer.Option(help="A label: 64 hex digits.")] = "",
     out: Annotated[Path | None, typer.Option(help="File to write it to, in CBOR.")] = None,
     timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
-    as_json: Json = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Make a checkpoint of a label up to its newest entry; by default of the label used last."""
     client = HubClient.of(hub, timeout_ms)
@@ -264,9 +266,7 @@ def checkpoint(
     with client.reading():
         last = int(found["last_stream_seq"])
         if not last:
-            raise CommandError(
-                "E.NOT_FOUND: there is no entry to make a checkpoint of", REFUSED, "E.NOT_FOUND"
-            )
+            raise FailedError("E.NOT_FOUND: there is no entry to make a checkpoint of", "E.NOT_FOUND")
         asked = CheckpointRequest(label=Label(bytes.fromhex(found["label"])), upto_seq=last)
     made = client.post("/v1/checkpoint", asked, CheckpointResponse).checkpoint
     if out is not None:
@@ -289,30 +289,32 @@ def verify_rotation(
     checkpoint_file: Annotated[Path, typer.Option("--checkpoint", help="A checkpoint of the overlap.")],
     old_key: Annotated[str, typer.Option(help="The old hub key: 64 hex digits or a file.")],
     new_key: Annotated[str, typer.Option(help="The new hub key: 64 hex digits or a file.")],
-    as_json: Json = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Check that both the old and the new key of a hub have witnessed a checkpoint; no hub is needed."""
     try:
         found = Checkpoint.decode(checkpoint_file.read_bytes())
     except OSError as error:
-        raise CommandError(f"{checkpoint_file} can not be read: {error.strerror}", USAGE) from None
+        raise UsageError(f"{checkpoint_file} can not be read: {error.strerror}") from None
     except ProtocolError as error:
-        raise CommandError(f"{checkpoint_file} is not a checkpoint: {error}", MALFORMED) from None
+        raise MalformedError(f"{checkpoint_file} is not a checkpoint: {error}") from None
     wanted = {"old_key": issuer_of(old_key), "new_key": issuer_of(new_key)}
     signed = found.verify_witnesses(wanted.values())
     result = {name: value in signed for name, value in wanted.items()}
     print_result({"ok": all(result.values()), **result}, as_json)
     if not all(result.values()):
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(FAILED)
 
 
 @command
-def tls_info(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: Json = False) -> None:
+def tls_info(
+    hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: JsonFlag = False
+) -> None:
     """Show TLS version and cipher suite of a hub, and whether they are as they should be."""
     url = HubClient.of(hub, timeout_ms).url
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
-        raise CommandError(f"{url} does not use TLS", USAGE)
+        raise UsageError(f"{url} does not use TLS")
     context = ssl.create_default_context()
     context.check_hostname = False  # the suite is asked for, not the identity; that is for those who send
     context.verify_mode = ssl.CERT_NONE
@@ -321,7 +323,7 @@ def tls_info(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_j
         with plain, context.wrap_socket(plain, server_hostname=parts.hostname) as secure:
             version, suite, compression = secure.version(), secure.cipher(), secure.compression()
     except OSError as error:
-        raise CommandError(f"{url} can not be reached: {error}", NETWORK) from None
+        raise UnreachableError(f"{url} can not be reached: {error}") from None
     name = suite[0] if suite else ""
     aead = any(part in name for part in ("GCM", "CHACHA20", "CCM"))
     print_result(

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from veen.cli.commands.hub.key_arguments import issuer_of
-from veen.cli.errors import CommandError
+from veen.cli.errors import UsageError
 from veen.cli.extras import needing_hub
 from veen.cli.hub_connection import directory_of
+from veen.cli.options import JsonFlag
 from veen.cli.output import command, print_result
 from veen.client.contexts import DEFAULT_DATA_DIR
 
@@ -78,7 +79,7 @@ def start(
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM): serve HTTPS.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Private key of the certificate (PEM).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Start a hub, and make it if there is none; on a fresh machine this one command is all."""
     flags: dict[str, Any] = {
@@ -125,8 +126,8 @@ def _detach(place: Path, arguments: list[str], *, as_json: bool) -> None:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = os.open(place / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as error:
-        raise CommandError(
-            f"{place} can not be used: {error.strerror}; choose another with --data-dir", _USAGE
+        raise UsageError(
+            f"{place} can not be used: {error.strerror}; choose another with --data-dir"
         ) from None
     reading, writing = os.pipe()
     with os.fdopen(log, "wb") as sink:
@@ -144,8 +145,8 @@ def _detach(place: Path, arguments: list[str], *, as_json: bool) -> None:
         said = pipe.read()
     if not said:
         child.wait()
-        raise CommandError(f"the hub did not start; see {place / LOG}", _USAGE)
+        raise UsageError(f"the hub did not start; see {place / LOG}")
     banner = json.loads(said)
     if not banner.pop("ok"):
-        raise CommandError(banner["detail"], _USAGE)
+        raise UsageError(banner["detail"])
     print_result({"ok": True, **banner} if as_json else banner, as_json)

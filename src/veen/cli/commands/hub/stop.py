@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 
 from veen.cli.commands.hub.start import DataDir
-from veen.cli.errors import NETWORK, USAGE, CommandError
+from veen.cli.errors import UnreachableError, UsageError
 from veen.cli.hub_connection import directory_of
+from veen.cli.options import JsonFlag
 from veen.cli.output import command, print_result
 from veen.client.contexts import DEFAULT_DATA_DIR
 from veen.core.data_dir import paths
@@ -23,16 +24,16 @@ from veen.stdx.file_lock import is_locked
 def stop(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     timeout_sec: Annotated[int, typer.Option(help="How long to wait for it to finish.")] = 60,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Stop the hub of a data directory: it answers what it has taken, and leaves everything in order."""
     place = directory_of(data_dir).expanduser()
     if not place.is_dir():
-        raise CommandError(f"there is no directory {place}", USAGE)
+        raise UsageError(f"there is no directory {place}")
     pid = _pid(place)
     if pid is None and _is_locked(place):
-        raise CommandError(
-            f"{place} is in use by {_holder(place)}, which has not said that it serves; try again", NETWORK
+        raise UnreachableError(
+            f"{place} is in use by {_holder(place)}, which has not said that it serves; try again"
         )
     if pid is None or not _is_locked(place):
         for name in (paths.HUB_PID, paths.HUB_RUNNING):
@@ -54,9 +55,9 @@ def _end(process: int, pid: int, timeout_sec: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(process, signal.SIGTERM)
         if not select.select([process], [], [], timeout_sec)[0]:
-            raise CommandError(f"process {pid} has not finished in {timeout_sec} s; look at its log", NETWORK)
+            raise UnreachableError(f"process {pid} has not finished in {timeout_sec} s; look at its log")
     except PermissionError:
-        raise CommandError(f"process {pid} belongs to another user; run as the hub's user", USAGE) from None
+        raise UsageError(f"process {pid} belongs to another user; run as the hub's user") from None
     finally:
         os.close(process)
 
@@ -77,4 +78,4 @@ def _is_locked(place: Path) -> bool:
     try:
         return is_locked(place / paths.LOCK)
     except PermissionError:
-        raise CommandError(f"{place} belongs to another user; run as the hub's user", USAGE) from None
+        raise UsageError(f"{place} belongs to another user; run as the hub's user") from None

@@ -16,7 +16,7 @@ from veen.cli.commands.op.operation import (
     json_or_none,
     make_body,
 )
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.options import hex32, hex32_or_none
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
@@ -38,7 +38,7 @@ _PROFILES = {PAID.name: PAID, **SCHEMAS}
 def operation_schema(name: str) -> Schema:
     """Return the schema of an operation profile."""
     if name not in _PROFILES:
-        raise CommandError(f"there is no operation {name}; there are: {', '.join(_PROFILES)}", USAGE)
+        raise UsageError(f"there is no operation {name}; there are: {', '.join(_PROFILES)}")
     return _PROFILES[name]
 
 
@@ -135,7 +135,7 @@ def delegated(
     schema_id = hex32(operation_schema_id, "--operation-schema-id") if named is None else named.schema_id
     inner = named or registry.schemas_by_id().get(schema_id)
     if inner is None:
-        raise CommandError("--operation-schema-id is of no schema that is known here", USAGE)
+        raise UsageError("--operation-schema-id is of no schema that is known here")
     body = make_body(
         DELEGATED,
         principal_identity=hex32(principal, "--principal"),

@@ -14,7 +14,7 @@ from veen.cli.commands.op.operation import (
     make_body,
     stream_ids,
 )
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.options import hex32, hex32_or_none
 from veen.cli.output import command, print_result
 from veen.cli.overlay import fold_stream
@@ -123,9 +123,7 @@ def access_revoke(
     with by.open() as opened:
         names = [stream] if stream else _with_grants(opened, subject)
         if not names:
-            raise CommandError(
-                "no stream that this client has used has a grant of the subject: give --stream", USAGE
-            )
+            raise UsageError("no stream that this client has used has a grant of the subject: give --stream")
         for name in names:
             sent = send_operation(opened, name, REVOKE, body)
             rows.append({**described(REVOKE, sent), "stream": name})

@@ -15,7 +15,7 @@ from veen.cli.commands.op.operation import (
     make_body,
     own_identity,
 )
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.options import hex32, hex32_or_none
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
@@ -42,7 +42,7 @@ def agreement_define(
 ) -> None:
     """Define a version of an agreement: its terms and its parties."""
     if bool(terms_hash) == (terms_file is not None):
-        raise CommandError("give either --terms-file or --terms-hash", USAGE)
+        raise UsageError("give either --terms-file or --terms-hash")
     hashed = hex32(terms_hash, "--terms-hash") if terms_file is None else sha256(read_bytes(terms_file))
     body = make_body(
         DEFINITION,
@@ -73,7 +73,7 @@ def agreement_confirm(
 ) -> None:
     """Say yes or no to a version of an agreement, or take a word back."""
     if decision not in ("accept", "reject", "withdraw"):
-        raise CommandError(f"--decision is accept, reject or withdraw, not {decision!r}", USAGE)
+        raise UsageError(f"--decision is accept, reject or withdraw, not {decision!r}")
     with place.open() as opened:
         body = make_body(
             CONFIRMATION,

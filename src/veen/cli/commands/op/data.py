@@ -16,7 +16,7 @@ from veen.cli.commands.op.operation import (
     own_identity,
     present,
 )
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import FailedError, UsageError
 from veen.cli.options import hex32, hex32_or_none
 from veen.cli.output import command, print_result, progress
 from veen.cli.overlay import fold_stream
@@ -34,7 +34,7 @@ def _root(paths: list[Path]) -> tuple[bytes, int]:
     try:
         return content_root(parts), len(parts)
     except InvalidBodyError as error:
-        raise CommandError(str(error), USAGE) from None
+        raise UsageError(str(error)) from None
 
 
 @command
@@ -83,10 +83,10 @@ def _check(place: OperationOptions, publication_id: bytes, version: str, root: b
         tables = fold_stream(opened, publications, place.stream).tables
     found = publications.edition(tables, publication_id, version)
     if found is None:
-        raise CommandError(f"version {version} was not published in {place.stream}", REFUSED, "E.CONTENT")
+        raise FailedError(f"version {version} was not published in {place.stream}", "E.CONTENT")
     if found["content_root"] != root.hex():
         text = f"the files have the root {root.hex()}, and {found['content_root']} was published"
-        raise CommandError(text, REFUSED, "E.CONTENT")
+        raise FailedError(text, "E.CONTENT")
     names = ("stream_seq", "publisher_identity", "signed_by_publisher", "conflict")
     shown = {"ok": True, "content_root": root.hex(), **{name: found[name] for name in names}}
     print_result(present(shown), common.json)
@@ -142,7 +142,7 @@ def query_audit(
 ) -> None:
     """Put on record that somebody has asked for something."""
     if result_digest and result_file is not None:
-        raise CommandError("give either --result-digest or --result-file", USAGE)
+        raise UsageError("give either --result-digest or --result-file")
     digest = hex32_or_none(result_digest, "--result-digest")
     with place.open() as opened:
         body = make_body(

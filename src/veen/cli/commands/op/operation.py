@@ -9,7 +9,7 @@ import typer
 
 from veen.cli.client import ClientOptions, StreamOption, parse_json
 from veen.cli.commands.send import read_token
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import FailedError, UsageError
 from veen.cli.options import hex32
 from veen.cli.output import print_result
 from veen.cli.settings import common
@@ -37,7 +37,7 @@ def make_body(schema: Schema, **values: Any) -> Fields:  # noqa: ANN401 - of its
     try:
         return schema.make(**values)
     except (InvalidBodyError, ProtocolError) as error:
-        raise CommandError(f"{schema.name}: {error}", USAGE) from None
+        raise UsageError(f"{schema.name}: {error}") from None
 
 
 def from_json(schema: Schema, text: str, option: str) -> Fields:
@@ -49,13 +49,13 @@ def from_json(schema: Schema, text: str, option: str) -> Fields:
         missing = [field.name for field in schema.fields if not field.optional and field.name not in value]
         if unknown:
             text = f"{schema.name} has no {', '.join(unknown)}; it has: {', '.join(known)}"
-            raise CommandError(f"{option}: {text}", USAGE)
+            raise UsageError(f"{option}: {text}")
         if missing:
-            raise CommandError(f"{option}: {schema.name} needs {', '.join(missing)}", USAGE)
+            raise UsageError(f"{option}: {schema.name} needs {', '.join(missing)}")
     try:
         return schema.from_json(value)
     except (InvalidBodyError, ProtocolError) as error:
-        raise CommandError(f"{option} is no {schema.name}: {error}", USAGE) from None
+        raise UsageError(f"{option} is no {schema.name}: {error}") from None
 
 
 def json_or_none(text: str, option: str) -> Any:  # noqa: ANN401 - JSON
@@ -65,7 +65,7 @@ def json_or_none(text: str, option: str) -> Any:  # noqa: ANN401 - JSON
     try:
         return ANY.from_json(parse_json(text, option))
     except ProtocolError as error:
-        raise CommandError(f"{option}: {error}", USAGE) from None
+        raise UsageError(f"{option}: {error}") from None
 
 
 def stream_ids(texts: Sequence[str]) -> tuple[bytes, ...]:
@@ -149,11 +149,9 @@ def present(found: dict[str, Any]) -> dict[str, Any]:
 
 def refuse(found: dict[str, Any], detail: str, code: str) -> None:
     """Print what was found, and end with the code of a failed check."""
-    if common.json:
-        print_result({"ok": False, "code": code, "detail": detail, **found}, as_json=True)
-        raise typer.Exit(REFUSED)
-    print_result(present(found), as_json=False)
-    raise CommandError(detail, REFUSED, code)
+    if not common.json:
+        print_result(present(found), as_json=False)
+    raise FailedError(detail, code, found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,11 +175,11 @@ class Guardians:
         ids = frozenset(hex32(text, "--guardian") for text in self.guardian or ())
         if not ids:
             if self.threshold is not None:
-                raise CommandError("--threshold goes with --guardian", USAGE)
+                raise UsageError("--threshold goes with --guardian")
             return Recoveries()
         try:
             return Recoveries(
                 default_policy=RecoveryPolicy(ids, len(ids) if self.threshold is None else self.threshold)
             )
         except ValueError as error:
-            raise CommandError(f"that can not be a policy: {error}", USAGE) from None
+            raise UsageError(f"that can not be a policy: {error}") from None

@@ -13,7 +13,7 @@ import typer
 from veen.cli.client import StreamOption, prompt_passphrase, write_bytes
 from veen.cli.commands.pipeline.verify import HubIdOption, parse_hub_id
 from veen.cli.commands.state import Epoch, OverlayArgument, Upto
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import FailedError, UsageError
 from veen.cli.output import command, warn
 from veen.cli.overlay import (
     BridgeOption,
@@ -47,9 +47,9 @@ def _telling_of_a_lake() -> Iterator[None]:
     try:
         yield
     except DamagedLakeError as error:
-        raise CommandError(str(error), REFUSED, "E.PROOF") from None
+        raise FailedError(str(error), "E.PROOF") from None
     except LakeError as error:
-        raise CommandError(str(error), USAGE, "E.LAKE") from None
+        raise UsageError(str(error), "E.LAKE") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,12 +103,12 @@ class Origin:
     def check(self, *, signs: bool) -> None:
         """Refuse what can not be meant."""
         if bool(self.log) == (self.lake is not None):
-            raise CommandError("give a LOG, or --lake, and not both", USAGE)
+            raise UsageError("give a LOG, or --lake, and not both")
         if self.level not in _LEVELS:
-            raise CommandError(f"no level {self.level!r}; use one of {', '.join(_LEVELS)}", USAGE)
+            raise UsageError(f"no level {self.level!r}; use one of {', '.join(_LEVELS)}")
         if self.keyring is None and (signs or self.log):
             what = "a certificate is signed" if signs else "a log is opened"
-            raise CommandError(f"{what} with the keys of a client: give its --keyring", USAGE)
+            raise UsageError(f"{what} with the keys of a client: give its --keyring")
 
     def load_keyring(self) -> "Keyring | None":
         """Unlock the keys, before anything else is begun."""
@@ -182,7 +182,7 @@ def fold_command(
     one = parse_key(chosen, key) if key else None
     origin.check(signs=certificate is not None)
     if certificate is not None and asked.since is not None:
-        raise CommandError("a certificate is of the whole state: not with --since", USAGE)
+        raise UsageError("a certificate is of the whole state: not with --since")
     when = int(time()) if now is None else now
     with engine.running("pipeline fold") as spark:
         keyring = origin.load_keyring()

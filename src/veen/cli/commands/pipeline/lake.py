@@ -13,7 +13,7 @@ import typer
 
 from veen.cli.client import prompt_passphrase
 from veen.cli.commands.pipeline.verify import HubIdOption, LogArgument, StreamsOption, parse_hub_id
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import FAILED, FailedError, UsageError
 from veen.cli.output import command, plain, print_result, progress, warn
 from veen.cli.overlay import choose
 from veen.cli.settings import common
@@ -67,14 +67,14 @@ def reporting_progress() -> Iterator[None]:
         if common.json:
             found = {"ok": False, "code": "E.PROOF", "detail": str(error), "first": to_json(error.trouble)}
             print_result(found, as_json=True)
-            raise typer.Exit(REFUSED) from None
-        raise CommandError(f"first bad: {error}", REFUSED, "E.PROOF") from None
+            raise typer.Exit(FAILED) from None
+        raise FailedError(f"first bad: {error}", "E.PROOF") from None
     except DamagedLakeError as error:
-        raise CommandError(str(error), REFUSED, "E.PROOF") from None
+        raise FailedError(str(error), "E.PROOF") from None
     except LakeBusyError as error:
-        raise CommandError(str(error), USAGE, "E.BUSY") from None
+        raise UsageError(str(error), "E.BUSY") from None
     except LakeError as error:
-        raise CommandError(str(error), USAGE, "E.LAKE") from None
+        raise UsageError(str(error), "E.LAKE") from None
 
 
 @contextmanager
@@ -125,7 +125,7 @@ def ingest_command(
     a file that the lake has committed is gone or has another size; with --checked, if it is another one.
     """
     if overlay and no_gold:
-        raise CommandError("--overlay keeps states and --no-gold keeps none: give one of them", USAGE)
+        raise UsageError("--overlay keeps states and --no-gold keeps none: give one of them")
     with (
         engine.running("pipeline ingest", oneshot=not follow) as spark,
         reporting_progress(),
@@ -190,7 +190,7 @@ def _require_found(work: "Ingest", names: list[str]) -> None:
         return
     text = f"there are no entries of {', '.join(nothing)}"
     if len(nothing) == len(names):
-        raise CommandError(f"{text}: nothing was taken in", USAGE)
+        raise UsageError(f"{text}: nothing was taken in")
     warn(text)
 
 
@@ -255,7 +255,7 @@ def check_command(
     the log, or a newer receipt, tells. Ends with 4 and what is wrong first.
     """
     if level not in _CHECKS:
-        raise CommandError(f"no level {level!r}; use one of {', '.join(_CHECKS)}", USAGE)
+        raise UsageError(f"no level {level!r}; use one of {', '.join(_CHECKS)}")
     with engine.running("pipeline check") as spark, reporting_progress(), ExitStack() as stack:
         from veen.core.objects.finding import Level
         from veen.pipeline.lake_jobs.check import check_lake
@@ -327,9 +327,9 @@ def sql_command(
     query names is gone or has another size than was committed; with --checked, if it is another one.
     """
     if form not in _FORMS:
-        raise CommandError(f"no format {form!r}; use one of {', '.join(_FORMS)}", USAGE)
+        raise UsageError(f"no format {form!r}; use one of {', '.join(_FORMS)}")
     if form == "parquet" and out is None:
-        raise CommandError("Parquet needs a place: --out DIRECTORY", USAGE)
+        raise UsageError("Parquet needs a place: --out DIRECTORY")
     if out is not None:
         _check_place(out, lake, asked=bool(query))
     wanted = "jsonl" if common.json and form == "table" else form
@@ -350,9 +350,9 @@ def sql_command(
 def _check_place(out: Path, lake: Path, *, asked: bool) -> None:
     """Refuse a place where answers would overwrite each other, or the lake."""
     if not asked:
-        raise CommandError("--out is for the answer of one QUERY, not for a prompt", USAGE)
+        raise UsageError("--out is for the answer of one QUERY, not for a prompt")
     if out.expanduser().resolve().is_relative_to(lake.expanduser().resolve()):
-        raise CommandError(f"{out} is in the lake; choose another place for the answer", USAGE)
+        raise UsageError(f"{out} is in the lake; choose another place for the answer")
 
 
 def _written(views: "Views", query: str, form: str, place: Path) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from veen.cli.client import read_bytes
-from veen.cli.errors import MALFORMED, REFUSED, USAGE, CommandError
+from veen.cli.errors import FAILED, MalformedError, UsageError
 from veen.cli.output import command, plain, print_result, shown_time, warn
 from veen.cli.settings import common
 from veen.cli.spark import SparkOptions, require_extra
@@ -48,7 +48,7 @@ def parse_hub_id(text: str) -> HubId | None:
     except (ValueError, ProtocolError):
         found = b""
     if len(found) != 32:
-        raise CommandError(f"--hub-id takes 64 hex digits, not {text!r}", USAGE)
+        raise UsageError(f"--hub-id takes 64 hex digits, not {text!r}")
     return HubId(found)
 
 
@@ -60,7 +60,7 @@ def labels_of(log: "Log", streams: Sequence[str] | None) -> list[Label] | None:
     for name in streams:
         mine = log.labels_of(labels.stream_id(name))
         if not mine:
-            raise CommandError(f"{log.name} has no entries of stream {name}", USAGE)
+            raise UsageError(f"{log.name} has no entries of stream {name}")
         found += mine.values()
     return sorted(set(found))
 
@@ -88,12 +88,10 @@ def verify_command(
     how fresh the log is. Ends with 0 if all is well, with 4 and the first bad entry if not.
     """
     if level not in _LEVELS:
-        raise CommandError(f"no level {level!r}; use one of {', '.join(_LEVELS)}", USAGE)
+        raise UsageError(f"no level {level!r}; use one of {', '.join(_LEVELS)}")
     expected, held = parse_hub_id(hub_id), _read_receipts(receipts or [])
     if held and level != "full":
-        raise CommandError(
-            "--receipts are compared with what a hub has signed: that takes --level full", USAGE
-        )
+        raise UsageError("--receipts are compared with what a hub has signed: that takes --level full")
     with require_extra():
         from veen.cli.spark import show_job_progress
         from veen.core.objects.finding import Level
@@ -109,7 +107,7 @@ def verify_command(
         opened.close()
     _print(report)
     if not report.ok:
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(FAILED)
 
 
 def _read_receipts(files: Sequence[Path]) -> list[Receipt]:
@@ -118,7 +116,7 @@ def _read_receipts(files: Sequence[Path]) -> list[Receipt]:
         try:
             found += decode_sequence(read_bytes(file), Receipt)
         except ProtocolError as error:
-            raise CommandError(f"{file} is not a file of receipts: {error}", MALFORMED) from None
+            raise MalformedError(f"{file} is not a file of receipts: {error}") from None
     return found
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import typer
 
 from veen.cli.client import read_bytes
-from veen.cli.errors import MALFORMED, REFUSED, USAGE, CommandError, as_command_error
+from veen.cli.errors import CommandError, FailedError, MalformedError, UsageError, as_command_error
 from veen.cli.hub_connection import read_address
 from veen.cli.output import command, plain_json, print_result, warn
 from veen.cli.settings import common
@@ -51,7 +51,7 @@ KeyOption = Annotated[Path | None, typer.Option("--key", help="Private key of yo
 ResultArgument = Annotated[str, typer.Argument(metavar="RESULT_ID", show_default=False)]
 
 
-class _BusyError(CommandError):
+class _BusyError(FailedError):
     """The service can not answer at the moment."""
 
 
@@ -85,7 +85,7 @@ class Service:
     def ask(self, method: str, path: str, body: bytes | None = None) -> Any:  # noqa: ANN401 - JSON
         """Ask the service; what it refuses ends the command with 4."""
         if not is_http_url(self.url):
-            raise CommandError("name the query service: --url URL, or the variable VEEN_QUERY_URL", USAGE)
+            raise UsageError("name the query service: --url URL, or the variable VEEN_QUERY_URL")
         read_address(self.url)
         host = _Host(self.url.rstrip("/"), common.timeout_ms / 1000, self._context())
         token = self._token()
@@ -100,9 +100,9 @@ class Service:
         if reply.status < 400:
             return found
         if not isinstance(found.get("error_code"), str) or not isinstance(found.get("message"), str):
-            raise CommandError(f"{self.url} is no query service: status {reply.status}", MALFORMED)
-        refusal = _BusyError if reply.status == _UNAVAILABLE else CommandError
-        raise refusal(found["message"], REFUSED, found["error_code"])
+            raise MalformedError(f"{self.url} is no query service: status {reply.status}")
+        failure = _BusyError if reply.status == _UNAVAILABLE else FailedError
+        raise failure(found["message"], found["error_code"])
 
     def _read(self, body: bytes) -> dict[str, Any]:
         try:
@@ -110,7 +110,7 @@ class Service:
         except ProtocolError:
             found = None
         if not isinstance(found, dict):
-            raise CommandError(f"{self.url} is no query service: it does not answer in JSON", MALFORMED)
+            raise MalformedError(f"{self.url} is no query service: it does not answer in JSON")
         return found
 
     def _token(self) -> str:
@@ -122,9 +122,8 @@ class Service:
             if not data:
                 return ""
         if not _TOKEN_FORM.fullmatch(data):
-            raise CommandError(
+            raise UsageError(
                 f"{where} has no token: that is one line of at most 512 letters, digits and . _ ~ + / = -",
-                USAGE,
             )
         return data.decode()
 
@@ -136,7 +135,7 @@ class Service:
             if self.cert is not None:
                 context.load_cert_chain(self.cert, self.key)
         except (OSError, ssl.SSLError) as error:
-            raise CommandError(f"the certificates can not be used: {error}", USAGE) from None
+            raise UsageError(f"the certificates can not be used: {error}") from None
         return context
 
     def wait(self, result_id: str) -> Any:  # noqa: ANN401 - JSON
@@ -159,7 +158,7 @@ class Service:
             else:
                 if found["status"] == "failed":
                     text = f"the query of {result_id} has failed: {found['message']}"
-                    raise CommandError(text, REFUSED, str(found["error_code"]))
+                    raise FailedError(text, str(found["error_code"]))
                 if found["status"] == "completed":
                     return found
             time.sleep(backoff_sec(polls, first_sec=0.1, cap_sec=_MOST_PAUSE_SEC))
@@ -170,13 +169,13 @@ def _naming(result_id: str, error: Exception) -> CommandError:
     known = as_command_error(error)
     assert known is not None, "errors of clients and of commands are known"
     text = f"{known}; the query was accepted, ask again with: veen query status {result_id}"
-    return CommandError(text, known.exit_code, known.code)
+    return known.with_text(text)
 
 
 def checked_id(text: str) -> str:
     """Return an id that can stand in a path."""
     if not is_id(text):
-        raise CommandError(f"{text!r} is no id of a query or result", USAGE)
+        raise UsageError(f"{text!r} is no id of a query or result")
     return text
 
 
@@ -255,7 +254,7 @@ def rows_out(out: Path | None) -> Iterator[BinaryIO | None]:
         with _replacing(place.resolve()) if is_plain else place.open("wb") as file:
             yield file
     except OSError as error:
-        raise CommandError(f"{out} can not be written: {error.strerror}", USAGE) from None
+        raise UsageError(f"{out} can not be written: {error.strerror}") from None
 
 
 @contextmanager
@@ -283,7 +282,7 @@ def result_command(
     Ends with 4 if they are not.
     """
     if every and offset:
-        raise CommandError("--all begins with the first row: leave out --offset", USAGE)
+        raise UsageError("--all begins with the first row: leave out --offset")
     hasher = RowsHasher()
     rows: list[Any] = []
     with rows_out(out) as sink:
@@ -304,7 +303,7 @@ def result_command(
             if not every or not found["page"]["has_more"]:
                 break
             if not found["rows"]:
-                raise CommandError(f"{service.url} gives no rows where there are more", MALFORMED)
+                raise MalformedError(f"{service.url} gives no rows where there are more")
         whole = offset == 0 and not found["page"]["has_more"]
         if whole:
             _require_hash(found["result_digest"], hasher)
@@ -317,11 +316,10 @@ def _require_hash(digest: Any, hasher: RowsHasher) -> None:  # noqa: ANN401 - JS
     try:
         wanted = ResultDigest.from_json(digest)
     except ProtocolError as error:
-        raise CommandError(f"the service has answered with no digest: {error}", MALFORMED) from None
+        raise MalformedError(f"the service has answered with no digest: {error}") from None
     if (hasher.count, hasher.rows_hash) != (wanted.row_count, wanted.rows_hash):
-        raise CommandError(
+        raise FailedError(
             f"these {hasher.count} rows have the hash {hasher.rows_hash}, and the digest is of"
             f" {wanted.row_count} rows with {wanted.rows_hash}: do not use them",
-            REFUSED,
             "E.PROOF",
         )

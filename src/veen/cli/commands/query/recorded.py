@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from veen.cli.errors import MALFORMED, REFUSED, CommandError
+from veen.cli.errors import CommandError, FailedError, MalformedError
 from veen.core.encoding import canonical_json
 from veen.core.encoding.canonical_json import Json
 from veen.core.errors import ProtocolError
@@ -29,14 +29,14 @@ def find(queries: "Queries", result_id: str, place: Path) -> tuple[Descriptor, R
     """Return descriptor and digest of a result, as they are recorded."""
     request = next(_recorded(queries, _REQUESTED, result_id, place), None)
     if request is None:
-        raise CommandError(f"the lake has no request for {result_id}", REFUSED)
+        raise FailedError(f"the lake has no request for {result_id}")
     answers = _recorded(queries, _ANSWERED, result_id, place)
     answer = next((item for item in answers if item.principal_id == request.principal_id), None)
     if answer is None:
-        raise CommandError(f"the lake has no digest of {result_id} by who has recorded the request", REFUSED)
+        raise FailedError(f"the lake has no digest of {result_id} by who has recorded the request")
     digest = digest_of(answer.text.encode(), result_id)
     if digest.result_id != result_id:
-        raise CommandError(f"the digest that is recorded for {result_id} is of {digest.result_id}", REFUSED)
+        raise FailedError(f"the digest that is recorded for {result_id} is of {digest.result_id}")
     return descriptor_of(request.text.encode(), result_id), digest
 
 
@@ -98,7 +98,7 @@ def descriptor_of(data: bytes, name: str) -> Descriptor:
     try:
         return from_json(found)
     except QueryError as error:
-        raise CommandError(f"{name}: {error.message}", MALFORMED) from None
+        raise MalformedError(f"{name}: {error.message}") from None
 
 
 def digest_of(data: bytes, name: str) -> ResultDigest:
@@ -109,7 +109,7 @@ def digest_of(data: bytes, name: str) -> ResultDigest:
     try:
         return ResultDigest.from_json(found)
     except ProtocolError as error:
-        raise CommandError(f"{name}: {error.message}", MALFORMED) from None
+        raise MalformedError(f"{name}: {error.message}") from None
 
 
 def parse_json(data: bytes, name: str) -> Json:
@@ -117,4 +117,4 @@ def parse_json(data: bytes, name: str) -> Json:
     try:
         return canonical_json.parse(data)
     except ProtocolError as error:
-        raise CommandError(f"{name} is not JSON: {error.message}", MALFORMED) from None
+        raise MalformedError(f"{name} is not JSON: {error.message}") from None

@@ -16,7 +16,7 @@ from veen.cli.commands.pipeline.lake import LakeOption, reporting_progress
 from veen.cli.commands.query.ask import FileArgument, read_descriptor, rows_out, show_json
 from veen.cli.commands.query.recorded import require_new
 from veen.cli.commands.query.zones import Zones
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import FailedError, UsageError
 from veen.cli.output import command, plain_json, warn
 from veen.cli.settings import common
 from veen.cli.spark import SparkOptions, show_job_progress
@@ -44,8 +44,8 @@ def query_errors_exit() -> Iterator[None]:
     try:
         yield
     except QueryError as error:
-        known = error.status == 400
-        raise CommandError(error.message, USAGE if known else REFUSED, error.error_code) from None
+        failure = UsageError if error.status == 400 else FailedError
+        raise failure(error.message, error.error_code) from None
 
 
 class _Recording:
@@ -101,9 +101,7 @@ def run_command(
     With --unrecorded nothing does.
     """
     if (unrecorded and at.hub) or not (unrecorded or at.hub or os.environ.get("VEEN_HUB")):
-        raise CommandError(
-            "give --hub and --client to record the query, or --unrecorded to do without", USAGE
-        )
+        raise UsageError("give --hub and --client to record the query, or --unrecorded to do without")
     made = new_query_id(os.urandom)
     with query_errors_exit():
         descriptor = parse_descriptor(read_descriptor(file), lambda: made)
@@ -130,7 +128,7 @@ def _require_place(out: Path | None) -> None:
         return
     place = out.expanduser()
     if place.is_dir() or not os.access(place if place.exists() else place.parent, os.W_OK):
-        raise CommandError(f"{out} can not be written: name a file in a directory that is there", USAGE)
+        raise UsageError(f"{out} can not be written: name a file in a directory that is there")
 
 
 def open_queries(

@@ -8,7 +8,7 @@ import typer
 from veen.cli.client import ClientOptions
 from veen.cli.commands.pipeline.lake import KeyringOption, LakeOption
 from veen.cli.commands.query.zones import Zones
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.extras import needing_hub
 from veen.cli.options import hex32_or_none
 from veen.cli.output import command, print_result
@@ -62,11 +62,11 @@ def serve_command(
     With --log the lake takes in what is new before each query; else it answers from the lake as it is.
     """
     if (tls_cert is None) != (tls_key is None) or (client_ca is not None and tls_cert is None):
-        raise CommandError("--tls-cert and --tls-key go together, and --client-ca needs them", USAGE)
+        raise UsageError("--tls-cert and --tls-key go together, and --client-ca needs them")
     if log_level not in ("debug", "info", "warn", "error"):
-        raise CommandError(f"--log-level is debug, info, warn or error, not {log_level}", USAGE)
+        raise UsageError(f"--log-level is debug, info, warn or error, not {log_level}")
     if (keyring is not None or stream) and not log:
-        raise CommandError("--keyring and --stream are for taking in a log: give --log too", USAGE)
+        raise UsageError("--keyring and --stream are for taking in a log: give --log too")
     serving = needing_hub("veen.cli.commands.query.service_process")
     serving.serve(
         serving.ServiceOptions(
@@ -121,5 +121,5 @@ def grant_command(
             auditor=auditor,
         )
     except grants.PolicyError as error:
-        raise CommandError(str(error), USAGE) from None
+        raise UsageError(str(error)) from None
     print_result({"ok": True, "principal": name, "scopes": scope, "token": token}, common.json)

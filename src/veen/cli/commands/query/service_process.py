@@ -17,7 +17,7 @@ import typer
 from veen.cli.client import ClientOptions
 from veen.cli.commands.pipeline.lake import load_keys, reporting_progress
 from veen.cli.commands.pipeline.verify import parse_hub_id
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.output import print_result
 from veen.cli.settings import common
 from veen.cli.spark import SparkOptions, require_extra
@@ -75,9 +75,9 @@ def serve(wish: ServiceOptions) -> None:
     try:
         code = _serve(wish)
     except (BusyStateError, PolicyError, StartError, StoreError, TlsError) as error:
-        raise CommandError(str(error), USAGE) from None
+        raise UsageError(str(error)) from None
     except sqlite3.Error as error:
-        raise CommandError(f"{wish.state / STORE} can not be written: {error}", USAGE) from None
+        raise UsageError(f"{wish.state / STORE} can not be written: {error}") from None
     raise typer.Exit(code)
 
 

@@ -18,7 +18,7 @@ from veen.cli.commands.query.ask import checked_id
 from veen.cli.commands.query.recorded import descriptor_of, digest_of, find, parse_json, request_of
 from veen.cli.commands.query.run import open_queries, query_errors_exit
 from veen.cli.commands.query.zones import Zones
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import FAILED, UsageError
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.cli.spark import SparkOptions, show_job_progress
@@ -72,9 +72,9 @@ def verify_command(
     The log counts as far as it went when the query was answered. Ends with 0 if all is equal, with 4 if not.
     """
     if bool(log) == (lake is not None):
-        raise CommandError("give a LOG or --lake, one of them", USAGE)
+        raise UsageError("give a LOG or --lake, one of them")
     if bool(result_id) == (descriptor is not None and digest is not None) or (result_id and lake is None):
-        raise CommandError("give --descriptor and --digest, or --result-id and --lake", USAGE)
+        raise UsageError("give --descriptor and --digest, or --result-id and --lake")
     asked = None if descriptor is None else _read_descriptor(descriptor)
     answered = None if digest is None else _read_digest(digest)
     given = None if rows is None else _read_rows(rows)
@@ -211,4 +211,4 @@ def _show_comparison(found: Comparison, answered: ResultDigest, notes: list[str]
         if any(item.name == "unread" for item in found.items if not item.equal):
             warn("give the keys that open what is in scope: --keyring DIR, or a lake that was made with it")
     if not found.equal:
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(FAILED)

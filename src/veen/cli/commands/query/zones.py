@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import FailedError, UsageError
 from veen.core.data_dir import hub_settings
 from veen.core.objects.hub_identity import HubIdentity
 from veen.storage.directory import read_identity
@@ -53,7 +53,7 @@ class Zones:
         for text in self.map or ():
             name, _, local = text.partition("=")
             if not name or not local or name in found:
-                raise CommandError(f"--map takes NAME=NAME, each stream once, not {text!r}", USAGE)
+                raise UsageError(f"--map takes NAME=NAME, each stream once, not {text!r}")
             found[name] = local
         return found
 
@@ -63,9 +63,9 @@ def _identity(place: Path) -> HubIdentity:
         try:
             found = read_identity(files)
         except DamagedStoreError as error:
-            raise CommandError(f"--origin {place}: {error}", REFUSED, "E.DAMAGED") from None
+            raise FailedError(f"--origin {place}: {error}", "E.DAMAGED") from None
         except OSError as error:
-            raise CommandError(f"--origin {place} can not be read: {error.strerror}", USAGE) from None
+            raise UsageError(f"--origin {place} can not be read: {error.strerror}") from None
     if found is None:
-        raise CommandError(f"--origin {place}: it has no {hub_settings.IDENTITY}", USAGE)
+        raise UsageError(f"--origin {place}: it has no {hub_settings.IDENTITY}")
     return found[0]

@@ -12,7 +12,7 @@ import typer
 from veen.cli.client import ClientOptions, parse_json, read_card
 from veen.cli.commands.recorder import admin, checkpoint, import_, replay, verify
 from veen.cli.commands.recorder.admin import record_stream
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import CommandError, FailedError, UsageError
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.client.client import Client
@@ -82,7 +82,7 @@ def emit(
         **({"metadata": parse_json(metadata, "--metadata")} if metadata else {}),
     }
     if not lines and not event_type:
-        raise CommandError("say what has happened: --type; or --lines", USAGE)
+        raise UsageError("say what has happened: --type; or --lines")
     options = SendOptions(to=_reader(to), keep_key=RECORDING.keep_key)
     with at.open() as opened:
         known = _configuration(opened)
@@ -98,9 +98,9 @@ def emit(
                 count, last = count + 1, sent
         except CommandError as error:
             told = f"; {count} events before it were recorded" if lines else ""
-            raise CommandError(f"{error}{told}", error.exit_code, error.code) from None
+            raise error.with_text(f"{error}{told}") from None
     if last is None:
-        raise CommandError("there was no event on standard input", USAGE)
+        raise UsageError("there was no event on standard input")
     print_result(
         {
             "ok": True,
@@ -123,9 +123,8 @@ def _configuration(opened: Client) -> Configuration:
     # Keys change, and who has them does not: what was declared with an older one counts (SDR-010).
     own = {key.hex() for key in opened.session.secrets.client_ids()} & found.admins
     if own:
-        raise CommandError(
+        raise UsageError(
             f"{min(own)} administers the recorder, and so does not produce events; use another client",
-            USAGE,
             ROLE,
         )
     return found
@@ -134,10 +133,9 @@ def _configuration(opened: Client) -> Configuration:
 def _require_reader(opened: Client, options: SendOptions, stream: str) -> None:
     """Refuse to record what nobody but this client could read."""
     if not has_readers(opened.session.secrets, options, stream):
-        raise CommandError(
+        raise UsageError(
             f"this client has no key of {stream}, so that others could not read the event: {GET_KEY}; or say "
             "who is to read it: --to CARD",
-            USAGE,
             NO_KEY,
         )
 
@@ -151,9 +149,7 @@ def _check_type(known: Configuration, event_type: str, stream: str, where: str =
     """Refuse an event of a type that goes to another stream."""
     streams = known.streams_of(event_type)
     if streams and stream not in streams:
-        raise CommandError(
-            f"{where}events of type {event_type!r} go to {', '.join(streams)} (SDR-005)", USAGE
-        )
+        raise UsageError(f"{where}events of type {event_type!r} go to {', '.join(streams)} (SDR-005)")
 
 
 def _lines(usual: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
@@ -164,7 +160,7 @@ def _lines(usual: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
         try:
             said = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise CommandError(f"line {number} is not JSON: {error}", USAGE) from None
+            raise UsageError(f"line {number} is not JSON: {error}") from None
         yield number, {**usual, **said} if isinstance(said, dict) else said
 
 
@@ -176,8 +172,8 @@ def _drafts(said: Iterator[tuple[int, Any]], known: Configuration, stream: str, 
         try:
             draft = draft_of(one, int(time()), most)
         except InvalidBodyError as error:
-            raise CommandError(f"{where}{error}", USAGE) from None
+            raise UsageError(f"{where}{error}") from None
         except ProtocolError as error:
-            raise CommandError(f"{where}{error}", REFUSED, error.code.value) from None
+            raise FailedError(f"{where}{error}", error.code.value) from None
         _check_type(known, one["event_type"], stream, where)
         yield draft

@@ -13,7 +13,7 @@ from veen.cli.client import ClientOption, ClientOptions, load_secrets, read_card
 from veen.cli.commands.cap import describe_token, rate_of, subject_of
 from veen.cli.commands.reader import add_key, new_key
 from veen.cli.commands.send import describe
-from veen.cli.errors import USAGE, CommandError
+from veen.cli.errors import UsageError
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.client.client import Client
@@ -60,13 +60,13 @@ def record_stream(name: str) -> str:
     try:
         return configuration.record_stream(name)
     except ValueError as error:
-        raise CommandError(str(error), USAGE) from None
+        raise UsageError(str(error)) from None
 
 
 def _declaration(text: str) -> tuple[str, tuple[str, ...]]:
     match = _DECLARED.fullmatch(text)
     if match is None:
-        raise CommandError(f"--stream takes record/NAME=TYPE,TYPE, not {text!r}", USAGE)
+        raise UsageError(f"--stream takes record/NAME=TYPE,TYPE, not {text!r}")
     types = (match[2] or "").split(",")
     return record_stream(match[1]), tuple(sorted({one.strip() for one in types if one.strip()}))
 
@@ -136,8 +136,8 @@ def _check_types(wanted: list[tuple[str, tuple[str, ...]]], known: Any) -> None:
     for name, types in wanted:
         for one in types:
             if owner.setdefault(one, name) != name:
-                raise CommandError(
-                    f"events of type {one!r} go to {owner[one]}; a type has one stream (SDR-005)", USAGE
+                raise UsageError(
+                    f"events of type {one!r} go to {owner[one]}; a type has one stream (SDR-005)"
                 )
 
 
@@ -223,14 +223,14 @@ def _require_free(known: Mapping[str, Declared], names: Iterable[str]) -> None:
     """Refuse to give streams types of events in place of those that they have."""
     for name in names:
         if name in known and known[name].state == "declared":
-            raise CommandError(f"{name} is declared already, with types of its own", USAGE)
+            raise UsageError(f"{name} is declared already, with types of its own")
 
 
 def _declared(opened: Client, stream: str) -> Declared:
     found = read_configuration(opened).streams.get(record_stream(stream))
     if found is None or found.state != "declared":
         state = "not declared" if found is None else found.state
-        raise CommandError(f"{stream} is {state}; see: veen recorder status", USAGE)
+        raise UsageError(f"{stream} is {state}; see: veen recorder status")
     return found
 
 
@@ -238,7 +238,7 @@ def _change(opened: Client, change: str, stream: str, **more: Any) -> Sent:  # n
     try:
         return send_change(opened, change, stream, **more)
     except InvalidBodyError as error:
-        raise CommandError(str(error), USAGE) from None
+        raise UsageError(str(error)) from None
 
 
 def _show(change: str, stream: str, sent: Sent, new_keys: Sequence[str] = ()) -> None:
@@ -275,11 +275,11 @@ def share(
     ]
     missing = wanted - {key.stream_id for key in keys}
     if missing:
-        raise CommandError("some of these streams have no reader key here; see: veen recorder init", USAGE)
+        raise UsageError("some of these streams have no reader key here; see: veen recorder init")
     try:
         out.mkdir(mode=0o700, parents=True)
     except FileExistsError:
-        raise CommandError(f"{out} is there already; choose another directory", USAGE, "E.EXISTS") from None
+        raise UsageError(f"{out} is there already; choose another directory", "E.EXISTS") from None
     files = []
     for key in keys:
         path = out / f"{(key.name or key.stream_id.hex()).replace('/', '-')}.key"
@@ -310,13 +310,11 @@ def grant(
     names = [record_stream(name) for name in stream]
     own = sorted({*names} & {CHANGES_STREAM, CHECKPOINTS_STREAM})
     if own and not own_streams:
-        raise CommandError(f"producers do not write to {', '.join(own)}: see --own-streams", USAGE, "E.ROLE")
+        raise UsageError(f"producers do not write to {', '.join(own)}: see --own-streams", "E.ROLE")
     _, secrets, _ = load_secrets(find_client(issuer))
     subject = subject_of(producer)
     if subject in (*secrets.client_ids(), secrets.identity.public_key):
-        raise CommandError(
-            "an admin does not produce events: name the card of another client", USAGE, "E.ROLE"
-        )
+        raise UsageError("an admin does not produce events: name the card of another client", "E.ROLE")
     token = CapToken.mint(
         secrets.identity,
         subject,

@@ -12,7 +12,7 @@ import typer
 from veen.cli.client import ClientOptions, check_replaceable, replace_bytes
 from veen.cli.commands.recorder.admin import record_stream
 from veen.cli.commands.recorder.replay import UNPROVEN
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import CommandError, FailedError, UsageError
 from veen.cli.output import command, plain, print_result, warn
 from veen.cli.settings import common
 from veen.client.client import Client
@@ -129,10 +129,9 @@ def _send(opened: Client, made: Manifest) -> Sent:
     except ProtocolError as error:
         if error.code is not Code.SIZE:
             raise
-        raise CommandError(
+        raise FailedError(
             f"a checkpoint of {len(made.streams)} labels does not fit into a message; labels change every "
             f"{opened.session.profiles[0].epoch_sec} s here: record at a hub with longer epochs, or none",
-            REFUSED,
             error.code.value,
         ) from None
 
@@ -163,10 +162,9 @@ class KeptFile:
         for entry in ahead:
             seq = last_seq_of(entry)
             if seq < entry.upto_seq:
-                raise CommandError(
+                raise FailedError(
                     f"{self.path} vouches for {entry.upto_seq} entries of {entry.stream}, and there are "
                     f"{seq}; keep it, and see: veen recorder verify --checkpoint {self.path}",
-                    REFUSED,
                     UNPROVEN,
                 )
         # Newer ones leave out epochs that are over; where labels do not change there is but one, of number 0.
@@ -237,11 +235,11 @@ class CheckpointMaker:
                 self._opened, self._watch.names, self._watch.configuration, standing=self._standing
             )
         except ManifestError as error:
-            raise CommandError(
-                f"{error}; see: veen recorder verify, and keep a copy of the hub", REFUSED, UNPROVEN
+            raise FailedError(
+                f"{error}; see: veen recorder verify, and keep a copy of the hub", UNPROVEN
             ) from None
         if not made.streams and self._standing.newest is None:
-            raise CommandError(_EMPTY, USAGE)
+            raise UsageError(_EMPTY)
         wanted = self.wants(made)  # what is refused is not recorded either
         sent = _send(self._opened, made)
         self._keep(made, sent)
@@ -265,7 +263,7 @@ class CheckpointMaker:
     def tell_nothing_is_new(self) -> None:
         """Say why there is no new one, and where the newest one is."""
         if self._file is not None and self._standing.newest is None:
-            raise CommandError(_EMPTY, USAGE)
+            raise UsageError(_EMPTY)
         said = {"ok": True, "made": False, "detail": "nothing is new since the last one"}
         print_result({**said, **self._written}, common.json)
 
@@ -280,9 +278,8 @@ class CheckpointMaker:
             self._file.write()
         except CommandError as error:
             if not self._lasting:
-                raise CommandError(
-                    f"{error}; the checkpoint is in the log: run this again to have it written",
-                    error.exit_code,
+                raise error.with_text(
+                    f"{error}; the checkpoint is in the log: run this again to have it written"
                 ) from None
             self._file.tell(f"{error}; trying again")
 
@@ -306,10 +303,9 @@ class CheckpointMaker:
     def _require_key(self) -> None:
         """Refuse to record a checkpoint that nobody but this client could read."""
         if not has_readers(self._opened.session.secrets, RECORDING, CHECKPOINTS_STREAM):
-            raise CommandError(
+            raise UsageError(
                 f"this client has no key of {CHECKPOINTS_STREAM}, so that others could not read the "
                 f"checkpoint: {GET_KEY}",
-                USAGE,
                 "E.CLIENT",
             )
 

@@ -13,7 +13,7 @@ from typing import Annotated, BinaryIO, Final
 import typer
 
 from veen.cli.client import ClientOptions, read_bytes, read_card
-from veen.cli.errors import MALFORMED, NETWORK, USAGE, CommandError
+from veen.cli.errors import MALFORMED, MalformedError, UnreachableError, UsageError
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.client.send import SendOptions
@@ -60,7 +60,7 @@ class Mapped:
     def fields(self) -> Fields:
         """Return how lines are read."""
         if self.time_unit not in UNITS:
-            raise CommandError(f"--time-unit is one of {', '.join(UNITS)}, not {self.time_unit!r}", USAGE)
+            raise UsageError(f"--time-unit is one of {', '.join(UNITS)}, not {self.time_unit!r}")
         return Fields(
             time=self.time_field,
             type=self.type_field,
@@ -116,13 +116,13 @@ def import_(
     try:
         record_stream(stream)
     except ValueError as error:
-        raise CommandError(str(error), USAGE) from None
+        raise UsageError(str(error)) from None
     if form not in _FORMATS:
-        raise CommandError(f"--format is one of {', '.join(_FORMATS)}, not {form!r}", USAGE)
+        raise UsageError(f"--format is one of {', '.join(_FORMATS)}, not {form!r}")
     if host and not listen:
-        raise CommandError("--host is a name for requests: give --listen too", USAGE)
+        raise UsageError("--host is a name for requests: give --listen too")
     if bool(file) == bool(listen):
-        raise CommandError("give a file, or - for standard input; or an address with --listen", USAGE)
+        raise UsageError("give a file, or - for standard input; or an address with --listen")
     mapped.fields()
     options = SendOptions(to=read_card(to).seal_key(int(time())) if to else None, store_body=False)
     feeding = Feeding(
@@ -142,10 +142,9 @@ def import_(
 def _check_readers(session: Session, options: SendOptions, stream: str) -> None:
     """Refuse to record what nobody else can read: whoever wants that says so."""
     if not has_readers(session.secrets, options, stream):
-        raise CommandError(
+        raise UsageError(
             f"this client has no key of {stream}, so that nobody else could read what it records: {GET_KEY}; "
             "or give --to CARD, which may be its own",
-            USAGE,
         )
 
 
@@ -186,7 +185,7 @@ def _import(session: Session, wish: _ImportOptions, feeding: Feeding) -> None:
     try:
         imports = Imports(shipper.root, wish.stream, bound=SPOOL_BYTES)
     except BlockingIOError as error:
-        raise CommandError(f"another import to {wish.stream} is on its way: {error}", USAGE) from None
+        raise UsageError(f"another import to {wish.stream} is on its way: {error}") from None
     waiting = _ImportProgress(shipper, imports, told)
     run = Import(
         imports, wish.convert, defaults=defaults, wait=waiting.after_portion, line_bytes=wish.line_bytes
@@ -207,7 +206,7 @@ def _import(session: Session, wish: _ImportOptions, feeding: Feeding) -> None:
 def _tell_bad(found: BadLine, bad: list[str], *, strict: bool) -> None:
     text = f"line {found.line}: {found.reason}"
     if strict:
-        raise CommandError(text, MALFORMED)
+        raise MalformedError(text)
     if len(bad) < _MOST_SHOWN:
         bad.append(text)
         warn(text)
@@ -235,7 +234,7 @@ def _report(wish: _ImportOptions, run: Import, waiting: "_ImportProgress", bad: 
         found |= {"code": "E.MALFORMED", "detail": f"{problem}; {bad[0]}"}
     print_result(found, common.json)
     if failed and not common.json:
-        raise CommandError(problem, MALFORMED)
+        raise MalformedError(problem)
     if failed:
         raise typer.Exit(MALFORMED)
 
@@ -246,7 +245,7 @@ def _open(file: str) -> BinaryIO:
     try:
         return Path(file).open("rb")
     except OSError as error:
-        raise CommandError(f"{file} can not be read: {error.strerror}", USAGE) from None
+        raise UsageError(f"{file} can not be read: {error.strerror}") from None
 
 
 class _ImportProgress:
@@ -286,10 +285,9 @@ class _ImportProgress:
         if wait and shipped.failures:
             reason = shipped.trouble or shipped.held.get(self._spool.stream, "")
             if reason:
-                raise CommandError(
+                raise UnreachableError(
                     f"{left} events are kept in {self._spool.place} until the hub takes them: {reason}; run "
                     "the command again, it goes on where it was",
-                    NETWORK,
                 )
         if monotonic() - self._told > _PROGRESS_SEC:
             self._told = monotonic()
@@ -311,11 +309,9 @@ class _ListenOptions:
         file = self.token_file
         token = "" if file is None else read_bytes(file).decode("ascii", "replace").strip()
         if file is not None and not token:
-            raise CommandError(f"{file} holds no token", USAGE)
+            raise UsageError(f"{file} holds no token")
         if not token and not _is_loopback(self.address.rpartition(":")[0].strip("[]")):
-            raise CommandError(
-                f"whoever reaches {self.address} could record anything: give --token-file", USAGE
-            )
+            raise UsageError(f"whoever reaches {self.address} could record anything: give --token-file")
         return token
 
 
@@ -330,7 +326,7 @@ def _listen(session: Session, stream: str, mapped: Mapped, feeding: Feeding, pla
         names = served_names(place.hosts)
         sockets = bind([place.address])
     except StartError as error:
-        raise CommandError(str(error), USAGE) from None
+        raise UsageError(str(error)) from None
     with Feed.of_session(session, stream=stream, **feeding) as feed:
 
         def make() -> Receiver:

@@ -14,7 +14,7 @@ import typer
 
 from veen.cli.client import ClientOptions, read_bytes
 from veen.cli.commands.recorder.admin import record_stream
-from veen.cli.errors import REFUSED, USAGE, CommandError, as_command_error
+from veen.cli.errors import CommandError, FailedError, UsageError, as_command_error
 from veen.cli.output import command, plain, shown_time, warn
 from veen.cli.settings import common
 from veen.client.client import Client
@@ -46,7 +46,7 @@ def read_manifest(path: Path) -> Manifest:
     try:
         return Manifest.decode(read_bytes(path))
     except InvalidBodyError as error:
-        raise CommandError(f"{path} is no checkpoint of a recorder: {error}", USAGE) from None
+        raise UsageError(f"{path} is no checkpoint of a recorder: {error}") from None
 
 
 def _time(text: str, option: str) -> int:
@@ -56,9 +56,7 @@ def _time(text: str, option: str) -> int:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        raise CommandError(
-            f"{option} takes seconds since 1970 or a date like 2026-01-31T12:00:00Z", USAGE
-        ) from None
+        raise UsageError(f"{option} takes seconds since 1970 or a date like 2026-01-31T12:00:00Z") from None
     return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp())
 
 
@@ -105,10 +103,10 @@ def _asked(
     first, last, epoch = numbers
     if times[0] or times[1]:
         if first is not None or last is not None or epoch is not None or not all(times):
-            raise CommandError("a time is --start-time and --end-time, without --from and --to", USAGE)
+            raise UsageError("a time is --start-time and --end-time, without --from and --to")
         return replay_time(opened, names, _time(times[0], "--start-time"), _time(times[1], "--end-time"))
     if len(streams) != 1 or first is None or last is None:
-        raise CommandError("give one --stream with --from and --to; or --start-time and --end-time", USAGE)
+        raise UsageError("give one --stream with --from and --to; or --start-time and --end-time")
     return replay_range(opened, streams[0], first, last, epoch)
 
 
@@ -129,8 +127,8 @@ def _checkpoint(opened: Client, path: Path | None) -> Manifest:
     standing = CoveredLog(opened)
     standing.refresh()
     if standing.manifest is None:
-        raise CommandError(
-            f"{CHECKPOINTS_STREAM} has no checkpoint; make one: veen recorder checkpoint", REFUSED, UNPROVEN
+        raise FailedError(
+            f"{CHECKPOINTS_STREAM} has no checkpoint; make one: veen recorder checkpoint", UNPROVEN
         )
     return standing.manifest
 
@@ -167,9 +165,9 @@ def _end(said: dict[str, Any]) -> str:
 def _as_command_error(error: Exception) -> CommandError | None:
     match error:
         case RangeError():
-            return CommandError(str(error), USAGE)
+            return UsageError(str(error))
         case ManifestError():
-            return CommandError(str(error), REFUSED, UNPROVEN)
+            return FailedError(str(error), UNPROVEN)
     return as_command_error(error)
 
 

@@ -8,7 +8,7 @@ import typer
 from veen.cli.client import ClientOptions
 from veen.cli.commands.recorder.admin import record_stream
 from veen.cli.commands.recorder.replay import CheckpointOption, StreamsOption, read_manifest, record_streams
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import FAILED, FailedError, UsageError
 from veen.cli.output import command, plain, print_result, warn
 from veen.cli.settings import common
 from veen.client.client import Client
@@ -51,9 +51,7 @@ def verify(
     wanted = tuple(only or VERDICTS)
     unknown = sorted(set(wanted) - set(VERDICTS))
     if unknown:
-        raise CommandError(
-            f"there is no verdict {', '.join(unknown)}; there are: {', '.join(VERDICTS)}", USAGE
-        )
+        raise UsageError(f"there is no verdict {', '.join(unknown)}; there are: {', '.join(VERDICTS)}")
     named = [record_stream(name) for name in stream or ()]
     with at.open() as opened:
         live = isinstance(opened.hub, HttpHub)
@@ -90,7 +88,7 @@ def _tell(found: Judgement, wanted: tuple[str, ...]) -> None:
         warn(f"not declared: {', '.join(found.undeclared)}; an admin does it with: veen recorder init")
     _tell_of_sealed(found)
     if bad or open_ones:
-        raise CommandError(_problem(found, bad, open_ones), REFUSED, "E.RECORD")
+        raise FailedError(_problem(found, bad, open_ones), "E.RECORD")
 
 
 def _tell_scripts(
@@ -109,7 +107,7 @@ def _tell_scripts(
     }
     print_result({"ok": not failed, **code, "verdicts": verdicts, **told, **counts}, as_json=True)
     if failed:
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(FAILED)
 
 
 def _problem(found: Judgement, bad: list[str], open_ones: list[str]) -> str:

@@ -16,7 +16,7 @@ from veen.cli.commands.wallet.wallet_options import (
     id_of,
     wallet_named,
 )
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import FailedError, UsageError
 from veen.cli.options import hex32
 from veen.cli.output import command
 from veen.client.wallets import own_context
@@ -96,7 +96,7 @@ def limit(
 ) -> None:
     """Set how much may be spent on a day, or take the limit away."""
     if none == (daily_limit is not None):
-        raise CommandError("say --daily-limit N, or --none", USAGE)
+        raise UsageError("say --daily-limit N, or --none")
     whose.send(wal.LIMIT, daily_limit=daily_limit)
 
 
@@ -123,10 +123,9 @@ def close(whose: WalletEventOptions) -> None:
         found = whose.find(opened, state)
         balance = Wallets().state(state.tables, found).balance
         if balance and not whose.force:  # WAL-028
-            raise CommandError(
+            raise FailedError(
                 f"the wallet still holds {balance}, and nothing comes out of a closed one: empty it first, "
                 "or say --force",
-                REFUSED,
                 "WAL.NOT_EMPTY",
             )
         whose.deliver(opened, state, wal.CLOSE, make_body(wal.CLOSE, wallet_id=found, ts=whose.now))
@@ -184,14 +183,14 @@ def transfer(
         if approver:
             approve.check_approvals(approver, threshold, approval or [], body)
         elif approval or threshold:
-            raise CommandError("--approval and --threshold go with --approver", USAGE)
+            raise UsageError("--approval and --threshold go with --approver")
         whose.deliver(opened, state, wal.TRANSFER, body)
 
 
 def _metadata(text: str) -> Any:  # noqa: ANN401 - JSON
     found = json_or_none(text, "--metadata-json")
     if found is not None and not isinstance(found, dict):
-        raise CommandError('--metadata-json is a map, as {"memo": "rent"}', USAGE)
+        raise UsageError('--metadata-json is a map, as {"memo": "rent"}')
     return found
 
 

@@ -12,7 +12,7 @@ import typer
 
 from veen.cli.client import ClientOption, load_secrets, read_bytes, read_card, write_bytes
 from veen.cli.commands.wallet.wallet_options import AmountOption, TsOption, now_or, wallet_named
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import FailedError, UsageError
 from veen.cli.options import hex32
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
@@ -56,16 +56,15 @@ def approve(
 def check_approvals(approvers: list[str], threshold: int | None, approvals: list[Path], body: Fields) -> None:
     """Refuse a transfer that not enough have approved."""
     if body["transfer_id"] == ZERO_32:
-        raise CommandError("an approved transfer has a name: give --transfer-id and --ts as approved", USAGE)
+        raise UsageError("an approved transfer has a name: give --transfer-id and --ts as approved")
     wanted = _policy(approvers, threshold)
     digest = approval_hash(
         body["wallet_id"], body["to_wallet_id"], body["amount"], body["ts"], body["transfer_id"]
     )
     good = wanted.approvers(digest, map(_approval, approvals))
     if len(good) < wanted.threshold:
-        raise CommandError(
+        raise FailedError(
             f"good approvals of this transfer: {len(good)}, and {wanted.threshold} are needed",
-            REFUSED,
             "WAL.UNAUTHORIZED_OPERATION",
         )
 
@@ -75,7 +74,7 @@ def _policy(approvers: list[str], threshold: int | None) -> ApprovalPolicy:
     try:
         return ApprovalPolicy(len(keys) if threshold is None else threshold, keys)
     except ValueError as error:
-        raise CommandError(f"--threshold does not fit: {error}", USAGE) from None
+        raise UsageError(f"--threshold does not fit: {error}") from None
 
 
 def _approver(text: str) -> VerifyKey:
@@ -87,4 +86,4 @@ def _approval(path: Path) -> tuple[VerifyKey, Signature]:
         found = json.loads(read_bytes(path))
         return VerifyKey(bytes.fromhex(found["approver"])), Signature(bytes.fromhex(found["sig"]))
     except (KeyError, TypeError, ValueError, RecursionError):
-        raise CommandError(f"{path} is no approval: make it with: veen wallet approve", USAGE) from None
+        raise UsageError(f"{path} is no approval: make it with: veen wallet approve") from None

@@ -8,7 +8,7 @@ import typer
 from veen.cli.client import ClientOptions, StreamOption
 from veen.cli.commands.op.operation import Guardians, refuse
 from veen.cli.commands.wallet.wallet_options import WalletSelection, reset_rule
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import FailedError, UsageError
 from veen.cli.options import hex32, hex32_or_none
 from veen.cli.output import command, print_result
 from veen.cli.overlay import fold_stream
@@ -96,7 +96,7 @@ def show_wallet(
             key = which.find(opened, state)
             view = state.view_key(key)
             if not isinstance(view, dict):
-                raise CommandError(f"wallet {key.hex()} is not in {which.stream}", REFUSED, "WAL.NOT_FOUND")
+                raise FailedError(f"wallet {key.hex()} is not in {which.stream}", "WAL.NOT_FOUND")
             found |= {"wallet_id": key.hex(), **view}
         if violations:
             found["violations"] = _reports(state)
@@ -152,14 +152,14 @@ def ledger(
 ) -> None:
     """Show what accounts hold by the paid operations of a stream: signed, unless that is forbidden."""
     if upto is not None and upto < since:
-        raise CommandError("--upto-stream-seq is before --since-stream-seq", USAGE)
+        raise UsageError("--upto-stream-seq is before --since-stream-seq")
     only = hex32_or_none(account, "--account")
     with at.open() as opened:
         become = {}
         if identity_remap:
             become = remap(fold_stream(opened, guardians.recoveries(), identity_remap).tables)
         elif guardians.given:
-            raise CommandError("--guardian and --threshold go with --identity-remap", USAGE)
+            raise UsageError("--guardian and --threshold go with --identity-remap")
         issuers = frozenset(hex32(text, "--issuer") for text in issuer or ())
         overlay = PaidLedger(default_currency or None, forbid_negative, issuers, become)
         state = fold_stream(opened, overlay, stream, upto, since=since if since > 1 else None)
@@ -190,5 +190,5 @@ def _chosen(shown: dict[str, dict[str, int]], currency_code: str) -> dict[str, i
     if currency_code:
         return shown.get(currency_code, {})
     if len(shown) > 1:
-        raise CommandError(f"there are several currencies: say --currency-code, of {', '.join(shown)}", USAGE)
+        raise UsageError(f"there are several currencies: say --currency-code, of {', '.join(shown)}")
     return next(iter(shown.values()), {})

@@ -9,7 +9,7 @@ import typer
 
 from veen.cli.client import ClientOptions
 from veen.cli.commands.op.operation import CapOption, described, make_body, refuse, under
-from veen.cli.errors import REFUSED, USAGE, CommandError
+from veen.cli.errors import FailedError, UsageError
 from veen.cli.options import hex32
 from veen.cli.output import print_result
 from veen.cli.overlay import fold_stream
@@ -66,9 +66,8 @@ def wallet_named(text: str, option: str) -> bytes:
     if text.startswith(_NAMED):
         return sha256(text[len(_NAMED) :].encode())
     if not is_hex32(text):
-        raise CommandError(
+        raise UsageError(
             f"{option} takes the 64 hex digits of a wallet, or {_NAMED}X; there are no handles yet: {text!r}",
-            USAGE,
         )
     return hex32(text, option)
 
@@ -78,14 +77,14 @@ def id_of(realm: str, ctx: bytes, currency: str) -> bytes:
     try:
         return wallet_id(labels.realm_id(realm), ctx, currency)
     except InvalidBodyError as error:
-        raise CommandError(str(error), USAGE, error.code) from None
+        raise UsageError(str(error), error.code) from None
 
 
 def reset_rule() -> str:
     """Return when a day of a limit is over, as it is configured (WAL-041)."""
     rule = load_config().get("wallet_needs_reset", "neq")
     if rule not in ("neq", "gt"):
-        raise CommandError("wallet_needs_reset is neq or gt; see: veen config set wallet_needs_reset", USAGE)
+        raise UsageError("wallet_needs_reset is neq or gt; see: veen config set wallet_needs_reset")
     return rule
 
 
@@ -130,11 +129,10 @@ class WalletSelection:
             return next(iter(mine))
         if mine:
             currencies = ", ".join(sorted(mine.values()))
-            raise CommandError(f"you have several wallets here: say --currency, of {currencies}", USAGE)
-        raise CommandError(
+            raise UsageError(f"you have several wallets here: say --currency, of {currencies}")
+        raise FailedError(
             f"you have no wallet of the realm {self.realm} in {self.stream}: open one with: "
             f"veen wallet open --currency EUR, or name one with {self.option}, or its realm with --realm",
-            REFUSED,
             "WAL.NOT_FOUND",
         )
 
@@ -163,9 +161,7 @@ class WalletEventOptions(WalletSelection):
         """Send an event, unless it would not count; and tell what became of it."""
         wrong = [verdict for verdict in foresee(state, schema, body) if not verdict.counts]
         if wrong and not self.force:
-            raise CommandError(
-                f"{wrong[0].detail}; it was not sent (--force sends it)", REFUSED, wrong[0].code
-            )
+            raise FailedError(f"{wrong[0].detail}; it was not sent (--force sends it)", wrong[0].code)
         sent = opened.send(self.stream, None, draft=_draft(schema, body), options=under(self.cap))
         found = judged(opened, _wallets(state), self.stream, sent)
         result: dict[str, Any] = {**described(schema, sent), "wallet_id": body["wallet_id"].hex()}
