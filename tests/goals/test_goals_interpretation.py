@@ -13,38 +13,20 @@ pytestmark = pytest.mark.slow
 
 #: An overlay that nobody had thought of when the log was written.
 NEW_OVERLAY = '''
-from dataclasses import dataclass
-
+from veen.overlays import COUNT, KeyedOverlay
 from veen.overlays.builtin.crdt import COUNTER, LWW
-from veen.overlays.monoid import COUNT
-from veen.overlays.overlay import Lowered, Overlay
 
 
-@dataclass(frozen=True)
-class Writers(Overlay):
+class Writers(KeyedOverlay):
     """How often each key has written."""
 
-    name = "writers"
-    schemas = (LWW, COUNTER)
-    tables = {"writers": COUNT}
-    state_class = "writers"
+    name, schemas, monoid = "writers", (LWW, COUNTER), COUNT
 
-    def lower(self, event, before):
-        place = event.position
-        return Lowered((("writers", event.record.client_id, (1, place, place)),))
+    def cell(self, event):
+        return event.record.client_id, (1, event.position, event.position)
 
-    def parse_key(self, text):
-        return bytes.fromhex(text)
-
-    def view_key(self, tables, key, now=None):
-        found = tables.get("writers", key)
-        return None if found is None else found[0]
-
-    def view(self, tables, now=None):
-        return {key.hex(): found[0] for key, found in tables.items("writers")}
-
-    def serialized(self, tables):
-        return {key: found[0] for key, found in tables.items("writers")}
+    def format_summary(self, summary):
+        return summary[0]
 '''
 
 

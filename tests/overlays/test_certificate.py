@@ -1,7 +1,7 @@
 """Certificates of states, and overlays made from parameters as text."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import pytest
@@ -79,7 +79,6 @@ def test_all_that_differs_is_told() -> None:
         assert any(text in line for line in found), text
 
 
-@dataclass(frozen=True)
 class Tuned(LwwMap):
     """One with parameters of every kind that can be written."""
 

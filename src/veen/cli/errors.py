@@ -30,6 +30,7 @@ from veen.client.errors import (
     UnsentError,
 )
 from veen.core.errors import ProtocolError, VeenError
+from veen.overlays.errors import OverlayError
 from veen.storage.errors import DamagedStoreError, StorageError
 
 OK: Final = 0
@@ -132,6 +133,8 @@ def as_command_error(error: Exception) -> CommandError | None:
         case DamagedLogError():
             return FailedError(str(error), "E.DAMAGED")
         case ContextError():
+            return UsageError(str(error))
+        case OverlayError():
             return UsageError(str(error))
         case BodyError():
             return UsageError(str(error))

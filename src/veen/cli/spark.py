@@ -26,6 +26,7 @@ from veen.client.errors import (
     RejectedError,
 )
 from veen.core.errors import VeenError
+from veen.overlays.errors import OverlayError
 from veen.storage.errors import DamagedStoreError, StorageError
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _failure(cause: type[VeenError] | None, reason: str) -> CommandError:
         return UnreachableError(reason, "E.NETWORK")
     if issubclass(cause, InvalidResponseError):
         return MalformedError(reason, "E.MALFORMED")
-    if issubclass(cause, _OF_THE_LOG) or not issubclass(cause, (ClientError, StorageError)):
+    if issubclass(cause, _OF_THE_LOG) or not issubclass(cause, (ClientError, OverlayError, StorageError)):
         return FailedError(reason, "E.DAMAGED")
     return UsageError(reason, "E.SPARK")
 

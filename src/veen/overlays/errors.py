@@ -3,6 +3,7 @@
 VeenError
 ├── InvalidBodyError      a body does not match its schema: a stable code
 ├── FoldOrderError        records or ranges were passed out of order (an AssertionError as well)
+├── OverlayError          an overlay is declared wrongly, or returned what is not a cell (a TypeError as well)
 ├── ParameterError        an overlay has no such parameter, or not such a value (a ValueError as well)
 └── DamagedTreeError      the rows of a summary tree are not the ones that were written
 """
@@ -20,6 +21,10 @@ class InvalidBodyError(VeenError):
 
 class FoldOrderError(VeenError, AssertionError):
     """Ranges or records were passed out of order: a fault of the program."""
+
+
+class OverlayError(VeenError, TypeError):
+    """An overlay is declared wrongly, or returned something that is not a cell: a fault of its author."""
 
 
 class ParameterError(VeenError, ValueError):

@@ -6,7 +6,7 @@ Equal summaries have equal bytes: plain tuples, numbers and byte strings, packed
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from veen.core.encoding import cbor
 from veen.core.encoding.cbor import Value
@@ -32,6 +32,17 @@ class Monoid(Protocol):
         """Return what was packed."""
 
 
+@runtime_checkable
+class CellMonoid(Monoid, Protocol):
+    """A monoid for overlays of users: it recognizes its summaries, so that a wrong one is a clear error."""
+
+    #: What a summary is, in words, for the error.
+    expects: str
+
+    def accepts(self, summary: Any) -> bool:
+        """Return whether a value is a summary of this kind."""
+
+
 def frozen(value: Any) -> Any:
     """Return a decoded value with tuples for lists, as summaries have them."""
     return tuple(map(frozen, value)) if isinstance(value, list) else value
@@ -49,8 +60,17 @@ class _Plain:
         return frozen(value)
 
 
-class _Max(_Plain):
-    """``(order, ...)``: the one with the greatest order. Orders are unique: they end in a message id."""
+class _Ordered(_Plain):
+    """``(order, ...)``. Orders are unique: they end in a message id."""
+
+    expects = "tuples (order, ...), as (event.position, ...)"
+
+    def accepts(self, summary: Any) -> bool:
+        return type(summary) is tuple and bool(summary)
+
+
+class _Max(_Ordered):
+    """``(order, ...)``: the one with the greatest order."""
 
     name = "MAX"
     commutes = True
@@ -59,7 +79,7 @@ class _Max(_Plain):
         return right if right[0] > left[0] else left
 
 
-class _Min(_Plain):
+class _Min(_Ordered):
     """``(order, ...)``: the one with the least order."""
 
     name = "MIN"
@@ -76,7 +96,11 @@ class _First(_Plain):
     """
 
     name = "FIRST"
+    expects = "what first(event.position, content, ...) returns"
     commutes = True
+
+    def accepts(self, summary: Any) -> bool:
+        return type(summary) is tuple and len(summary) == 2 and type(summary[0]) is tuple
 
     def merge(self, left: Any, right: Any) -> Any:
         found = [record for record in (*left, *right) if record is not None]
@@ -98,7 +122,11 @@ class _Sum:
     """A number of any size and sign; as text, since CBOR's numbers end at 2^64."""
 
     name = "SUM"
+    expects = "integers"
     commutes = True
+
+    def accepts(self, summary: Any) -> bool:
+        return type(summary) is int
 
     def merge(self, left: int, right: int) -> int:
         return left + right
@@ -114,7 +142,11 @@ class _Count(_Plain):
     """``(count, first order, last order)``."""
 
     name = "CNT"
+    expects = "tuples (count, first order, last order), as (1, event.position, event.position)"
     commutes = True
+
+    def accepts(self, summary: Any) -> bool:
+        return type(summary) is tuple and len(summary) == 3 and type(summary[0]) is int
 
     def merge(self, left: Any, right: Any) -> Any:
         return (left[0] + right[0], min(left[1], right[1]), max(left[2], right[2]))
@@ -124,7 +156,11 @@ class _Set:
     """A map from ids to values; of an id that comes twice the first value stays."""
 
     name = "SET"
+    expects = "maps from ids to values"
     commutes = False
+
+    def accepts(self, summary: Any) -> bool:
+        return isinstance(summary, Mapping)
 
     def merge(self, left: Mapping[Any, Any], right: Mapping[Any, Any]) -> Mapping[Any, Any]:
         return {**right, **left}
@@ -140,7 +176,11 @@ class _Lowest:
     """``(sum, low)``: a running sum and the least value that it had, 0 at the start."""
 
     name = "PFX"
+    expects = "tuples of two integers (sum, low)"
     commutes = False
+
+    def accepts(self, summary: Any) -> bool:
+        return type(summary) is tuple and len(summary) == 2 and all(type(number) is int for number in summary)
 
     def merge(self, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
         return (left[0] + right[0], min(left[1], left[0] + right[1]))
@@ -161,7 +201,7 @@ SET: Final = _Set()
 LOWEST: Final = _Lowest()
 
 #: All of them, for the law suite.
-ALL: Final[tuple[Monoid, ...]] = (MAX, MIN, FIRST, SUM, COUNT, SET, LOWEST)
+ALL: Final[tuple[CellMonoid, ...]] = (MAX, MIN, FIRST, SUM, COUNT, SET, LOWEST)
 
 
 def encode(monoid: Monoid, summary: Any) -> bytes:

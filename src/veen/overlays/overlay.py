@@ -14,7 +14,7 @@ they would be copied each time, and whoever may write could make a fold slow.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, dataclass_transform
 
 from veen.core.crypto.hash import tagged_hash
 from veen.core.encoding import cbor
@@ -52,9 +52,10 @@ class Lowered(NamedTuple):
 NOTHING = Lowered()
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Overlay(ABC):
-    """A fold over a stream. Subclasses are frozen dataclasses; their fields are its parameters."""
+    """A fold over a stream. Subclasses become frozen dataclasses; their fields are its parameters."""
 
     name: ClassVar[str]
     #: Goes up when the same log would fold to another state, or a summary is packed in another way.
@@ -74,6 +75,11 @@ class Overlay(ABC):
     needs_past: ClassVar[bool] = True
     #: Whether ``group`` tells which events can affect each other.
     grouped: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """Make a frozen dataclass of each overlay."""
+        super().__init_subclass__()
+        dataclass(frozen=True)(cls)
 
     @abstractmethod
     def lower(self, event: Event, before: Tables) -> Lowered:
@@ -99,7 +105,7 @@ class Overlay(ABC):
         """Return the whole state."""
 
     @abstractmethod
-    def serialized(self, tables: Tables) -> Value | Mapping[bytes, Any]:
+    def serialized(self, tables: Tables) -> Value | Mapping[Any, Any]:
         """Return the state as it is hashed: the same for every reader of the log, without ``now``."""
 
     def serialized_key(self, tables: Tables, key: Key) -> Any:  # noqa: ARG002 - of overlays with such states

@@ -21,41 +21,18 @@ from veen.overlays.wallet.overlay import Wallets
 _names = count(1)
 
 MODULE = """
-from dataclasses import dataclass
-from typing import ClassVar
-
-from veen.core.encoding.field_types import TEXT
-from veen.core.encoding.shape import Field
-from veen.overlays.monoid import SUM
-from veen.overlays.overlay import Lowered, Overlay
-from veen.overlays.schema import Schema
+from veen.overlays import SUM, TEXT, Field, KeyedOverlay, Schema
 
 VOTE = Schema("example.vote.v1", Field("for", TEXT))
 
 
-@dataclass(frozen=True)
-class Votes(Overlay):
+class Votes(KeyedOverlay):
+    name, schemas, monoid = "votes", (VOTE,), SUM
+
     weight: int = 1
 
-    name: ClassVar[str] = "votes"
-    schemas: ClassVar = (VOTE,)
-    tables: ClassVar = {"votes": SUM}
-    state_class: ClassVar[str] = "votes"
-
-    def lower(self, event, before):
-        return Lowered((("votes", event.body["for"], self.weight),))
-
-    def parse_key(self, text):
-        return text
-
-    def view_key(self, tables, key, now=None):
-        return tables.get("votes", key)
-
-    def view(self, tables, now=None):
-        return {key: found for key, found in tables.items("votes")}
-
-    def serialized(self, tables):
-        return {key.encode(): found for key, found in tables.items("votes")}
+    def cell(self, event):
+        return event.body["for"], self.weight
 """
 
 
@@ -147,7 +124,7 @@ def test_an_overlay_of_ones_own(user: User, stream: str, tmp_path: Path) -> None
     assert user.ok(*words, "--param", "weight=10")["state"] == {"ada": 20, "bob": 10}
     user.fails(1, *words, "--param", "weight=much")
     assert "votes" in user.fails(1, "interpret", "volts", *words[2:])["detail"]
-    module.write_text(MODULE.replace("self.weight)", "5)"))
+    module.write_text(MODULE.replace("self.weight", "5"))
     assert user.ok(*words)["state"] == {"ada": 10, "bob": 5}, "other code is another fold"
 
 
@@ -158,7 +135,10 @@ def test_an_overlay_of_ones_own(user: User, stream: str, tmp_path: Path) -> None
         ("def broken(:", "SyntaxError"),
         ("raise SystemExit(7)", "SystemExit"),
         (MODULE.replace('event.body["for"]', 'event.body["what"]'), "KeyError"),
-        (MODULE.replace("    def view(", "    def vju("), "has no overlay"),
+        (MODULE.replace("KeyedOverlay)", "object)"), "has no overlay"),
+        (MODULE.replace("def cell", "def sell"), "no method cell"),
+        (MODULE.replace('return event.body["for"],', "return"), "Votes.cell returned 1"),
+        (MODULE.replace("self.weight", "1.5"), "Votes.cell returned the value 1.5"),
     ],
 )
 def test_a_module_with_mistakes(user: User, stream: str, tmp_path: Path, text: str, told: str) -> None:

@@ -1,10 +1,9 @@
 """The summary tree: what it gives is what a fresh fold gives, at every position, from few rows."""
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from random import Random
-from typing import ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -14,8 +13,9 @@ from veen.overlays.builtin.crdt import LWW, GCounter, LwwMap
 from veen.overlays.engine import Annotated, Annotator, Fold, hash_state, memory_of
 from veen.overlays.errors import DamagedTreeError, FoldOrderError, InvalidBodyError
 from veen.overlays.event import Event, Outcome, Record, Report
-from veen.overlays.monoid import SET, Monoid
-from veen.overlays.overlay import Key, Lowered, Overlay, Tables
+from veen.overlays.keyed_overlay import KeyedOverlay
+from veen.overlays.monoid import SET
+from veen.overlays.overlay import Key, Overlay, Tables
 from veen.overlays.summary_tree import rows as layout
 from veen.overlays.summary_tree.reader import Place, TreeReader
 from veen.overlays.summary_tree.rows import CHUNK, MemoryRows
@@ -261,14 +261,14 @@ def test_keys_that_are_touched_here_and_there_lose_nothing() -> None:
         assert sorted((found or {}).values()) == mine
 
 
-@dataclass(frozen=True)
-class Seen(LwwMap):
+class Seen(KeyedOverlay):
     """What was ever written to a register: summaries that grow."""
 
-    tables: ClassVar[Mapping[str, Monoid]] = {"registers": SET}
+    name, schemas, monoid = "seen", (LWW,), SET
+    table = "registers"
 
-    def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002
-        return Lowered([("registers", event.body["key"], {event.canonical_id: event.record.stream_seq})])
+    def cell(self, event: Event) -> tuple[Key, Any]:
+        return event.body["key"], {event.canonical_id: event.record.stream_seq}
 
 
 @pytest.mark.parametrize("keys", [1, 40])

@@ -1,11 +1,11 @@
 """The tasks of a fold, without Spark: in whatever parts records come to them, the bytes are the same."""
 
 import pickle
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,12 +17,13 @@ from tests.pipeline.fold.histories import BRIDGES, NONE, batch, expected, histor
 from veen.cli.overlay import load_module
 from veen.core.encoding import cbor
 from veen.overlays import registry
-from veen.overlays.builtin.crdt import LwwMap
+from veen.overlays.builtin.crdt import LWW, LwwMap
 from veen.overlays.engine import Annotator, Fold, Summary, memory_of
 from veen.overlays.errors import FoldOrderError
 from veen.overlays.event import Event, Outcome, Record
-from veen.overlays.monoid import SET, Monoid
-from veen.overlays.overlay import Key, Lowered, Overlay, Tables
+from veen.overlays.keyed_overlay import KeyedOverlay
+from veen.overlays.monoid import SET
+from veen.overlays.overlay import Key, Overlay
 from veen.pipeline.fold.job import merge_task_rows
 from veen.pipeline.fold.kernels import GROUP, INVOLVED, Job, folding_kernel, grouping_kernel, joining_kernel
 from veen.pipeline.fold.portable_overlay import Portable
@@ -120,15 +121,13 @@ def test_records_that_are_out_of_order_are_a_fault_of_the_program() -> None:
         _run(Job(Portable(overlay), OWN_STREAM, NONE), _read(overlay, history("rpc"))[::-1])
 
 
-@dataclass(frozen=True)
-class _Firsts(LwwMap):
+class _Firsts(KeyedOverlay):
     """Of each key the first value: needs no past, and order matters."""
 
-    name: ClassVar[str] = "firsts"
-    tables: ClassVar[Mapping[str, Monoid]] = {"firsts": SET}
+    name, schemas, monoid = "firsts", (LWW,), SET
 
-    def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002
-        return Lowered((("firsts", b"all", {event.body["key"]: event.body["value"]}),))
+    def cell(self, event: Event) -> tuple[Key, Any]:
+        return b"all", {event.body["key"]: event.body["value"]}
 
 
 @pytest.mark.parametrize("parts", PARTS)
@@ -216,33 +215,16 @@ class TestState:
 
 
 _MODULE = """
-from dataclasses import dataclass, replace
-from veen.core.encoding.field_types import BYTES
-from veen.core.encoding.shape import Field
-from veen.overlays.monoid import SUM
-from veen.overlays.overlay import Lowered, Overlay
-from veen.overlays.schema import Schema
+from veen.overlays import BYTES, SUM, Field, KeyedOverlay, Schema
 
 WORD = Schema("word.v1", Field("word", BYTES))
 
-@dataclass(frozen=True)
-class Words(Overlay):
+class Words(KeyedOverlay):
+    name, schemas, monoid = "words", (WORD,), SUM
     step: int = 1
-    name = "words"
-    schemas = (WORD,)
-    tables = {"words": SUM}
-    state_class = "words"
-    def lower(self, event, before):
+    def cell(self, event):
         assert event.schema is WORD
-        return Lowered((("words", event.body["word"], self.step),))
-    def parse_key(self, text):
-        return text.encode()
-    def view_key(self, tables, key, now=None):
-        return tables.get("words", key)
-    def view(self, tables, now=None):
-        return {key.decode(): value for key, value in tables.items("words")}
-    def serialized(self, tables):
-        return dict(tables.items("words"))
+        return event.body["word"], self.step
 """
 
 

@@ -1,7 +1,6 @@
 """CRDT0: a map of registers, an observed-remove set, a grow-only counter (CRD0 lines; C-112)."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from veen.core.crypto.hash import U64_MAX, sha256
@@ -10,6 +9,7 @@ from veen.core.encoding.shape import Field, Fields
 from veen.core.types import JsonValue
 from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Event
+from veen.overlays.keyed_overlay import KeyedOverlay
 from veen.overlays.monoid import FIRST, MAX, MIN, SUM, Monoid, first
 from veen.overlays.overlay import (
     NOTHING,
@@ -59,42 +59,43 @@ def parse_value(text: str) -> bytes:
     return hex_from_json(text[2:]) if text.startswith("0x") else text.encode()
 
 
-@dataclass(frozen=True)
-class LwwMap(Overlay):
+class LwwMap(KeyedOverlay):
     """Registers: of each key the value with the greatest time."""
 
-    name: ClassVar[str] = "crdt.lww"
-    about: ClassVar[str] = "Registers: the last value of each key, by its time."
-    schemas: ClassVar[tuple[Schema, ...]] = (LWW,)
-    tables: ClassVar[Mapping[str, Monoid]] = {"registers": MAX}
-    state_class: ClassVar[str] = "lww.map"
-    needs_past: ClassVar[bool] = False
+    name, schemas, monoid = "crdt.lww", (LWW,), MAX
+    about = "Registers: the last value of each key, by its time."
+    table = "registers"
+    state_class = "lww.map"
 
-    def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - needs no past
-        """Enter the value under its time and place."""
+    def cell(self, event: Event) -> tuple[Key, Any]:
+        """Return the value under its time and position."""
         body, record = event.body, event.record
         order = (body["ts"], record.epoch, record.stream_seq, record.msg_id)
-        return Lowered((("registers", body["key"], (order, body["value"])),))
+        return body["key"], (order, body["value"])
 
     def parse_key(self, text: str) -> Key:
-        """Take a key as text, or as hex behind 0x."""
+        """Return the key written as text, or as hex after 0x."""
         return parse_value(text)
 
+    def format_key(self, key: Key) -> str:
+        """Return a key as text if a person wrote it so, else as hex after 0x."""
+        return format_value(_bytes(key))
+
+    def format_summary(self, summary: Any) -> JsonValue:
+        """Return the value of a register."""
+        return format_value(summary[1])
+
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
-        """Return value, time and place of a register."""
-        found = tables.get("registers", key)
-        if found is None:
+        """Return value, time and position of a register."""
+        register = tables.get(self.table, key)
+        if register is None:
             return None
-        (ts, epoch, stream_seq, _), value = found
+        (ts, epoch, stream_seq, _), value = register
         return {"value": format_value(value), "ts": ts, "epoch": epoch, "stream_seq": stream_seq}
 
-    def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
-        """Return the value of each key."""
-        return {format_value(_bytes(key)): format_value(found[1]) for key, found in tables.items("registers")}
-
-    def serialized(self, tables: Tables) -> Mapping[bytes, Any]:
+    def serialized(self, tables: Tables) -> Mapping[Key, Any]:
         """Return the map of keys and values."""
-        return {_bytes(key): found[1] for key, found in tables.items("registers")}
+        return {key: register[1] for key, register in tables.items(self.table)}
 
 
 def _bytes(key: Key) -> bytes:
@@ -102,7 +103,6 @@ def _bytes(key: Key) -> bytes:
     return key
 
 
-@dataclass(frozen=True)
 class OrSet(Overlay):
     """A set: an element is in it as long as one of its additions was not removed."""
 
@@ -177,38 +177,34 @@ def _remove(event: Event, tomb: list[bytes], before: Tables) -> Lowered:
     return Lowered(cells)
 
 
-@dataclass(frozen=True)
-class GCounter(Overlay):
+class GCounter(KeyedOverlay):
     """A counter that only grows, in shards."""
 
-    name: ClassVar[str] = "crdt.gcnt"
-    about: ClassVar[str] = "A counter that only grows; every writer has a shard."
-    schemas: ClassVar[tuple[Schema, ...]] = (COUNTER,)
-    tables: ClassVar[Mapping[str, Monoid]] = {"shards": SUM}
-    state_class: ClassVar[str] = "counter.map"
-    needs_past: ClassVar[bool] = False
+    name, schemas, monoid = "crdt.gcnt", (COUNTER,), SUM
+    about = "A counter that only grows; every writer has a shard."
+    table = "shards"
+    state_class = "counter.map"
 
-    def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - needs no past
-        """Add to the shard."""
-        return Lowered((("shards", event.body["shard"], event.body["delta"]),))
+    def cell(self, event: Event) -> tuple[Key, Any]:
+        """Return the shard, and what to add to it."""
+        return event.body["shard"], event.body["delta"]
 
     def parse_key(self, text: str) -> Key:
-        """Take a shard in hex."""
+        """Return the shard written in hex."""
         return hex_from_json(text)
 
-    def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
-        """Return the value of a shard."""
-        found: int | None = tables.get("shards", key)
-        return found
+    def format_key(self, key: Key) -> str:
+        """Return a shard in hex."""
+        return _bytes(key).hex()
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return the total, and the value of each shard."""
-        shards = {_bytes(key).hex(): value for key, value in tables.items("shards")}
+        shards = {self.format_key(key): value for key, value in tables.items(self.table)}
         return {"total": sum(shards.values()), "shards": shards}
 
-    def serialized(self, tables: Tables) -> Mapping[bytes, Any]:
-        """Return the shards; a value beyond 64 bits can not be written (C-112)."""
-        found = {_bytes(key): value for key, value in tables.items("shards")}
-        if any(value > U64_MAX for value in found.values()):
-            raise InvalidBodyError("CRDT.OVERFLOW", "a shard is beyond 2^64 - 1 and can not be written")
-        return found
+    def serialized(self, tables: Tables) -> Mapping[Key, Any]:
+        """Return the shards; a value beyond 64 bits cannot be encoded (C-112)."""
+        shards = super().serialized(tables)
+        if any(value > U64_MAX for value in shards.values()):
+            raise InvalidBodyError("CRDT.OVERFLOW", "a shard is beyond 2^64 - 1 and cannot be encoded")
+        return shards

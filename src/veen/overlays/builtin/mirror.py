@@ -1,7 +1,6 @@
 """Records of mirrors: which entries of another hub somebody has seen and copied (FSY lines)."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Final
 
@@ -28,7 +27,6 @@ from veen.overlays.schema import Schema
 _PARTS: Final = 3
 
 
-@dataclass(frozen=True)
 class Mirrors(Overlay):
     """Of each source and target the entries that are recorded, and the first record of each."""
 

@@ -1,7 +1,6 @@
 """RPC0: requests, replies, and which reply is the result of which request (RPC0 lines; C-111)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from veen.core.crypto.hash import sha256
@@ -62,7 +61,6 @@ def call_key(method: str, client_id: bytes, idem: int | None, msg_id: bytes) -> 
     return (msg_id,) if idem is None else (method, client_id, idem)
 
 
-@dataclass(frozen=True)
 class Calls(Overlay):
     """Calls, each with its first request and the first reply to it."""
 

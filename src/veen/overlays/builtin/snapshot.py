@@ -6,7 +6,6 @@ place only in a stream without epochs (epoch 0, which has none before it); elsew
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
 from veen.core.crypto.hash import U64_MAX
@@ -32,7 +31,6 @@ class Snapshot(NamedTuple):
     state_hash: bytes
 
 
-@dataclass(frozen=True)
 class Snapshots(Overlay):
     """Of each state and place the last snapshot (SNP-007)."""
 

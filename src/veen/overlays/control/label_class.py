@@ -1,7 +1,6 @@
 """Classes of labels: how sensitive what is in them is, and how long it is to be kept (CTL-007)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from veen.core.encoding.field_types import B32, TEXT, UINT
@@ -34,7 +33,6 @@ CLASS: Final = Schema(
 )
 
 
-@dataclass(frozen=True)
 class LabelClasses(Overlay):
     """Of each label the last that was said of it."""
 

@@ -1,7 +1,6 @@
 """Permissions: who was granted what, and what of it was taken back (ACC lines)."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -45,7 +44,6 @@ class Grant(NamedTuple):
         return operation_id(self.canonical_id)
 
 
-@dataclass(frozen=True)
 class Access(Overlay):
     """Grants and revokes of each subject."""
 

@@ -1,7 +1,7 @@
 """Agreements: what was defined, who has said yes to it, and which version holds (AGR lines)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Final
 
 from veen.core.crypto.hash import sha256
@@ -28,7 +28,6 @@ ACCEPT: Final = "accept"
 _DECISIONS: Final = frozenset({ACCEPT, "reject", "withdraw"})
 
 
-@dataclass(frozen=True)
 class Agreements(Overlay):
     """Versions of agreements, and the last word of each party."""
 

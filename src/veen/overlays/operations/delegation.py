@@ -4,7 +4,6 @@ Capability tokens are pinned inputs of the fold, each with the time at which its
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
@@ -43,7 +42,6 @@ APPLIED = "applied"
 Verdict = tuple[str, str]
 
 
-@dataclass(frozen=True)
 class Delegated(Overlay):
     """Who did what for whom; and the operations themselves, if a fold for them is given."""
 

@@ -1,7 +1,7 @@
 """The ledger of paid operations: each moves an amount from one account to another (PAID lines)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Final
 
 from veen.core.crypto.hash import U64_MAX
@@ -32,7 +32,6 @@ PAID: Final = Schema(
 )
 
 
-@dataclass(frozen=True)
 class PaidLedger(Overlay):
     """Balances of accounts, in each currency; signed, unless that is forbidden."""
 

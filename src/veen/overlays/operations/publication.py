@@ -10,7 +10,6 @@ A name is the path within what is published, in UTF-8, with ``/``; names are sor
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
 from veen.core.crypto.hash import tag_prefix, tagged_hash, u64be
@@ -64,7 +63,6 @@ def content_root(parts: Iterable[Part]) -> bytes:
     return tagged_hash("veen/content-root", b"".join(peaks.hashes))
 
 
-@dataclass(frozen=True)
 class Publications(Overlay):
     """Of each version the first publication; of each publication the last new version."""
 

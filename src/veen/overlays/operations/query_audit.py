@@ -1,7 +1,6 @@
 """The audit of queries: who has asked for what, when and why (QAL lines)."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from veen.core.types import JsonValue
@@ -12,7 +11,6 @@ from veen.overlays.overlay import Key, Lowered, Overlay, Tables, appended, seque
 from veen.overlays.schema import Schema
 
 
-@dataclass(frozen=True)
 class QueryAudit(Overlay):
     """Queries in the order of the log, and how many there were of each class."""
 

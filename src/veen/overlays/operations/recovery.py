@@ -1,7 +1,7 @@
 """Recovery: guardians let a new identity take the place of a lost one (REC lines)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Final, NamedTuple
 
 from veen.core.encoding.hexadecimal import parse_hex32
@@ -53,7 +53,6 @@ class _Approval(NamedTuple):
     authentic: bool
 
 
-@dataclass(frozen=True)
 class Recoveries(Overlay):
     """The history of each target, and who has taken whose place."""
 

@@ -5,7 +5,6 @@ seen by who puts the states of all of them next to each other: ``veen.recorder``
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from veen.core.crypto.hash import tagged_hash
@@ -23,7 +22,6 @@ _BECOMES: Final = {"declare": "declared", "rename": "renamed", "split": "split",
 _ALL: Final = "all"
 
 
-@dataclass(frozen=True)
 class Recorder(Overlay):
     """Events by type and principal, copies by where they came from, streams as they are declared."""
 

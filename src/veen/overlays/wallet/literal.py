@@ -7,7 +7,6 @@ the day of the first spend that counts against the limit: hence three *pieces*. 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
 from veen.core.crypto.hash import U64_MAX
@@ -387,7 +386,6 @@ def literal_cells(event: Event) -> list[tuple[bytes, str, Table]]:
     return [(wallet, "", frosted(frozen=event.schema is FREEZE))]
 
 
-@dataclass(frozen=True)
 class LiteralWallets(Overlay):
     """Wallets without rules: what the events say, and whether a rule was broken on the way."""
 

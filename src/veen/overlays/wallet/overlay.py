@@ -18,7 +18,6 @@ as a whole: a debit alone would destroy money.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
 from veen.core.crypto.hash import HASH_BYTES, U64_MAX, sha256
@@ -70,7 +69,6 @@ OUT: Final = "out"
 IN: Final = "in"
 
 
-@dataclass(frozen=True)
 class Wallets(Overlay):
     """Balances, limits, freezes and transfers."""
 
