@@ -6,7 +6,7 @@ import pytest
 
 from tests import rawcbor as raw
 from tests.builders import msg, submit_request
-from veen.client.errors import RejectedError, RpcError, RpcTimeoutError
+from veen.client.errors import RejectedError, RpcError, RpcTimeoutError, rejection_of
 from veen.core.api.data_plane import SubmitRequest
 from veen.core.errors import (
     ADMISSION_TABLE,
@@ -23,7 +23,7 @@ from veen.core.errors import (
 from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.core.objects.msg import Msg
 from veen.overlays.errors import InvalidBodyError
-from veen.storage.errors import DamagedStoreError
+from veen.storage.errors import DamagedStoreError, PrunedEntryError
 
 #: Admission, in its exact order: row, stage, code, detail, HTTP status.
 ADMISSION = """
@@ -192,6 +192,8 @@ def test_any_error_survives_whatever_its_constructor_takes() -> None:
         InvalidBodyError("FIELD.RANGE", "too large"),
         DamagedStoreError("chunk", 7, "is cut"),
         RejectedError(ErrorEnvelope(code="E.RATE", message="later")),
+        PrunedEntryError("entry 3 was pruned"),
+        rejection_of(ErrorEnvelope.of(PrunedEntryError("entry 3 was pruned"))),
         RpcTimeoutError("no reply"),
         RpcError("app.closed", "on Sundays"),
     ):

@@ -5,9 +5,12 @@ VeenError
 ├── NetworkError                 the hub cannot be reached, or did not answer in time
 ├── InvalidResponseError         the response is not one of a hub
 ├── RejectedError                the hub rejected the request: code, detail
+│   ├── EpochError               ... the label belongs to an epoch outside the window of the hub
+│   └── PrunedByHubError         ... the hub pruned the entry (a PrunedError as well)
 ├── UnsentError                  a message was rejected for good; its bytes are in a file
 ├── DivergenceError              the hub signed two contradicting things: the evidence
 ├── PinError                     the hub is unknown, or not the pinned one
+├── ContextError                 no client or hub is named
 ├── KeystoreError                the keys of the client cannot be used
 ├── ClientStateError             the client's files are missing, damaged or in conflict
 │   ├── DamagedClientFileError   ... a file does not hold what was written to it
@@ -22,7 +25,7 @@ VeenError
 from pathlib import Path
 
 from veen.client.fraud import Fraud
-from veen.core.errors import DetailValue, VeenError
+from veen.core.errors import PRUNED_FIELD, Code, Detail, DetailValue, PrunedError, VeenError
 from veen.core.objects.error_envelope import ErrorEnvelope
 
 
@@ -58,6 +61,24 @@ class RejectedError(ClientError):
     def field(self, name: str) -> DetailValue | None:
         """Return a machine-readable detail."""
         return (self.envelope.detail or {}).get(name)
+
+
+class EpochError(RejectedError):
+    """The label belongs to an epoch outside the window of the hub: its clock is not the client's."""
+
+
+class PrunedByHubError(RejectedError, PrunedError):
+    """The hub pruned the entry."""
+
+
+def rejection_of(envelope: ErrorEnvelope) -> RejectedError:
+    """Return the error for what a hub answered, of the class that a program would branch on."""
+    error = RejectedError(envelope)
+    if error.code == Code.TIME.value and error.detail == Detail.EPOCH.value:
+        return EpochError(envelope)
+    if error.code == Code.NOT_FOUND.value and error.field("field") == PRUNED_FIELD:
+        return PrunedByHubError(envelope)
+    return error
 
 
 class KeystoreError(ClientError):

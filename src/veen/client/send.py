@@ -15,11 +15,13 @@ from veen.client.body import DEFAULT_SCHEMA, Attachment, encode_body, with_attac
 from veen.client.effects import Describe, Operation, PutAttachment, Submit, blocking
 from veen.client.errors import (
     ClientStateError,
+    EpochError,
     InvalidResponseError,
     NetworkError,
     ReadOnlyError,
     RejectedError,
     UnsentError,
+    rejection_of,
 )
 from veen.client.home.pins import read_epoch
 from veen.client.home.state import LabelState, State
@@ -190,7 +192,7 @@ class Sender:
         self, error: RejectedError, state: State, label: Label, kept: LabelState
     ) -> Operation[bool]:
         """Find out what we did not know: numbers used before the state was lost, or the hub's epoch."""
-        if error.code == Code.TIME.value and error.detail == Detail.EPOCH.value:
+        if isinstance(error, EpochError):
             found = yield from with_retry(
                 Describe("/tooling/status"), self._session.retry, self._session.random
             )
@@ -382,7 +384,7 @@ class Sender:
             if isinstance(answer, SubmitResponse):
                 taken.append(answer.receipt)
                 continue
-            error = RejectedError(answer)
+            error = rejection_of(answer)
             found = yield from self._taken_before(label, msg, error)
             if found is None:
                 return taken, error

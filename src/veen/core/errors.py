@@ -1,8 +1,9 @@
 """Every way in which data from outside can be wrong, as one table and one exception.
 
     VeenError                    base of all that this distribution raises on purpose
-    └── ProtocolError            bytes or values from outside break a rule: code, stage, detail
-        └── CborError            ... already at the encoding: a fault and an offset as well
+    ├── ProtocolError            bytes or values from outside break a rule: code, stage, detail
+    │   └── CborError            ... already at the encoding: a fault and an offset as well
+    └── PrunedError              an entry was pruned, as a store or a hub reports it
 
 Each package draws its own tree in its ``errors.py``; ``veen.errors`` has all of them.
 
@@ -273,6 +274,14 @@ class ProtocolError(VeenError):
     def in_request(self) -> "ProtocolError":
         """Return the same finding in the code family of all operations but submit and authorize (C-69)."""
         return ProtocolError(self.detail, self.message, code=Code.BAD_REQUEST, **self.fields)
+
+
+#: The ``field`` of E.NOT_FOUND for an entry that was pruned (C-85).
+PRUNED_FIELD: Final = "pruned"
+
+
+class PrunedError(VeenError):
+    """An entry was pruned: proofs of it can be made, but its bytes are gone."""
 
 
 class Fault(StrEnum):

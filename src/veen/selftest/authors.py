@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from veen.client.body import DEFAULT_SCHEMA
 from veen.client.effects import Submit
-from veen.client.errors import RejectedError
+from veen.client.errors import rejection_of
 from veen.client.home.pins import HubFacts
 from veen.client.transport.http import HttpHub
 from veen.core.crypto.ed25519 import SigningKey
@@ -99,5 +99,5 @@ def submit(hub: HttpHub, msg: bytes) -> Receipt:
     """Submit the bytes of one message."""
     answer: SubmitResponse | ErrorEnvelope = hub.answer(Submit((msg,)))[0]
     if isinstance(answer, ErrorEnvelope):
-        raise RejectedError(answer)
+        raise rejection_of(answer)
     return answer.receipt

@@ -20,7 +20,7 @@ from veen.core.objects.entry import Entry, Frame
 from veen.core.objects.labels import authorize_label
 from veen.core.types import AuthRef, Label, NodeHash
 from veen.storage.directory import reading_limits
-from veen.storage.errors import DamagedStoreError, StaleIndexError, not_found
+from veen.storage.errors import DamagedStoreError, PrunedEntryError, StaleIndexError
 from veen.storage.fs import Filesystem
 from veen.storage.index.index import Snapshot
 from veen.storage.index.label_state import LabelRef
@@ -183,7 +183,7 @@ def locate(view: Snapshot, label: Label, seq: int) -> Location | None:
     if row is None:
         raise StaleIndexError(paths.INDEX, None, f"no chunk holds entry {seq}")
     if row.pruned:
-        raise not_found("pruned", f"entry {seq} was pruned; {row.end_seq + 1} is the next one kept")
+        raise PrunedEntryError(f"entry {seq} was pruned; {row.end_seq + 1} is the next one kept")
     span = view.position(ref.number, seq)
     if span is None or span.chunk_start != row.start_seq:
         raise StaleIndexError(paths.INDEX, None, f"entry {seq} has no position")

@@ -1,17 +1,18 @@
 """Errors of the storage: what can go wrong with a data directory, each with what to do about it.
 
 VeenError
-└── StorageError                 everything about the files of a hub
-├── DamagedStoreError        bytes on disk are not what was written: file, offset, advice
-│   └── StaleIndexError      ... of a file that can be rebuilt from the log
-├── NotAStoreError           not a data directory, or not of a format that this release can use
-├── StoreBusyError           another process writes to the directory
-├── StoreFullError           no space left on the device; the writer can continue later
-├── WriterStoppedError       the writer met a disk error and must be opened again
-└── AnchorError              a root could not be published for now
+├── StorageError                 everything about the files of a hub
+│   ├── DamagedStoreError        bytes on disk are not what was written: file, offset, advice
+│   │   └── StaleIndexError      ... of a file that can be rebuilt from the log
+│   ├── NotAStoreError           not a data directory, or not of a format that this release can use
+│   ├── StoreBusyError           another process writes to the directory
+│   ├── StoreFullError           no space left on the device; the writer can continue later
+│   ├── WriterStoppedError       the writer met a disk error and must be opened again
+│   └── AnchorError              a root could not be published for now
+└── PrunedEntryError             the entry was pruned (a ProtocolError and a PrunedError)
 """
 
-from veen.core.errors import Code, Detail, ProtocolError, VeenError
+from veen.core.errors import PRUNED_FIELD, Code, Detail, ProtocolError, PrunedError, VeenError
 
 
 class StorageError(VeenError):
@@ -61,6 +62,13 @@ class NotAStoreError(StorageError):
     """The directory is not a data directory, or not one that this release can use."""
 
 
+class PrunedEntryError(ProtocolError, PrunedError):
+    """The entry was pruned: E.NOT_FOUND, as for one that was never written, with another ``field``."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Detail.VALUE, message, code=Code.NOT_FOUND, field=PRUNED_FIELD)
+
+
 def not_found(field: str, message: str) -> ProtocolError:
-    """Return the error for a place that the log does not have; ``field`` says why (C-85)."""
+    """Return the error for a position that the log does not have; ``field`` says why (C-85)."""
     return ProtocolError(Detail.VALUE, message, code=Code.NOT_FOUND, field=field)

@@ -9,7 +9,7 @@ from time import monotonic, sleep
 from typing import Any, Final
 
 from veen.client.effects import Describe, GetAttachment, Query, Request
-from veen.client.errors import ClientStateError, DamagedLogError, ReadOnlyError, RejectedError
+from veen.client.errors import ClientStateError, DamagedLogError, ReadOnlyError, rejection_of
 from veen.client.home.pins import describe_facts
 from veen.core.api.data_plane import (
     CheckpointRequest,
@@ -123,7 +123,7 @@ class DataDirectory:
         except StorageError as error:
             raise ClientStateError(f"{self.name}: {error}") from None
         except ProtocolError as error:
-            raise RejectedError(ErrorEnvelope.of(error)) from None
+            raise rejection_of(ErrorEnvelope.of(error)) from None
         raise ReadOnlyError(
             f"no hub runs in {self.name}, so it can only be read; start it with: "
             f"veen hub start --data-dir {self.name}"

@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from veen.client.effects import Describe, GetAttachment, PutAttachment, Query, Request, Submit
-from veen.client.errors import InvalidResponseError, NetworkError, RejectedError
+from veen.client.errors import InvalidResponseError, NetworkError, RejectedError, rejection_of
 from veen.core.api import data_plane, tooling
 from veen.core.api.data_plane import SubmitResponse
 from veen.core.encoding import cbor
@@ -155,7 +155,7 @@ def refusal(reply: Reply, name: str) -> RejectedError:
         raise InvalidResponseError(
             f"{name} answered with status {reply.status} and no error of a hub"
         ) from None
-    return RejectedError(envelope)
+    return rejection_of(envelope)
 
 
 def read_json(data: bytes, name: str) -> dict[str, Any]:

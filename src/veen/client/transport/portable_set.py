@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from veen.client.effects import Describe, GetAttachment, Query, Request
-from veen.client.errors import ClientStateError, DamagedLogError, ReadOnlyError, RejectedError
+from veen.client.errors import ClientStateError, DamagedLogError, ReadOnlyError, rejection_of
 from veen.client.home.pins import describe_facts
 from veen.core.api import data_plane, tooling
 from veen.core.api.data_plane import StreamItem
@@ -163,7 +163,7 @@ class PortableSet:
                 case GetAttachment():
                     return self._attachment(request.coid)
         except ProtocolError as error:
-            raise RejectedError(ErrorEnvelope.of(error)) from None
+            raise rejection_of(ErrorEnvelope.of(error)) from None
         raise ReadOnlyError(f"{self.name} is a set of files: it can be read, and does not change")
 
     def describe(self) -> dict[str, Any]:

@@ -126,6 +126,10 @@ class ErrorEnvelope(Wire):
         if self.detail is not None:
             object.__setattr__(self, "detail", MappingProxyType(dict(self.detail)))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Survive pickling, as its bytes: a read-only mapping cannot be pickled."""
+        return type(self).decode, (self.encode(),)
+
     @classmethod
     def of(
         cls, error: ProtocolError, *, retry_after: int | None = None, request_id: str | None = None

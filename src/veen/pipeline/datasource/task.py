@@ -10,8 +10,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from veen.client.errors import RejectedError
-from veen.core.errors import Detail, ProtocolError
+from veen.core.errors import Detail, PrunedError
 from veen.core.merkle.mmr import Peaks
 from veen.pipeline.datasource.columns import EntryRange, batch
 from veen.pipeline.datasource.data_loss import DataLossError, Loss, LossVerdict
@@ -54,9 +53,7 @@ def _read(piece: Piece, options: Options) -> Iterator[tuple[Piece, Entries]]:
     part = piece.part
     try:
         found = parse(part.read())
-    except (ProtocolError, RejectedError) as error:
-        if not _is_pruned(error):
-            raise
+    except PrunedError:
         loss = Loss(
             LossVerdict.PRUNED,
             part.label,
@@ -74,12 +71,6 @@ def _read(piece: Piece, options: Options) -> Iterator[tuple[Piece, Entries]]:
         text = f"{len(found)} entries are where {part.count} should be"
         raise found.frames.refused(seq, 0, Detail.ENTRY_LENGTH.value, text)
     yield piece, found
-
-
-def _is_pruned(error: ProtocolError | RejectedError) -> bool:
-    if isinstance(error, RejectedError):
-        return error.field("field") == "pruned"
-    return error.fields.get("field") == "pruned"
 
 
 def _read_what_is_left(piece: Piece, options: Options) -> Iterator[tuple[Piece, Entries]]:

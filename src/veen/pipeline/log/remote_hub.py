@@ -14,7 +14,7 @@ from veen.core.api.tooling import (
     StreamEpochsRequest,
     StreamEpochsResponse,
 )
-from veen.core.errors import Code
+from veen.core.errors import Code, PrunedError
 from veen.core.merkle.mmr import Peaks
 from veen.core.objects import labels
 from veen.core.objects.checkpoint import Checkpoint
@@ -86,7 +86,7 @@ class HubLog:
         try:
             answer = self._hub.answer(Query(ReceiptRequest(label=label, stream_seq=seq), ReceiptResponse))
         except RejectedError as error:
-            if error.code == Code.NOT_FOUND.value and error.field("field") != "pruned":
+            if error.code == Code.NOT_FOUND.value and not isinstance(error, PrunedError):
                 return None
             raise
         found: Receipt = answer.receipt

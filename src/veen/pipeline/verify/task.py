@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from veen.client.errors import ClientError, NetworkError
-from veen.core.errors import ProtocolError
+from veen.core.errors import ProtocolError, PrunedError
 from veen.core.merkle.mmr import subtrees
 from veen.core.objects.finding import INTEGRITY, Finding, Level, Location
 from veen.core.types import NodeHash
@@ -102,7 +102,7 @@ def _obstacle_of(error: ProtocolError | ClientError | OSError) -> Obstacle:
             return Obstacle.UNREACHABLE
         case PermissionError():
             return Obstacle.DENIED
-        case ProtocolError() if error.fields.get("field") == Obstacle.PRUNED:
+        case PrunedError():
             return Obstacle.PRUNED
     return Obstacle.UNREADABLE
 

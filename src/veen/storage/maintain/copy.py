@@ -22,7 +22,7 @@ from veen.core.types import HubId, Label
 from veen.storage import chunk_lookup
 from veen.storage.atomic_file import replace_file
 from veen.storage.attachments import copy_attachments
-from veen.storage.errors import DamagedStoreError, NotAStoreError, not_found
+from veen.storage.errors import DamagedStoreError, NotAStoreError, PrunedEntryError, not_found
 from veen.storage.fs import Filesystem, Write
 from veen.storage.index.index import Snapshot
 from veen.storage.index.label_state import LabelState
@@ -143,7 +143,7 @@ def _choose(
         stored = [] if item is None else [row.upto_seq for row in item.checkpoints]
         wanted = max(stored, default=0) if cuts is None else cuts[label]
         if item is not None and 0 < wanted < item.state.pruned_upto:
-            raise not_found("pruned", f"label {label.hex()} is pruned beyond {wanted}")
+            raise PrunedEntryError(f"label {label.hex()} is pruned beyond {wanted}")
         if wanted in stored:
             found = source.checkpoint(label, wanted)
             assert found is not None
@@ -237,7 +237,7 @@ def _copy_chunk(source: Reader, target: Filesystem, taken: _Taken, row: ChunkRow
         with source.snapshot() as view:
             now = view.chunk_at(state.number, row.start_seq)
         if now is None or now.pruned:
-            raise not_found("pruned", f"entry {row.start_seq} was pruned while it was copied; begin again")
+            raise PrunedEntryError(f"entry {row.start_seq} was pruned while it was copied; begin again")
         try:
             data = _read_chunk(source.fs, _path_now(source.fs, state, now), length)
         except FileNotFoundError:

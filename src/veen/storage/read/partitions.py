@@ -17,7 +17,7 @@ from veen.core.types import Label
 from veen.storage import chunk_lookup
 from veen.storage.chunk_lookup import StoredEntry
 from veen.storage.directory import domains_of
-from veen.storage.errors import DamagedStoreError, not_found
+from veen.storage.errors import DamagedStoreError, PrunedEntryError, not_found
 from veen.storage.fs import Filesystem, RealFilesystem
 from veen.storage.index.index import Snapshot
 from veen.storage.index.label_state import LabelState
@@ -223,5 +223,5 @@ def _renamed(fs: Filesystem, partition: Partition) -> str:
         if parsed.kind is paths.FileKind.CHUNK:
             return f"{partition.domain}/{name}"
         if parsed.kind is paths.FileKind.TOMBSTONE:
-            raise not_found("pruned", f"entry {partition.start_seq} was pruned since the plan was made")
+            raise PrunedEntryError(f"entry {partition.start_seq} was pruned since the plan was made")
     raise DamagedStoreError(partition.path, None, "file is missing")

@@ -6,13 +6,13 @@ hash (C-90), and for proofs the root of a receipt. Each look-up is a bounded num
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Final
 
 from veen.core.data_dir import paths
 from veen.core.data_dir.store_records import AuthRecord, ClientCursor, StoreRecord, StreamEpoch
-from veen.core.errors import ProtocolError
+from veen.core.errors import ProtocolError, PrunedError
 from veen.core.merkle.consistency import ConsistencyProof, prove_consistency
 from veen.core.merkle.inclusion import MmrProof, assemble_proof, check_seq, proof_positions
 from veen.core.merkle.mmr import Peaks, ReadNode, leaf_position, read_peaks
@@ -329,9 +329,7 @@ class Reader:
         """Return the leaf of an entry: its receipt's; of a pruned one, the node's."""
         try:
             return self.entry(label, seq).receipt.leaf_hash
-        except ProtocolError as error:
-            if error.fields.get("field") != "pruned":
-                raise
+        except PrunedError:
             return LeafHash(self._nodes(label, seq)(leaf_position(seq)))
 
     def peaks(self, label: Label, size: int) -> Peaks:
@@ -359,12 +357,8 @@ class Reader:
     def _leaf_and_root(self, label: Label, seq: int, size: int) -> tuple[LeafHash, NodeHash]:
         """Return what a proof connects; at an entry's own size both are in its receipt."""
         if seq == size:
-            try:
+            with suppress(PrunedError):
                 receipt = self.entry(label, seq).receipt
-            except ProtocolError as error:
-                if error.fields.get("field") != "pruned":
-                    raise
-            else:
                 return receipt.leaf_hash, receipt.mmr_root
         return self.leaf(label, seq), self.root(label, size)
 
@@ -388,9 +382,7 @@ class Reader:
         """Return the root after an entry: its receipt's; of a pruned one, what the nodes say."""
         try:
             return self.entry(label, size).receipt.mmr_root
-        except ProtocolError as error:
-            if error.fields.get("field") != "pruned":
-                raise
+        except PrunedError:
             return self.peaks(label, size).root
 
     def _nodes(self, label: Label, size: int) -> ReadNode:
