@@ -26,12 +26,13 @@ from veen.core.objects.hub_identity import HubIdentity
 from veen.core.objects.msg import Msg
 from veen.core.objects.receipt import Receipt
 from veen.core.types import AuthRef, JsonValue, Label
-from veen.hub.api.router import Routes
+from veen.hub.api.router import HubRoute
 from veen.hub.config import Settings
 from veen.hub.home import SECRETS, HubSecrets
 from veen.hub.hub import Hub
 from veen.hub.server import RunningHub, Server
 from veen.net.http_connection import Connection
+from veen.net.http_router import Routes
 from veen.stdx.json_log import Log, LogWriter
 
 CBOR = "application/cbor"
@@ -226,7 +227,7 @@ class Service:
         return self.server._listener.connections
 
     @property
-    def routes(self) -> Routes:
+    def routes(self) -> Routes[HubRoute]:
         assert self.server.endpoints is not None
         return self.server.endpoints.app.routes
 

@@ -35,10 +35,10 @@ class Echo:
     def max_body(self, method: str, target: str, content_type: str) -> int:  # noqa: ARG002 - of the protocol
         return 0
 
-    def oversize(self, request: Request, size: int, most: int) -> Response:  # noqa: ARG002 - of the protocol
+    def too_large(self, request: Request, size: int, limit: int) -> Response:  # noqa: ARG002 - of the protocol
         return Response(413)
 
-    def refuse(self, error: ErrorEnvelope, request: Request | None = None) -> Response:  # noqa: ARG002 - of the protocol
+    def reject(self, error: ErrorEnvelope, request: Request | None = None) -> Response:  # noqa: ARG002 - of the protocol
         return error_response(error, as_json=True)
 
     def handle(self, request: Request) -> None:

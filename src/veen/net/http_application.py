@@ -1,4 +1,4 @@
-"""What connections serve, and how much of it they give to one client."""
+"""What connections serve, and the bounds of a client."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,12 +9,12 @@ from veen.net.http_message import Request, Response
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a client may take."""
+    """What one client may use."""
 
     max_connections: int
     max_header_bytes: int
     header_sec: float
-    #: For each megabyte of a body, begun.
+    #: For each megabyte of a body, or part of one.
     body_sec: float
     idle_sec: float
 
@@ -23,13 +23,13 @@ class Application(Protocol):
     """What connections serve."""
 
     def max_body(self, method: str, target: str, content_type: str) -> int:
-        """Return how many bytes a request may have; known from its headers alone."""
+        """Return how many bytes the body of a request may have; known from its headers alone."""
 
-    def oversize(self, request: Request, size: int, most: int) -> Response:
-        """Return the answer to a request with more."""
+    def too_large(self, request: Request, size: int, limit: int) -> Response:
+        """Return the answer to a request with a larger body."""
 
-    def refuse(self, error: ErrorEnvelope, request: Request | None = None) -> Response:
-        """Return the answer to what can not be taken as a request, or is a request that we must not take."""
+    def reject(self, error: ErrorEnvelope, request: Request | None = None) -> Response:
+        """Return the answer to what is not a request, or is one that must not be accepted."""
 
     def handle(self, request: Request) -> None:
         """Answer a request, now or later."""

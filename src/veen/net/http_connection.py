@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol):
         if self._full and len(self._open) > _MAX_REFUSED + self._bounds.max_connections:
             self._transport.abort()  # not even for an answer is there room
         elif self._full:
-            self._refuse(self._app.refuse(unavailable("too many connections; try again")))
+            self._refuse(self._app.reject(unavailable("too many connections; try again")))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why makes no difference
         """End; answers that are still made are thrown away."""
@@ -224,7 +224,7 @@ class Connection(asyncio.Protocol):
             if isinstance(cause, Refusal):
                 self._refuse(cause.response, head_only=self._method == "HEAD")
             else:
-                self._refuse(self._app.refuse(_bad_request("this is not HTTP/1.1")))
+                self._refuse(self._app.reject(_bad_request("this is not HTTP/1.1")))
         else:
             self._bound_header(len(data))
 
@@ -233,12 +233,12 @@ class Connection(asyncio.Protocol):
         if self._gathering and not self._header_progress:
             self._unparsed += size
             if self._unparsed > self._bounds.max_header_bytes:
-                self._refuse(self._app.refuse(self._too_long()))
+                self._refuse(self._app.reject(self._too_long()))
 
     def _ignore_upgrade(self, rest: bytes) -> None:
         """Go on in HTTP/1.1, as a server may. The parser would not: it gets the request without the wish."""
         if self._method == "CONNECT":
-            self._refuse(self._app.refuse(_bad_request("this is no proxy")))
+            self._refuse(self._app.reject(_bad_request("this is no proxy")))
             return
         version = self._parser.get_http_version()
         lines = [f"{self._method} {self._target.decode('latin-1')} HTTP/{version}"]
@@ -296,7 +296,7 @@ class Connection(asyncio.Protocol):
         self._add_head(len(name) + len(value) + 4)
         self._count += 1
         if self._count > _MAX_HEADERS:
-            raise Refusal(self._app.refuse(_bad_request(f"more than {_MAX_HEADERS} headers")))
+            raise Refusal(self._app.reject(_bad_request(f"more than {_MAX_HEADERS} headers")))
         name = name.lower()
         if name in _USED and not self._has_head:  # what was looked at is not said otherwise by a trailer
             used = name.decode("latin-1")
@@ -307,7 +307,7 @@ class Connection(asyncio.Protocol):
     def _add_head(self, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > self._bounds.max_header_bytes:
-            raise Refusal(self._app.refuse(self._too_long()))
+            raise Refusal(self._app.reject(self._too_long()))
 
     def _too_long(self) -> ErrorEnvelope:
         return _bad_request(f"headers of more than {self._bounds.max_header_bytes} bytes")
@@ -326,7 +326,7 @@ class Connection(asyncio.Protocol):
         announced = self._headers.get("content-length", "0")
         size = int(announced) if announced.isdecimal() else 0
         if size > self._most:
-            raise Refusal(self._app.oversize(self._request(b""), size, self._most))
+            raise Refusal(self._app.too_large(self._request(b""), size, self._most))
         self._allow(self._bounds.body_sec * (1 + size // _MEGABYTE))
         if self._headers.get("expect", "").lower() == "100-continue" and self._transport is not None:
             self._transport.write(_CONTINUE)
@@ -348,7 +348,7 @@ class Connection(asyncio.Protocol):
             raise Refusal(replace(untyped, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE.value))
 
     def _turn_away(self, error: ProtocolError) -> Response:
-        return self._app.refuse(envelope_of(error), self._request(b""))
+        return self._app.reject(envelope_of(error), self._request(b""))
 
     def _has_body(self) -> bool:
         return self._headers.get("content-length", "0") != "0" or "transfer-encoding" in self._headers
@@ -357,11 +357,11 @@ class Connection(asyncio.Protocol):
         """Take a piece of the body."""
         self._gathering = False
         if self._memory.is_full and not self._local:
-            raise Refusal(self._app.refuse(unavailable("the server holds too much; try again")))
+            raise Refusal(self._app.reject(unavailable("the server holds too much; try again")))
         self._size += len(data)
         self._memory.take(len(data))
         if self._size > self._most:
-            raise Refusal(self._app.oversize(self._request(b""), self._size, self._most))
+            raise Refusal(self._app.too_large(self._request(b""), self._size, self._most))
         self._body.append(data)
 
     def on_message_complete(self) -> None:
@@ -469,7 +469,7 @@ class Connection(asyncio.Protocol):
             return
         self._closing = True
         if self._reading and not self._busy and not self._draining:
-            late = self._app.refuse(_bad_request("the request took too long to arrive"))
+            late = self._app.reject(_bad_request("the request took too long to arrive"))
             self._transport.write(late.encode(keep_alive=False))
             self._linger(self._transport)
         else:

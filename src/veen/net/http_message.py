@@ -53,6 +53,7 @@ class Request:
 
     __slots__ = (
         "body",
+        "caller",
         "certificate",
         "content_type",
         "head_only",
@@ -88,6 +89,8 @@ class Request:
         self.head_only = False
         #: What the client has shown of itself in TLS, verified; in DER.
         self.certificate: bytes | None = None
+        #: Who has sent it, as the guard of the router found out.
+        self.caller: object = None
         #: Called when the client has closed its side: it will hardly wait for long.
         self.hurry: Callable[[], None] | None = None
         #: The last part of a path that has a variable one.

@@ -16,7 +16,9 @@ from veen.core.encoding import canonical_json
 from veen.core.errors import Code
 from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.net.byte_budget import ByteBudget
+from veen.net.errors import MethodError, RoutingError, TooLargeError
 from veen.net.http_message import JSON, Request, Response, status_of
+from veen.net.http_router import Route, Router
 from veen.query.descriptor import MAX_DESCRIPTOR_BYTES
 from veen.query.errors import QueryError
 from veen.query.policy import Principal
@@ -27,10 +29,7 @@ from veen.stdx.json_log import Log
 T = TypeVar("T")
 
 #: Both prefixes are the same interface; a breaking change would get another one (QRY-054).
-_PATH: Final = re.compile(
-    r"/api/(?:v1/)?query/(?:(submit|openapi\.json)|(status|result|descriptor|cancel)/([^/]+))"
-)
-_METHODS: Final = {"submit": "POST", "cancel": "POST"}
+_PREFIXES: Final = ("/api/query", "/api/v1/query")
 _BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/=-]{1,512})", re.IGNORECASE)
 #: Of an offset; there are not that many rows.
 _MOST_DIGITS: Final = 15
@@ -68,7 +67,7 @@ class Threads:
 
 
 class Api:
-    """What connections serve."""
+    """The handlers of the interface."""
 
     def __init__(
         self, service: QueryService, threads: Threads, memory: ByteBudget, log: Log, *, record_wait_sec: float
@@ -84,7 +83,6 @@ class Api:
         self._log = log
         self._record_wait_sec = record_wait_sec
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
         #: Submits that wait until their request is in the log.
         self._waiting: dict[str, asyncio.Event] = {}
         service.on_step = lambda result_id: self._call(self._accepted, result_id)
@@ -97,76 +95,39 @@ class Api:
         if result_id in self._waiting:
             self._waiting[result_id].set()
 
-    # --- what connections ask -------------------------------------------------------------------------------
-
-    def max_body(self, method: str, target: str, content_type: str) -> int:  # noqa: ARG002 - of the protocol
-        """Return how many bytes a request may have."""
-        return MAX_DESCRIPTOR_BYTES
-
-    def oversize(self, request: Request, size: int, most: int) -> Response:  # noqa: ARG002 - of the protocol
-        """Return the answer to a request with more."""
-        error = _invalid(f"a descriptor has at most {most} bytes, not {size}")
-        return failure(error.status, error.error_code, error.message)
-
-    def refuse(self, error: ErrorEnvelope, request: Request | None = None) -> Response:
-        """Return the answer to what is no request, one too many, or none that we may take."""
-        if request is not None:
-            self._log.event("info", "turned-away", why=error.message)
-        code = _CODES.get(error.code, "invalid_query_descriptor")
-        headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
-        return failure(status_of(error), code, error.message, **headers)
-
-    def handle(self, request: Request) -> None:
-        """Answer a request, later."""
-        task = self._loop.create_task(self._respond(request))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _respond(self, request: Request) -> None:
-        held: list[int] = []
-        try:
-            response = await self._answer(request, held)
-        except QueryError as error:
-            more = {"www-authenticate": "Bearer"} if error.error_code == "unauthorized" else {}
-            response = failure(error.status, error.error_code, error.message, **more)
-        except BusyError as error:
-            response = failure(503, "internal_error", str(error), **{"retry-after": str(_RETRY_SEC)})
-        except Exception as error:  # noqa: BLE001 - this is the one place
-            self._log.event("error", "fault", path=request.path, error=f"{type(error).__name__}: {error}")
-            response = failure(500, "internal_error", "the request met a fault of the service; see its log")
-        try:
-            request.respond(response)
-        finally:
-            self._memory.give(sum(held))  # what the client does not take at once, the connection counts now
+    def router(self) -> Router[Route]:
+        """Return what connections serve; a request is authenticated before its path is looked at."""
+        routes: dict[str, dict[str, Route]] = {
+            _HEALTHZ: {"GET": Route(handler=lambda _: encode(200, {"ok": True}), guarded=False)},
+            _READYZ: {"GET": Route(handler=self._readiness, guarded=False)},
+        }
+        for prefix in _PREFIXES:
+            routes |= {
+                f"{prefix}/submit": {"POST": Route(handler=self._submit)},
+                f"{prefix}/openapi.json": {"GET": Route(handler=self._openapi)},
+                f"{prefix}/status/": {"GET": Route(handler=self._status)},
+                f"{prefix}/result/": {"GET": Route(handler=self._result)},
+                f"{prefix}/descriptor/": {"GET": Route(handler=self._descriptor)},
+                f"{prefix}/cancel/": {"POST": Route(handler=self._cancel)},
+            }
+        return Router(
+            routes, ServiceErrors(self._log), max_body=MAX_DESCRIPTOR_BYTES, guard=self._authenticate
+        )
 
     async def _do(self, function: Callable[..., T], *args: Any) -> T:  # noqa: ANN401 - of any
         return await self._loop.run_in_executor(self._threads.looks, partial(function, *args))
 
     # --- requests -------------------------------------------------------------------------------------------
 
-    async def _answer(self, request: Request, held: list[int]) -> Response:
-        """Answer a request; ``held`` gets the bytes that are counted until the answer is handed over."""
-        if request.path in (_HEALTHZ, _READYZ) and request.method == "GET":
-            ready = request.path == _HEALTHZ or self._service.is_ready
-            return encode(200 if ready else 503, {"ok": ready})
-        principal = await self._do(self._authenticate, request)
-        found = _PATH.fullmatch(request.path)
-        if found is None:
-            raise QueryError("query_not_found", "there is nothing at this path; see /api/query/openapi.json")
-        name, one = found[1] or found[2], found[3] or ""
-        allowed = _METHODS.get(name, "GET")
-        if request.method != allowed:
-            message = f"{request.path} takes {allowed}, not {request.method}"
-            return failure(405, "invalid_query_descriptor", message, allow=allowed)
-        options = _options(request, ("offset", "limit") if name == "result" else ())
-        if name == "submit":
-            return await self._submit(principal, request)
-        if name == "result":
-            return await self._page(principal, one, options, held)
-        return await self._do(self._look, principal, name, one)
+    def _readiness(self, _: Request) -> Response:
+        ready = self._service.is_ready
+        return encode(200 if ready else 503, {"ok": ready})
 
-    def _authenticate(self, request: Request) -> Principal:
-        """Return who asks: by token if there is one, else by certificate."""
+    async def _authenticate(self, request: Request) -> Principal:
+        return await self._do(self._principal_of, request)
+
+    def _principal_of(self, request: Request) -> Principal:
+        """Return who sent a request: by token if there is one, else by certificate."""
         policy = self._service.policy.now()
         given = request.headers.get("authorization")
         if given is not None:
@@ -181,46 +142,59 @@ class Api:
             )
         return principal
 
-    def _look(self, principal: Principal, name: str, one: str) -> Response:
-        service = self._service
-        match name:
-            case "status":
-                return encode(200, service.status(principal, one))
-            case "cancel":
-                return encode(200, service.cancel(principal, one))
-            case "descriptor":
-                return Response(200, service.descriptor(principal, one), JSON, _PRIVATE)
-        return encode(200, document())
+    async def _openapi(self, request: Request) -> Response:
+        _options(request)
+        return encode(200, await self._do(document))
 
-    async def _page(
-        self, principal: Principal, one: str, options: dict[str, int], held: list[int]
-    ) -> Response:
+    async def _status(self, request: Request) -> Response:
+        _options(request)
+        return encode(200, await self._do(self._service.status, _caller(request), request.last))
+
+    async def _cancel(self, request: Request) -> Response:
+        _options(request)
+        return encode(200, await self._do(self._service.cancel, _caller(request), request.last))
+
+    async def _descriptor(self, request: Request) -> Response:
+        _options(request)
+        body = await self._do(self._service.descriptor, _caller(request), request.last)
+        return Response(200, body, JSON, _PRIVATE)
+
+    async def _result(self, request: Request) -> None:
+        """Answer with a page; its bytes are counted until the connection counts what the client leaves."""
+        page = await self._page(request)
+        try:
+            request.respond(Response(200, page, JSON, _PRIVATE))
+        finally:
+            self._memory.give(len(page))
+
+    async def _page(self, request: Request) -> bytes:
         """Return a page; what it may take is counted before there is any of it, what it takes afterwards."""
+        options = _options(request, "offset", "limit")
         limit = options.get("limit", DEFAULT_LIMIT)
         if not 1 <= limit <= MOST_LIMIT:
             raise _invalid(f"limit is from 1 to {MOST_LIMIT}")
-        make = partial(self._service.result, principal, one, options.get("offset", 0), limit)
+        make = partial(self._service.result, _caller(request), request.last, options.get("offset", 0), limit)
         async with self._making:  # those that wait for their turn hold nothing
             if self._memory.is_full:
-                raise BusyError("clients do not take their answers, and no more can be held; try again")
+                raise BusyError("response buffers are full because clients read too slowly; retry later")
             self._memory.take(MOST_PAGE_BYTES)
             try:
                 page = await self._loop.run_in_executor(self._threads.pages, make)
                 self._memory.take(len(page))
-                held.append(len(page))
             finally:
                 self._memory.give(MOST_PAGE_BYTES)
-        return Response(200, page, JSON, _PRIVATE)
+        return page
 
-    async def _submit(self, principal: Principal, request: Request) -> Response:
+    async def _submit(self, request: Request) -> Response:
+        _options(request)
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             raise QueryError("invalid_json", f"a descriptor is sent as {JSON}")
-        submit = partial(self._service.submit, principal, request.body)
+        submit = partial(self._service.submit, _caller(request), request.body)
         query = await self._loop.run_in_executor(self._threads.submits, submit)
         if not await self._is_recorded(query.result_id):
             raise QueryError(
                 "internal_error",
-                f"the hub does not answer: the query {query.query_id} is kept as {query.result_id}, and"
+                f"the hub does not answer: the query {query.query_id} is stored as {query.result_id}, and"
                 " runs as soon as its request is recorded; ask for its status, do not submit it again",
             )
         answer = {"query_id": query.query_id, "result_id": query.result_id, "status": "pending"}
@@ -239,7 +213,56 @@ class Api:
         return True
 
 
-def _options(request: Request, known: tuple[str, ...]) -> dict[str, int]:
+class ServiceErrors:
+    """How the query service answers errors (QRY-052)."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def reject(self, error: ErrorEnvelope, request: Request | None) -> Response:
+        """Return the answer to what is not a request, or is one that must not be accepted."""
+        if request is not None:
+            self._log.event("info", "turned-away", why=error.message)
+        code = _CODES.get(error.code, "invalid_query_descriptor")
+        headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
+        return failure(status_of(error), code, error.message, **headers)
+
+    def answer(self, request: Request, error: Exception, route: Route | None) -> Response:  # noqa: ARG002 - of the protocol
+        """Return the answer to any error."""
+        match error:
+            case QueryError():
+                return _query_failure(error)
+            case BusyError():
+                return failure(503, "internal_error", str(error), **{"retry-after": str(_RETRY_SEC)})
+            case TooLargeError():
+                return _query_failure(
+                    _invalid(f"a descriptor has at most {error.limit} bytes, not {error.size}")
+                )
+            case MethodError() if request.path not in (_HEALTHZ, _READYZ):
+                return failure(405, "invalid_query_descriptor", str(error), allow=error.allow)
+            case RoutingError():
+                return _query_failure(
+                    QueryError(
+                        "query_not_found", "nothing is served at this path; see /api/query/openapi.json"
+                    )
+                )
+        self._log.event("error", "fault", path=request.path, error=f"{type(error).__name__}: {error}")
+        return failure(
+            500, "internal_error", "the service failed to handle the request; the reason is in its log"
+        )
+
+
+def _query_failure(error: QueryError) -> Response:
+    headers = {"www-authenticate": "Bearer"} if error.error_code == "unauthorized" else {}
+    return failure(error.status, error.error_code, error.message, **headers)
+
+
+def _caller(request: Request) -> Principal:
+    assert isinstance(request.caller, Principal), "the guard has authenticated the request"
+    return request.caller
+
+
+def _options(request: Request, *known: str) -> dict[str, int]:
     """Return the numbers that a URL gives; what is not known, not a number or given twice is refused."""
     found: dict[str, int] = {}
     for name, value in parse_qsl(request.query_string, keep_blank_values=True):

@@ -114,7 +114,7 @@ class Server:
             memory, wait = ByteBudget(self._listening.most_bytes), self._listening.record_wait_sec
             api = Api(self._service, threads, memory, self._log, record_wait_sec=wait)
             self._service.start()
-            await listener.accept(api, memory)
+            await listener.accept(api.router(), memory)
             listener.stop_on_signals()
             self._warn(sockets, tls)
             hosts = sorted(self._listening.names.hosts)

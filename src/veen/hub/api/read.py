@@ -16,7 +16,7 @@ from veen.core.types import Label
 from veen.hub.api import describe as descriptions
 from veen.hub.api.bodies import decode, describe, encode, wants_json
 from veen.hub.api.parameters import hex32, number
-from veen.hub.api.router import Route
+from veen.hub.api.router import HubRoute
 from veen.hub.hub import Hub
 from veen.hub.read.thread_pool import Job
 from veen.net.http_message import (
@@ -48,7 +48,7 @@ class ReadHandlers:
 
     def query(
         self, cls: type[W], operation: Callable[[W], Wire], *, quick: bool = False
-    ) -> Mapping[str, Route]:
+    ) -> Mapping[str, HubRoute]:
         """Return the route of an operation that only reads.
 
         One that is ``quick``, a few small reads, is done at once if they are in memory: a thread would take
@@ -62,7 +62,7 @@ class ReadHandlers:
                     return encode(request, operation(asked))
             return self.read(request, lambda: operation(asked), partial(encode, request))
 
-        return {"POST": Route(handler=handle)}
+        return {"POST": HubRoute(handler=handle)}
 
     def _holds_too_much(self, request: Request) -> bool:
         return self._hub.memory.is_full and not request.local
@@ -190,7 +190,7 @@ class ReadHandlers:
 
     # --- attachments ----------------------------------------------------------------------------------------
 
-    def attachment(self, store: Attachments) -> Mapping[str, Route]:
+    def attachment(self, store: Attachments) -> Mapping[str, HubRoute]:
         """Return the routes of attachments, which are named by their hash."""
 
         def put(request: Request) -> Response | None:
@@ -214,7 +214,10 @@ class ReadHandlers:
                 lambda data: Response(200, data, OCTETS, {"cache-control": IMMUTABLE}),
             )
 
-        return {"PUT": Route(handler=put, max_body=lambda _: store.max_item_bytes), "GET": Route(handler=get)}
+        return {
+            "PUT": HubRoute(handler=put, max_body=lambda _: store.max_item_bytes),
+            "GET": HubRoute(handler=get),
+        }
 
 
 def _wait(request: Request, most: int) -> int:

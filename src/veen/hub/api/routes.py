@@ -17,11 +17,12 @@ from veen.hub.api.bodies import describe
 from veen.hub.api.legacy import LegacyHandlers
 from veen.hub.api.operator import OperatorHandlers, RevocationHandlers
 from veen.hub.api.read import ReadHandlers
-from veen.hub.api.router import App, Handler, Route, Routes
+from veen.hub.api.router import SMALL_BODY, HubErrors, HubRoute
 from veen.hub.api.submit import SubmitHandlers
 from veen.hub.api.tokens import TokenHandlers
 from veen.hub.hub import Hub
 from veen.net.http_message import TEXT, Request, Response
+from veen.net.http_router import Handler, Router, Routes
 
 
 class Endpoints:
@@ -30,21 +31,22 @@ class Endpoints:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._handlers = ReadHandlers(hub, self._answer_error)
-        self.app = App(self._routes(), hub.bug, hub.turned_away)
+        self.app = Router(self._routes(), HubErrors(hub.bug, hub.turned_away), max_body=SMALL_BODY)
 
-    def _routes(self) -> Routes:
+    def _routes(self) -> Routes[HubRoute]:
         hub, reads, handlers = self._hub, self._hub.reads, self._handlers
         query, timed = handlers.query, handlers.timed
         submits, tokens = SubmitHandlers(hub), TokenHandlers(hub, handlers.later)
         operator, revocations = OperatorHandlers(hub, handlers.later), RevocationHandlers(hub, handlers.later)
-        authorize = Route(handler=tokens.authorize, max_body=tokens.max_body, admission=True)
+        submit = HubRoute(handler=submits.submit, max_body=submits.max_body, admission=True)
+        authorize = HubRoute(handler=tokens.authorize, max_body=tokens.max_body, admission=True)
         report = query(EquivocationRequest, reads.report_equivocation)
-        routes: dict[str, Mapping[str, Route]] = {
-            "/v1/submit": {"POST": Route(handler=submits.submit, max_body=submits.max_body, admission=True)},
-            "/v1/stream": {"POST": Route(handler=handlers.stream)},
+        routes: dict[str, Mapping[str, HubRoute]] = {
+            "/v1/submit": {"POST": submit},
+            "/v1/stream": {"POST": HubRoute(handler=handlers.stream)},
             "/v1/receipt": query(ReceiptRequest, reads.receipt, quick=True),
             "/v1/proof": query(ProofRequest, timed(reads.proof), quick=True),
-            "/v1/checkpoint": {"POST": Route(handler=handlers.checkpoint)},
+            "/v1/checkpoint": {"POST": HubRoute(handler=handlers.checkpoint)},
             "/tooling/authorize": {"POST": authorize},
             "/tooling/cap_status": query(CapStatusRequest, tokens.status),
             "/tooling/proof_at": query(ProofAtRequest, timed(reads.proof_at), quick=True),
@@ -61,33 +63,33 @@ class Endpoints:
             "/tooling/admission_log": _get(handlers.admission_log),
             "/tooling/pow_request": _get(handlers.pow_request),
             "/tooling/revocations": _get(revocations.revocations),
-            "/tooling/backup": {"POST": Route(handler=operator.backup)},
-            "/tooling/anchor": {"POST": Route(handler=operator.anchor)},
+            "/tooling/backup": {"POST": HubRoute(handler=operator.backup)},
+            "/tooling/anchor": {"POST": HubRoute(handler=operator.anchor)},
             "/healthz": _get(handlers.health),
             "/readyz": _get(handlers.health),
             "/metrics": _get(lambda _: Response(200, hub.metrics.text(), TEXT)),
             "/admin/trust": {
-                "GET": Route(handler=operator.trusted, local=True),
-                "POST": Route(handler=operator.trust, local=True),
+                "GET": HubRoute(handler=operator.trusted, local=True),
+                "POST": HubRoute(handler=operator.trust, local=True),
             },
-            "/admin/revoke": {"POST": Route(handler=revocations.revoke, local=True)},
-            "/admin/rotate_key": {"POST": Route(handler=operator.rotate, local=True)},
+            "/admin/revoke": {"POST": HubRoute(handler=revocations.revoke, local=True)},
+            "/admin/rotate_key": {"POST": HubRoute(handler=operator.rotate, local=True)},
         }
         if hub.attachments is not None:
             routes["/tooling/attachment/"] = handlers.attachment(hub.attachments)
         if hub.settings.legacy_paths:
             legacy = LegacyHandlers(reads, handlers)
-            bare = Route(handler=submits.submit_bare, max_body=submits.max_body, admission=True)
+            bare = HubRoute(handler=submits.submit_bare, max_body=submits.max_body, admission=True)
             routes |= {
                 "/submit": {"POST": bare},
                 "/stream": _get(legacy.stream),
                 "/authorize": {
-                    "POST": Route(handler=tokens.authorize_bare, max_body=tokens.max_body, admission=True)
+                    "POST": HubRoute(handler=tokens.authorize_bare, max_body=tokens.max_body, admission=True)
                 },
                 "/checkpoint_latest": _get(legacy.checkpoint_latest),
                 "/checkpoint_range": _get(legacy.checkpoint_range),
                 "/report_equivocation": report,
-                "/anchor": {"POST": Route(handler=operator.anchor)},
+                "/anchor": {"POST": HubRoute(handler=operator.anchor)},
             }
         return routes
 
@@ -95,5 +97,5 @@ class Endpoints:
         return self.app.answer_error(request, error)
 
 
-def _get(handler: Handler) -> Mapping[str, Route]:
-    return {"GET": Route(handler=handler)}
+def _get(handler: Handler) -> Mapping[str, HubRoute]:
+    return {"GET": HubRoute(handler=handler)}

@@ -16,9 +16,11 @@ from typing import Any, Final
 
 from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.net.byte_budget import ByteBudget
+from veen.net.errors import MethodError, TooLargeError, UnknownPathError
 from veen.net.host_names import Names
 from veen.net.http_application import Bounds
 from veen.net.http_message import JSON, Request, Response, status_of
+from veen.net.http_router import Route, Router
 from veen.net.listener import Listener
 from veen.recorder.event import Captured
 from veen.recorder.feed.feed import Feed
@@ -66,7 +68,7 @@ def _failure(status: int, message: str, **headers: str) -> Response:
 
 
 class Receiver:
-    """What connections serve."""
+    """Stores the events of requests."""
 
     def __init__(
         self, feed: Feed, *, token: str = "", fields: Fields | None = None, subject: str = SUBJECT
@@ -78,51 +80,25 @@ class Receiver:
         self._subject = subject
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="veen-receive")
-        self._tasks: set[asyncio.Task[None]] = set()
 
-    def max_body(self, method: str, target: str, content_type: str) -> int:  # noqa: ARG002 - of the protocol
-        """Return how many bytes a request may have."""
-        return _MOST_BODY
+    def router(self) -> Router[Route]:
+        """Return what connections serve; the token is checked before the path is looked at."""
+        routes = {path: {"POST": Route(handler=self._accept)} for path in _TYPES}
+        return Router(routes, ReceiverErrors(), max_body=_MOST_BODY, guard=self._check_token)
 
-    def oversize(self, request: Request, size: int, most: int) -> Response:  # noqa: ARG002 - of the protocol
-        """Return the answer to a request with more."""
-        return _failure(413, f"a request has at most {most} bytes, not {size}: send smaller batches")
-
-    def refuse(self, error: ErrorEnvelope, request: Request | None = None) -> Response:  # noqa: ARG002 - as above
-        """Return the answer to what is no request, one too many, or none that we may take."""
-        return _failure(status_of(error), error.message)
-
-    def handle(self, request: Request) -> None:
-        """Answer a request when its events are durable."""
-        task = self._loop.create_task(self._respond(request))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _respond(self, request: Request) -> None:
-        try:
-            self._check(request)
-            response = await self._loop.run_in_executor(self._thread, self._take, request)
-        except _Refused as refused:
-            response = refused.response
-        except Exception:  # noqa: BLE001 - who hears nothing sends again what may be stored already
-            _log.exception("a request to %s could not be taken", request.path)
-            response = _failure(500, "the request could not be taken; the log of the receiver says why")
-        request.respond(response)
-
-    def _check(self, request: Request) -> None:
-        """Refuse what can not be taken, before anything of it is looked at."""
+    async def _check_token(self, request: Request) -> None:
         shown = request.headers.get("authorization", "")
         if self._token and not hmac.compare_digest(shown.encode(), f"Bearer {self._token}".encode()):
             raise _Refused(401, "show the token: authorization: Bearer ...", **{"www-authenticate": "Bearer"})
-        types = _TYPES.get(request.path)
-        if types is None:
-            raise _Refused(404, f"there is nothing at this path: POST {_LOGS}, POST {_LINES}")
-        if request.method != "POST":
-            raise _Refused(405, f"{request.path} takes POST", allow="POST")
+
+    async def _accept(self, request: Request) -> Response:
+        """Answer a request when its events are durable."""
+        types = _TYPES[request.path]
         if request.content_type not in types:
             raise _Refused(
-                415, f"{request.path} takes {', '.join(sorted(types))}, not {request.content_type}"
+                415, f"{request.path} accepts {', '.join(sorted(types))}, not {request.content_type}"
             )
+        return await self._loop.run_in_executor(self._thread, self._take, request)
 
     def _take(self, request: Request) -> Response:
         """Write the events of a request to the spool."""
@@ -167,6 +143,32 @@ class Receiver:
                     bad.append(f"line {number}: {error}")
 
 
+class ReceiverErrors:
+    """How a receiver answers errors: as OTLP has them."""
+
+    def reject(self, error: ErrorEnvelope, request: Request | None) -> Response:  # noqa: ARG002 - of the protocol
+        """Return the answer to what is not a request, or is one that must not be accepted."""
+        return _failure(status_of(error), error.message)
+
+    def answer(self, request: Request, error: Exception, route: Route | None) -> Response:  # noqa: ARG002 - of the protocol
+        """Return the answer to any error."""
+        match error:
+            case _Refused():
+                return error.response
+            case UnknownPathError():
+                return _failure(404, f"{error}: POST {_LOGS}, POST {_LINES}")
+            case MethodError():
+                return _failure(405, str(error), allow=error.allow)
+            case TooLargeError():
+                return _failure(
+                    413,
+                    f"a request has at most {error.limit} bytes, not {error.size}: send smaller batches",
+                )
+        # A client that gets no answer would send again what may be stored already.
+        _log.error("a request to %s could not be handled", request.path, exc_info=error)
+        return _failure(500, "the receiver failed to handle the request; the reason is in its log")
+
+
 def _count(body: bytes) -> int:
     return sum(1 for line in body.splitlines() if line.strip())
 
@@ -198,7 +200,7 @@ async def receive(
     """Serve until the process is asked to stop; the caller has bound the addresses."""
     listener = Listener(sockets, _BOUNDS, names)
     listener.stop_on_signals()
-    await listener.accept(make(), ByteBudget(_MOST_BYTES))
+    await listener.accept(make().router(), ByteBudget(_MOST_BYTES))
     on_ready(listener.urls)
     await listener.run()
     await listener.drain(0)  # an exporter sends again what was not answered
