@@ -11,16 +11,18 @@ from veen.stdx.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from veen.recorder.feed.feed import Feed, Stats
+    from veen.recorder.feed.settings import FeedSettings
     from veen.recorder.inputs.asgi import RecorderMiddleware
     from veen.recorder.inputs.logging_handler import RecorderHandler
 
-__all__ = ["Feed", "RecorderHandler", "RecorderMiddleware", "Stats"]
+__all__ = ["Feed", "FeedSettings", "RecorderHandler", "RecorderMiddleware", "Stats"]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "feed.feed": ("Feed", "Stats"),
+            "feed.settings": ("FeedSettings",),
             "inputs.asgi": ("RecorderMiddleware",),
             "inputs.logging_handler": ("RecorderHandler",),
         },

@@ -19,7 +19,6 @@ from tests.recorder.recorder_parties import Company
 from veen.client.client import Client
 from veen.client.home.directory import CARD
 from veen.client.keys.identity_card import IdentityCard
-from veen.client.send import SendOptions
 from veen.core.objects import labels
 from veen.core.objects.capability import CapToken
 from veen.recorder.event import Captured, capture
@@ -71,7 +70,7 @@ def test_values_are_those_of_the_call(hub: HubProcess, place: Path, stream: str)
 
 
 def test_many_threads_and_a_queue_that_is_full(hub: HubProcess, place: Path, stream: str) -> None:
-    with Feed.open(place, hub.url, stream=stream, queue=20) as feed:
+    with Feed.open(place, hub.url, stream=stream, queue_events=20) as feed:
 
         def work(who: int) -> None:
             for number in range(100):
@@ -305,7 +304,7 @@ def test_events_that_nobody_else_can_read(place: Path, caplog: pytest.LogCapture
             feed.flush(0)
         assert caplog.text.count("nobody but this client") == 1
         caplog.clear()
-    with Feed.open(place, nowhere, stream=STREAM, options=SendOptions(to=own.seal_key(NOW))) as feed:
+    with Feed.open(place, nowhere, stream=STREAM, to=own.seal_key(NOW)) as feed:
         assert feed.stats().unshared == ()
     company = Company(place.parent, nowhere, [STREAM])
     with Feed.open(company.home("shop"), nowhere, stream=STREAM) as feed:

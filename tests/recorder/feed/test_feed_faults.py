@@ -18,9 +18,10 @@ from tests.hub.hub_process import HubProcess
 from tests.recorder.feed.feed_reader import STREAM, eventually, recorded
 from veen.client.client import open_session
 from veen.recorder.event import described, pack
-from veen.recorder.feed.feed import Feed, Feeding, shipper_of
+from veen.recorder.feed.feed import Feed
 from veen.recorder.feed.losses import LOST_TYPE
-from veen.recorder.feed.shipper import REFUSED, spool_depth
+from veen.recorder.feed.settings import FeedSettings
+from veen.recorder.feed.shipper import REFUSED, Shipper, spool_depth
 from veen.recorder.feed.spool import Spool, SpoolReader, find_spools
 from veen.recorder.feed.spool_set import ASIDE_BYTES
 
@@ -115,7 +116,7 @@ def test_nothing_ends_the_thread_that_ships(place: Path) -> None:
         return os.urandom(size)
 
     session = replace(open_session(place, NOWHERE), random=random)
-    with Feed.of_session(session, stream=STREAM) as feed:
+    with Feed.of_session(session, FeedSettings(stream=STREAM)) as feed:
         feed.record("test.outage")
         eventually(lambda: asked)
         eventually(lambda: feed.flush(0.01) or len(asked) > 2)
@@ -265,7 +266,7 @@ def test_an_application_never_waits_for_a_sync(place: Path, monkeypatch: pytest.
 
         return sync
 
-    with Feed.open(place, NOWHERE, stream=STREAM, queue=1, spool_bytes=400_000) as feed:
+    with Feed.open(place, NOWHERE, stream=STREAM, queue_events=1, spool_bytes=400_000) as feed:
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", noted(os.fsync))
             patched.setattr(os, "fdatasync", noted(os.fdatasync))
@@ -317,7 +318,9 @@ def test_what_waits(place: Path) -> None:
 
 def test_new_spools_are_found_while_others_are_shipped(hub: HubProcess, place: Path, stream: str) -> None:
     lost: list[tuple[str, int]] = []
-    shipper = shipper_of(open_session(place, hub.url), Feeding(), lambda *told: lost.append(told))
+    shipper = Shipper(
+        open_session(place, hub.url), FeedSettings(stream=stream), lambda *report: lost.append(report)
+    )
     busy = _spool(shipper.root, stream)
     assert busy.append([_packed(number) for number in range(600)]) == 600
     assert shipper.turn() == 0.0

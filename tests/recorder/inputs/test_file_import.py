@@ -18,9 +18,12 @@ from tests.recorder.feed.feed_reader import recorded
 from tests.recorder.recorder_parties import Company
 from veen.recorder.event import Captured, Defaults, described
 from veen.recorder.feed.losses import LOST_TYPE
+from veen.recorder.feed.settings import FeedSettings
 from veen.recorder.feed.spool import SpoolReader
 from veen.recorder.inputs.file_import import LINE_BYTES, BadLine, Import, Imports
 from veen.recorder.inputs.json_lines import BadLineError, Fields, read_event
+
+SETTINGS = FeedSettings(stream="record/test", subject="s", origin="o", spool_bytes=1 << 20)
 
 
 def _event(captured: Captured) -> dict[str, Any]:
@@ -77,14 +80,14 @@ def _run(
     root: Path, file: Path, *, end_after: int = 1_000_000, again: bool = False
 ) -> tuple[Import, list[int]]:
     """Import a file, and end before or after a portion was written to the spool."""
-    imports = Imports(root, "record/test", bound=1 << 20)
+    imports = Imports(root, SETTINGS)
     portions = count(1)
 
     def wait(_full: bool) -> None:  # noqa: FBT001 - as Import calls it
         if next(portions) >= end_after:
             raise _EndError
 
-    run = Import(imports, _lines, defaults=Defaults(subject="s", origin="o"), wait=wait)
+    run = Import(imports, _lines, wait=wait)
     try:
         with file.open("rb") as opened:
             bad = [item.line for item in run.run(opened, again=again)]
@@ -166,9 +169,8 @@ def test_a_file_that_is_read_again(tmp_path: Path) -> None:
 
 
 def _of_line(root: Path, file: Path, line_bytes: int) -> tuple[Import, list[BadLine], list[int]]:
-    imports = Imports(root, "record/test", bound=1 << 20)
-    defaults = Defaults(subject="s", origin="o")
-    run = Import(imports, _lines, defaults=defaults, wait=lambda _: None, line_bytes=line_bytes)
+    imports = Imports(root, SETTINGS)
+    run = Import(imports, _lines, wait=lambda _: None, line_bytes=line_bytes)
     with file.open("rb") as opened:
         bad = list(run.run(opened))
     numbers = _numbers(imports)

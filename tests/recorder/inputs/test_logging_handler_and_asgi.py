@@ -3,15 +3,18 @@
 import asyncio
 import logging
 import logging.config
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import veen.recorder
 from tests.hub.hub_process import HubProcess
 from tests.recorder.feed.feed_reader import recorded
+from veen.client.errors import ContextError
 from veen.recorder import Feed, RecorderHandler, RecorderMiddleware
-from veen.recorder.inputs.asgi import Message, Receive, Scope, Send
+from veen.recorder.inputs.asgi import App, Message, Receive, Scope, Send
 
 
 def test_a_handler(hub: HubProcess, place: Path, stream: str) -> None:
@@ -44,7 +47,7 @@ def test_a_handler(hub: HubProcess, place: Path, stream: str) -> None:
 def test_a_handler_by_configuration(hub: HubProcess, place: Path, stream: str) -> None:
     recorder = {
         "class": "veen.recorder.RecorderHandler",
-        "client_dir": str(place),
+        "home": str(place),
         "hub": hub.url,
         "stream": stream,
         "origin": "configured",
@@ -158,3 +161,52 @@ def test_middleware(hub: HubProcess, place: Path, stream: str) -> None:
     assert "secret" not in str(events[:4])
     assert (more["query"], more["headers"]) == ("token=secret", {"User-Agent": "test"})
     assert events[4]["subject_id"] != "anna"
+
+
+class _Framework:
+    """An application that builds its middleware from classes and options, as web frameworks do."""
+
+    def __init__(self) -> None:
+        self._middleware: list[tuple[Callable[..., App], dict[str, Any]]] = []
+
+    def add_middleware(self, middleware: Callable[..., App], **options: Any) -> None:
+        self._middleware.append((middleware, options))
+
+    def build(self) -> App:
+        app: App = _app
+        for middleware, options in self._middleware:
+            app = middleware(app, **options)
+        return app
+
+
+def test_middleware_of_a_framework_opens_a_feed_of_its_own(hub: HubProcess, place: Path, stream: str) -> None:
+    app = _Framework()
+    app.add_middleware(veen.recorder.RecorderMiddleware, home=place, hub=hub.url, stream=stream, origin="web")
+    built = app.build()
+    assert isinstance(built, RecorderMiddleware)
+    asyncio.run(_ask(built, "/things", {"type": "http.request", "body": b"abc"}))
+    assert built.feed.flush(20)
+    built.feed.close()
+    (event,) = recorded(place, hub.url, stream)
+    assert (event["payload"]["path"], event["origin"], event["subject_id"]) == ("/things", "web", "web")
+
+
+def test_without_client_and_hub_the_defaults_of_the_command_line_are_used(
+    hub: HubProcess, place: Path, stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("VEEN_CLIENT", raising=False)
+    monkeypatch.delenv("VEEN_HUB", raising=False)
+    with pytest.raises(ContextError):
+        Feed.open(stream=stream)
+    monkeypatch.setenv("VEEN_CLIENT", str(place))
+    with pytest.raises(ContextError):
+        RecorderHandler(stream=stream)
+    config = tmp_path / "config" / "veen" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'hub = "{hub.url}"\n')
+    with Feed.open(stream=stream) as feed:
+        feed.record("test.default", {"n": 1})
+        assert feed.flush(20)
+    assert len(recorded(place, hub.url, stream)) == 1

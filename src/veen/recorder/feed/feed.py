@@ -1,6 +1,6 @@
 """A feed: what an application records through, without waiting for the hub.
 
-    with Feed.open("app", hub="http://127.0.0.1:37411", stream="record/app/orders") as feed:
+    with Feed.open("app", "http://127.0.0.1:37411", stream="record/app/orders") as feed:
         feed.record("order.placed", {"order": 17, "total": "9.90"}, subject_id="customer-4")
 
 ``record`` copies the values and puts them in a queue. A thread writes the queue to the spool, some fifty
@@ -16,29 +16,33 @@ import atexit
 import datetime as dt
 import logging
 import os
-import sys
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypedDict, Unpack
+from typing import Final, Self
 
-from veen.client.client import Opening, open_session
-from veen.client.send import SendOptions
+from veen.client.client import open_session
+from veen.client.contexts import find_client, find_hub
+from veen.client.home.directory import AskPassphrase
+from veen.client.home.pins import Trust
+from veen.client.keys.keystore import ask_nobody
 from veen.client.session import Session
 from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
+from veen.core.objects.capability import CapToken
+from veen.core.types import HubId, ReaderPublicKey
 from veen.recorder.configuration import record_stream
 from veen.recorder.event import PAYLOAD_BYTES, UNFIT, Captured, capture
-from veen.recorder.feed.shipper import PAUSES, PLACE, Shipper, Tell
-from veen.recorder.feed.spool_set import SpoolOptions, Spools
+from veen.recorder.feed.settings import QUEUE_EVENTS, SPOOL_BYTES, FeedSettings
+from veen.recorder.feed.shipper import Shipper
+from veen.recorder.feed.spool_set import Spools
 
-_log: Final = logging.getLogger("veen.recorder")
+_logger: Final = logging.getLogger(__name__)
 
-SPOOL_BYTES: Final = 1 << 30
 #: How long events are gathered for one sync of the spool.
 _GATHER_SEC: Final = 0.02
 #: How often to look for room, while there is something to say about lost events, or the disk fails.
@@ -74,50 +78,13 @@ class Stats:
     unshared: tuple[str, ...] = ()
 
 
-class Feeding(TypedDict, total=False):
-    """How a feed works; what is left out has a default that works."""
-
-    #: The component that records, and whom events are about that do not say so; by default the program.
-    origin: str
-    subject: str
-    #: How many events there may be in memory.
-    queue: int
-    #: How many bytes of each stream are kept on disk, while the hub does not take them.
-    spool_bytes: int
-    #: How many bytes a payload may have, encoded, and metadata too (SDR-007).
-    max_payload: int
-    #: Return from ``record`` when the event is on disk.
-    durable: bool
-    #: For one answer of the hub.
-    timeout_sec: float
-    #: Whom to seal to, and with which token; by default as ``Client.send``.
-    options: SendOptions
-
-
-@dataclass(frozen=True, slots=True)
-class _Settings(SpoolOptions):
-    queue: int
-    durable: bool
-
-
-def shipper_of(session: Session, feeding: Feeding, tell: Tell) -> Shipper:
-    """Return what ships for a client; the key is the principal, and so is not changed by itself."""
-    return Shipper(
-        session.home.root / PLACE,
-        replace(session, retry=PAUSES, rotation=None),
-        timeout_sec=feeding.get("timeout_sec", DEFAULT_TIMEOUT_SEC),
-        options=replace(feeding.get("options", SendOptions(store_body=False)), keep_key=True),
-        tell=tell,
-    )
-
-
 class Feed:
     """Where an application records. Any thread may; no call waits for the network."""
 
-    def __init__(self, session: Session, feeding: Feeding, settings: _Settings) -> None:
-        self._root = session.home.root / PLACE
+    def __init__(self, session: Session, settings: FeedSettings) -> None:
         self._settings = settings
-        self._shipper = shipper_of(session, feeding, self._tell_damage)
+        self._shipper = Shipper(session, settings, self._tell_damage)
+        self._root = self._shipper.root
         self._closed = False
         self._begin()
         _FEEDS.add(self)
@@ -125,39 +92,81 @@ class Feed:
     @classmethod
     def open(
         cls,
-        client_dir: str | Path,
-        hub: str,
+        home: str | Path | None = None,
+        hub: str | None = None,
         *,
         stream: str,
-        opening: Opening | None = None,
-        **feeding: Unpack[Feeding],
+        origin: str = "",
+        subject: str = "",
+        queue_events: int = QUEUE_EVENTS,
+        spool_bytes: int = SPOOL_BYTES,
+        max_payload: int = PAYLOAD_BYTES,
+        durable: bool = False,
+        timeout: float = DEFAULT_TIMEOUT_SEC,
+        to: ReaderPublicKey | None = None,
+        token: CapToken | None = None,
+        passphrase: AskPassphrase | None = None,
+        trust: Trust = Trust.LOCAL,
+        hub_id: HubId | None = None,
     ) -> Self:
-        """Open a feed with the directory of a client; the hub need not be there.
+        """Open a feed with the directory of a client; the hub need not be reachable.
 
-        ``stream`` is that of events which do not say otherwise. Raises if the client can not be opened.
+        Example:
+            >>> feed = Feed.open("shop", "http://127.0.0.1:37411", stream="record/app/orders")
+            >>> feed.record("order.placed", {"order": 17}, subject_id="anna")
+            >>> feed.close()
+
+        Args:
+            home: Directory of the client; by default ``VEEN_CLIENT``, or that of the configuration file.
+            hub: URL or data directory of the hub; by default ``VEEN_HUB``, or that of the configuration file.
+            stream: The stream of events that name no other one.
+            origin: The component that records; by default the name of the program.
+            subject: The subject of events that name no other one; by default the origin.
+            queue_events: The size of the queue in memory.
+            spool_bytes: The largest size on disk, per stream, of events that the hub does not have yet.
+            max_payload: The largest payload in bytes, encoded; the same for metadata.
+            durable: Whether ``record`` returns only when the event is on disk.
+            timeout: Seconds to wait for one response of the hub.
+            to: The key to seal to; by default the stream's readers.
+            token: The token to send with; by default the one that the client has stored for the stream.
+            passphrase: Called for the passphrase of the keystore, if it has one.
+            trust: Whether a hub that was never seen is trusted.
+            hub_id: The id that the hub must have.
+
+        Raises:
+            ContextError: There is no such client, or no hub is named.
+            KeystoreError: The keystore cannot be opened.
+            ValueError: The stream is not one of the recorder.
         """
-        return cls.of_session(open_session(client_dir, hub, **(opening or {})), stream=stream, **feeding)
-
-    @classmethod
-    def of_session(cls, session: Session, *, stream: str, **feeding: Unpack[Feeding]) -> Self:
-        """Open a feed of a client that is open already."""
-        record_stream(stream)
-        (session.home.root / PLACE).mkdir(mode=0o700, exist_ok=True)
-        origin = feeding.get("origin") or Path(sys.argv[0]).name or "python"
-        settings = _Settings(
+        settings = FeedSettings(
             stream=stream,
             origin=origin,
-            subject=feeding.get("subject") or origin,
-            queue=feeding.get("queue", 10_000),
-            durable=feeding.get("durable", False),
-            spool_bytes=feeding.get("spool_bytes", SPOOL_BYTES),
-            max_payload=feeding.get("max_payload", PAYLOAD_BYTES),
+            subject=subject,
+            queue_events=queue_events,
+            spool_bytes=spool_bytes,
+            max_payload=max_payload,
+            durable=durable,
+            timeout=timeout,
+            to=to,
+            token=token,
         )
-        made = cls(session, feeding, settings)
-        made._spools.open(stream)  # with what a process before has left in it: flush waits for that too
-        made._shipper.look_for_readers(stream)
-        made._start()
-        return made
+        session = open_session(
+            find_client(home or ""),
+            find_hub(hub),
+            passphrase=passphrase or ask_nobody,
+            trust=trust,
+            hub_id=hub_id,
+        )
+        return cls.of_session(session, settings)
+
+    @classmethod
+    def of_session(cls, session: Session, settings: FeedSettings) -> Self:
+        """Open a feed for a client that is open already."""
+        feed = cls(session, settings)
+        feed._spools.open(settings.stream)  # with what an earlier process left: flush waits for that too
+        feed._shipper.look_for_readers(settings.stream)
+        feed._start()
+        return feed
 
     def _begin(self) -> None:
         """Start with nothing queued, and no threads yet."""
@@ -212,7 +221,7 @@ class Feed:
         )
         if self._settings.durable:
             self._to_spool(sync=True)
-        elif len(queue) >= self._settings.queue or len(data) > _LARGE_BYTES:
+        elif len(queue) >= self._settings.queue_events or len(data) > _LARGE_BYTES:
             self._make_room()
         if self._asleep:
             self._rouse()
@@ -239,7 +248,7 @@ class Feed:
 
     def _make_room(self) -> None:
         """Write some of the queue to the spool; but if a thread does already, wait only if it is too slow."""
-        if len(self._queue) >= 2 * self._settings.queue or not self._spools.lock.locked():
+        if len(self._queue) >= 2 * self._settings.queue_events or not self._spools.lock.locked():
             self._to_spool(_PORTION)
 
     def _rouse(self) -> None:
@@ -307,7 +316,7 @@ class Feed:
         """Say what is wrong, once until it is not: it is tried again and again."""
         before, self._trouble = self._trouble, str(error) or type(error).__name__
         if not before:
-            _log.error("the spool in %s can not be written: %s", self._root, error, exc_info=error)
+            _logger.error("the spool in %s can not be written: %s", self._root, error, exc_info=error)
 
     # --- what is lost ---------------------------------------------------------------------------------------
 

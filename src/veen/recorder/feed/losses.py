@@ -9,7 +9,7 @@ from typing import Final
 
 from veen.recorder.event import pack, writable
 
-_log: Final = logging.getLogger("veen.recorder")
+_logger: Final = logging.getLogger(__name__)
 
 #: What says that events of its stream were lost, and how many.
 LOST_TYPE: Final = "recorder.lost"
@@ -35,7 +35,7 @@ class DeferredLog:
         """Log what was kept."""
         while self._lines:
             level, text, values = self._lines.popleft()
-            _log.log(level, text, *values)
+            _logger.log(level, text, *values)
 
 
 @dataclass(slots=True)
@@ -49,9 +49,9 @@ class _Lost:
 class Losses:
     """Events that are not recorded, by stream, until that is recorded."""
 
-    def __init__(self, say: Callable[..., None]) -> None:
+    def __init__(self, log: Callable[..., None]) -> None:
         self.total = 0
-        self._say = say
+        self._log = log
         self._lost: dict[str, _Lost] = {}
 
     def add(self, stream: str, reason: str, times: Sequence[int] = (), count: int = 0) -> None:
@@ -63,7 +63,7 @@ class Losses:
         lost = self._lost.get(stream)
         if lost is None:
             told = "events of %s are lost: %s; they are counted, and the count is recorded"
-            self._say(told, writable(stream), writable(reason))
+            self._log(told, writable(stream), writable(reason))
             self._lost[stream] = _Lost(count, first, last, writable(reason))
         else:
             lost.count += count

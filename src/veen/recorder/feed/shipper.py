@@ -24,7 +24,7 @@ from veen.client.errors import RejectedError, UnsentError
 from veen.client.home.directory import OUTBOX_DIR
 from veen.client.hub_address import HubAddress
 from veen.client.retry import Retry, is_passing
-from veen.client.send import BATCH, Draft, Sender, SendOptions
+from veen.client.send import BATCH, Draft, Sender
 from veen.client.session import Session
 from veen.client.transport.resolve import open_hub
 from veen.core.errors import Code, ProtocolError, VeenError
@@ -32,15 +32,16 @@ from veen.core.objects.msg import MsgContext
 from veen.overlays.recorder.schemas import EVENT
 from veen.recorder.configuration import GET_KEY, has_readers
 from veen.recorder.event import body_of, described, writable
+from veen.recorder.feed.settings import FeedSettings
 from veen.recorder.feed.ship_journal import Journal, Note, read_progress
 from veen.recorder.feed.spool import Spooled, SpoolReader, find_spools, segment_path, segments, whole_frames
 from veen.stdx.atomic_file import append_file, remove_file
 from veen.stdx.file_lock import lock, unlock
 
-LOG: Final = logging.getLogger("veen.recorder")
+_logger: Final = logging.getLogger(__name__)
 
 #: Where spools and their journal are, in the directory of a client.
-PLACE: Final = "recorder"
+SPOOL_DIR: Final = "recorder"
 JOURNAL: Final = "journal"
 _LOCK: Final = "lock"
 #: Events that can never be sent, with the reason, a line each.
@@ -69,31 +70,25 @@ class Shipped:
     unshared: list[str] = field(default_factory=list)
 
 
-#: Tells of events of a stream, so many, that can not be read any more. It is called before the journal goes
-#: on behind them: if it raises, the journal does not, and it is told again.
-Tell = Callable[[str, int], None]
+#: Reports how many events of a stream cannot be read any more. It is called before the journal passes them:
+#: if it raises, the journal does not, and they are reported again.
+ReportDamage = Callable[[str, int], None]
 
 
 class Shipper:
     """Sends what is in the spools, in a thread of its own."""
 
-    def __init__(
-        self,
-        root: Path,
-        session: Session,
-        *,
-        timeout_sec: float,
-        options: SendOptions,
-        tell: Tell,
-    ) -> None:
-        self.root = root
-        self.session = session
+    def __init__(self, session: Session, settings: FeedSettings, report_damage: ReportDamage) -> None:
+        """The key of the client is the principal: it is not rotated."""
+        self.root = session.home.root / SPOOL_DIR
+        self.root.mkdir(mode=0o700, exist_ok=True)
+        self.session = replace(session, retry=PAUSES, rotation=None)
         self.shipped = Shipped()
         self._hub = session.hub_name
-        self._timeout_sec = timeout_sec
-        self._tell = tell
+        self._settings = settings
+        self._report_damage = report_damage
         self._asked: set[str] = set()
-        self._options = options
+        self._options = settings.send_options
         self._client: Client | None = None
         self._journal: Journal | None = None
         self._lock_fd: int | None = None
@@ -154,7 +149,7 @@ class Shipper:
         try:
             return self.turn()
         except Exception as error:
-            LOG.exception("shipping from %s goes on in a while", self.root)
+            _logger.exception("shipping from %s goes on in a while", self.root)
             self.shipped.trouble = str(error) or type(error).__name__
             return PAUSES.cap_sec
 
@@ -172,7 +167,7 @@ class Shipper:
         except Exception as error:  # noqa: BLE001 - whatever it is, the events are in the spool
             return self._fail(error)
         if self.shipped.trouble:
-            LOG.warning("recording goes on: %s", self._hub)
+            _logger.warning("recording goes on: %s", self._hub)
             self.shipped.trouble = ""
         self._failures = 0
         if moved:
@@ -194,7 +189,7 @@ class Shipper:
                 self._journal.close()
             self._hang_up()
         except OSError as error:  # what is on its way was noted before, and is settled by who ships next
-            LOG.warning("the journal in %s can not be closed: %s", self.root, error)
+            _logger.warning("the journal in %s can not be closed: %s", self.root, error)
         finally:
             if self._lock_fd is not None:
                 unlock(self._lock_fd)
@@ -204,13 +199,7 @@ class Shipper:
         """Return another one for a forked child: the lock and the connection are the parent's."""
         if self._lock_fd is not None:
             os.close(self._lock_fd)
-        return Shipper(
-            self.root,
-            replace(self.session, locked_state=None),
-            timeout_sec=self._timeout_sec,
-            options=self._options,
-            tell=self._tell,
-        )
+        return Shipper(replace(self.session, locked_state=None), self._settings, self._report_damage)
 
     def _hang_up(self) -> None:
         if self._client is not None:
@@ -223,7 +212,7 @@ class Shipper:
         self.shipped.failures += 1
         if not self.shipped.trouble:
             kind = "" if isinstance(error, VeenError) else f"{type(error).__name__}: "
-            LOG.warning(
+            _logger.warning(
                 "events are kept in %s until the hub can be reached: %s%s", self.root, kind, error,
                 exc_info=None if isinstance(error, VeenError | OSError) else error,
             )  # fmt: skip
@@ -300,7 +289,7 @@ class Shipper:
 
     def _open(self) -> Client:
         if self._client is None:
-            self._client = Client(self.session, open_hub(HubAddress.parse(self._hub), self._timeout_sec))
+            self._client = Client(self.session, open_hub(HubAddress.parse(self._hub), self._settings.timeout))
         return self._client
 
     def _settle(self, journal: Journal) -> None:
@@ -314,11 +303,11 @@ class Shipper:
         try:
             client.flush(stream)
         except UnsentError as error:
-            LOG.info("events are sent again as new messages: %s", error)
+            _logger.info("events are sent again as new messages: %s", error)
         reached = self._reached(client, stream, note)
         taken = max(min(reached - note.client_seq + 1, note.count), 0)
         if reached >= note.client_seq + note.count:
-            LOG.warning(
+            _logger.warning(
                 "another program has used the key of this client on %s: that events %d to %d of the spool %s "
                 "are recorded follows from its numbers only; use a client of its own for recording",
                 stream, note.first, note.first + taken - 1, note.spool,
@@ -364,7 +353,7 @@ class Shipper:
         pause = PAUSES.pause(failures + 1, error.envelope.retry_after, self.session.random)
         self._rest[reader.stream] = (time.monotonic() + pause.seconds, failures + 1)
         if reader.stream not in self.shipped.held and not is_passing(error.envelope):
-            LOG.error(
+            _logger.error(
                 "the hub refuses events of %s, which stay in %s until it takes them: %s; if the client's "
                 "right to write has ended, give it a new one: veen cap issue, then veen cap authorize",
                 reader.stream, reader.place, error,
@@ -386,8 +375,10 @@ class Shipper:
         """Note that events are done with, up to the last one; those missing before the first are damaged."""
         missing = first - 1 - journal.done(reader.name)
         if missing > 0:
-            LOG.error("%d events of %s can not be read any more: %s", missing, reader.stream, reader.place)
-            self._tell(reader.stream, missing)
+            _logger.error(
+                "%d events of %s can not be read any more: %s", missing, reader.stream, reader.place
+            )
+            self._report_damage(reader.stream, missing)
             self._count_passed(reader, missing)
         journal.settle(reader.name, last)
 
@@ -402,7 +393,7 @@ class Shipper:
         self._asked.add(stream)
         if not has_readers(self.session.secrets, self._options, stream):
             self.shipped.unshared.append(stream)
-            LOG.warning(
+            _logger.warning(
                 "nobody but this client can read what it records on %s: it has no key of the stream, and "
                 "seals to itself; %s; then open the feed again",
                 writable(stream), GET_KEY,
@@ -410,12 +401,12 @@ class Shipper:
 
 
 def set_aside(
-    root: Path, stream: str, event: object, reason: str, say: Callable[..., None] = LOG.error
+    root: Path, stream: str, event: object, reason: str, log: Callable[..., None] = _logger.error
 ) -> None:
     """Write a line about an event that can never be sent."""
     line = json.dumps({"stream": stream, "reason": reason, "event": event}, ensure_ascii=False, default=repr)
     append_file(root / REFUSED, writable(line).encode() + b"\n")
-    say(
+    log(
         "an event of %s can never be sent and was set aside in %s: %s; mend it, and record it again with: "
         "veen recorder import FILE --stream %s",
         writable(stream), root / REFUSED, writable(reason), writable(stream),
@@ -434,7 +425,7 @@ def _row(events: Sequence[Spooled]) -> list[Spooled]:
 
 def spool_depth(home: Path) -> dict[str, Any] | None:
     """Return how many events and bytes wait in the spools of a client; None if it has none."""
-    root = home / PLACE
+    root = home / SPOOL_DIR
     if not root.is_dir():
         return None
     done = read_progress(root / JOURNAL).done

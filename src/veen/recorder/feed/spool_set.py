@@ -6,15 +6,15 @@ Nothing is lost uncounted: an event is in a spool, or set aside, or among the lo
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from veen.core.objects import labels
 from veen.recorder.configuration import record_stream
-from veen.recorder.event import Captured, Defaults
+from veen.recorder.event import Captured
 from veen.recorder.feed.losses import DAMAGED, DeferredLog, Losses
+from veen.recorder.feed.settings import FeedSettings
 from veen.recorder.feed.ship_journal import reserved
 from veen.recorder.feed.shipper import JOURNAL, REFUSED, set_aside
 from veen.recorder.feed.spool import FullError, Spool, sync_segments
@@ -25,19 +25,10 @@ ASIDE_BYTES: Final = 64 << 20
 _LATE: Final = "recorded after the feed was closed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpoolOptions(Defaults):
-    """How events go to spools; ``stream`` is that of events which do not say otherwise."""
-
-    stream: str
-    #: How many bytes of each stream are kept.
-    spool_bytes: int
-
-
 class Spools:
     """The spools of a feed. Any thread may use them."""
 
-    def __init__(self, root: Path, settings: SpoolOptions) -> None:
+    def __init__(self, root: Path, settings: FeedSettings) -> None:
         self._root = root
         self._settings = settings
         #: Around the spools, and around taking from the queue. Callers wait for it: nothing is synced within,

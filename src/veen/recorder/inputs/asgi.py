@@ -1,6 +1,10 @@
 """Middleware for ASGI: one event for each request, whatever becomes of it.
 
-    app = RecorderMiddleware(app, feed)
+    app.add_middleware(RecorderMiddleware, home="shop", hub=URL, stream="record/app/http")
+
+or, around any ASGI application:
+
+    app = RecorderMiddleware(app, home="shop", hub=URL, stream="record/app/http")
 
 Query strings and headers often hold secrets: they are recorded only if they are asked for.
 """
@@ -9,11 +13,16 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Any, Final
 
-from veen.recorder.feed.feed import Feed, Feeding
+from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
+from veen.core.objects.capability import CapToken
+from veen.core.types import ReaderPublicKey
+from veen.recorder.event import PAYLOAD_BYTES
+from veen.recorder.feed.feed import Feed
+from veen.recorder.feed.settings import QUEUE_EVENTS, SPOOL_BYTES
 
-_log: Final = logging.getLogger("veen.recorder")
+_logger: Final = logging.getLogger(__name__)
 
 EVENT_TYPE: Final = "http.request"
 
@@ -58,23 +67,61 @@ class RecorderMiddleware:
         app: App,
         feed: Feed | None = None,
         *,
-        client_dir: str | Path = "",
-        hub: str = "",
+        home: str | Path | None = None,
+        hub: str | None = None,
         stream: str = "record/app/http",
         event_type: str = EVENT_TYPE,
         subject_of: Callable[[Scope], str | None] | None = None,
         query: bool = False,
         headers: Collection[str] = (),
-        **feeding: Unpack[Feeding],
+        origin: str = "",
+        subject: str = "",
+        queue_events: int = QUEUE_EVENTS,
+        spool_bytes: int = SPOOL_BYTES,
+        max_payload: int = PAYLOAD_BYTES,
+        durable: bool = False,
+        timeout: float = DEFAULT_TIMEOUT_SEC,
+        to: ReaderPublicKey | None = None,
+        token: CapToken | None = None,
     ) -> None:
-        """Use the feed that is given, or open one as ``Feed.open`` does.
+        """Record through ``feed``, or open a feed with the other arguments, as ``Feed.open`` does.
 
-        ``subject_of`` is asked when the request is over: who it was may be known by then. ``query`` and
-        ``headers`` are what is recorded besides. An event type belongs to one stream (SDR-005): services with
-        a stream each give an ``event_type`` of their own.
+        Args:
+            app: The ASGI application.
+            feed: The feed to record through.
+            home: Directory of the client; by default ``VEEN_CLIENT``, or that of the configuration file.
+            hub: URL or data directory of the hub; by default ``VEEN_HUB``, or that of the configuration file.
+            stream: The stream of the requests.
+            event_type: The type of the events. A type belongs to one stream (SDR-005): services with a stream
+                each need a type each.
+            subject_of: Returns the subject of a request; called when the request is over.
+            query: Whether query strings are recorded.
+            headers: Names of the request headers that are recorded.
+            origin: As the following ones, see ``Feed.open``.
+            subject: The subject of requests for which ``subject_of`` returns None.
+            queue_events: The size of the queue in memory.
+            spool_bytes: The largest size on disk of events that the hub does not have yet.
+            max_payload: The largest payload in bytes, encoded.
+            durable: Whether a request ends only when its event is on disk.
+            timeout: Seconds to wait for one response of the hub.
+            to: The key to seal to.
+            token: The token to send with.
         """
         self.app = app
-        self.feed = feed or Feed.open(client_dir, hub, stream=stream, **feeding)
+        self.feed = feed or Feed.open(
+            home,
+            hub,
+            stream=stream,
+            origin=origin,
+            subject=subject,
+            queue_events=queue_events,
+            spool_bytes=spool_bytes,
+            max_payload=max_payload,
+            durable=durable,
+            timeout=timeout,
+            to=to,
+            token=token,
+        )
         self._stream = stream
         self._event_type = event_type
         self._subject_of = subject_of
@@ -137,7 +184,7 @@ class RecorderMiddleware:
             return None
         try:
             found = self._subject_of(scope)
-        except Exception:  # noqa: BLE001 - the application's own, and no reason not to answer
-            _log.exception("who a request is of could not be told; it is recorded without")
+        except Exception:
+            _logger.exception("subject_of failed; the request is recorded without a subject")
             return None
         return None if found is None else str(found)

@@ -10,6 +10,7 @@ position stays where it was: the options may have been wrong.
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -18,13 +19,16 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from veen.core.limits import DEFAULT_LIMITS
-from veen.recorder.event import UNFIT, Captured, Defaults
+from veen.recorder.event import UNFIT, Captured
 from veen.recorder.feed.losses import DAMAGED, Losses
+from veen.recorder.feed.settings import FeedSettings
 from veen.recorder.feed.ship_journal import reserved
-from veen.recorder.feed.shipper import JOURNAL, LOG
+from veen.recorder.feed.shipper import JOURNAL
 from veen.recorder.feed.spool import FullError, Spool
 from veen.recorder.inputs.json_lines import BadLineError
 from veen.stdx.atomic_file import write_file
+
+_logger: Final = logging.getLogger(__name__)
 
 _POSITIONS: Final = "positions.json"
 _PURPOSE: Final = "import"
@@ -73,10 +77,13 @@ class BadLine(NamedTuple):
 class Imports:
     """The spool of imports to a stream, and how far each file has come."""
 
-    def __init__(self, root: Path, stream: str, *, bound: int) -> None:
-        """Raises BlockingIOError if another import to this stream is on its way."""
+    def __init__(self, root: Path, settings: FeedSettings) -> None:
+        """Raises BlockingIOError if another import to this stream is running."""
         done = partial(reserved, root / JOURNAL)
-        self.spool = Spool.open(root, stream, bound=bound, done=done, purpose=_PURPOSE)
+        self.settings = settings
+        self.spool = Spool.open(
+            root, settings.stream, bound=settings.spool_bytes, done=done, purpose=_PURPOSE
+        )
         self._path = self.spool.place / _POSITIONS
         known = json.loads(self._path.read_bytes()) if self._path.exists() else []
         self._known = [self._settled(Position(**item)) for item in known]
@@ -196,14 +203,13 @@ class Import:
         imports: Imports,
         convert: Convert,
         *,
-        defaults: Defaults,
         wait: Callable[[bool], None],
         line_bytes: int = LINE_BYTES,
     ) -> None:
         """``wait`` is called after each portion that was written; with True if the spool is full."""
         self._imports = imports
         self._convert = convert
-        self._defaults = defaults
+        self._defaults = imports.settings
         self._wait = wait
         self._line_bytes = line_bytes
         #: Events that were written to the spool, lines that were read, and what is no event.
@@ -303,16 +309,17 @@ class Import:
             self._wait(written == 0)
 
 
-def tell_damage(root: Path, stream: str, count: int, *, defaults: Defaults, bound: int) -> tuple[str, int]:
-    """Write that events of a stream were lost to a spool; returns its name, and the number of what was told.
+def report_damage(root: Path, stream: str, count: int, settings: FeedSettings) -> tuple[str, int]:
+    """Write to a spool that events of a stream were lost; return its name, and the number of that event.
 
-    That is no spool of imports: one of those is being written.
+    It is not the spool of imports, which is being written.
     """
-    losses = Losses(LOG.error)
+    losses = Losses(_logger.error)
     losses.add(stream, DAMAGED, count=count)
-    event = losses.event(stream, defaults.subject, defaults.origin)
+    event = losses.event(stream, settings.subject, settings.origin)
     assert event is not None
-    spool = Spool.open(root, stream, bound=bound, done=partial(reserved, root / JOURNAL))
+    done = partial(reserved, root / JOURNAL)
+    spool = Spool.open(root, stream, bound=settings.spool_bytes, done=done)
     try:
         if spool.append([event]) == 0:
             raise FullError(f"there is no room in {spool.place} to tell of events that are lost")

@@ -1,15 +1,20 @@
 """A handler for ``logging``: what an application logs anyway is recorded.
 
 from veen.recorder import RecorderHandler
-handler = RecorderHandler("client-dir", hub="http://127.0.0.1:37411", stream="record/app/log")
+handler = RecorderHandler("shop", "http://127.0.0.1:37411", stream="record/app/log")
 logging.getLogger().addHandler(handler)
 """
 
 import logging
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Any, Final
 
-from veen.recorder.feed.feed import Feed, Feeding
+from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
+from veen.core.objects.capability import CapToken
+from veen.core.types import ReaderPublicKey
+from veen.recorder.event import PAYLOAD_BYTES
+from veen.recorder.feed.feed import Feed
+from veen.recorder.feed.settings import QUEUE_EVENTS, SPOOL_BYTES
 
 #: What every record has; the rest was given as ``extra``.
 _USUAL: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
@@ -31,23 +36,42 @@ class RecorderHandler(logging.Handler):
 
     def __init__(
         self,
-        client_dir: str | Path | None = None,
-        hub: str = "",
+        home: str | Path | None = None,
+        hub: str | None = None,
         stream: str = "record/app/log",
         *,
         feed: Feed | None = None,
         level: int | str = logging.NOTSET,
         event_type: str = "log",
-        **feeding: Unpack[Feeding],
+        origin: str = "",
+        subject: str = "",
+        queue_events: int = QUEUE_EVENTS,
+        spool_bytes: int = SPOOL_BYTES,
+        max_payload: int = PAYLOAD_BYTES,
+        durable: bool = False,
+        timeout: float = DEFAULT_TIMEOUT_SEC,
+        to: ReaderPublicKey | None = None,
+        token: CapToken | None = None,
     ) -> None:
-        """Use the feed that is given, or open one as ``Feed.open`` does."""
+        """Record through ``feed``, or open a feed with the other arguments, as ``Feed.open`` does."""
         super().__init__(level)
-        if feed is None and client_dir is None:
-            raise ValueError("a handler needs the directory of a client, or a feed")
-        self._own = feed is None
+        self._owns_feed = feed is None
         self._stream = stream
         self._event_type = event_type
-        self.feed = feed or Feed.open(client_dir or "", hub, stream=stream, **feeding)
+        self.feed = feed or Feed.open(
+            home,
+            hub,
+            stream=stream,
+            origin=origin,
+            subject=subject,
+            queue_events=queue_events,
+            spool_bytes=spool_bytes,
+            max_payload=max_payload,
+            durable=durable,
+            timeout=timeout,
+            to=to,
+            token=token,
+        )
 
     def emit(self, record: logging.LogRecord) -> None:
         """Record what was logged; it does not wait for anything."""
@@ -81,6 +105,6 @@ class RecorderHandler(logging.Handler):
 
     def close(self) -> None:
         """Close the feed, if it was opened here."""
-        if self._own:
+        if self._owns_feed:
             self.feed.close()
         super().close()

@@ -16,13 +16,13 @@ from veen.cli.client import ClientOptions, read_bytes, read_card
 from veen.cli.errors import MALFORMED, MalformedError, UnreachableError, UsageError
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
-from veen.client.send import SendOptions
 from veen.client.session import Session
 from veen.recorder.configuration import GET_KEY, has_readers, record_stream
-from veen.recorder.event import Captured, Defaults
-from veen.recorder.feed.feed import SPOOL_BYTES, Feed, Feeding, shipper_of
+from veen.recorder.event import Captured
+from veen.recorder.feed.feed import Feed
+from veen.recorder.feed.settings import FeedSettings
 from veen.recorder.feed.shipper import Shipper
-from veen.recorder.inputs.file_import import LINE_BYTES, BadLine, Convert, Import, Imports, tell_damage
+from veen.recorder.inputs.file_import import LINE_BYTES, BadLine, Convert, Import, Imports, report_damage
 from veen.recorder.inputs.json_lines import UNITS, BadLineError, Fields, parse, read_event
 from veen.recorder.inputs.otlp import SUBJECT, read_request
 
@@ -124,27 +124,29 @@ def import_(
     if bool(file) == bool(listen):
         raise UsageError("give a file, or - for standard input; or an address with --listen")
     mapped.fields()
-    options = SendOptions(to=read_card(to).seal_key(int(time())) if to else None, store_body=False)
-    feeding = Feeding(
-        origin=mapped.origin, subject=mapped.subject, timeout_sec=common.timeout_ms / 1000, options=options
+    settings = FeedSettings(
+        stream=stream,
+        origin=mapped.origin,
+        subject=mapped.subject,
+        timeout=common.timeout_ms / 1000,
+        to=read_card(to).seal_key(int(time())) if to else None,
     )
     with at.open() as opened:
-        _check_readers(opened.session, options, stream)
+        _check_readers(opened.session, settings)
         if listen:
-            _listen(
-                opened.session, stream, mapped, feeding, _ListenOptions(listen, tuple(host or ()), token_file)
-            )
+            address = _ListenOptions(listen, tuple(host or ()), token_file)
+            _listen(opened.session, mapped, settings, address)
             return
-        wish = _ImportOptions(stream, file, _reader(form, mapped, stream), _FORMATS[form], strict, again)
-        _import(opened.session, wish, feeding)
+        wish = _ImportOptions(file, _reader(form, mapped, stream), _FORMATS[form], strict, again)
+        _import(opened.session, wish, settings)
 
 
-def _check_readers(session: Session, options: SendOptions, stream: str) -> None:
-    """Refuse to record what nobody else can read: whoever wants that says so."""
-    if not has_readers(session.secrets, options, stream):
+def _check_readers(session: Session, settings: FeedSettings) -> None:
+    """Reject what nobody else could read, unless it is asked for with --to."""
+    if not has_readers(session.secrets, settings.send_options, settings.stream):
         raise UsageError(
-            f"this client has no key of {stream}, so that nobody else could read what it records: {GET_KEY}; "
-            "or give --to CARD, which may be its own",
+            f"this client has no key of {settings.stream}, so that nobody else could read what it records: "
+            f"{GET_KEY}; or give --to CARD, which may be its own",
         )
 
 
@@ -152,7 +154,6 @@ def _check_readers(session: Session, options: SendOptions, stream: str) -> None:
 class _ImportOptions:
     """What is to be imported, and how."""
 
-    stream: str
     file: str
     convert: Convert
     line_bytes: int
@@ -172,24 +173,20 @@ def _reader(form: str, mapped: Mapped, stream: str) -> Convert:
     return lines if form == "jsonl" else requests
 
 
-def _import(session: Session, wish: _ImportOptions, feeding: Feeding) -> None:
-    defaults = Defaults(subject=feeding["subject"], origin=feeding["origin"])
-    told: dict[str, int] = {}
+def _import(session: Session, wish: _ImportOptions, settings: FeedSettings) -> None:
+    reported: dict[str, int] = {}
 
-    def tell(stream: str, count: int) -> None:
-        name, number = tell_damage(shipper.root, stream, count, defaults=defaults, bound=SPOOL_BYTES)
-        told[name] = number
+    def report(stream: str, count: int) -> None:
+        name, number = report_damage(shipper.root, stream, count, settings)
+        reported[name] = number
 
-    shipper = shipper_of(session, feeding, tell)
-    shipper.root.mkdir(mode=0o700, exist_ok=True)
+    shipper = Shipper(session, settings, report)
     try:
-        imports = Imports(shipper.root, wish.stream, bound=SPOOL_BYTES)
+        imports = Imports(shipper.root, settings)
     except BlockingIOError as error:
-        raise UsageError(f"another import to {wish.stream} is on its way: {error}") from None
-    waiting = _ImportProgress(shipper, imports, told)
-    run = Import(
-        imports, wish.convert, defaults=defaults, wait=waiting.after_portion, line_bytes=wish.line_bytes
-    )
+        raise UsageError(f"another import to {settings.stream} is running: {error}") from None
+    waiting = _ImportProgress(shipper, imports, reported)
+    run = Import(imports, wish.convert, wait=waiting.after_portion, line_bytes=wish.line_bytes)
     bad: list[str] = []
     with ExitStack() as stack:
         stack.callback(lambda: imports.spool.close(shipper.done(imports.spool.name)))
@@ -200,7 +197,7 @@ def _import(session: Session, wish: _ImportOptions, feeding: Feeding) -> None:
         waiting.for_all()
     if run.incomplete:
         warn("the last line has no end yet; it is left for the next run")
-    _report(wish, run, waiting, bad)
+    _report(settings.stream, run, waiting, bad)
 
 
 def _tell_bad(found: BadLine, bad: list[str], *, strict: bool) -> None:
@@ -212,12 +209,12 @@ def _tell_bad(found: BadLine, bad: list[str], *, strict: bool) -> None:
         warn(text)
 
 
-def _report(wish: _ImportOptions, run: Import, waiting: "_ImportProgress", bad: list[str]) -> None:
+def _report(stream: str, run: Import, waiting: "_ImportProgress", bad: list[str]) -> None:
     """Say what was done; it has failed if there were lines, and none of them is an event."""
     failed = run.bad > 0 and not run.has_read
     found: dict[str, object] = {
         "ok": not failed,
-        "stream": wish.stream,
+        "stream": stream,
         "lines": run.lines,
         "lines_before": run.known,
         "bad_lines": run.bad,
@@ -315,25 +312,25 @@ class _ListenOptions:
         return token
 
 
-def _listen(session: Session, stream: str, mapped: Mapped, feeding: Feeding, place: _ListenOptions) -> None:
+def _listen(session: Session, mapped: Mapped, settings: FeedSettings, address: _ListenOptions) -> None:
     from veen.net.errors import StartError
     from veen.net.host_names import served_names
     from veen.net.sockets import bind
     from veen.recorder.inputs.otlp_server import Receiver, receive
 
-    token = place.token()
+    token = address.token()
     try:
-        names = served_names(place.hosts)
-        sockets = bind([place.address])
+        names = served_names(address.hosts)
+        sockets = bind([address.address])
     except StartError as error:
         raise UsageError(str(error)) from None
-    with Feed.of_session(session, stream=stream, **feeding) as feed:
+    with Feed.of_session(session, settings) as feed:
 
         def make() -> Receiver:
             return Receiver(feed, token=token, fields=mapped.fields(), subject=mapped.attribute)
 
         def ready(urls: tuple[str, ...]) -> None:
-            print_result({"ok": True, "listen": list(urls), "stream": stream}, common.json)
+            print_result({"ok": True, "listen": list(urls), "stream": settings.stream}, common.json)
             sys.stdout.flush()
 
         asyncio.run(receive(make, sockets, names, ready))

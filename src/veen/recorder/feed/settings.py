@@ -1,0 +1,56 @@
+"""The settings of a feed: one object, from the caller down to the spools and the shipper."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from veen.client.send import SendOptions
+from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
+from veen.core.objects.capability import CapToken
+from veen.core.types import ReaderPublicKey
+from veen.recorder.configuration import record_stream
+from veen.recorder.event import Defaults
+
+QUEUE_EVENTS: Final = 10_000
+SPOOL_BYTES: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedSettings(Defaults):
+    """How a feed works.
+
+    Attributes:
+        stream: The stream of events that name no other one.
+        origin: The component that records; by default the name of the program.
+        subject: The subject of events that name no other one; by default the origin.
+        max_payload: The largest payload in bytes, encoded; the same for metadata.
+        queue_events: The size of the queue in memory.
+        spool_bytes: The largest size on disk, per stream, of events that the hub does not have yet.
+        durable: Whether ``Feed.record`` returns only when the event is on disk.
+        timeout: Seconds to wait for one response of the hub.
+        to: The key to seal to; by default the stream's readers.
+        token: The token to send with; by default the one that the client has stored for the stream.
+    """
+
+    stream: str
+    origin: str = ""
+    subject: str = ""
+    queue_events: int = QUEUE_EVENTS
+    spool_bytes: int = SPOOL_BYTES
+    durable: bool = False
+    timeout: float = DEFAULT_TIMEOUT_SEC
+    to: ReaderPublicKey | None = None
+    token: CapToken | None = None
+
+    def __post_init__(self) -> None:
+        """Fill in origin and subject; raise ValueError if the stream is not one of the recorder."""
+        record_stream(self.stream)
+        origin = self.origin or Path(sys.argv[0]).name or "python"
+        object.__setattr__(self, "origin", origin)
+        object.__setattr__(self, "subject", self.subject or origin)
+
+    @property
+    def send_options(self) -> SendOptions:
+        """How events are sent: the key is the principal, and so is not rotated."""
+        return SendOptions(to=self.to, token=self.token, store_body=False, keep_key=True)
