@@ -28,7 +28,7 @@ COMMAND_FOLDER = PurePosixPath("cli/commands")
 #: Nouns that end in -ing.
 NOUNS = {"encoding", "finding", "keyring", "tooling"}
 #: Lines with a ``noqa`` in src. It may only fall: lower it when one goes.
-MAX_NOQA = 250
+MAX_NOQA = 249
 #: Also ``#noqa``, and ``ruff: noqa`` for a whole file.
 SUPPRESSION = re.compile(r"#\s*(?:ruff:\s*)?noqa\b", re.IGNORECASE)
 #: Packages that programs import from: docs/reference/api.md.
