@@ -16,8 +16,7 @@ from veen.cli.settings import common
 from veen.cli.spark import SparkOptions, show_job_progress
 from veen.client.errors import DamagedLogError, NetworkError
 from veen.core.errors import VeenError
-from veen.pipeline.lake.errors import BadLogError
-from veen.pipeline.log.log import PlaceError
+from veen.pipeline.errors import LogSourceError, DamagedLakeError
 from veen.pipeline.spark.failures import reason_of
 
 app = typer.Typer()
@@ -75,9 +74,9 @@ def test_a_failure_inside_spark_is_one_line(spark: SparkSession, arguments: list
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        (BadLogError, (FAILED, "E.DAMAGED")),
+        (DamagedLakeError, (FAILED, "E.DAMAGED")),
         (DamagedLogError, (FAILED, "E.DAMAGED")),
-        (PlaceError, (USAGE, "E.SPARK")),
+        (LogSourceError, (USAGE, "E.SPARK")),
         (NetworkError, (NETWORK, "E.NETWORK")),
     ],
 )

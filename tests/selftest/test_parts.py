@@ -10,9 +10,10 @@ from veen.client.errors import RejectedError
 from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.selftest.context import Context
+from veen.selftest.errors import StepFailedError
 from veen.selftest.generate import MUTATIONS, mutate, sample, wire_types
 from veen.selftest.runner import Outcome, Setup, run
-from veen.selftest.step import Needs, Step, StepError, check, equal, poll, refused, rejected, step
+from veen.selftest.step import Needs, Step, check, equal, poll, refused, rejected, step
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +35,7 @@ def test_a_failed_step_does_not_stop_the_others() -> None:
     told: list[Outcome] = []
     steps = [
         _step("first", lambda _: "fine"),
-        _step("found", lambda _: _raise(StepError("this is wrong"))),
+        _step("found", lambda _: _raise(StepFailedError("this is wrong"))),
         _step("unforeseen", lambda _: _raise(ZeroDivisionError("by zero"))),
         _step("refused", lambda _: _raise(ProtocolError(Detail.VALUE, "no"))),
         _step("last", lambda _: "fine too"),
@@ -71,7 +72,7 @@ def test_what_a_run_writes_is_gone() -> None:
     def write(context: Context) -> str:
         places.append(context.scratch)
         (context.scratch / "file").write_text("x")
-        raise StepError("failed")
+        raise StepFailedError("failed")
 
     run("writes", [_step("writes", write)], Setup())
     assert not places[0].exists()
@@ -101,11 +102,11 @@ def test_a_step_is_named_and_described_by_its_function() -> None:
 def test_checks_fail_when_they_should() -> None:
     check(1, "unused")
     equal(1, 1, "unused")
-    with pytest.raises(StepError, match="so"):
+    with pytest.raises(StepFailedError, match="so"):
         check(0, "so")
-    with pytest.raises(StepError, match="number: 1 instead of 2"):
+    with pytest.raises(StepFailedError, match="number: 1 instead of 2"):
         equal(1, 2, "number")
-    with pytest.raises(StepError, match="not within"):
+    with pytest.raises(StepFailedError, match="not within"):
         poll(lambda: False, "never", 0.05)
 
 
@@ -114,13 +115,13 @@ def test_a_refusal_must_be_the_right_one() -> None:
         raise RejectedError(ErrorEnvelope(code="E.SEQ", message="no", detail={"detail_enum": "DUPLICATE"}))
 
     assert refused(refuse, Code.SEQ, Detail.DUPLICATE).code == "E.SEQ"
-    with pytest.raises(StepError, match="another reason"):
+    with pytest.raises(StepFailedError, match="another reason"):
         refused(refuse, Code.SIG)
-    with pytest.raises(StepError, match="another reason"):
+    with pytest.raises(StepFailedError, match="another reason"):
         refused(refuse, Code.SEQ, Detail.PREV_ACK)
-    with pytest.raises(StepError, match="has to refuse"):
+    with pytest.raises(StepFailedError, match="has to refuse"):
         refused(lambda: None, Code.SEQ)
-    with pytest.raises(StepError, match="believed"):
+    with pytest.raises(StepFailedError, match="believed"):
         rejected(lambda: None, "it")
 
 

@@ -38,8 +38,7 @@ def assigned_callbacks(tree: Tree) -> Iterator[str]:
         in_classes = {
             statement
             for node in ast.walk(module)
-            if isinstance(node, ast.ClassDef)
-            and not node.decorator_list  # a dataclass has defaults
+            if isinstance(node, ast.ClassDef) and not node.decorator_list  # a dataclass has defaults
             for statement in node.body
         }
         if str(path) in _UNCHANGED:

@@ -27,6 +27,7 @@ from veen.client.errors import (
 )
 from veen.core.errors import VeenError
 from veen.overlays.errors import OverlayError
+from veen.pipeline.errors import ClusterUnreachableError, SparkSessionError
 from veen.storage.errors import DamagedStoreError, StorageError
 
 if TYPE_CHECKING:
@@ -96,9 +97,9 @@ class SparkOptions:
                     if reason is None:
                         raise
                     raise _failure(failures.cause_of(error), reason) from error
-        except session.UnreachableError as error:
+        except ClusterUnreachableError as error:
             raise UnreachableError(str(error), "E.NETWORK") from None
-        except session.SessionError as error:
+        except SparkSessionError as error:
             raise UsageError(str(error), "E.SPARK") from None
         except SystemExit as error:
             if error.code != TerminatedError.exit_code:

@@ -7,7 +7,8 @@ import traceback
 from collections.abc import Iterable
 from typing import BinaryIO, NoReturn, TextIO
 
-from veen.conformance.arguments import Arguments, UsageError
+from veen.conformance.arguments import Arguments
+from veen.conformance.errors import MalformedRequestError
 from veen.conformance.operations import OPERATIONS, Answer
 from veen.core.errors import ProtocolError
 from veen.core.types import JsonValue
@@ -15,19 +16,19 @@ from veen.overlays.errors import InvalidBodyError
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise UsageError(f"{name} is not JSON")
+    raise MalformedRequestError(f"{name} is not JSON")
 
 
 def _finite(text: str) -> float:
     if not math.isfinite(value := float(text)):
-        raise UsageError(f"{text} is too large for a number")
+        raise MalformedRequestError(f"{text} is too large for a number")
     return value
 
 
 def _no_repeats(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        raise UsageError("a name occurs twice in an object")
+        raise MalformedRequestError("a name occurs twice in an object")
     return made
 
 
@@ -37,23 +38,23 @@ def _parse(line: bytes) -> dict[str, JsonValue]:
             line.decode(), parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_no_repeats
         )
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"not a JSON request: {error}") from None
+        raise MalformedRequestError(f"not a JSON request: {error}") from None
     if not isinstance(request, dict):
-        raise UsageError("a request is a JSON object")
+        raise MalformedRequestError("a request is a JSON object")
     return request
 
 
-def _usage(error: UsageError) -> Answer:
+def _usage(error: MalformedRequestError) -> Answer:
     return {"ok": False, "code": "USAGE", "stage": "", "detail": str(error)}
 
 
 def _run(request: dict[str, JsonValue], line: bytes) -> Answer:
     name = request.get("op")
     if not isinstance(name, str) or name not in OPERATIONS:
-        return _usage(UsageError(f"unknown op {name!r}"))
+        return _usage(MalformedRequestError(f"unknown op {name!r}"))
     try:
         return {"ok": True, **OPERATIONS[name](Arguments(request, line))}
-    except UsageError as error:
+    except MalformedRequestError as error:
         return _usage(error)
     except ProtocolError as error:
         return {
@@ -74,7 +75,7 @@ def answer(line: bytes) -> Answer:
     """Answer one request line."""
     try:
         request = _parse(line)
-    except UsageError as error:
+    except MalformedRequestError as error:
         return {"id": None, **_usage(error)}
     return {"id": request.get("id"), **_run(request, line)}
 

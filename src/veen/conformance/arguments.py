@@ -2,17 +2,14 @@
 
 import json
 
+from veen.conformance.errors import MalformedRequestError
 from veen.core.encoding import canonical_json
 from veen.core.encoding.canonical_json import Json
 from veen.core.encoding.field_types import hex_from_json
-from veen.core.errors import ProtocolError, VeenError
+from veen.core.errors import ProtocolError
 from veen.core.types import JsonValue
 
 _U64_END = 1 << 64
-
-
-class UsageError(VeenError):
-    """The request itself is malformed: no answer of the library's is meant."""
 
 
 class Arguments:
@@ -26,7 +23,7 @@ class Arguments:
     def json(self, name: str) -> JsonValue:
         """Return a field as it is."""
         if name not in self._fields:
-            raise UsageError(f"{name} is missing")
+            raise MalformedRequestError(f"{name} is missing")
         return self._fields[name]
 
     def exact(self, name: str) -> Json:
@@ -35,7 +32,7 @@ class Arguments:
         try:
             found: Json = json.loads(self._line, parse_float=canonical_json.number)[name]
         except RecursionError:  # the stack is a little deeper than when it was parsed before
-            raise UsageError("nested too deeply") from None
+            raise MalformedRequestError("nested too deeply") from None
         return found
 
     def has(self, name: str) -> bool:
@@ -46,7 +43,7 @@ class Arguments:
         """Return a list of objects, each with fields of its own."""
         items = self._list(name)
         if not all(isinstance(item, dict) for item in items):
-            raise UsageError(f"{name} must be a list of objects")
+            raise MalformedRequestError(f"{name} must be a list of objects")
         return [Arguments(item) for item in items if isinstance(item, dict)]
 
     def hex(self, name: str) -> bytes:
@@ -84,13 +81,13 @@ class Arguments:
         """Return a text that has a UTF-8 form."""
         value = self.json(name)
         if not isinstance(value, str) or not _has_utf8(value):
-            raise UsageError(f"{name} must be text")
+            raise MalformedRequestError(f"{name} must be text")
         return value
 
     def _list(self, name: str) -> list[JsonValue]:
         value = self.json(name)
         if not isinstance(value, list):
-            raise UsageError(f"{name} must be a list")
+            raise MalformedRequestError(f"{name} must be a list")
         return value
 
 
@@ -102,16 +99,16 @@ def _hex(value: JsonValue, name: str) -> bytes:
     try:
         return hex_from_json(value)
     except ProtocolError:
-        raise UsageError(f"{name} must be lowercase hex") from None
+        raise MalformedRequestError(f"{name} must be lowercase hex") from None
 
 
 def _key(value: bytes, name: str) -> bytes:
     if len(value) != 32:
-        raise UsageError(f"{name} must have 32 bytes")
+        raise MalformedRequestError(f"{name} must have 32 bytes")
     return value
 
 
 def _uint(value: JsonValue, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _U64_END:
-        raise UsageError(f"{name} must be an unsigned 64-bit integer")
+        raise MalformedRequestError(f"{name} must be an unsigned 64-bit integer")
     return value

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from veen.conformance.arguments import Arguments, UsageError
+from veen.conformance.arguments import Arguments
+from veen.conformance.errors import MalformedRequestError
 from veen.core.crypto.hash import ZERO_32, tagged_hash, u64be
 from veen.core.encoding.hexadecimal import is_hex32, parse_hex32
 from veen.core.encoding.shape import Fields
@@ -51,7 +52,7 @@ def _body(args: Arguments, schema: bytes) -> bytes:
         return args.hex("body")
     known = registry.schemas_by_id().get(schema)
     if known is None:
-        raise UsageError("the body of an unknown schema is given in hex")
+        raise MalformedRequestError("the body of an unknown schema is given in hex")
     return known.encode(known.from_json(value))
 
 
@@ -62,7 +63,7 @@ def _records(args: Arguments) -> list[Record]:
         record = _record(item)
         place = (record.epoch, record.stream_seq)
         if found.setdefault(place, record) != record:
-            raise UsageError(f"two events have stream_seq {record.stream_seq}")
+            raise MalformedRequestError(f"two events have stream_seq {record.stream_seq}")
     if not found or not args.has("upto"):
         return [found[place] for place in sorted(found)]
     end = (max(found)[0], args.uint("upto"))  # a number of the last epoch
@@ -101,7 +102,7 @@ def fold(args: Arguments) -> Answer:
         overlay = registry.overlay_class(args.text("overlay"))()
     except KeyError:
         known = ", ".join(registry.names())
-        raise UsageError(f"unknown overlay {args.text('overlay')!r}; there are {known}") from None
+        raise MalformedRequestError(f"unknown overlay {args.text('overlay')!r}; there are {known}") from None
     bridges = frozenset(args.keys("bridges")) if args.has("bridges") else frozenset()
     now = args.uint("now") if args.has("now") else None
     head = memory_of(overlay)
@@ -166,5 +167,5 @@ def overlay_ids(args: Arguments) -> Answer:
     if "wallet_id" in found or args.has("wallet_id"):
         found["wallet_stream"] = schemas.wallet_stream(_wallet(args)).hex()
     if not found:
-        raise UsageError("no id can be made of these fields")
+        raise MalformedRequestError("no id can be made of these fields")
     return found

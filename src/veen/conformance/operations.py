@@ -6,7 +6,8 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from veen.conformance import folds
-from veen.conformance.arguments import Arguments, UsageError
+from veen.conformance.arguments import Arguments
+from veen.conformance.errors import MalformedRequestError
 from veen.core.api import data_plane
 from veen.core.crypto import hpke
 from veen.core.crypto.ed25519 import SigningKey
@@ -99,7 +100,7 @@ def _parsers(args: Arguments) -> _Parsers:
     name = args.text("type")
     found = TYPES.get(name) or folds.body_parsers(name)
     if found is None:
-        raise UsageError(f"unknown type {name!r}")
+        raise MalformedRequestError(f"unknown type {name!r}")
     return found
 
 
@@ -242,7 +243,7 @@ def _leaves(args: Arguments) -> list[bytes]:
 def _reader(args: Arguments, size: int) -> mmr.ReadNode:
     leaves = _leaves(args)
     if size > len(leaves):
-        raise UsageError(f"{len(leaves)} leaves given, size is {size}")
+        raise MalformedRequestError(f"{len(leaves)} leaves given, size is {size}")
     return mmr.complete_nodes(leaves).__getitem__
 
 
@@ -279,10 +280,10 @@ def _cap_mint(args: Arguments) -> Answer:
     issuer = SigningKey.from_seed(args.key("issuer_seed"))
     rate = args.uints_or_none("rate")
     if rate is not None and len(rate) != 2:
-        raise UsageError("rate must be [per_sec, burst] or null")
+        raise MalformedRequestError("rate must be [per_sec, burst] or null")
     links = args.uint("links")
     if links == 0:
-        raise UsageError("links must be at least 1")
+        raise MalformedRequestError("links must be at least 1")
     token = CapToken.mint(
         issuer,
         VerifyKey(args.hex("subject_pk")),

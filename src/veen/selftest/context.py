@@ -17,8 +17,9 @@ from veen.client.retry import Retry
 from veen.client.transport.http import HttpHub, HttpRequest, Reply
 from veen.core.crypto.ed25519 import SigningKey
 from veen.core.errors import VeenError
+from veen.selftest.errors import StepFailedError
 from veen.selftest.servers import CONFIGS, VEEN, Server, TempHub
-from veen.selftest.step import Needs, StepError
+from veen.selftest.step import Needs
 
 S = TypeVar("S", bound=Server)
 T = TypeVar("T")
@@ -66,7 +67,7 @@ class Hubs:
         for kind, hub in list(self._shared.items()):
             if not hub.is_alive:
                 del self._shared[kind]
-                raise StepError(f"the hub has died: {hub.tail()}")
+                raise StepFailedError(f"the hub has died: {hub.tail()}")
 
     def close(self) -> None:
         """End all of them."""

@@ -26,7 +26,7 @@ from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.core.objects.hub_identity import HubIdentity, HubKey
 from veen.core.objects.labels import hub_id
 from veen.core.types import NodeHash, VerifyKey
-from veen.selftest.step import StepError
+from veen.selftest.errors import StepFailedError
 
 #: No parser needs more than this to go wrong.
 _MAX_BYTES: Final = 8192
@@ -179,7 +179,7 @@ def sample(random: Random, cls: type[Wire]) -> Wire:
             return cls(**values)
         except ProtocolError:
             continue  # parts that do not fit each other: chance will find some that do
-    raise StepError(f"no value of {cls.SHAPE.name} was found; does {__name__} know what it must look like?")
+    raise StepFailedError(f"no value of {cls.SHAPE.name} was found; add it to {__name__}")
 
 
 def number(random: Random) -> int:

@@ -17,8 +17,9 @@ from veen.client.errors import ClientError
 from veen.client.transport.http import HttpHub
 from veen.core.errors import VeenError
 from veen.selftest.context import STATUS, Context, Hubs
+from veen.selftest.errors import StepFailedError
 from veen.selftest.servers import VEEN, terminable, undisturbed
-from veen.selftest.step import Needs, Step, StepError
+from veen.selftest.step import Needs, Step
 from veen.selftest.suites import (
     authority,
     durability,
@@ -151,7 +152,7 @@ def _try(item: Step, context: Context) -> Outcome:
     try:
         detail = item.run(context)
         context.hubs.check_alive()
-    except (StepError, ClientError) as error:
+    except (StepFailedError, ClientError) as error:
         ok, detail = False, str(error)
     except VeenError as error:
         ok, detail = False, f"{type(error).__name__}: {error}"
@@ -161,7 +162,7 @@ def _try(item: Step, context: Context) -> Outcome:
         ok = True
     finally:
         context.close()
-    with contextlib.suppress(StepError):
+    with contextlib.suppress(StepFailedError):
         context.hubs.check_alive()
     return Outcome(item.name, ok, time.monotonic() - start, detail)
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from veen.selftest.step import PATIENCE_SEC, Needs, StepError
+from veen.selftest.errors import StepFailedError
+from veen.selftest.step import PATIENCE_SEC, Needs
 
 _STOP: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -160,9 +161,9 @@ class Server:
         try:
             found: dict[str, Any] = json.loads(line)
         except ValueError:
-            raise StepError(f"{self.what} did not start: {self.tail()}") from None
+            raise StepFailedError(f"{self.what} did not start: {self.tail()}") from None
         if not found.get("ok"):
-            raise StepError(f"{self.what} did not start: {found.get('detail')}")
+            raise StepFailedError(f"{self.what} did not start: {found.get('detail')}")
         return found
 
     @property
@@ -182,11 +183,11 @@ class Server:
         try:
             code = self._process.wait(self.patience_sec)
         except subprocess.TimeoutExpired:
-            raise StepError(f"{self.what} does not stop") from None
+            raise StepFailedError(f"{self.what} does not stop") from None
         finally:
             self.kill()
         if code != 0:
-            raise StepError(f"{self.what} stopped with exit code {code}: {self.tail()}")
+            raise StepFailedError(f"{self.what} stopped with exit code {code}: {self.tail()}")
 
     def close(self) -> None:
         """End it when the run is over."""

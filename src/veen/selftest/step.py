@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from veen.client.errors import RejectedError
 from veen.core.errors import Code, Detail, VeenError
+from veen.selftest.errors import StepFailedError
 
 if TYPE_CHECKING:
     from veen.selftest.context import Context
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
 #: Nothing that a step waits for takes so long.
 PATIENCE_SEC: Final = 20.0
 _LOOK_AGAIN_SEC: Final = 0.02
-
-
-class StepError(VeenError):
-    """What a step has found wrong."""
 
 
 class Needs(StrEnum):
@@ -61,13 +58,13 @@ def step(needs: Needs = Needs.OPEN, *, own: str = "") -> "Callable[[Callable[[Co
 def check(truth: object, otherwise: str) -> None:
     """Fail unless something holds."""
     if not truth:
-        raise StepError(otherwise)
+        raise StepFailedError(otherwise)
 
 
 def equal(found: object, expected: object, what: str) -> None:
     """Fail unless two things are the same."""
     if found != expected:
-        raise StepError(f"{what}: {_short(found)} instead of {_short(expected)}")
+        raise StepFailedError(f"{what}: {_short(found)} instead of {_short(expected)}")
 
 
 def _short(value: object) -> str:
@@ -84,18 +81,18 @@ def refused(action: Callable[[], object], code: Code, detail: Detail | None = No
         found = error.code if detail is None else f"{error.code} {error.detail}"
         equal(found, wanted, "the hub refused for another reason")
         return error
-    raise StepError(f"the hub took what it has to refuse with {wanted}")
+    raise StepFailedError(f"the hub took what it has to refuse with {wanted}")
 
 
 def rejected(action: Callable[[], object], what: str) -> VeenError:
     """Fail unless our own checks refuse."""
     try:
         action()
-    except StepError:
+    except StepFailedError:
         raise
     except VeenError as error:
         return error
-    raise StepError(f"{what} was believed")
+    raise StepFailedError(f"{what} was believed")
 
 
 def poll(question: Callable[[], object], what: str, seconds: float = PATIENCE_SEC) -> None:
@@ -103,5 +100,5 @@ def poll(question: Callable[[], object], what: str, seconds: float = PATIENCE_SE
     end = time.monotonic() + seconds
     while not question():
         if time.monotonic() > end:
-            raise StepError(f"{what}: not within {seconds:g} s")
+            raise StepFailedError(f"{what}: not within {seconds:g} s")
         time.sleep(_LOOK_AGAIN_SEC)

@@ -13,6 +13,7 @@ VeenError
 """
 
 from veen.core.errors import PRUNED_FIELD, Code, Detail, ProtocolError, PrunedError, VeenError
+from veen.core.objects.finding import Finding
 
 
 class StorageError(VeenError):
@@ -60,6 +61,14 @@ class AnchorError(StorageError):
 
 class NotAStoreError(StorageError):
     """The directory is not a data directory, or not one that this release can use."""
+
+
+class FindingError(VeenError):
+    """A check found damage: on its way to the caller that knows what it means for the rest of the check."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
 
 
 class PrunedEntryError(ProtocolError, PrunedError):

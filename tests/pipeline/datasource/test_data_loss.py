@@ -4,15 +4,13 @@ import pytest
 
 from tests import builders
 from veen.pipeline.datasource.data_loss import (
-    DataLossError,
     LabelExtent,
-    Loss,
-    LossVerdict,
     SourcePosition,
     judge_asked,
     judge_held,
     judge_next,
 )
+from veen.pipeline.errors import DataLossError, Loss, LossVerdict
 
 LABEL = builders.some_label()
 ROOT, OTHER = builders.digest("root"), builders.digest("other")
@@ -100,5 +98,5 @@ def test_a_loss_is_told_in_one_line_with_all_that_one_needs() -> None:
     error = DataLossError(judge_held(LABEL, SourcePosition(5, ROOT), LabelExtent(1, 3), None))
     assert str(error) == (
         f"lost: entries 4 to 5 of {LABEL.hex()}: the log had it, and ends with entry 3 now. "
-        "Set failOnDataLoss=false to go on with what there is"
+        "Set failOnDataLoss=false to continue with the remaining entries"
     )

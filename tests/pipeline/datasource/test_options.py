@@ -15,13 +15,13 @@ from veen.pipeline.datasource.options import (
     NAMES,
     Bounds,
     Mode,
-    OptionError,
     Times,
     Verify,
     for_batch,
     for_stream,
     parse,
 )
+from veen.pipeline.errors import OptionError
 
 A, B = builders.some_label("a"), builders.some_label("b")
 TOP = (1 << 63) - 1

@@ -27,10 +27,9 @@ from veen.client.errors import DamagedLogError
 from veen.client.transport.portable_set import RECEIPTS, SYNC_STATE, PortableFacts
 from veen.core.encoding.wire_object import encode_sequence
 from veen.core.objects import labels
-from veen.pipeline.datasource.options import OptionError
 from veen.pipeline.datasource.plan import MOST_EPOCHS, Group
 from veen.pipeline.datasource.stream_reader import VeenStreamReader
-from veen.pipeline.log.entry_columns import BadEntryError
+from veen.pipeline.errors import InvalidEntryError, OptionError
 
 ENTRIES = 150
 EPOCH_SEC = 60
@@ -285,7 +284,7 @@ def test_an_altered_time_hides_no_other_entry(
         path, before = alter_time(place, row, hub_ts)
         try:
             got = keys_of(read(place, verify=verify, **asked(since, until)))
-        except (BadEntryError, DamagedLogError) as error:
+        except (InvalidEntryError, DamagedLogError) as error:
             # Where the log does not know its times by itself, the next entry shows that they go back.
             named = [f"entry {row['stream_seq']} of ", f"goes back at entry {row['stream_seq'] + 1} of "]
             refused |= {row["stream_seq"]} if any(name in str(error) for name in named) else {-1}
@@ -306,7 +305,7 @@ def test_an_entry_of_another_time_between_is_a_fault_at_any_level(ticking: Path,
     row = plain(ticking)[20]
     alter_time(place, row, row["hub_ts"] ^ 1 << 31)
     options = asked((START + 10) * 1000, (START + 30) * 1000)
-    with pytest.raises(BadEntryError, match="is not of the time asked for") as caught:
+    with pytest.raises(InvalidEntryError, match="is not of the time asked for") as caught:
         read(place, verify="none", **options)
     assert caught.value.seq == 21
     rows = read(place, verify="none", mode="PERMISSIVE", **options)

@@ -15,7 +15,7 @@ from tests.pipeline.datasource.spark_calls import Row, Stream, asked, keys_of, p
 from tests.pipeline.log_builder import START, Hub, prune
 from veen.core.data_dir.store_records import Tombstone
 from veen.core.types import Label
-from veen.pipeline.datasource.data_loss import DataLossError, LossVerdict
+from veen.pipeline.errors import DataLossError, LossVerdict
 from veen.pipeline.log.data_directory import DirectoryLog
 
 

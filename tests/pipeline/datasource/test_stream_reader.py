@@ -10,8 +10,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from tests.pipeline.datasource.spark_calls import Stream, keys_of, runs_without_gaps, source
 from tests.pipeline.log_builder import Hub
 from veen.core.types import Label
-from veen.pipeline.datasource.data_loss import DataLossError, LossVerdict
 from veen.pipeline.datasource.stream_reader import VeenStreamReader
+from veen.pipeline.errors import DataLossError, LossVerdict
 
 DAY = 86_400
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests import builders
 from veen.core.types import Label
 from veen.pipeline.datasource.data_loss import SourcePosition
-from veen.pipeline.datasource.stream_reader import OffsetError, decided_since, decode, encode, share
+from veen.pipeline.datasource.stream_reader import decided_since, decode, encode, share
+from veen.pipeline.errors import OffsetError
 
 LABELS = [builders.some_label(str(number)) for number in range(12)]
 positions = st.dictionaries(

@@ -16,8 +16,7 @@ from veen.client.errors import PinError
 from veen.core.data_dir import paths
 from veen.core.objects import labels
 from veen.core.types import HubId
-from veen.pipeline.datasource.data_loss import DataLossError, LossVerdict
-from veen.pipeline.log.entry_columns import BadEntryError
+from veen.pipeline.errors import DataLossError, InvalidEntryError, LossVerdict
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +170,7 @@ def damaged(tmp_path: Path) -> tuple[Path, Row]:
 @pytest.mark.parametrize("verify", ["frames", "roots", "full"])
 def test_the_first_fault_stops_the_query_and_is_named(damaged: tuple[Path, Row], verify: str) -> None:
     root, row = damaged
-    with pytest.raises(BadEntryError) as caught:
+    with pytest.raises(InvalidEntryError) as caught:
         read(root, verify=verify)
     error, where = caught.value, caught.value.finding.where
     assert (where.label, where.seq, where.offset) == (row["label"], 9, row["offset"])
@@ -201,7 +200,7 @@ def test_a_frame_that_can_not_be_read_always_fails(damaged: tuple[Path, Row], mo
     data = bytearray(path.read_bytes())
     data[row["offset"] + 1] = 1  # a flag
     path.write_bytes(data)
-    with pytest.raises(BadEntryError, match="ENTRY_FLAGS"):
+    with pytest.raises(InvalidEntryError, match="ENTRY_FLAGS"):
         read(root, verify=verify, mode=mode)
 
 
@@ -225,7 +224,7 @@ def test_peaks_that_the_directory_states_wrongly_are_found(tmp_path: Path, parti
     asked = {"startingOffsets": json.dumps({label.hex(): 31}), "verify": "roots", "minPartitions": partitions}
     rows = read(root, **asked, mode="PERMISSIVE")
     assert any("PROOF" in (row["fault"] or "") for row in rows)
-    with pytest.raises(BadEntryError, match="PROOF"):
+    with pytest.raises(InvalidEntryError, match="PROOF"):
         read(root, **asked)
 
 

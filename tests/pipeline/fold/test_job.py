@@ -20,8 +20,9 @@ from veen.overlays.event import Outcome, Record
 from veen.overlays.overlay import Overlay
 from veen.overlays.summary_tree.reader import Place
 from veen.overlays.wallet.overlay import Wallets
+from veen.pipeline.errors import IncompleteStreamError
 from veen.pipeline.fold.inputs import roots_of
-from veen.pipeline.fold.job import FoldSettings, FoldState, IncompleteError, fold_stream
+from veen.pipeline.fold.job import FoldSettings, FoldState, fold_stream
 from veen.pipeline.fold.sql_form import Folded, FoldRange
 from veen.pipeline.fold_sql import FORMS
 
@@ -130,7 +131,7 @@ class TestGoingOn:
     def test_what_is_missing_in_between_is_found_out(self, spark: SparkSession) -> None:
         overlay, records = GCounter(), history("crdt.gcnt", copies=False)
         state = fold_stream(spark, frame(spark, records[:30]), overlay, OWN_STREAM, how=KEEPING).state
-        with pytest.raises(IncompleteError, match="begins with entry 33, and not with 31"):
+        with pytest.raises(IncompleteStreamError, match="begins with entry 33, and not with 31"):
             fold_stream(spark, frame(spark, records[32:40]), overlay, OWN_STREAM, resume=state)
 
 
@@ -139,16 +140,16 @@ class TestIncomplete:
 
     def test_entries_in_the_middle(self, spark: SparkSession) -> None:
         records = history("crdt.lww")
-        with pytest.raises(IncompleteError, match="1 entries of epoch 10 are missing between 1 and 40"):
+        with pytest.raises(IncompleteStreamError, match="1 entries of epoch 10 are missing between 1 and 40"):
             fold_stream(spark, frame(spark, records[:20] + records[21:]), LwwMap(), OWN_STREAM)
 
     def test_entries_at_the_beginning(self, spark: SparkSession) -> None:
-        with pytest.raises(IncompleteError, match="epoch 10 begins with entry 6, and not with 1"):
+        with pytest.raises(IncompleteStreamError, match="epoch 10 begins with entry 6, and not with 1"):
             fold_stream(spark, frame(spark, history("crdt.lww")[5:]), LwwMap(), OWN_STREAM)
 
     def test_entries_that_are_there_twice_in_place_of_others(self, spark: SparkSession) -> None:
         records = history("crdt.lww")
-        with pytest.raises(IncompleteError, match="entries of epoch 10 are there more than once"):
+        with pytest.raises(IncompleteStreamError, match="entries of epoch 10 are there more than once"):
             fold_stream(spark, frame(spark, [*records[:20], records[3], *records[21:]]), LwwMap(), OWN_STREAM)
 
 

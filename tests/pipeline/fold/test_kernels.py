@@ -24,11 +24,12 @@ from veen.overlays.event import Event, Outcome, Record
 from veen.overlays.keyed_overlay import KeyedOverlay
 from veen.overlays.monoid import SET
 from veen.overlays.overlay import Key, Overlay
+from veen.pipeline.errors import FoldStateError
 from veen.pipeline.fold.job import merge_task_rows
 from veen.pipeline.fold.kernels import GROUP, INVOLVED, Job, folding_kernel, grouping_kernel, joining_kernel
 from veen.pipeline.fold.portable_overlay import Portable
 from veen.pipeline.fold.rows import ROWS, TABLE, Row, key_of
-from veen.pipeline.fold.state import FoldState, Layered, PackedTables, StateError, whole_fold
+from veen.pipeline.fold.state import FoldState, Layered, PackedTables, whole_fold
 from veen.pipeline.fold.survey import number_sums
 
 PARTS = (1, 2, 7, 64)
@@ -202,15 +203,15 @@ class TestState:
 
     def test_that_of_another_fold_is_refused(self) -> None:
         data = FoldState.initial(LwwMap()).encode()
-        with pytest.raises(StateError, match="another fold"):
+        with pytest.raises(FoldStateError, match="another fold"):
             FoldState.decode(made("crdt.gcnt"), data)
-        with pytest.raises(StateError, match="another fold"):
+        with pytest.raises(FoldStateError, match="another fold"):
             FoldState.decode(LwwMap(), data, BRIDGES)
 
     @pytest.mark.parametrize("cut", range(0, 200, 7))
     def test_a_damaged_one_is_refused(self, cut: int) -> None:
         data = _state(LwwMap(), history("crdt.lww", 30)).encode()
-        with pytest.raises(StateError):
+        with pytest.raises(FoldStateError):
             FoldState.decode(LwwMap(), data[:cut], BRIDGES)
 
 

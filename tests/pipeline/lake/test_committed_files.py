@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from veen.pipeline.errors import DamagedLakeError
 from veen.pipeline.lake.commits import FileFact
-from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake_jobs.file_hashes import require_committed
 
 

@@ -13,9 +13,9 @@ from veen.core.merkle.mmr import Peaks
 from veen.core.objects import labels
 from veen.core.objects.hub_identity import HubIdentity
 from veen.overlays.registry import schemas
+from veen.pipeline.errors import DamagedLakeError, LakeBusyError, LakeError
 from veen.pipeline.lake import layout, tables
 from veen.pipeline.lake.commits import Changes, Commits, FileFact, LabelFact, Missing, Remade, State
-from veen.pipeline.lake.errors import DamagedLakeError, LakeBusyError, LakeError
 from veen.pipeline.lake.lake import load, lock_lake
 from veen.pipeline.lake.table_files import TableFile
 from veen.pipeline.lake_jobs import gold

@@ -20,9 +20,9 @@ from tests.pipeline.lake.lake_builder import client, keyring, more, some_of_ever
 from tests.pipeline.log_builder import Hub
 from veen.core.data_dir import hub_settings
 from veen.core.objects.finding import Level
+from veen.pipeline.errors import DamagedLakeError
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import canonical
-from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake.lake import load
 from veen.pipeline.lake.table_files import options
 from veen.pipeline.lake_jobs.check import CheckedLake, check_lake

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from tests.pipeline.lake.lake_builder import bytes_of, more, take
 from tests.pipeline.log_builder import Hub
+from veen.pipeline.errors import DamagedLakeError
 from veen.pipeline.lake import layout
-from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake.lake import load, lock_lake
 from veen.pipeline.lake.table_files import options
 from veen.pipeline.lake_jobs.compact import compact

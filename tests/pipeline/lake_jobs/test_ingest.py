@@ -15,14 +15,13 @@ from tests.pipeline.lake.lake_builder import keyring, more, put, some_of_everyth
 from tests.pipeline.log_builder import Hub
 from veen.overlays.builtin.crdt import LwwMap
 from veen.overlays.engine import Fold, fold
+from veen.pipeline.errors import ForkedLogError, LakeError, RejectedEntryError
 from veen.pipeline.lake import layout
-from veen.pipeline.lake.errors import BadLogError, LakeError
 from veen.pipeline.lake.lake import load, lock_lake
 from veen.pipeline.lake_jobs import gold, ingest_plan
 from veen.pipeline.lake_jobs.check import CheckedLake, check_lake
 from veen.pipeline.lake_jobs.compact import compact
 from veen.pipeline.lake_jobs.ingest import Ingest, IngestStats, follow
-from veen.pipeline.lake_jobs.ingest_plan import ForkedError
 from veen.pipeline.lake_jobs.restore import framed, replay
 from veen.pipeline.log.entry_columns import parse
 from veen.pipeline.log.open import open_log
@@ -219,9 +218,9 @@ def test_a_bad_entry_is_named_and_only_what_stands_before_it_in_its_label_is_tak
     data[-20] ^= 1
     path.write_bytes(bytes(data))
     label, last = path.stem.split("-")[1], int(path.stem.split("-")[3])
-    with pytest.raises(BadLogError) as caught:
+    with pytest.raises(RejectedEntryError) as caught:
         take(spark, tmp_path / "lake", hub.root)
-    where = caught.value.trouble.where
+    where = caught.value.finding.where
     assert ((where.label or b"").hex(), where.seq, where.file) == (label, last, f"log/{path.name}")
     assert where.offset is not None
     state = load(tmp_path / "lake")
@@ -252,9 +251,9 @@ def test_a_log_that_does_not_continue_the_lake_is_refused(
             other.reopen()
             other.write("alpha", b"more")
             other.close()
-        with pytest.raises(ForkedError, match=r"forked: .* the log has root"):
+        with pytest.raises(ForkedLogError, match=r"forked: .* the log has root"):
             take(spark, tmp_path / "lake", other.root)
-        with pytest.raises(ForkedError, match="the log has root"):
+        with pytest.raises(ForkedLogError, match="the log has root"):
             checked(spark, tmp_path / "lake", other.root)
     assert tables_of(tmp_path / "lake") == before
 
@@ -268,7 +267,7 @@ def test_a_log_of_another_hub_and_one_that_was_set_back_are_refused(
     hub.write("alpha", b"more")
     hub.close()
     take(spark, tmp_path / "lake", hub.root)
-    with pytest.raises(ForkedError, match="the log ends with entry"):
+    with pytest.raises(ForkedLogError, match="the log ends with entry"):
         take(spark, tmp_path / "lake", tmp_path / "before")
     with Hub(tmp_path / "stranger", name="stranger") as stranger:
         stranger.write("alpha", b"hello")

@@ -10,9 +10,9 @@ from tests.cli.command_runner import User
 from tests.pipeline.lake.lake_builder import more, take
 from tests.pipeline.log_builder import Hub
 from veen.core.objects import labels
+from veen.pipeline.errors import DamagedLakeError, LakeError
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import Changes
-from veen.pipeline.lake.errors import DamagedLakeError, LakeError
 from veen.pipeline.lake.lake import load, lock_lake
 from veen.pipeline.lake_jobs import ingest_plan
 from veen.pipeline.lake_jobs.ingest import Ingest

@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 
 from tests.cli.command_runner import User
 from tests.pipeline.lake.lake_builder import bytes_of, keyring, more, some_of_everything, take
-from veen.pipeline.lake.errors import DamagedLakeError, LakeError
+from veen.pipeline.errors import DamagedLakeError, LakeError, LakeQueryError
 from veen.pipeline.lake.lake import load, lock_lake
 from veen.pipeline.lake_jobs import gold
 from veen.pipeline.lake_jobs.compact import compact
 from veen.pipeline.lake_sql.json_rows import own_names
-from veen.pipeline.lake_sql.read_only import QuestionError, parse_question
+from veen.pipeline.lake_sql.read_only import parse_question
 from veen.pipeline.lake_sql.views import Views
 
 #: Statements that write, run something else, or change the session; {} is a directory of the lake.
@@ -116,10 +116,10 @@ def user(tmp_path: Path) -> User:
 def test_whatever_is_no_question_is_refused(spark: SparkSession, lake: Path) -> None:
     before, views = bytes_of(lake), Views(spark, lake)
     for query in CHANGING:
-        with pytest.raises(QuestionError, match="a lake is read with SQL"):
+        with pytest.raises(LakeQueryError, match="a lake is read with SQL"):
             views.query(query.replace("{}", f"{lake}/bronze"))
     for query in ("select 1; select 2", "select 1; drop view silver_records", "selec 1"):
-        with pytest.raises(QuestionError, match="yntax error"):
+        with pytest.raises(LakeQueryError, match="yntax error"):
             views.query(query)
     assert bytes_of(lake) == before
 

@@ -12,7 +12,8 @@ from tests.pipeline.log_builder import Hub, varied
 from veen.core.errors import Detail, ProtocolError
 from veen.core.objects.entry import Entry, Frame
 from veen.core.types import Label
-from veen.pipeline.log.entry_columns import BadEntryError, Entries, Frames, binary, parse, rows
+from veen.pipeline.errors import InvalidEntryError
+from veen.pipeline.log.entry_columns import Entries, Frames, binary, parse, rows
 from veen.pipeline.log.open import open_log
 
 
@@ -44,10 +45,10 @@ def _judged(frames: Frames) -> str | None:
     return None
 
 
-def _refusal(frames: Frames) -> BadEntryError | None:
+def _refusal(frames: Frames) -> InvalidEntryError | None:
     try:
         parse(frames)
-    except BadEntryError as error:
+    except InvalidEntryError as error:
         return error
     return None
 
@@ -104,7 +105,7 @@ def test_cut_bytes_name_the_entry_that_is_cut(frames: Frames, keep: int) -> None
     if not keep:
         assert len(parse(cut)) == 3
         return
-    with pytest.raises(BadEntryError) as caught:
+    with pytest.raises(InvalidEntryError) as caught:
         parse(cut)
     assert caught.value.seq == frames.first_seq + 3
     assert caught.value.finding.code == Detail.ENTRY_LENGTH
@@ -113,12 +114,12 @@ def test_cut_bytes_name_the_entry_that_is_cut(frames: Frames, keep: int) -> None
 
 def test_entries_of_another_place_are_refused(frames: Frames) -> None:
     for other in (frames._replace(first_seq=frames.first_seq + 1), frames._replace(label=Label(bytes(32)))):
-        with pytest.raises(BadEntryError, match="stands in the place of"):
+        with pytest.raises(InvalidEntryError, match="stands in the place of"):
             parse(other)
 
 
 def test_the_error_travels(frames: Frames) -> None:
-    with pytest.raises(BadEntryError) as caught:
+    with pytest.raises(InvalidEntryError) as caught:
         parse(frames._replace(data=frames.data[:-1]))
     again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own
     assert str(again) == str(caught.value)

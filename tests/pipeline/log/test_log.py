@@ -15,8 +15,8 @@ from veen.client.errors import ClientStateError, DamagedLogError, PinError
 from veen.core.objects import labels
 from veen.core.objects.hub_identity import HubIdentity, HubKey
 from veen.core.types import HubId, Label, StreamId
-from veen.pipeline.log.entry_columns import BadEntryError
-from veen.pipeline.log.log import Log, PlaceError
+from veen.pipeline.errors import InvalidEntryError, LogSourceError
+from veen.pipeline.log.log import Log
 from veen.pipeline.log.open import open_log
 from veen.pipeline.log.partition import Part
 
@@ -163,14 +163,14 @@ def test_another_hub_is_refused(hub: Hub) -> None:
 
 
 def test_a_place_without_a_log_is_told(tmp_path: Path) -> None:
-    with pytest.raises(PlaceError, match="there is no directory"):
+    with pytest.raises(LogSourceError, match="there is no directory"):
         open_log(str(tmp_path / "nowhere"))
-    with pytest.raises(PlaceError, match="neither a hub's data directory nor an exported set"):
+    with pytest.raises(LogSourceError, match="neither a hub's data directory nor an exported set"):
         open_log(str(tmp_path))
 
 
 def test_a_hub_needs_the_names_of_streams(hub: Hub) -> None:
-    with HubProcess(hub.root) as running, pytest.raises(PlaceError, match="name the streams"):
+    with HubProcess(hub.root) as running, pytest.raises(LogSourceError, match="name the streams"):
         open_log(running.url)
 
 
@@ -217,7 +217,7 @@ def test_a_file_that_was_cut_names_the_entry_that_is_gone(hub: Hub, tmp_path: Pa
         part = next(item for item in log.plan() if chunk.name in item.place)
         whole = part.entries()
         chunk.write_bytes(chunk.read_bytes()[: int(whole.starts[2])])
-        with pytest.raises(BadEntryError) as caught:
+        with pytest.raises(InvalidEntryError) as caught:
             part.entries()
     finally:
         log.close()

@@ -15,7 +15,7 @@ from tests.pipeline.log_builder import Hub
 from tests.pipeline.query.event_log import EPOCH_SEC, Recorded, asked, record_some
 from veen.core.objects import labels
 from veen.core.objects.hub_identity import HubIdentity
-from veen.pipeline.lake.errors import DamagedLakeError
+from veen.pipeline.errors import DamagedLakeError
 from veen.pipeline.lake.lake import load
 from veen.pipeline.query.coverage import Coverage, standing
 from veen.pipeline.query.engine import Answer, Engine

@@ -60,6 +60,7 @@ import json, os, sys
 from tests.pipeline.lake import lake_builder
 from typer.testing import CliRunner
 from veen.cli.main import app
+from veen.pipeline.errors import SparkSessionError
 from veen.pipeline.spark import session
 from veen.pipeline.shared_keys import sharing
 
@@ -71,7 +72,7 @@ with session.running(master="local[1,3]", conf={"spark.authenticate": "false"}, 
     try:
         with sharing(spark, lake_builder.keyring()):
             told["refusal"] = None
-    except session.SessionError as error:
+    except SparkSessionError as error:
         told["refusal"] = str(error)
     done = CliRunner().invoke(app, sys.argv[2:])
     told["command"] = [done.exit_code, done.stderr]

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from veen.pipeline.spark.build_class_archive import CanNotError, check_java
+from veen.pipeline.errors import ClassArchiveError
+from veen.pipeline.spark.build_class_archive import check_java
 from veen.pipeline.spark.class_archive import archive_for, options
 from veen.pipeline.spark.java import wheel_java_home
 
@@ -36,5 +37,5 @@ def test_it_is_used_only_if_it_is_there(tmp_path: Path) -> None:
 def test_the_wheels_java_says_that_it_can_not() -> None:
     wheel = wheel_java_home()
     assert wheel is not None
-    with pytest.raises(CanNotError, match="can not keep classes"):
+    with pytest.raises(ClassArchiveError, match="cannot store classes"):
         check_java(str(wheel))

@@ -5,8 +5,7 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from veen.core.errors import VeenError
-from veen.pipeline.log.entry_columns import BadEntryError
-from veen.pipeline.log.log import PlaceError
+from veen.pipeline.errors import InvalidEntryError, LogSourceError
 from veen.pipeline.spark.failures import JVM_ENDED, cause_of, reason_of
 from veen.storage.errors import DamagedStoreError
 
@@ -46,7 +45,7 @@ org.apache.spark.SparkException: EOFException occurred while reading the port nu
         ("org.apache.spark.SparkException:\n\n  it is like this\n\tat a.b(C.scala:1)", "it is like this"),
         ("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== SQL ==\n1/0", "Division by zero."),
         (TRACE.format("KeyError: 'what'"), "KeyError: 'what'"),
-        (TRACE.format("veen.pipeline.log.entry_columns.BadEntryError: entry 3 is cut"), "entry 3 is cut"),
+        (TRACE.format("veen.pipeline.errors.InvalidEntryError: entry 3 is cut"), "entry 3 is cut"),
     ],
 )
 def test_the_line_that_says_something_is_told(text: str, line: str) -> None:
@@ -75,11 +74,11 @@ def test_a_python_that_is_not_ours_is_told_with_what_to_set(text: str, line: str
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
-        ("veen.pipeline.log.entry_columns.BadEntryError: entry 3", BadEntryError),
+        ("veen.pipeline.errors.InvalidEntryError: entry 3", InvalidEntryError),
         ("veen.storage.errors.DamagedStoreError: x", DamagedStoreError),
-        ("veen.pipeline.log.log.PlaceError: there is no directory x", PlaceError),
+        ("veen.pipeline.errors.LogSourceError: there is no directory x", LogSourceError),
         ("veen.core.errors.VeenError", VeenError),
-        ("veen.pipeline.spark.ship_code.WorkerError: x", None),
+        ("veen.stdx.file_lock.FileLock: x", None),
         ("veen.overlays.errors.FoldOrderError: record 3 after 4", None),
         ("veen.no.such.ThingError: x", None),
         ("veen.core.errors.NoSuchError: x", None),

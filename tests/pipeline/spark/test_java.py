@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from veen.pipeline.errors import JavaNotFoundError
 from veen.pipeline.spark.java import (
     MIN_MAJOR,
     VECTOR_MODULE_OPTION,
-    JavaNotFoundError,
     Source,
     default_shim_dir,
     ensure_shim,

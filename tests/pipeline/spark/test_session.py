@@ -13,10 +13,11 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from veen.pipeline.errors import SparkSessionError
 from veen.pipeline.spark import session
 from veen.pipeline.spark.directories import Scratch, sweep
 from veen.pipeline.spark.processes import Descendants
-from veen.pipeline.spark.session import SessionError, is_local, parse_conf
+from veen.pipeline.spark.session import is_local, parse_conf
 
 PATIENCE_SEC = 60.0
 
@@ -38,7 +39,7 @@ def test_settings_are_read(given: list[str], found: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("text", ["", "spark.a", "=1", "driver.memory=1g", "spark.=1", "spark. a=1"])
 def test_what_is_no_setting_is_refused(text: str) -> None:
-    with pytest.raises(SessionError, match=r"is no setting of Spark"):
+    with pytest.raises(SparkSessionError, match=r"is no setting of Spark"):
         parse_conf([text])
 
 
@@ -105,12 +106,13 @@ def test_a_process_that_does_not_listen_is_killed_with_all_below() -> None:
 
 REFUSALS = """
 import json, os, sys
+from veen.pipeline.errors import SparkSessionError
 from veen.pipeline.spark import session
 told = []
 for arguments in json.loads(sys.argv[1]):
     try:
         session.start(**arguments)
-    except session.SessionError as error:
+    except SparkSessionError as error:
         told.append([type(error).__name__, str(error)])
 print(json.dumps([told, os.listdir(os.environ["TMPDIR"])]))
 """
@@ -137,22 +139,22 @@ def test_what_can_not_be_started_is_told_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = server.getsockname()[1]
     asked = [
-        ({"master": "localhost:7077"}, "SessionError", "'localhost:7077' is no master of Spark"),
-        ({"master": f"spark://127.0.0.1:{closed}"}, "UnreachableError", "Connection refused"),
-        ({"conf": {"veen.ship": "maybe"}}, "SessionError", "veen.ship=maybe is no setting"),
+        ({"master": "localhost:7077"}, "SparkSessionError", "'localhost:7077' is no master of Spark"),
+        ({"master": f"spark://127.0.0.1:{closed}"}, "ClusterUnreachableError", "Connection refused"),
+        ({"conf": {"veen.ship": "maybe"}}, "SparkSessionError", "veen.ship=maybe is no setting"),
         (
             {"conf": {"spark.authenticate.secret": "x"}},
-            "SessionError",
+            "SparkSessionError",
             "spark.authenticate.secret is a secret",
         ),
-        ({"driver_memory": "much"}, "SessionError", "Invalid maximum heap size: -Xmxmuch"),
+        ({"driver_memory": "much"}, "SparkSessionError", "Invalid maximum heap size: -Xmxmuch"),
         (
             {"conf": {"spark.task.cpus": "many"}},
-            "SessionError",
+            "SparkSessionError",
             'in the config "spark.task.cpus" is invalid',
         ),
-        ({"conf": {"spark.local.dir": "/proc/nope"}}, "SessionError", "/proc/nope"),
-        ({"conf": {"spark.plugins": "no.Such"}}, "SessionError", "there is no Java class no.Such"),
+        ({"conf": {"spark.local.dir": "/proc/nope"}}, "SparkSessionError", "/proc/nope"),
+        ({"conf": {"spark.plugins": "no.Such"}}, "SparkSessionError", "there is no Java class no.Such"),
     ]
     told, left = json.loads(
         python(REFUSALS, json.dumps([given for given, _, _ in asked]), TMPDIR=str(tmp_path))

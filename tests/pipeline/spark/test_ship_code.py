@@ -48,6 +48,7 @@ def test_nothing_but_modules_is_sent(tmp_path: Path) -> None:
 
 START = f"""
 import json, sys
+from veen.pipeline.errors import SparkSessionError
 from veen.pipeline.spark import session
 
 told = []
@@ -55,7 +56,7 @@ bare = {{"spark.pyspark.python": sys.argv[2], "spark.cores.max": "1"}}
 for more in (bare, {{"spark.executor.memory": "100g", "veen.wait": "2"}}):
     try:
         session.start(master=sys.argv[1], conf={dict(SETTINGS)!r} | more, oneshot=True)
-    except session.SessionError as error:
+    except SparkSessionError as error:
         told.append(str(error))
 print(json.dumps(told))
 """

@@ -20,7 +20,7 @@ from veen.core.objects.new_entry import NewEntry
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
 from veen.hub.keyring import signing
-from veen.pipeline.log.log import PlaceError
+from veen.pipeline.errors import LogSourceError
 from veen.pipeline.log.open import open_log
 from veen.pipeline.verify.job import Verification
 from veen.pipeline.verify.report import BROKEN, DAMAGED, FORKED, LOST, OK, Report
@@ -322,7 +322,7 @@ def test_entries_that_are_pruned_while_they_are_read_are_pruned(spark: SparkSess
 
 def test_without_its_index_a_log_is_not_called_damaged(copy: Hub) -> None:
     shutil.rmtree(copy.root / "state" / "index")
-    with pytest.raises(PlaceError, match="veen repair"):
+    with pytest.raises(LogSourceError, match="veen repair"):
         open_log(str(copy.root))
 
 

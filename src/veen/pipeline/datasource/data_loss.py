@@ -5,24 +5,10 @@ other is the log as it is now.
 """
 
 from collections.abc import Iterable
-from enum import StrEnum
 from typing import NamedTuple
 
-from veen.core.errors import VeenError
 from veen.core.types import Label
-
-
-class LossVerdict(StrEnum):
-    """The ways in which entries can be missing."""
-
-    #: The log says itself that they were removed.
-    PRUNED = "pruned"
-    #: They were there, and the log neither has them nor says that it has removed them.
-    LOST = "lost"
-    #: The log has another entry in the place of one that was read.
-    FORKED = "forked"
-    #: The log has not come so far.
-    NEVER_WRITTEN = "never written"
+from veen.pipeline.errors import Loss, LossVerdict
 
 
 class SourcePosition(NamedTuple):
@@ -41,30 +27,6 @@ class LabelExtent(NamedTuple):
     pruned: tuple[tuple[int, int], ...] = ()
     #: That of it which is of other times than those asked for.
     unasked: tuple[tuple[int, int], ...] = ()
-
-
-class Loss(NamedTuple):
-    """Entries of a label that can not be read, and why."""
-
-    verdict: LossVerdict
-    label: Label
-    first_seq: int
-    last_seq: int
-    text: str
-
-    def __str__(self) -> str:
-        one = self.first_seq == self.last_seq
-        which = f"entry {self.first_seq}" if one else f"entries {self.first_seq} to {self.last_seq}"
-        return f"{self.verdict}: {which} of {self.label.hex()}: {self.text}"
-
-
-class DataLossError(VeenError):
-    """Entries are missing, and the query is to stop at that (failOnDataLoss)."""
-
-    def __init__(self, losses: Iterable[Loss]) -> None:
-        self.losses = list(losses)
-        said = "; ".join(map(str, self.losses))
-        super().__init__(f"{said}. Set failOnDataLoss=false to go on with what there is")
 
 
 def judge_held(label: Label, held: SourcePosition, has: LabelExtent, root_now: bytes | None) -> list[Loss]:

@@ -17,10 +17,11 @@ from pyspark.sql.types import StructField, StructType
 
 from veen.core.types import Label
 from veen.pipeline.datasource.columns import COLUMNS
-from veen.pipeline.datasource.options import OptionError, Options, for_batch, for_stream, parse
+from veen.pipeline.datasource.options import Options, for_batch, for_stream, parse
 from veen.pipeline.datasource.plan import Group, batch_ranges, open_source, plan_groups, selected, steadily
 from veen.pipeline.datasource.stream_reader import VeenStreamReader
 from veen.pipeline.datasource.task import read_group
+from veen.pipeline.errors import OptionError
 from veen.pipeline.log.log import LabelHead, Log
 
 

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from veen.client.hub_address import HubAddress
 from veen.core.encoding.hexadecimal import parse_hex32
-from veen.core.errors import VeenError
 from veen.core.objects.finding import Level
 from veen.core.types import HubId, Label
+from veen.pipeline.errors import OptionError
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -50,10 +50,6 @@ _NO_TABLES: Final = (
     "when it is read, Spark tells the source no options; "
     "say CREATE TEMPORARY VIEW name USING veen OPTIONS (path '...')"
 )
-
-
-class OptionError(VeenError):
-    """An option that the source does not have, or a value that it can not have."""
 
 
 class Verify(StrEnum):

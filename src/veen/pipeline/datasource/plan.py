@@ -17,11 +17,12 @@ from veen.core.merkle.mmr import Peaks
 from veen.core.objects import labels as naming
 from veen.core.objects.finding import Level
 from veen.core.types import Label, StreamId
-from veen.pipeline.datasource.data_loss import DataLossError, LabelExtent, Loss, judge_asked, judge_next
-from veen.pipeline.datasource.options import EARLIEST, LATEST, Bounds, OptionError, Options, Times
+from veen.pipeline.datasource.data_loss import LabelExtent, judge_asked, judge_next
+from veen.pipeline.datasource.options import EARLIEST, LATEST, Bounds, Options, Times
+from veen.pipeline.errors import ConcurrentPruningError, DataLossError, LogSourceError, Loss, OptionError
 from veen.pipeline.log.entry_columns import Entries, parse
 from veen.pipeline.log.hub_keys import HubKeys
-from veen.pipeline.log.log import Heads, LabelHead, Log, PlaceError, Pruned
+from veen.pipeline.log.log import Heads, LabelHead, Log, Pruned
 from veen.pipeline.log.open import open_log
 from veen.pipeline.log.partition import Part
 from veen.pipeline.verify.kernel import EntryFault, check
@@ -40,10 +41,6 @@ def open_source(options: Options) -> Log:
     return open_log(options.place, options.hub_id, options.streams, options.epochs)
 
 
-class PrunedMeanwhileError(PlaceError):
-    """Entries were pruned while a query was planned, and what was found out of them fits no more."""
-
-
 def steadily(log: Log, plan: Callable[[dict[Label, LabelHead]], T]) -> T:
     """Return what is planned with the heads of a log, planned again if entries were pruned meanwhile.
 
@@ -54,12 +51,12 @@ def steadily(log: Log, plan: Callable[[dict[Label, LabelHead]], T]) -> T:
         known = log.heads()
         try:
             found = plan(known)
-        except PrunedMeanwhileError:
+        except ConcurrentPruningError:
             continue
         now = log.heads()
         if all(now[label].first_seq == head.first_seq for label, head in known.items() if label in now):
             return found
-    raise PrunedMeanwhileError(f"{log.name}: entries are pruned while the query is planned; run it again")
+    raise ConcurrentPruningError(f"{log.name}: entries are pruned while the query is planned; run it again")
 
 
 def selected(log: Log, heads: Mapping[Label, LabelHead], options: Options) -> dict[Label, LabelHead]:
@@ -299,7 +296,7 @@ def _peaks_before(log: Log, part: Part, near: Part | None) -> Peaks:
             break
         peaks, _ = peaks.extend(parse(one.read()).leaves())
     if peaks.size != part.first_seq - 1:
-        raise PlaceError(
+        raise LogSourceError(
             f"{log.name}: the peaks before entry {part.first_seq} of {part.label.hex()} are neither stated "
             "nor can they be worked out, as entries before it were pruned; run: veen repair DATA_DIR"
         )
@@ -373,7 +370,7 @@ class _Edge:
         looked = look_at(log, there)
         for label in there.keys() - looked.keys():
             which = f"entry {there[label]} of {label.hex()}"
-            raise PrunedMeanwhileError(f"{log.name}: {which} was pruned just now; run the query again")
+            raise ConcurrentPruningError(f"{log.name}: {which} was pruned just now; run the query again")
         for label, entries in looked.items():
             faults = check(entries, self._level, keys=log.keys).faults
             if (entries.hub_ts[0] < self._hub_ts) != (self._outside < 0):

@@ -24,17 +24,15 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from veen.core.errors import VeenError
 from veen.core.types import Label
 from veen.pipeline.datasource.data_loss import (
     LabelExtent,
-    Loss,
     SourcePosition,
     judge_asked,
     judge_held,
     judge_next,
 )
-from veen.pipeline.datasource.options import EARLIEST, LATEST, Bounds, OptionError, Options, Times
+from veen.pipeline.datasource.options import EARLIEST, LATEST, Bounds, Options, Times
 from veen.pipeline.datasource.plan import (
     Group,
     TimeBounds,
@@ -49,16 +47,13 @@ from veen.pipeline.datasource.plan import (
     steadily,
 )
 from veen.pipeline.datasource.task import read_group
+from veen.pipeline.errors import Loss, OffsetError, OptionError
 from veen.pipeline.log.log import Heads, LabelHead, Log
 
 ROOTS: Final = "roots"
 BEGAN: Final = "began"
 SINCE: Final = "since"
 _BESIDE: Final = (BEGAN, ROOTS, SINCE)
-
-
-class OffsetError(VeenError):
-    """An offset in a checkpoint that is none of this source."""
 
 
 def decode(offset: Mapping[str, Any]) -> dict[Label, SourcePosition]:

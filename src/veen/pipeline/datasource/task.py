@@ -13,10 +13,10 @@ import pyarrow as pa
 from veen.core.errors import Detail, PrunedError
 from veen.core.merkle.mmr import Peaks
 from veen.pipeline.datasource.columns import EntryRange, batch
-from veen.pipeline.datasource.data_loss import DataLossError, Loss, LossVerdict
 from veen.pipeline.datasource.options import Mode, Options, Times
 from veen.pipeline.datasource.plan import Group, Piece, open_source
-from veen.pipeline.log.entry_columns import BadEntryError, Entries, parse
+from veen.pipeline.errors import DataLossError, InvalidEntryError, Loss, LossVerdict
+from veen.pipeline.log.entry_columns import Entries, parse
 from veen.pipeline.verify.kernel import EntryFault, check
 
 _log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ def _link_faults(piece: Piece, after: Peaks | None, carried: Peaks | None) -> It
         yield EntryFault(piece.part.last_seq, Detail.PROOF_PEAKS.value, text)
 
 
-def _refusal(entries: Entries, fault: EntryFault) -> BadEntryError:
+def _refusal(entries: Entries, fault: EntryFault) -> InvalidEntryError:
     at = int(entries.starts[fault.seq - entries.frames.first_seq])
     return entries.frames.refused(fault.seq, at, fault.detail, fault.text)
 

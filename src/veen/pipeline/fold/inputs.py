@@ -15,14 +15,13 @@ from pyspark.sql.types import StructType
 from veen.client.fold.incremental import Reached
 from veen.client.read import LATE_SEC
 from veen.core.encoding import cbor
-from veen.core.errors import VeenError
 from veen.core.merkle.mmr import Peaks, join, subtrees
 from veen.core.objects.finding import Level
 from veen.core.types import Label, NodeHash, StreamId
 from veen.overlays.engine import Run
 from veen.overlays.event import Record
 from veen.overlays.summary_tree.reader import Place
-from veen.pipeline.fold.survey import IncompleteError
+from veen.pipeline.errors import IncompleteStreamError, RootMismatchError, UnverifiedError
 from veen.pipeline.log.entry_columns import parse
 from veen.pipeline.log.log import LabelHead, Log
 from veen.pipeline.open.decrypt import open_entries
@@ -38,14 +37,6 @@ if TYPE_CHECKING:
 
 #: The columns of records, for Spark.
 RECORDS_SCHEMA: Final[StructType] = from_arrow_schema(RECORDS)
-
-
-class UnverifiedError(VeenError):
-    """A log that is to be folded is not whole."""
-
-
-class OtherRootError(UnverifiedError):
-    """What was folded is not what the log has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +56,7 @@ class FoldInput:
         for epoch, _, last in runs:
             head = self.heads[epoch]
             if last == head.last_seq and roots[epoch] != head.mmr_root:
-                raise OtherRootError(f"the entries of epoch {epoch} do not make up the root of the log")
+                raise RootMismatchError(f"the entries of epoch {epoch} do not make up the root of the log")
             found.append(Reached(epoch, head.label, last, roots[epoch]))
         return found
 
@@ -188,7 +179,7 @@ def _trees(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         run = list(group)
         first = run[0][1]
         if [row[1] for row in run] != list(range(first, first + len(run))):
-            raise IncompleteError(f"entries of epoch {epoch} behind {first} are missing, or there twice")
+            raise IncompleteStreamError(f"entries of epoch {epoch} after {first} are missing or duplicate")
         found = cbor.encode([list(tree) for tree in subtrees(first, (row[2] for row in run))])
         yield pa.RecordBatch.from_pylist([{"epoch": epoch, "first": first, "trees": found}], _TREES)
 
@@ -197,7 +188,7 @@ def _root(rows: list[dict[str, Any]]) -> bytes:
     peaks = Peaks.empty()
     for row in rows:
         if row["first"] != peaks.size + 1:
-            raise IncompleteError(f"entry {peaks.size + 1} of epoch {row['epoch']} is missing")
+            raise IncompleteStreamError(f"entry {peaks.size + 1} of epoch {row['epoch']} is missing")
         trees: Any = cbor.decode(row["trees"])
         peaks = join(peaks, ((height, NodeHash(node)) for height, node in trees))
     return bytes(peaks.root)

@@ -49,18 +49,9 @@ from veen.pipeline.fold.rows import (
 )
 from veen.pipeline.fold.sql_form import Folded, FoldRange, Forms
 from veen.pipeline.fold.state import FoldState, whole_fold
-from veen.pipeline.fold.survey import (
-    IncompleteError,
-    Survey,
-    check_begins,
-    from_place,
-    is_copy,
-    is_read,
-    survey,
-    upto_place,
-)
+from veen.pipeline.fold.survey import Survey, check_begins, from_place, is_copy, is_read, survey, upto_place
 
-__all__ = ["FoldSettings", "FoldState", "Folded", "IncompleteError", "fold_stream"]
+__all__ = ["FoldSettings", "FoldState", "Folded", "fold_stream"]
 
 #: Rows of one key in the order of the log, and reports too.
 _ORDER = [(name, "ascending") for name in ("kind", "name", "key", "epoch", "seq")]

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from veen.core.encoding import cbor
-from veen.core.errors import CborError, VeenError
+from veen.core.errors import CborError
 from veen.overlays import monoid
 from veen.overlays.engine import Fold, MemoryTables, Summary, memory_of
 from veen.overlays.monoid import Monoid
 from veen.overlays.overlay import Key, Overlay, Tables, sorted_items
 from veen.overlays.summary_tree.reader import Place
+from veen.pipeline.errors import FoldStateError
 
 #: Table -> encoded key -> encoded summary.
 Packed = Mapping[str, Mapping[bytes, bytes]]
@@ -77,10 +78,6 @@ class Layered:
 _VERSION: Final = 1
 
 
-class StateError(VeenError):
-    """A state is of another fold, or damaged."""
-
-
 def whole_fold(overlay: Overlay) -> Fold:
     """Return a fold whose tables are those of the state and the indexes that verdicts need."""
     folding = Fold(overlay)
@@ -133,7 +130,7 @@ class FoldState:
             said: Any = cbor.decode(data, most=None)
             version, identity, listed, content = said
             if (version, identity, listed) != (_VERSION, overlay.identity, sorted(bridges)):
-                raise StateError(f"a state of another fold than {overlay.name} with these parameters")
+                raise FoldStateError(f"a state of another fold than {overlay.name} with these parameters")
             return cls(overlay, whole_fold(overlay).decode(content), bridges)
         except (CborError, ValueError, TypeError, KeyError) as error:
-            raise StateError(f"a state of {overlay.name} is damaged: {error}") from None
+            raise FoldStateError(f"a state of {overlay.name} is damaged: {error}") from None

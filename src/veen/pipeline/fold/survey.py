@@ -7,19 +7,15 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from veen.core.errors import VeenError
 from veen.overlays.engine import Run
 from veen.overlays.event import Outcome
 from veen.overlays.overlay import Overlay
 from veen.overlays.summary_tree.reader import Place
+from veen.pipeline.errors import IncompleteStreamError
 
 _MOST: Final = 2**63 - 1
 _LOW_BITS: Final = 16
 _LOW: Final = (1 << _LOW_BITS) - 1
-
-
-class IncompleteError(VeenError):
-    """Entries of a stream are missing, or are there twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +107,9 @@ def _check_whole(row: Any) -> None:  # noqa: ANN401 - a row of Spark
     missing = last - first + 1 - records
     where = f"between {first} and {last}"
     if missing > 0:
-        raise IncompleteError(f"{missing} entries of epoch {epoch} are missing {where}")
+        raise IncompleteStreamError(f"{missing} entries of epoch {epoch} are missing {where}")
     if missing or number_sums(first, last) != (row["lows"], row["squares"], row["highs"]):
-        raise IncompleteError(f"entries of epoch {epoch} are there more than once {where}")
+        raise IncompleteStreamError(f"entries of epoch {epoch} are there more than once {where}")
 
 
 def number_sums(first: int, last: int) -> tuple[int, int, int]:
@@ -147,7 +143,7 @@ def check_begins(runs: list[Run], behind: list[Run]) -> None:
         if behind and not nth:
             last_epoch, _, last = behind[-1]
             if epoch < last_epoch:
-                raise IncompleteError(f"epoch {epoch} comes after epoch {last_epoch} was folded")
+                raise IncompleteStreamError(f"epoch {epoch} comes after epoch {last_epoch} was folded")
             wanted = last + 1 if epoch == last_epoch else 1
         if first != wanted:
-            raise IncompleteError(f"epoch {epoch} begins with entry {first}, and not with {wanted}")
+            raise IncompleteStreamError(f"epoch {epoch} begins with entry {first}, and not with {wanted}")

@@ -15,8 +15,8 @@ from veen.core.merkle.mmr import Peaks
 from veen.core.objects import labels as naming
 from veen.core.objects.hub_identity import HubIdentity
 from veen.core.types import Label, NodeHash, RoutingKey, StreamId
+from veen.pipeline.errors import DamagedLakeError, LakeBusyError, LakeError
 from veen.pipeline.lake import layout
-from veen.pipeline.lake.errors import DamagedLakeError, LakeBusyError, LakeError
 from veen.pipeline.lake.table_files import write_durably
 
 VERSION: Final = 2

@@ -16,9 +16,9 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from veen.pipeline.errors import DamagedLakeError
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import FileFact, State
-from veen.pipeline.lake.errors import DamagedLakeError
 
 __all__ = [
     "Committed",

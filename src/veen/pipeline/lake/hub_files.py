@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 from veen.core.data_dir import paths as directory
 from veen.core.data_dir.paths import Domain
 from veen.core.types import Label
+from veen.pipeline.errors import DamagedLakeError
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import Blob, State
-from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake.table_files import write_durably
 from veen.pipeline.log.data_directory import DirectoryLog
 from veen.pipeline.log.log import Log

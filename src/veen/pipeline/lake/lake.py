@@ -6,9 +6,9 @@ from pathlib import Path
 
 from veen.core.objects.hub_identity import HubIdentity
 from veen.core.types import HubId
+from veen.pipeline.errors import DamagedLakeError, LakeBusyError, LakeError
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import Changes, Commits, State
-from veen.pipeline.lake.errors import DamagedLakeError, LakeBusyError, LakeError
 from veen.pipeline.lake.table_files import (
     create_file,
     make_directory,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from veen.core.merkle.mmr import Peaks, join
 from veen.core.objects.finding import Level
+from veen.pipeline.errors import DamagedLakeError, LakeError
 from veen.pipeline.lake import hub_files, layout
 from veen.pipeline.lake.commits import Commits, FileFact, LabelFact, State
-from veen.pipeline.lake.errors import DamagedLakeError, LakeError
 from veen.pipeline.lake_jobs.check_gold import check_state, load_checked
 from veen.pipeline.lake_jobs.check_rows import KnownHub, known_of
 from veen.pipeline.lake_jobs.check_task import CheckInputs, Seen, Slab, check_roots_all, look_all

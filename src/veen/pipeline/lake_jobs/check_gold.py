@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 
 from veen.core.errors import VeenError
 from veen.overlays.event import Record
+from veen.pipeline.errors import DamagedLakeError
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import Commits, State
-from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake_jobs import gold
 
 if TYPE_CHECKING:

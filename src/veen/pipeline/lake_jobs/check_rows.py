@@ -18,9 +18,9 @@ from veen.core.objects.finding import Level
 from veen.core.objects.hub_identity import HubIdentity
 from veen.core.profile import Profile
 from veen.core.types import Label
+from veen.pipeline.errors import DamagedLakeError
 from veen.pipeline.lake import hub_files
 from veen.pipeline.lake.commits import LabelFact, State
-from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.open.decrypt import SEALED
 from veen.storage import RealFilesystem

@@ -12,13 +12,13 @@ from veen.core.merkle.mmr import Peaks, subtrees
 from veen.core.objects.finding import Level
 from veen.core.profile import Profile
 from veen.core.types import Label, NodeHash, StreamId
+from veen.pipeline.errors import DamagedLakeError, InvalidEntryError, LakeError
 from veen.pipeline.lake import layout, tables
 from veen.pipeline.lake.commits import FileFact
 from veen.pipeline.lake.committed_files import open_committed
-from veen.pipeline.lake.errors import DamagedLakeError, LakeError
 from veen.pipeline.lake_jobs.check_rows import TableRows, require_opened, require_placed
 from veen.pipeline.lake_jobs.restore import frames_of
-from veen.pipeline.log.entry_columns import BadEntryError, Entries, parse
+from veen.pipeline.log.entry_columns import Entries, parse
 from veen.pipeline.open.decrypt import open_entries
 from veen.pipeline.open.keyring import ReaderKeys
 from veen.pipeline.open.records import RECORDS
@@ -92,7 +92,7 @@ def look(slab: Slab, means: CheckInputs, opening: ReaderKeys | None) -> Seen:
     """Read the files of a slab; whatever is wrong with them is part of the result."""
     try:
         return _Look(slab, means, opening).run()
-    except (LakeError, BadEntryError, OSError, pa.ArrowException) as error:
+    except (LakeError, InvalidEntryError, OSError, pa.ArrowException) as error:
         text = str(error).splitlines()[0]
         return Seen(slab.label, slab.first, slab.last, [], b"", problem=text)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from veen.core.types import Label
+from veen.pipeline.errors import DamagedLakeError
 from veen.pipeline.lake import layout, tables
 from veen.pipeline.lake.commits import Changes, FileFact, State
 from veen.pipeline.lake.committed_files import open_committed
-from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake.lake import Lake
 from veen.pipeline.lake.table_files import TableFile
 from veen.pipeline.task_groups import FILE_COST, group_into_tasks

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from veen.core.objects.finding import Finding
 from veen.core.types import Label, StreamId
+from veen.pipeline.errors import LakeError, RejectedEntryError
 from veen.pipeline.lake import hub_files
 from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, Missing, hexed
-from veen.pipeline.lake.errors import BadLogError, LakeError
 from veen.pipeline.lake.lake import Lake
 from veen.pipeline.lake_jobs import gold, ingest_plan
 from veen.pipeline.lake_jobs.ingest_plan import (
@@ -173,7 +173,7 @@ class Ingest:
             taken.add(changes)
             if trouble is not None:
                 self._lake.clean()
-                raise obstacle(trouble) or BadLogError(trouble)
+                raise obstacle(trouble) or RejectedEntryError(trouble)
 
     def _step(self, step: Step) -> tuple[Changes, Finding | None]:
         context = self._spark.sparkContext

@@ -15,13 +15,13 @@ from veen.core.merkle.mmr import Peaks
 from veen.core.objects import labels as naming
 from veen.core.objects.finding import Finding, Location
 from veen.core.types import Label, StreamId
+from veen.pipeline.errors import DamagedLakeError, ForkedLogError, InvalidEntryError, RejectedEntryError
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import Blob, LabelFact, State, canonical
-from veen.pipeline.lake.errors import BadLogError, DamagedLakeError
 from veen.pipeline.lake.hub_files import read_blob
 from veen.pipeline.lake.table_files import write_durably
 from veen.pipeline.lake_jobs.ingest_task import Slice
-from veen.pipeline.log.entry_columns import BadEntryError, Entries, parse
+from veen.pipeline.log.entry_columns import Entries, parse
 from veen.pipeline.log.log import LabelHead, Log
 from veen.pipeline.log.partition import Part
 from veen.pipeline.verify.task import Obstacle
@@ -30,15 +30,6 @@ from veen.pipeline.verify.task import Obstacle
 STEP_ENTRIES: Final = 64 * layout.SLICE
 #: Epochs around the one of the first entry that a label is tried against.
 _PROBE: Final = 1
-
-
-class ForkedError(DamagedLakeError):
-    """The log is not the one that the lake was made of."""
-
-    def __init__(self, label: str, seq: int, text: str) -> None:
-        super().__init__(f"forked: label {label} at entry {seq}: {text}")
-        self.label = label
-        self.seq = seq
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +80,16 @@ def _can_be_read(head: LabelHead) -> bool:
 
 def _check_head(fact: LabelFact, head: LabelHead | None) -> None:
     if head is None:
-        raise ForkedError(fact.label, fact.upto_seq, "the log has no such label, and the lake has")
+        raise ForkedLogError(fact.label, fact.upto_seq, "the log has no such label, and the lake has")
     if head.last_seq < fact.upto_seq:
         text = f"the log ends with entry {head.last_seq}, before the last one that the lake has"
-        raise ForkedError(fact.label, fact.upto_seq, text)
+        raise ForkedLogError(fact.label, fact.upto_seq, text)
     if head.last_seq == fact.upto_seq and head.mmr_root.hex() != fact.mmr_root:
         raise _other_root(fact, head.mmr_root.hex())
 
 
-def _other_root(fact: LabelFact, root: str) -> ForkedError:
-    return ForkedError(
+def _other_root(fact: LabelFact, root: str) -> ForkedLogError:
+    return ForkedLogError(
         fact.label, fact.upto_seq, f"the log has root {root}, and the lake has {fact.mmr_root}"
     )
 
@@ -121,8 +112,8 @@ def read_whole(part: Part) -> Entries:
     """Return the entries of a part; what is wrong with one of them ends the run."""
     try:
         return parse(part.read())
-    except BadEntryError as error:
-        raise BadLogError(error.finding) from None
+    except InvalidEntryError as error:
+        raise RejectedEntryError(error.finding) from None
 
 
 def _work(known: LabelFact | None, head: LabelHead, binder: "Binder") -> PendingEntries:
@@ -248,8 +239,10 @@ def _slice(work: PendingEntries, span: tuple[int, int], parts: list[Part]) -> Sl
     covered = sum(part.count for part in parts)
     if covered != span[1] - span[0] + 1:
         found = parts[0].first_seq if parts else span[1]
-        text = "the entry was in the log when it was planned, and is not now: it was pruned; run again"
-        raise BadLogError(Finding(Location(label=work.label, seq=min(found, span[1])), Obstacle.PRUNED, text))
+        text = "the entry was pruned since the ingest was planned; run it again"
+        raise RejectedEntryError(
+            Finding(Location(label=work.label, seq=min(found, span[1])), Obstacle.PRUNED, text)
+        )
     return Slice(work.label, work.stream_id, work.epoch, *span, tuple(parts), parts[0].peaks)
 
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from veen.core.types import Label, StreamId
+from veen.pipeline.errors import DamagedLakeError
 from veen.pipeline.lake import layout, tables
 from veen.pipeline.lake.commits import Changes, FileFact, LabelFact, Remade, State
 from veen.pipeline.lake.committed_files import open_committed
-from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake.lake import Lake
 from veen.pipeline.lake.table_files import SliceFiles
 from veen.pipeline.lake_jobs import gold

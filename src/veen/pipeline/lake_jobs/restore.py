@@ -24,10 +24,10 @@ from veen.core.errors import ProtocolError
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.entry import Entry, EntryHeader, entry_hash
 from veen.core.types import Label
+from veen.pipeline.errors import DamagedLakeError, LakeError
 from veen.pipeline.lake import hub_files, layout
 from veen.pipeline.lake.commits import FileFact, State
 from veen.pipeline.lake.committed_files import open_committed
-from veen.pipeline.lake.errors import DamagedLakeError, LakeError
 from veen.pipeline.lake.lake import load
 from veen.pipeline.lake_jobs.ingest_plan import left_out
 from veen.pipeline.log.entry_columns import Frames

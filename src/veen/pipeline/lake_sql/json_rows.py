@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from veen.pipeline.lake.errors import LakeError
+from veen.pipeline.errors import LakeError
 from veen.pipeline.lake.table_files import make_directory
 from veen.stdx.atomic_file import rename
 

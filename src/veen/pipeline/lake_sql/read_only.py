@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.errors import ParseException
 
-from veen.pipeline.lake.errors import LakeError
+from veen.pipeline.errors import LakeQueryError
 from veen.pipeline.spark.failures import short
 
 if TYPE_CHECKING:
@@ -73,10 +73,6 @@ _EXPLAIN: Final = "ExplainCommand"
 _CALLING: Final = frozenset({"java_method", "reflect", "try_reflect"})
 
 
-class QuestionError(LakeError):
-    """Something that is no question, or one with a mistake in it."""
-
-
 class Question(NamedTuple):
     """What a question needs."""
 
@@ -92,7 +88,7 @@ def parse_question(spark: "SparkSession", text: str) -> Question:
     try:
         plan = parser.parsePlan(text)
     except ParseException as error:
-        raise QuestionError(short(str(error))) from None
+        raise LakeQueryError(short(str(error))) from None
     name = _name(plan)
     if name == _EXPLAIN:
         plan = plan.logicalPlan()
@@ -117,8 +113,8 @@ def _named(node: Any) -> Iterator[str]:  # noqa: ANN401 - an object of the JVM
         yield str(node.multipartIdentifier().last()).lower()
 
 
-def _refused(name: str) -> QuestionError:
-    return QuestionError(f"a lake is read with SQL, and changed by ingest and compact alone ({name})")
+def _refused(name: str) -> LakeQueryError:
+    return LakeQueryError(f"a lake is read with SQL, and changed by ingest and compact alone ({name})")
 
 
 def _name(node: Any) -> str:  # noqa: ANN401 - an object of the JVM

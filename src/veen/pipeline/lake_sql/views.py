@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 
+from veen.pipeline.errors import DamagedLakeError, LakeQueryError
 from veen.pipeline.lake import layout, tables
 from veen.pipeline.lake.commits import Commits
 from veen.pipeline.lake.committed_files import Committed, CommittedFile, require_sizes
-from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake.lake import load
 from veen.pipeline.lake.layout import spark_paths
 from veen.pipeline.lake_jobs.file_hashes import require_committed
 from veen.pipeline.lake_jobs.gold import GOLD_TABLES, rows_files
 from veen.pipeline.lake_sql.json_rows import own_names, rows_of
-from veen.pipeline.lake_sql.read_only import QuestionError, parse_question
+from veen.pipeline.lake_sql.read_only import parse_question
 from veen.pipeline.spark.failures import short
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Views:
         try:
             return self._spark.sql(text)
         except AnalysisException as error:
-            raise QuestionError(short(str(error))) from None
+            raise LakeQueryError(short(str(error))) from None
 
     def ask(self, text: str, use: Callable[["DataFrame"], Answer]) -> Answer:
         """Ask, and hand over what comes: once more, if files went away that a commit has replaced."""

@@ -15,8 +15,9 @@ from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.finding import Finding, Level, Location
 from veen.core.objects.hub_identity import HubIdentity
 from veen.core.types import HubId, Label, StreamId
+from veen.pipeline.errors import LogSourceError
 from veen.pipeline.log.hub_keys import HubKeys
-from veen.pipeline.log.log import MOST_BYTES, LabelHead, PlaceError, Pruned, chosen, smaller
+from veen.pipeline.log.log import MOST_BYTES, LabelHead, Pruned, chosen, smaller
 from veen.pipeline.log.partition import InDirectory, Part
 from veen.storage import Manifest, NotAStoreError, Reader, RealFilesystem, StorageError, fsck, plan
 from veen.storage.directory import read_object, read_public, reading_limits
@@ -40,12 +41,12 @@ class DirectoryLog:
             self.reader = Reader.open(self._fs)
         except NotAStoreError as error:
             self._fs.close()
-            raise PlaceError(
+            raise LogSourceError(
                 f"{root} is neither a hub's data directory nor an exported set: {error}"
             ) from None
         except StaleIndexError as error:
             self._fs.close()
-            raise PlaceError(
+            raise LogSourceError(
                 f"{root}: {error.what}; make it anew with veen repair, of a copy if this can not be written; "
                 "veen fsck checks a log without it"
             ) from None
@@ -209,12 +210,14 @@ def _keys(fs: RealFilesystem, identity: HubIdentity) -> HubKeys:
     found = Findings()
     loaded = load_keys(Source(fs, None), identity.hub_id, (), Level.FULL, found)
     if found.total:
-        raise PlaceError(f"the keys of the log can not be relied on: {found.kept[0]}")
+        raise LogSourceError(f"the keys of the log can not be relied on: {found.kept[0]}")
     return HubKeys(identity, {label: _owner(loaded, label) for label in loaded.copied})
 
 
 def _owner(keys: Keys, label: Label) -> HubIdentity:
     signers = keys.signers_of(label)
     if signers is None or signers.identity is None:
-        raise PlaceError(f"nobody knows who has signed {label.hex()}: the identity of the parent is missing")
+        raise LogSourceError(
+            f"the signers of {label.hex()} are not known: the identity of the parent hub is missing"
+        )
     return signers.identity

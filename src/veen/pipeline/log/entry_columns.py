@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from veen.core.crypto.hash import HASH_BYTES
-from veen.core.errors import Detail, ProtocolError, VeenError
+from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import (
     DEFAULT_LIMITS,
     ENTRY_HEADER_BYTES,
@@ -26,6 +26,7 @@ from veen.core.limits import (
 from veen.core.objects.entry import Frame
 from veen.core.objects.finding import Finding, Location
 from veen.core.types import Label
+from veen.pipeline.errors import InvalidEntryError
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
@@ -43,21 +44,6 @@ _LEAST: Final = np.array([0] * 24 + [24, 1 << 8, 1 << 16, 1 << 32] + [0] * 4, dt
 _MOST: Final = (1 << 63) - 1
 
 
-class BadEntryError(VeenError):
-    """An entry that can not be what it stands for; the first one of its part."""
-
-    def __init__(self, seq: int, finding: Finding) -> None:
-        super().__init__(seq, finding)
-        self.seq = seq
-        self.finding = finding
-
-    def __str__(self) -> str:
-        where, found = self.finding.where, self.finding
-        place = where.file if where.offset is None else f"{where.file} at byte {where.offset}"
-        label = (where.label or b"").hex()
-        return f"entry {self.seq} of {label} in {place}: {found.text} ({found.code})"
-
-
 class Frames(NamedTuple):
     """Framed entries of one label, one behind the other, and where the first one stands."""
 
@@ -69,10 +55,10 @@ class Frames(NamedTuple):
     offset: int | None
     limits: Limits = DEFAULT_LIMITS
 
-    def refused(self, seq: int, at: int, detail: str, text: str) -> BadEntryError:
+    def refused(self, seq: int, at: int, detail: str, text: str) -> InvalidEntryError:
         """Return the error for an entry."""
         place = None if self.offset is None else self.offset + at
-        return BadEntryError(seq, Finding(Location(self.file, place, self.label, seq=seq), detail, text))
+        return InvalidEntryError(seq, Finding(Location(self.file, place, self.label, seq=seq), detail, text))
 
     def before(self, seq: int) -> "Frames":
         """Return the entries before one, as far as their lengths tell where they end."""
@@ -173,7 +159,7 @@ def binary(matrix: Bytes, valid: Flags | None = None) -> pa.Array:
 
 
 def parse(frames: Frames) -> Entries:
-    """Take entries apart; raise BadEntryError for the first that is not as it must be (FRM-004 to FRM-008).
+    """Parse entries; raise InvalidEntryError for the first that is not valid (FRM-004 to FRM-008).
 
     All but ``entry_hash`` is compared: that is the work of the kernel.
     """

@@ -7,7 +7,6 @@ reads checks what comes.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from veen.client.errors import ClientError
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.finding import Finding
 from veen.core.profile import Profile
@@ -17,10 +16,6 @@ from veen.pipeline.log.partition import Part
 
 #: A part has about so much at most.
 MOST_BYTES: Final = 8 << 20
-
-
-class PlaceError(ClientError):
-    """There is no log at a place, or not the one that was meant."""
 
 
 class LabelHead(NamedTuple):

@@ -7,7 +7,8 @@ from veen.client.hub_address import HubAddress
 from veen.client.transport.portable_set import is_portable
 from veen.core.objects import labels as naming
 from veen.core.types import HubId
-from veen.pipeline.log.log import Log, PlaceError
+from veen.pipeline.errors import LogSourceError
+from veen.pipeline.log.log import Log
 
 
 def open_log(
@@ -35,7 +36,7 @@ def _open(place: str, streams: Sequence[str], epochs: Container[int] | None) -> 
         return HubLog(address.url, [naming.stream_id(name) for name in streams], epochs)
     path = address.path
     if not path.is_dir():
-        raise PlaceError(f"there is no directory {path}; a log is a data directory, an exported set or a URL")
+        raise LogSourceError(f"there is no directory {path}; give a data directory, an exported set or a URL")
     if is_portable(path):
         from veen.pipeline.log.portable_set import SetLog
 

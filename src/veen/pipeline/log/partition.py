@@ -66,7 +66,7 @@ class Part:
         return self.origin.read(self)
 
     def entries(self) -> Entries:
-        """Return the entries, all of them; raise BadEntryError for the first that is not there or not one."""
+        """Return all entries; raise InvalidEntryError for the first that is missing or invalid."""
         return self.parsed(self.read())
 
     def parsed(self, frames: Frames) -> Entries:

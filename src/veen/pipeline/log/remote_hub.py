@@ -21,8 +21,9 @@ from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.finding import Finding
 from veen.core.objects.receipt import Receipt
 from veen.core.types import HubId, Label, StreamId
+from veen.pipeline.errors import LogSourceError
 from veen.pipeline.log.hub_keys import HubKeys
-from veen.pipeline.log.log import MOST_BYTES, LabelHead, PlaceError, Pruned, chosen
+from veen.pipeline.log.log import MOST_BYTES, LabelHead, Pruned, chosen
 from veen.pipeline.log.partition import AtHub, Part
 
 #: How large an entry is taken to be; nobody knows before it is fetched.
@@ -35,7 +36,7 @@ class HubLog:
 
     def __init__(self, url: str, streams: Sequence[StreamId], epochs: Container[int] | None = None) -> None:
         if not streams:
-            raise PlaceError(f"{url} is a hub, which lists no labels: name the streams to read")
+            raise LogSourceError(f"{url} is a hub, which lists no labels: name the streams to read")
         self.name = url
         self._hub = HttpHub(url)
         self._streams = streams

@@ -11,9 +11,9 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from veen.core.objects.hub_identity import HubIdentity
+from veen.pipeline.errors import DamagedLakeError
 from veen.pipeline.lake.commits import State
 from veen.pipeline.lake.committed_files import require_sizes
-from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake.lake import load
 from veen.pipeline.lake_jobs.file_hashes import require_committed
 from veen.pipeline.log.hub_keys import HubKeys

@@ -24,16 +24,16 @@ from veen.core.objects.finding import Level
 from veen.core.objects.hub_identity import HubIdentity
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
+from veen.pipeline.errors import DamagedLakeError, InvalidEntryError
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import FileFact, State
-from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.lake.table_files import create_file
 from veen.pipeline.lake_jobs.check import check_seen, slabs_of
 from veen.pipeline.lake_jobs.check_rows import known_of
 from veen.pipeline.lake_jobs.check_task import check_roots_all, fold_all
 from veen.pipeline.lake_jobs.file_hashes import require_committed
 from veen.pipeline.lake_jobs.restore import frames_of
-from veen.pipeline.log.entry_columns import BadEntryError, Bytes, parse
+from veen.pipeline.log.entry_columns import Bytes, parse
 from veen.pipeline.log.hub_keys import HubKeys, verify_receipt
 from veen.pipeline.query.backend import Backend
 from veen.pipeline.query.columns import PLACES
@@ -131,7 +131,7 @@ class _Bucket:
             roots = self._check_entries()
         except _WrongError as error:
             return str(error)
-        except (BadEntryError, OSError, pa.ArrowException) as error:
+        except (InvalidEntryError, OSError, pa.ArrowException) as error:
             return str(self._wrong(int(self._ats[0]), str(error).splitlines()[0]))
         # Renamed when it is whole: a twin of this task may be killed, or come late.
         target = Path(self._means.out) / roots_name(self._label, self._bucket)

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from veen.pipeline.errors import DamagedLakeError
 from veen.pipeline.lake.commits import FileFact
-from veen.pipeline.lake.errors import DamagedLakeError
 from veen.pipeline.query.columns import EVENTS, ORDER, read_names
 from veen.pipeline.query.event_sources import COPIED, NATIVE, Sources
 from veen.pipeline.query.scope import COPIES_TABLE

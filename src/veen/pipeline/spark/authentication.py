@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from veen.pipeline.spark.environment import SessionError
+from veen.pipeline.errors import SparkSessionError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -71,7 +71,7 @@ def require_guarded(context: "SparkContext") -> None:
         return
     needed = " and ".join(f"{name}=true" for name in missing)
     how = f"; {_CLUSTER}" if conf.get("spark.master", "").startswith("spark://") else ""
-    raise SessionError(
+    raise SparkSessionError(
         "keys are not given to a session of Spark whose ports answer everybody: it has to be started with"
         f" {needed}{how}"
     )

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession, functions
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from veen.pipeline.errors import ClassArchiveError, SparkSessionError
 from veen.pipeline.spark import session
 from veen.pipeline.spark.class_archive import archive_for
 from veen.pipeline.spark.directories import kept_dir, quoted
@@ -74,10 +75,6 @@ def train(spark: SparkSession, scratch: Path) -> None:
     read.join(totals, "name").toArrow()
 
 
-class CanNotError(RuntimeError):
-    """This Java keeps no classes."""
-
-
 def make(kept: Path) -> Path:
     """Make the archive for the Java and the Spark that would be used, unless it is there."""
     environment = session.environment_of(session.DEFAULT_MASTER, {})
@@ -98,7 +95,7 @@ def check_java(java_home: str) -> None:
     """Refuse a Java that has no archive of its own classes, on which ours is built."""
     command = [f"{java_home}/bin/java", "-Xshare:on", "-version"]
     if subprocess.run(command, capture_output=True, timeout=_PROBE_SEC, check=False).returncode:  # noqa: S603
-        raise CanNotError(f"{java_home} can not keep classes; Spark starts as slowly as it does by itself")
+        raise ClassArchiveError(f"{java_home} cannot store classes; Spark starts without the archive, slower")
 
 
 def _make(archive: Path, directory: Path) -> None:
@@ -129,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         archive = make(options.dir or kept_dir(os.environ))
-    except (OSError, CanNotError, session.SessionError, subprocess.TimeoutExpired) as error:
+    except (OSError, ClassArchiveError, SparkSessionError, subprocess.TimeoutExpired) as error:
         sys.stderr.write(f"no archive of classes: {error}\n")
         return 1
     sys.stdout.write(f"{archive}\n")

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from veen.pipeline.errors import JavaNotFoundError, SparkSessionError
 from veen.pipeline.spark.directories import kept_dir, spark_home
-from veen.pipeline.spark.java import JavaNotFoundError, default_shim_dir, find_java, wheel_java_home
+from veen.pipeline.spark.java import default_shim_dir, find_java, wheel_java_home
 
 __all__ = [
     "DEFAULT_MASTER",
     "ONESHOT",
-    "SessionError",
     "check_loopback",
     "check_python",
     "environment_of",
@@ -45,10 +45,6 @@ _PYTHON_SEC: Final = 60.0
 _CONNECT_SEC: Final = 5.0
 
 
-class SessionError(RuntimeError):
-    """Spark can not be started as asked; one line says why."""
-
-
 def is_local(master: str) -> bool:
     """Tell whether a master is this process, and not a cluster."""
     return master == "local" or master.startswith("local[")
@@ -60,7 +56,7 @@ def environment_of(master: str, settings: Mapping[str, str]) -> dict[str, str]:
     try:
         java = find_java(os.environ, shim_dir=shim_dir, wheel_home=wheel_java_home())
     except JavaNotFoundError as error:
-        raise SessionError(str(error).replace("\n  ", " ").replace("\n", "; ")) from None
+        raise SparkSessionError(str(error).replace("\n  ", " ").replace("\n", "; ")) from None
     found = {"JAVA_HOME": str(java.home), "SPARK_LAUNCHER_OPTS": " ".join(ONESHOT)}
     local = is_local(master)
     # Workers of a cluster have a Python of their own, of which the variable may tell.
@@ -71,7 +67,7 @@ def environment_of(master: str, settings: Mapping[str, str]) -> dict[str, str]:
         found["OPENBLAS_NUM_THREADS"] = "1"  # workers share the cores already, and must fork without threads
     home = None if local else os.environ.get("SPARK_HOME")
     if home is not None and not (Path(home) / "bin" / "spark-submit").is_file():
-        raise SessionError(f"SPARK_HOME is {home}, and there is no Spark; set it right, or unset it")
+        raise SparkSessionError(f"SPARK_HOME is {home}, and there is no Spark; set it right, or unset it")
     # YARN and Kubernetes take parts of the home to the workers, and want all of it.
     if home is None and (local or master.startswith("spark://")):
         found["SPARK_HOME"] = str(spark_home(kept_dir()))
@@ -116,7 +112,7 @@ def check_python(python: str) -> None:
         said = str(error.strerror)
     except subprocess.TimeoutExpired:
         said = "it does not answer"
-    raise SessionError(
+    raise SparkSessionError(
         f"{PYTHON} is {python}, which can not run this: {said}; Spark needs the Python that veen is "
         f"installed in, as {sys.executable}"
     )
@@ -128,6 +124,6 @@ def check_loopback() -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             socket.create_connection(server.getsockname(), _CONNECT_SEC).close()
     except OSError as error:
-        raise SessionError(
+        raise SparkSessionError(
             f"Spark's processes talk to each other over 127.0.0.1, which does not work here: {error.strerror}"
         ) from None

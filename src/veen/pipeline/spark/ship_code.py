@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import veen
+from veen.pipeline.errors import SparkWorkerError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Worker", "WorkerError", "check_workers", "pack", "ship"]
+__all__ = ["Worker", "check_workers", "pack", "ship"]
 
 #: What tasks import, and what to install for it.
 NEEDED: Final = {
@@ -37,10 +38,6 @@ NEEDED: Final = {
     "pyarrow": "pyarrow",
 }
 _MOMENT_SEC: Final = 0.2
-
-
-class WorkerError(RuntimeError):
-    """Workers of a cluster can not run this code; one line says which, and why."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -92,13 +89,13 @@ def check_workers(spark: "SparkSession", patience: float = 120.0) -> Sequence[Wo
             alone = len(tracker.getExecutorInfos()) < 2  # the driver is one of them
             if alone and time.monotonic() > deadline:
                 spark.sparkContext.cancelAllJobs()
-                raise WorkerError(
+                raise SparkWorkerError(
                     f"it gave no executor in {patience:.0f} s; has it free cores, and the memory that"
                     " was asked for? (--conf veen.wait=SECONDS waits longer)"
                 )
     problems = [problem for worker in asked.result() for problem in _problems(worker)]
     if problems:
-        raise WorkerError("; ".join(problems))
+        raise SparkWorkerError("; ".join(problems))
     return asked.result()
 
 

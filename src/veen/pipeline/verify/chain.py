@@ -16,6 +16,7 @@ from veen.core.merkle.mmr import Peaks, join
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.finding import Finding, Level, Location
 from veen.core.types import NodeHash, VerifyKey
+from veen.pipeline.errors import PeaksMismatchError
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.log import LabelHead, Pruned
 from veen.pipeline.log.partition import Part
@@ -24,10 +25,6 @@ from veen.pipeline.verify.report import COMPLETENESS, LabelVerdict
 from veen.pipeline.verify.task import Obstacle, PartResult, Trees
 
 _CHECKPOINT: Final = "checkpoint"
-
-
-class StatedPeaksError(Exception):
-    """Stated peaks are not those of the log: the label is to be checked again from what follows from it."""
 
 
 @dataclass(slots=True)
@@ -106,7 +103,7 @@ class Chain:
 
     def _follow_peaks(self, part: Part) -> None:
         if self._peaks is not None and part.peaks != self._peaks:
-            raise StatedPeaksError
+            raise PeaksMismatchError
         root = self._roots.get(part.first_seq - 1)
         if self._peaks is not None or not self._whole or root is None:
             return

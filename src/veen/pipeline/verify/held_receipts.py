@@ -6,12 +6,9 @@ from veen.core.errors import Detail, ProtocolError
 from veen.core.objects.finding import Finding, Location
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label, NodeHash
+from veen.pipeline.errors import ForeignReceiptError
 from veen.pipeline.log.log import LabelHead, Log, Pruned
 from veen.pipeline.verify.report import AGREEMENT, HeldReceipts
-
-
-class NotOfThisHubError(ProtocolError):
-    """A held receipt that the hub has not signed: it proves nothing about its log."""
 
 
 def check_signed(log: Log, receipts: Sequence[Receipt]) -> None:
@@ -22,7 +19,7 @@ def check_signed(log: Log, receipts: Sequence[Receipt]) -> None:
         except ProtocolError as error:
             place = f"entry {receipt.stream_seq} of {receipt.label.hex()}"
             text = f"receipt {number} ({place}) is not one of hub {log.hub_id.hex()}: {error.message}"
-            raise NotOfThisHubError(error.detail, text) from None
+            raise ForeignReceiptError(error.detail, text) from None
 
 
 def by_label(receipts: Iterable[Receipt]) -> dict[Label, list[Receipt]]:

@@ -10,13 +10,14 @@ from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.finding import Finding, Level, Location
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
+from veen.pipeline.errors import PeaksMismatchError
 from veen.pipeline.log.data_directory import DirectoryLog
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.log import LabelHead, Log, Pruned
 from veen.pipeline.log.partition import Part
 from veen.pipeline.task_groups import group_into_tasks
 from veen.pipeline.verify import held_receipts
-from veen.pipeline.verify.chain import Chain, StatedPeaksError, prefixed, unstated, wanted_roots
+from veen.pipeline.verify.chain import Chain, prefixed, unstated, wanted_roots
 from veen.pipeline.verify.report import HeldReceipts, Report
 from veen.pipeline.verify.task import (
     Obstacle,
@@ -118,7 +119,7 @@ class Verification:
             pairs = by_label.get(label, [])
             try:
                 self._chains[label] = self._chain(head, pairs)
-            except StatedPeaksError:
+            except PeaksMismatchError:
                 # Derived files are wrong, or the log is: what follows from the log itself decides.
                 again += [part for part, _ in pairs]
         if again:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from veen.core.objects.finding import Finding, Level
 from veen.core.types import HubId
-from veen.pipeline.log.finding_format import to_json
+from veen.pipeline.finding_format import to_json
 from veen.pipeline.log.log import LabelHead
 
 #: Faults that are told one by one; all are counted.

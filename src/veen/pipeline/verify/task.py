@@ -10,9 +10,9 @@ from veen.core.errors import ProtocolError, PrunedError
 from veen.core.merkle.mmr import subtrees
 from veen.core.objects.finding import INTEGRITY, Finding, Level, Location
 from veen.core.types import NodeHash
-from veen.pipeline.log.entry_columns import BadEntryError, Entries, parse
+from veen.pipeline.errors import InvalidEntryError, LogSourceError
+from veen.pipeline.log.entry_columns import Entries, parse
 from veen.pipeline.log.hub_keys import HubKeys
-from veen.pipeline.log.log import PlaceError
 from veen.pipeline.log.partition import Part
 from veen.pipeline.verify.kernel import Checked, EntryFault, check
 from veen.pipeline.verify.report import COMPLETENESS
@@ -80,7 +80,7 @@ def read_entries(part: Part) -> tuple[Entries | None, Finding | None]:
     """Read a part as far as it goes: the entries before the first bad one, and that one."""
     try:
         frames = part.read()
-    except BadEntryError as error:
+    except InvalidEntryError as error:
         return None, error.finding
     except DamagedStoreError as error:
         where = Location(error.path, error.offset, part.label, seq=part.first_seq)
@@ -91,7 +91,7 @@ def read_entries(part: Part) -> tuple[Entries | None, Finding | None]:
         return None, Finding(where, _obstacle_of(error), text)
     try:
         return part.parsed(frames), None
-    except BadEntryError as error:
+    except InvalidEntryError as error:
         return parse(frames.before(error.seq)), error.finding
 
 
@@ -112,7 +112,9 @@ def obstacle(fault: Finding) -> ClientError | None:
     if fault.code is Obstacle.UNREACHABLE:
         return NetworkError(fault.text)
     if fault.code is Obstacle.DENIED:
-        return PlaceError(f"{fault.where.file} can not be read: {fault.text}; run as a user who may read it")
+        return LogSourceError(
+            f"{fault.where.file} cannot be read: {fault.text}; run as a user who may read it"
+        )
     return None
 
 

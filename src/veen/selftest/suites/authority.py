@@ -11,7 +11,8 @@ from veen.core.objects import attachment as att
 from veen.core.objects import labels
 from veen.core.objects.capability import CapToken, Rate
 from veen.selftest.context import Context
-from veen.selftest.step import Needs, StepError, check, equal, poll, refused, rejected, step
+from veen.selftest.errors import StepFailedError
+from veen.selftest.step import Needs, check, equal, poll, refused, rejected, step
 
 _HOUR: Final = 3600
 
@@ -83,7 +84,7 @@ def capability_rate(ctx: Context) -> str:
             allowed = burst + ctx.clock() - began + 1
             check(burst <= count <= allowed, f"{count} messages taken, {burst} to {allowed} allowed")
             return f"{count} messages taken, the next one refused"
-    raise StepError(f"{most} messages were taken with a rate of 1 a second")
+    raise StepFailedError(f"{most} messages were taken with a rate of 1 a second")
 
 
 @step(Needs.GUARDED)

@@ -43,8 +43,9 @@ from veen.core.objects.receipt import Receipt
 from veen.core.types import AuthRef, Label
 from veen.selftest.authors import Author
 from veen.selftest.context import Context
+from veen.selftest.errors import StepFailedError
 from veen.selftest.generate import ITEMS, NESTED, flip_bit, mutate
-from veen.selftest.step import StepError, check, equal, step
+from veen.selftest.step import check, equal, step
 from veen.selftest.suites.messages import ask, author_of
 
 _SUBMIT: Final = "/v1/submit"
@@ -64,7 +65,7 @@ def orderly(reply: Reply, what: str) -> ErrorEnvelope:
     try:
         found = ErrorEnvelope.decode(reply.body)
     except ProtocolError:
-        raise StepError(f"{what} was answered with status {reply.status} and no error envelope") from None
+        raise StepFailedError(f"{what}: status {reply.status} without an error envelope") from None
     check(found.code in _ORDERLY, f"{what} was answered {found.code}: {found.message}")
     equal(reply.status, _ORDERLY[found.code], f"status of {found.code}")
     return found
@@ -213,7 +214,7 @@ def _damaged(ctx: Context, good: bytes, believe: Callable[[bytes], None], what: 
             believe(data)
         except ProtocolError:
             continue
-        raise StepError(f"a damaged {what} was believed: {data[:60].hex()}")
+        raise StepFailedError(f"a damaged {what} was believed: {data[:60].hex()}")
     return len(bad)
 
 

@@ -17,8 +17,9 @@ from veen.core.merkle.mmr import Peaks, complete_nodes, read_peaks
 from veen.core.types import LeafHash, NodeHash
 from veen.selftest.authors import submit
 from veen.selftest.context import Context
+from veen.selftest.errors import StepFailedError
 from veen.selftest.generate import number, sample, wire_types
-from veen.selftest.step import Needs, StepError, check, equal, refused, step
+from veen.selftest.step import Needs, check, equal, refused, step
 from veen.selftest.suites.messages import ask, author_of
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _must_fail(verify: Callable[[], object], what: str) -> None:
         verify()
     except ProtocolError:
         return
-    raise StepError(f"a proof was believed: {what}")
+    raise StepFailedError(f"a proof was believed: {what}")
 
 
 def _flip(random: Random, node: bytes) -> NodeHash:
@@ -227,7 +228,7 @@ def _check_only(random: Random, cls: type[Wire], data: bytes) -> None:
             cls.decode(other)
         except ProtocolError:
             continue
-        raise StepError(f"{cls.SHAPE.name} was read from bytes that are not canonical: {other[:40].hex()}")
+        raise StepFailedError(f"{cls.SHAPE.name} was decoded from non-canonical bytes: {other[:40].hex()}")
 
 
 @step(Needs.NONE)

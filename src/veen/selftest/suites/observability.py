@@ -13,8 +13,9 @@ from veen.core.errors import Code, Detail
 from veen.core.types import Label
 from veen.selftest.authors import Author, submit
 from veen.selftest.context import Context
+from veen.selftest.errors import StepFailedError
 from veen.selftest.servers import ANCHOR_EVERY, veen
-from veen.selftest.step import Needs, StepError, check, equal, poll, refused, step
+from veen.selftest.step import Needs, check, equal, poll, refused, step
 from veen.selftest.suites.messages import ask, author_of
 
 _LOG: Final = "it reads the hub's log, and this hub is not ours"
@@ -145,7 +146,7 @@ def _lines(log: Path, label: str) -> list[dict[str, Any]]:
             try:
                 found.append(json.loads(text))
             except ValueError:
-                raise StepError(f"a line of the log is not JSON: {text[:80]}") from None
+                raise StepFailedError(f"a line of the log is not JSON: {text[:80]}") from None
     return found
 
 

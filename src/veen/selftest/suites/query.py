@@ -24,8 +24,9 @@ from veen.query.descriptor import Mode
 from veen.query.digest import NONE_HASH, EvidenceHasher, RowsHasher, sampled
 from veen.recorder.event import RECORDING, event_draft
 from veen.selftest.context import STATUS, Context
+from veen.selftest.errors import StepFailedError
 from veen.selftest.servers import CONFIGS, Server, TempHub, veen
-from veen.selftest.step import Needs, StepError, check, equal, poll, step
+from veen.selftest.step import Needs, check, equal, poll, step
 
 STREAM: Final = "record/selftest/logins"
 _REQUESTS, _RESULTS = "record/query/requests", "record/query/results"
@@ -47,7 +48,7 @@ class TempService(Server):
 
     def close(self) -> None:
         """End it as an operator does: Spark has processes of its own, which are to end with it."""
-        with contextlib.suppress(StepError):
+        with contextlib.suppress(StepFailedError):
             if self.is_alive:
                 self.stop()
         self.kill()

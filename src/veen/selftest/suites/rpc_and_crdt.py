@@ -15,7 +15,8 @@ from veen.core.encoding.cbor import Value
 from veen.overlays.builtin.crdt import COUNTER, LWW, ORSET, GCounter, LwwMap, OrSet
 from veen.overlays.overlay import Overlay
 from veen.selftest.context import Context
-from veen.selftest.step import PATIENCE_SEC, StepError, check, equal, step
+from veen.selftest.errors import StepFailedError
+from veen.selftest.step import PATIENCE_SEC, check, equal, step
 
 _MANY: Final = 40
 _KEYS: Final = (b"red", b"green", b"blue")
@@ -62,7 +63,7 @@ class _Desk:
             thread.join(PATIENCE_SEC)
             self.server.close()
         if self.failure is not None:
-            raise StepError(f"the server has failed: {self.failure}")
+            raise StepFailedError(f"the server has failed: {self.failure}")
 
 
 @step()

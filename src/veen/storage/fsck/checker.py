@@ -11,7 +11,7 @@ from veen.core.data_dir.store_records import StoreRecord
 from veen.core.errors import ProtocolError
 from veen.core.objects.finding import Level
 from veen.core.types import Label, RoutingKey, VerifyKey
-from veen.storage.errors import NotAStoreError, not_found
+from veen.storage.errors import FindingError, NotAStoreError, not_found
 from veen.storage.fsck.context import Context, rules_of, widest_limits
 from veen.storage.fsck.files import Directory, LabelFiles, read_directory, read_label
 from veen.storage.fsck.journal import Journal, read_journal
@@ -21,7 +21,6 @@ from veen.storage.fsck.report import (
     DERIVED,
     MOST_KEPT,
     Findings,
-    FoundError,
     LabelReport,
     Reason,
     Report,
@@ -90,7 +89,7 @@ class _Check:
             store = self._store()
             if store is not None:
                 self._check(store)
-        except FoundError as error:
+        except FindingError as error:
             self._found.add(error.finding)
         return Report(
             level=self._level,
@@ -165,7 +164,7 @@ class _Check:
     def _lock(self) -> str:
         try:
             text = (self._source.read_if_there(layout.LOCK) or b"").decode(errors="replace")
-        except FoundError:  # nothing depends on it
+        except FindingError:  # nothing depends on it
             return ""
         return " ".join(text.split())[:_LOCK_CHARACTERS]
 
@@ -271,7 +270,7 @@ class _Check:
         except ProtocolError as error:
             self._found.add(refused(path, 0, error).finding)
             return
-        except FoundError as error:
+        except FindingError as error:
             self._found.add(error.finding)
             return
         if store.hub_id != keys.hub_id:

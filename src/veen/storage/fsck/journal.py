@@ -16,7 +16,8 @@ from veen.core.objects.entry import EntryHeader
 from veen.core.objects.finding import Finding, Level
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label, RoutingKey, StreamId
-from veen.storage.fsck.report import FoundError, Reason, damage, refused, wrong
+from veen.storage.errors import FindingError
+from veen.storage.fsck.report import Reason, damage, refused, wrong
 from veen.storage.fsck.source import Source
 
 _HEADER: Final = struct.Struct(">8sQ16sII")
@@ -196,7 +197,7 @@ class _Scan:
                 self._torn_or_damaged(segment, at)
                 return False
             if self._doubt is not None:  # what is in doubt was durable: something valid stands behind it
-                raise FoundError(self._doubt)
+                raise FindingError(self._doubt)
             if record.kind == _BATCH:
                 self._batch(segment, record, at)
             elif record.kind == _CHECKPOINT and not record.bindings:
@@ -213,7 +214,7 @@ class _Scan:
     def _torn_or_damaged(self, segment: _Segment, at: int) -> None:
         finding = damage(segment.path, at, Reason.JOURNAL_RECORD, "the record does not check out")
         if segment.find(at + 1) is not None:
-            raise FoundError(finding)
+            raise FindingError(finding)
         self._drop(finding)
 
     def _batch(self, segment: _Segment, record: _Record, at: int) -> None:
@@ -272,6 +273,6 @@ def read_journal(source: Source, level: Level, routing: RoutingKey | None) -> Jo
     scan = _Scan(source, level, routing)
     try:
         scan.run()
-    except FoundError as error:
+    except FindingError as error:
         scan.journal.finding = error.finding
     return scan.journal

@@ -16,7 +16,8 @@ from veen.core.objects.finding import Level
 from veen.core.objects.hub_identity import ForkParent, HubIdentity
 from veen.core.objects.receipt import Receipt
 from veen.core.types import HubId, Label, RoutingKey, VerifyKey
-from veen.storage.fsck.report import Findings, FoundError, Reason, damage, refused, wrong
+from veen.storage.errors import FindingError
+from veen.storage.fsck.report import Findings, Reason, damage, refused, wrong
 from veen.storage.fsck.source import Source
 
 IDENTITY: Final = "hub-identity.cbor"
@@ -155,7 +156,7 @@ def _fork(source: Source, where: str, named: ForkParent | None, found: Findings)
         fork = _read(source, path, ForkRecord)
         if fork is None and named is not None:
             raise wrong(path, None, Reason.MISSING, f"{where}{IDENTITY} names it")
-    except FoundError as error:
+    except FindingError as error:
         found.add(error.finding)
         return None
     if fork is None or named is None:
@@ -196,7 +197,7 @@ def _identity(
             identity, sig = _decode(path, pending[SIGNATURE_BYTES:]), pending[:SIGNATURE_BYTES]
         if identity is not None and level == Level.FULL:
             _verify_identity(sig_path, identity, sig, [key.hub_pk for key in identity.hub_keys] + list(given))
-    except FoundError as error:
+    except FindingError as error:
         found.add(error.finding)
         return None
     return identity

@@ -8,12 +8,13 @@ from veen.core.data_dir.chunk_artifacts import CheckpointIndex, IndexedCheckpoin
 from veen.core.errors import ProtocolError
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.finding import Finding, Level, Location
+from veen.storage.errors import FindingError
 from veen.storage.fsck.context import Context
 from veen.storage.fsck.files import LabelFiles
 from veen.storage.fsck.journal import Run
 from veen.storage.fsck.label_log import node_bytes
 from veen.storage.fsck.label_walk import LabelWalk
-from veen.storage.fsck.report import FoundError, Reason, damage, stale
+from veen.storage.fsck.report import Reason, damage, stale
 
 
 def check_index(context: Context, files: LabelFiles, ends: list[tuple[int, int]]) -> Finding | None:
@@ -88,7 +89,7 @@ class LabelCheck(LabelWalk):
                 )
             elif not self.broken:
                 self._end()
-        except FoundError as error:
+        except FindingError as error:
             self.found.add(error.finding)
             self.broken = True
 

@@ -13,9 +13,10 @@ from veen.core.objects.capability import CapToken
 from veen.core.objects.finding import Level
 from veen.core.objects.msg import Msg
 from veen.core.types import NodeHash, VerifyKey
+from veen.storage.errors import FindingError
 from veen.storage.fsck.context import Context, Rule
 from veen.storage.fsck.entry import Item, check_content, check_signer
-from veen.storage.fsck.report import FoundError, Reason, wrong
+from veen.storage.fsck.report import Reason, wrong
 from veen.storage.fsck.source import Source
 
 _BLOCK_BYTES: Final = 1 << 20
@@ -58,7 +59,7 @@ class NodeStore:
         if self.differs_at is None and self._path is not None and not self._lost:
             try:
                 actual = self._source.read(self._path, self._done, len(expected))
-            except FoundError:  # can not be read: as good as not there
+            except FindingError:  # can not be read: as good as not there
                 actual = b""
             if actual != expected:
                 self.differs_at = self._done + first_difference(actual, expected)

@@ -20,12 +20,13 @@ from veen.core.merkle.mmr import Peaks
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.finding import Finding, Level, Location
 from veen.core.types import NodeHash
+from veen.storage.errors import FindingError
 from veen.storage.fsck.chunk_bytes import read_chunk
 from veen.storage.fsck.context import Context, Rule
 from veen.storage.fsck.entry import Item, is_whole, read_item
 from veen.storage.fsck.files import ChunkFile, LabelFiles
 from veen.storage.fsck.label_log import Chunk, LabelLog, NodeStore
-from veen.storage.fsck.report import Findings, FoundError, Reason, damage, refused, wrong
+from veen.storage.fsck.report import Findings, Reason, damage, refused, wrong
 from veen.storage.fsck.sidecars import (
     check_checkpoint,
     check_commitment,
@@ -205,7 +206,7 @@ class LabelWalk:
             self.chunk = check_pruned(self.context, files, self.log, self.claimed)
             for finding in check_pruned_nodes(self.context, files, self.log, self.nodes, self._pruned_point):
                 self.found.add(finding)
-        except FoundError as error:
+        except FindingError as error:
             self.found.add(error.finding)
             self._resume(self.pruned_to)
 
@@ -260,7 +261,7 @@ class LabelWalk:
                 self._gap(file, due)
             try:
                 torn = self._chunk(file, 0)
-            except FoundError as error:
+            except FindingError as error:
                 self.found.add(error.finding)
                 if file.end is None:
                     self.broken = True
@@ -287,7 +288,7 @@ class LabelWalk:
         if path is not None:
             try:
                 peaks = read_peaks_file(self.context, path, seq)
-            except FoundError as error:
+            except FindingError as error:
                 self.found.add(error.finding)
         self.log.resume(seq, peaks, None if peaks is None else peaks.root)
         self.chunk = None
@@ -360,7 +361,7 @@ class LabelWalk:
             for seq in range(self.log.seq + 1, run.last + 1):
                 place = run.place(seq)
                 self._take(self._read(self._from_journal(seq), 0, place.path, place.offset), file=None)
-        except FoundError as error:
+        except FindingError as error:
             self.found.add(error.finding)
             self.broken = True
 
@@ -430,7 +431,7 @@ class LabelWalk:
         if summary is not None:
             try:
                 check_summary(self.context, summary, label, chunk)
-            except FoundError as error:
+            except FindingError as error:
                 self._report(error.finding, unfinished=unfinished)
 
     def _point(self, seq: int) -> None:
@@ -460,13 +461,13 @@ class LabelWalk:
                 check_peaks(context, peaks_path, seq, peaks)
             elif checkpoint_path is not None and not context.archived and not self._ends_at(seq):
                 raise missing(paths.peaks(files.domain, files.label, seq), "its checkpoint is there")
-        except FoundError as error:
+        except FindingError as error:
             found.append(error.finding)
         try:
             if checkpoint_path is not None:
                 self.claimed.add(checkpoint_path)
                 check_checkpoint(context, checkpoint_path, files.label, seq, root)
-        except FoundError as error:
+        except FindingError as error:
             found.append(error.finding)
         if kept is not None and found:  # the journal has it, and it is checked: its files will be written
             for finding in found:
@@ -480,7 +481,7 @@ class LabelWalk:
     def _commitment(self, checkpoint: Checkpoint, path: str, offset: int, root: NodeHash | None) -> None:
         try:
             check_commitment(self.context, checkpoint, path, offset, root)
-        except FoundError as error:
+        except FindingError as error:
             self.found.add(error.finding)
 
     def _settle_doubts(self, chunk: Chunk) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 from veen.core.errors import CborError, Detail, ProtocolError
 from veen.core.objects.finding import INTEGRITY, Finding, Level, Location
 from veen.core.types import JsonValue, Label
+from veen.storage.errors import FindingError
 
 #: Findings and notes kept by their text; all are counted.
 MOST_KEPT: Final = 100
@@ -79,24 +80,16 @@ def to_json(finding: Finding) -> dict[str, JsonValue]:
     }
 
 
-class FoundError(Exception):
-    """A finding on its way to whoever knows what it means for the rest of the check."""
-
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(str(finding))
-        self.finding = finding
-
-
-def wrong(path: str, offset: int | None, reason: str, detail: str) -> FoundError:
+def wrong(path: str, offset: int | None, reason: str, detail: str) -> FindingError:
     """Return a finding to be raised."""
-    return FoundError(damage(path, offset, reason, detail))
+    return FindingError(damage(path, offset, reason, detail))
 
 
-def refused(path: str, offset: int, error: ProtocolError) -> FoundError:
+def refused(path: str, offset: int, error: ProtocolError) -> FindingError:
     """Return the finding for an object at ``offset`` that a parser or verifier refused."""
     if isinstance(error, CborError):
         offset += error.offset
-    return FoundError(damage(path, offset, error.detail, error.message))
+    return FindingError(damage(path, offset, error.detail, error.message))
 
 
 class Findings:

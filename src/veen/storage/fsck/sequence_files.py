@@ -16,11 +16,12 @@ from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.finding import Finding, Level
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
+from veen.storage.errors import FindingError
 from veen.storage.fsck.chunk_bytes import stored_receipts
 from veen.storage.fsck.context import Context
 from veen.storage.fsck.label import LabelFacts
 from veen.storage.fsck.label_log import chain
-from veen.storage.fsck.report import Findings, FoundError, Reason, damage, stale
+from veen.storage.fsck.report import Findings, Reason, damage, stale
 
 _BLOCK_BYTES: Final = 1 << 20
 #: More than a receipt or a checkpoint can have.
@@ -47,7 +48,7 @@ def _read_sequence(context: Context, path: str, cls: type[W], reason: str) -> It
                 # Offsets of the encoding count from the start of what was read.
                 detail = f"no {cls.SHAPE.name} here"
                 inside = error.offset - at if isinstance(error, CborError) else 0
-                raise FoundError(stale(path, base + at + inside, reason, detail)) from error
+                raise FindingError(stale(path, base + at + inside, reason, detail)) from error
             yield base + at, made
             at = end
         if not at:
@@ -73,8 +74,8 @@ class _SequenceCheck:
         self.found = Findings()
         self.notes: list[str] = []
 
-    def _stale(self, offset: int | None, detail: str) -> FoundError:
-        return FoundError(stale(self.path, offset, self.reason, detail))
+    def _stale(self, offset: int | None, detail: str) -> FindingError:
+        return FindingError(stale(self.path, offset, self.reason, detail))
 
     def _refuse_reserved(self, offset: int, label: Label) -> None:
         if label in self._context.reserved:
@@ -120,7 +121,7 @@ class ReceiptsCheck(_SequenceCheck):
         try:
             for offset, receipt in _read_sequence(self._context, self.path, Receipt, self.reason):
                 self._receipt(offset, receipt)
-        except FoundError as error:
+        except FindingError as error:
             stopped = error.finding
         self._judge(stopped, self._missing())
 
@@ -212,7 +213,7 @@ class CheckpointsCheck(_SequenceCheck):
         try:
             for offset, checkpoint in _read_sequence(self._context, self.path, Checkpoint, self.reason):
                 self._checkpoint(offset, checkpoint)
-        except FoundError as error:
+        except FindingError as error:
             stopped = error.finding
         self._judge(stopped, self._missing())
 

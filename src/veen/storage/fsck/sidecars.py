@@ -10,9 +10,10 @@ from veen.core.merkle.mmr import Peaks
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.finding import Level
 from veen.core.types import Label, NodeHash
+from veen.storage.errors import FindingError
 from veen.storage.fsck.context import Context
 from veen.storage.fsck.label_log import Chunk
-from veen.storage.fsck.report import FoundError, Reason, refused, wrong
+from veen.storage.fsck.report import Reason, refused, wrong
 
 W = TypeVar("W", bound=Wire)
 
@@ -97,6 +98,6 @@ def read_tombstone(context: Context, path: str, label: Label, start: int, end: i
     return made
 
 
-def missing(path: str, why: str) -> FoundError:
+def missing(path: str, why: str) -> FindingError:
     """Return the finding for a file that should be there."""
     return wrong(path, None, Reason.MISSING, why)

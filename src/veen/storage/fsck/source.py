@@ -4,7 +4,8 @@ import errno
 from collections.abc import Callable
 from typing import Protocol
 
-from veen.storage.fsck.report import FoundError, Reason, wrong
+from veen.storage.errors import FindingError
+from veen.storage.fsck.report import Reason, wrong
 
 
 class Files(Protocol):
@@ -66,5 +67,5 @@ class Source:
             return None
 
 
-def _unreadable(path: str, offset: int, error: OSError) -> FoundError:
+def _unreadable(path: str, offset: int, error: OSError) -> FindingError:
     return wrong(path, offset, Reason.UNREADABLE, error.strerror or type(error).__name__)

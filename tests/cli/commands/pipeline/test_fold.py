@@ -17,7 +17,8 @@ from veen.client.fold.incremental import Reached
 from veen.core.objects import labels
 from veen.core.types import Label, NodeHash
 from veen.overlays.wallet.schemas import wallet_id, wallet_stream
-from veen.pipeline.fold.inputs import FoldInput, OtherRootError
+from veen.pipeline.errors import RootMismatchError
+from veen.pipeline.fold.inputs import FoldInput
 from veen.pipeline.log.log import LabelHead
 
 STREAM = "fold/all"
@@ -194,7 +195,7 @@ def test_what_may_get_entries_still_is_provisional(spark: SparkSession) -> None:
 
 def test_records_that_do_not_make_up_the_root_are_refused(spark: SparkSession) -> None:
     opened = _opened(spark, 0, 0)
-    with pytest.raises(OtherRootError, match="epoch 0"):
+    with pytest.raises(RootMismatchError, match="epoch 0"):
         opened.reached([(0, 1, 5)], {0: b"x" * 32})
     assert opened.reached([(0, 1, 5)], {0: b"r" * 32}) == [Reached(0, Label(bytes(32)), 5, b"r" * 32)]
     assert opened.reached([(0, 1, 4)], {0: b"x" * 32})[0].mmr_root == b"x" * 32

@@ -42,7 +42,7 @@ _LEVELS: Final = ("frames", "roots", "full")
 @contextmanager
 def _telling_of_a_lake() -> Iterator[None]:
     """End with 4 where a lake is damaged, with 1 where there is none."""
-    from veen.pipeline.lake.errors import DamagedLakeError, LakeError
+    from veen.pipeline.errors import DamagedLakeError, LakeError
 
     try:
         yield

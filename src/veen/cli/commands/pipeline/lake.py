@@ -58,14 +58,14 @@ CheckedFlag = Annotated[
 @contextmanager
 def reporting_progress() -> Iterator[None]:
     """End a command with 4 where a log or a lake is not what it should be, else with 1."""
-    from veen.pipeline.lake.errors import BadLogError, DamagedLakeError, LakeBusyError, LakeError
-    from veen.pipeline.log.finding_format import to_json
+    from veen.pipeline.errors import DamagedLakeError, LakeBusyError, LakeError, RejectedEntryError
+    from veen.pipeline.finding_format import to_json
 
     try:
         yield
-    except BadLogError as error:
+    except RejectedEntryError as error:
         if common.json:
-            found = {"ok": False, "code": "E.PROOF", "detail": str(error), "first": to_json(error.trouble)}
+            found = {"ok": False, "code": "E.PROOF", "detail": str(error), "first": to_json(error.finding)}
             print_result(found, as_json=True)
             raise typer.Exit(FAILED) from None
         raise FailedError(f"first bad: {error}", "E.PROOF") from None
@@ -406,7 +406,7 @@ def _cell(value: object) -> str:
 
 def _prompt(spark: "SparkSession", views: "Views", form: str) -> None:
     """Ask a person for queries, each ended by a semicolon."""
-    from veen.pipeline.lake.errors import LakeError
+    from veen.pipeline.errors import LakeError
     from veen.pipeline.spark.failures import reason_of
 
     if sys.stdin.isatty():

@@ -121,7 +121,7 @@ def _read_receipts(files: Sequence[Path]) -> list[Receipt]:
 
 
 def _print(report: "Report") -> None:
-    from veen.pipeline.log.finding_format import to_text
+    from veen.pipeline.finding_format import to_text
 
     described = report.to_json()
     if common.json:

@@ -1,0 +1,11 @@
+"""Errors of the conformance adapter.
+
+VeenError
+└── MalformedRequestError        the request of the harness cannot be executed
+"""
+
+from veen.core.errors import VeenError
+
+
+class MalformedRequestError(VeenError):
+    """The request itself is malformed: it says nothing about the library."""
