@@ -16,7 +16,7 @@ from veen.cli.settings import common
 from veen.cli.spark import SparkOptions, show_job_progress
 from veen.client.errors import DamagedLogError, NetworkError
 from veen.core.errors import VeenError
-from veen.pipeline.errors import LogSourceError, DamagedLakeError
+from veen.pipeline.errors import DamagedLakeError, LogSourceError
 from veen.pipeline.spark.failures import reason_of
 
 app = typer.Typer()

@@ -68,7 +68,6 @@ class Arguments:
         return [_hex(item, name) for item in self._list(name)]
 
     def uint(self, name: str) -> int:
-        """Return an unsigned integer."""
         return _uint(self.json(name), name)
 
     def uints_or_none(self, name: str) -> list[int] | None:

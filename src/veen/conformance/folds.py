@@ -78,11 +78,9 @@ class Body:
     fields: Fields
 
     def encode(self) -> bytes:
-        """Return its bytes."""
         return self.schema.encode(self.fields)
 
     def to_json(self) -> JsonValue:
-        """Return its JSON form."""
         return self.schema.to_json(self.fields)
 
 

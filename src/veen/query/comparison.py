@@ -44,7 +44,6 @@ class Comparison:
         return tuple(item.name for item in self.items if not item.equal)
 
     def to_json(self) -> dict[str, Json]:
-        """Return the JSON form."""
         return {"equal": self.equal, "items": {item.name: item.to_json() for item in self.items}}
 
 

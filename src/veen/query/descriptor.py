@@ -73,7 +73,6 @@ class Filter:
     time_to: int | None = None
 
     def to_json(self) -> dict[str, Json]:
-        """Return the normal form."""
         times: dict[str, Json] | None = None
         if self.time_from is not None or self.time_to is not None:
             times = {"from": _time_or_none(self.time_from), "to": _time_or_none(self.time_to)}
@@ -92,13 +91,11 @@ class Evidence:
     sample_rate: Decimal | None = None
 
     def to_json(self) -> dict[str, Json]:
-        """Return the normal form."""
         form: dict[str, Json] = {"mode": self.mode.value}
         return form if self.sample_rate is None else {**form, "sample_rate": self.sample_rate}
 
     @classmethod
     def from_json(cls, value: Json) -> Self:
-        """Parse an evidence policy."""
         given = _object(value, "evidence", frozenset({"mode", "sample_rate"}))
         mode, rate = given.get("mode"), given.get("sample_rate")
         if not isinstance(mode, str) or mode not in tuple(Mode):
@@ -125,7 +122,6 @@ class Aggregate:
         return self.group_by + self.metrics
 
     def to_json(self) -> dict[str, Json]:
-        """Return the normal form."""
         return {"group_by": list(self.group_by), "metrics": list(self.metrics)}
 
 
@@ -142,7 +138,6 @@ class Descriptor:
     meta: Mapping[str, Json] | None = None
 
     def to_json(self) -> dict[str, Json]:
-        """Return the normal form."""
         form: dict[str, Json] = {
             "query_id": self.query_id,
             "version": VERSION,

@@ -42,7 +42,6 @@ class Position:
     mmr_root: str
 
     def to_json(self) -> dict[str, Json]:
-        """Return the JSON form."""
         return {
             "stream": self.stream,
             "epoch": self.epoch,
@@ -83,7 +82,6 @@ class ResultDigest:
     profile_id: str | None = None
 
     def to_json(self) -> dict[str, Json]:
-        """Return the JSON form."""
         form: dict[str, Json] = {
             "query_id": self.query_id,
             "result_id": self.result_id,
@@ -147,11 +145,9 @@ class RowsHasher:
         self.count = 0
 
     def add(self, row: bytes) -> None:
-        """Take the next row."""
         self.extend((row,))
 
     def extend(self, rows: Iterable[bytes]) -> None:
-        """Take the next rows."""
         left = iter(rows)
         while some := list(islice(left, _AT_ONCE)):
             self._hash.update((b"," if self.count else b"") + b",".join(some))

@@ -70,7 +70,6 @@ class Hubs:
                 raise StepFailedError(f"the hub has died: {hub.tail()}")
 
     def close(self) -> None:
-        """End all of them."""
         for server in reversed(self._all):
             server.close()
 

@@ -126,12 +126,10 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it serves."""
         return str(self._banner["listen"][0])
 
     @property
     def pid(self) -> int:
-        """Its process."""
         return int(self._banner["pid"])
 
     def start(self) -> None:

@@ -19,7 +19,6 @@ class FairLock:
             self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
-        """Release it."""
         self._lock.release()
 
     def locked(self) -> bool:

@@ -78,7 +78,6 @@ class FileLock:
             return self._fd is not None
 
     def close(self) -> None:
-        """Release the lock."""
         with self._guard:
             self._closed = True
             if self._fd is not None:

@@ -58,7 +58,6 @@ class OutFile:
         return self._written + self._pending_bytes
 
     def add(self, data: bytes) -> None:
-        """Add bytes."""
         self._pending.append(data)
         self._pending_bytes += len(data)
         if self._pending_bytes >= _PORTION_BYTES:

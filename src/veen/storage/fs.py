@@ -59,15 +59,13 @@ class AppendFile(Protocol):
     def truncate(self, size: int) -> None:
         """Forget what was written beyond ``size``; not durable yet."""
 
-    def close(self) -> None:
-        """Close the file."""
+    def close(self) -> None: ...
 
 
 class FileLock(Protocol):
     """A lock that is held."""
 
-    def release(self) -> None:
-        """Let go of it."""
+    def release(self) -> None: ...
 
 
 class Filesystem(Protocol):
@@ -214,7 +212,6 @@ class RealFilesystem:
             return None
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Read at a place."""
         fd, renamed = self._take(path)
         try:
             if length is None:
@@ -226,7 +223,6 @@ class RealFilesystem:
             self._put_back(path, fd, renamed)
 
     def read_each(self, path: str, offsets: Sequence[int], length: int) -> list[bytes]:
-        """Read at several places."""
         fd, renamed = self._take(path)
         try:
             return [self._read_fully(fd, offset, length) for offset in offsets]
@@ -298,7 +294,6 @@ class RealFilesystem:
             os.close(fd)
 
     def truncate(self, path: str, size: int) -> None:
-        """Shorten a file."""
         fd = os.open(self.root / path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.ftruncate(fd, size)
@@ -307,18 +302,15 @@ class RealFilesystem:
             os.close(fd)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file."""
         (self.root / old).replace(self.root / new)
         self._forget(old)
         self._forget(new)
 
     def unlink(self, path: str) -> None:
-        """Remove a file."""
         (self.root / path).unlink()
         self._forget(path)
 
     def sync_dir(self, directory: str) -> None:
-        """Sync a directory."""
         _sync_directory(self.root / directory)
 
     def open_append(self, path: str) -> AppendFile:

@@ -81,7 +81,6 @@ class Bounds:
     of: Mapping[Label, int]
 
     def at(self, label: Label) -> int:
-        """Return the bound of a label."""
         return self.of.get(label, self.default)
 
 

@@ -62,7 +62,6 @@ class Job:
 
     @property
     def overlay(self) -> Overlay:
-        """The overlay."""
         return self.portable.overlay
 
     def names(self) -> list[str]:

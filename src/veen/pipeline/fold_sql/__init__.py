@@ -47,7 +47,6 @@ class TypedForm(NamedTuple):
         overlay: Overlay,
         stretch: FoldRange,
     ) -> Folded | None:
-        """Fold records."""
         if stretch.has_copies or (stretch.since is not None and not self.ranges):
             return None
         with kept(self.events(from_place(records, stretch.since))) as events:

@@ -92,7 +92,6 @@ class LabelFact(NamedTuple):
         sealed: int = 0,
         tried: Iterable[str] = (),
     ) -> Self:
-        """Return the fact of a label."""
         return cls(
             label.hex(),
             None if stream_id is None else stream_id.hex(),

@@ -163,7 +163,6 @@ class SliceFiles:
         found.add(batch)
 
     def finish(self) -> dict[str, Written]:
-        """Complete all files."""
         return {table: file.finish() for table, file in sorted(self._open.items())}
 
     def discard(self) -> None:

@@ -171,7 +171,6 @@ class TableRows:
             raise self.wrong("has rows that do not follow from the entries")
 
     def wrong(self, text: str) -> DamagedLakeError:
-        """Return the error."""
         return DamagedLakeError(f"{self._path} {text}")
 
     def _differing(self, taken: pa.Table, made: pa.Table) -> DamagedLakeError:

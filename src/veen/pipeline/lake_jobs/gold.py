@@ -84,7 +84,6 @@ class StaleState:
 
     @property
     def stream(self) -> StreamId:
-        """The stream."""
         return StreamId(bytes.fromhex(self.stream_id))
 
     @property

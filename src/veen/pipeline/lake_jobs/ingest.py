@@ -63,7 +63,6 @@ class IngestStats:
     opened: int = 0
 
     def add(self, changes: Changes) -> None:
-        """Count a commit."""
         self.commits += bool(changes)
         self.files += len(changes.added)
         for fact in changes.labels:

@@ -190,7 +190,6 @@ class Step:
     entries: int = 0
 
     def add(self, work: PendingEntries, span: tuple[int, int]) -> None:
-        """Add a slice."""
         self.works[work.label] = work
         self.spans.setdefault(work.label, []).append(span)
         self.entries += span[1] - span[0] + 1

@@ -276,7 +276,6 @@ class _Chunks:
         self.entries = self.chunks = 0
 
     def write(self, domain: Domain, label: Label, frames: Iterable[bytes]) -> None:
-        """Write the chunks of a label."""
         kept: list[bytes] = []
         size = start = seq = 0
         for frame in frames:

@@ -81,7 +81,6 @@ class DirectoryLog:
         return found
 
     def labels_of(self, stream_id: StreamId) -> dict[int, Label]:
-        """Return the labels of a stream."""
         reader, found = self.reader, {}
         for label in reader.labels_of(stream_id):
             bound = reader.binding(label)
@@ -127,7 +126,6 @@ class DirectoryLog:
             return None
 
     def checkpoints(self, label: Label) -> list[Checkpoint]:
-        """Return the checkpoints of a label."""
         reader = self.reader
         stated = (
             reader.stated_checkpoint(label, seq)

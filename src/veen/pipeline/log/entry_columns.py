@@ -122,11 +122,9 @@ class Entries:
         return self.frames.data[self.msg_start[nth] : self.msg_end[nth]]
 
     def receipt_bytes(self, nth: int) -> bytes:
-        """Return the receipt of an entry."""
         return self.frames.data[self.msg_end[nth] : self.receipt_end[nth]]
 
     def ciphertext(self, nth: int) -> bytes:
-        """Return the ciphertext of an entry."""
         return self.frames.data[self.ct_start[nth] : self.ct_end[nth]]
 
     def receipt_ids(self) -> pa.Array:

@@ -92,7 +92,6 @@ class InDirectory:
 
     @property
     def place(self) -> str:
-        """The file."""
         return self.partition.path
 
     def read(self, part: Part) -> Frames:
@@ -150,7 +149,6 @@ class AtHub:
 
     @property
     def place(self) -> str:
-        """The address."""
         return self.url
 
     def read(self, part: Part) -> Frames:

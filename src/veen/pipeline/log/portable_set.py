@@ -105,7 +105,6 @@ class SetLog:
         return found
 
     def labels_of(self, stream_id: StreamId) -> dict[int, Label]:
-        """Return the labels of a stream."""
         found = {
             item.epoch or 0: item.label
             for item in self._facts.states
@@ -188,7 +187,6 @@ class SetLog:
         return self._start_of(label, seq + 1)
 
     def checkpoints(self, label: Label) -> list[Checkpoint]:
-        """Return the checkpoints of a label."""
         found = [item for item in self._facts.checkpoints if item.label_curr == label]
         return sorted(found, key=lambda item: item.upto_seq)
 

@@ -203,5 +203,4 @@ class HubLog:
         """Do nothing: each question is asked anew."""
 
     def close(self) -> None:
-        """Close the connection."""
         self._hub.close()

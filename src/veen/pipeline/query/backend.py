@@ -91,7 +91,6 @@ class SparkBackend:
         return table.select("*", *(sf.col(name).alias(other) for other, name in names.items()))
 
     def group_by(self, table: "DataFrame", keys: Sequence[str]) -> "DataFrame":
-        """Return groups."""
         return table.groupBy(*keys).agg(
             sf.count("*").alias("count"),
             sf.min("event_time").alias("earliest"),

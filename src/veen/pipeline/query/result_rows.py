@@ -152,7 +152,6 @@ class ResultRows:
         return found
 
     def iterate(self) -> Iterator[bytes]:
-        """Yield all rows."""
         return self._from(0)
 
     def _from(self, offset: int) -> Iterator[bytes]:

@@ -59,7 +59,6 @@ class ResultWriter(Generic[T]):
         self._parts: list[tuple[str, int]] = []
 
     def write(self) -> None:
-        """Write the rows."""
         aggregate, needs = self._needs.aggregate, self._needs
         events = self._work.events(self._sources, needs.columns)
         if aggregate is None:

@@ -77,7 +77,6 @@ class Scratch:
         self.path = made.rename(made.with_name(made.name[1:]))
 
     def remove(self) -> None:
-        """Remove it, with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
             unlock(self._lock)

@@ -36,7 +36,6 @@ class SignalHandler:
         self.number: int | None = None
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        """Take a signal."""
         self.number = number
         self._act()
         if self._at_once:

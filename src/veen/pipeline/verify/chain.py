@@ -73,7 +73,6 @@ class Chain:
             self._seq = first_seq - 1
 
     def add(self, part: Part, result: PartResult) -> None:
-        """Take the next part."""
         if part.first_seq != self._seq + 1:
             text = f"entries {self._seq + 1} to {part.first_seq - 1} are missing"
             self._tell(self._seq + 1, part.place, Detail.PROOF_SEQ.value, text)

@@ -67,7 +67,6 @@ class LabelVerdict:
     gaps: FindingList = field(default_factory=FindingList)
 
     def to_json(self) -> dict[str, Any]:
-        """Return names and values."""
         head = self.head
         return {
             "label": head.label.hex(),
@@ -157,7 +156,6 @@ class Report:
         return max((item.newest_ts for item in self.labels if item.newest_ts is not None), default=None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return names and values."""
         first = self.first
         return {
             "ok": self.ok,

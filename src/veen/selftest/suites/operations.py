@@ -69,7 +69,6 @@ class _Table:
         return operation_id(sent.msg_id)
 
     def tables(self, overlay: Overlay) -> Tables:
-        """Fold the stream."""
         return interpret(self.reader, overlay, self.stream).tables
 
 

@@ -39,7 +39,6 @@ class LabelFiles:
     some_path: str = ""
 
     def add(self, path: str, name: FileName) -> None:
-        """Take a file."""
         self.some_path = path
         start, end = name.start_seq or 0, name.end_seq or 0
         match name.kind:

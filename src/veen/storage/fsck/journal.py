@@ -48,7 +48,6 @@ class Run:
 
     @property
     def last(self) -> int:
-        """The last sequence number."""
         return self.first + len(self.places) - 1
 
     def place(self, seq: int) -> JournalPosition:
@@ -152,7 +151,6 @@ class _Scan:
         self.journal = Journal()
 
     def run(self) -> None:
-        """Read all segments."""
         names = self._source.names(paths.STATE_DIR)
         numbers = sorted(number for name in names if (number := paths.parse_journal(name)) is not None)
         promised = False

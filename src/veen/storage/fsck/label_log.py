@@ -108,7 +108,6 @@ class Chunk:
 
     @property
     def end(self) -> int:
-        """The last sequence number."""
         return self.start + self.count - 1
 
     def ends_before(self, item: Item, rule: Rule) -> bool:
@@ -116,7 +115,6 @@ class Chunk:
         return self.full or (self.count > 0 and self.size + item.size > rule.max_bytes)
 
     def add(self, item: Item, rule: Rule, *, hashed: bool) -> None:
-        """Add an entry."""
         self.count += 1
         self.size += item.size
         self.root = item.receipt.mmr_root

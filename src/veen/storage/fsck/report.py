@@ -102,7 +102,6 @@ class Findings:
         self.damages = 0
 
     def add(self, finding: Finding) -> None:
-        """Take one."""
         self.total += 1
         if finding.verdict == INTEGRITY:
             self.damages += 1

@@ -113,7 +113,6 @@ class ReceiptsCheck(_SequenceCheck):
     reason = Reason.RECEIPTS
 
     def check(self) -> None:
-        """Check the file."""
         #: By label: the next sequence number, and the hash over the receipts so far.
         self._progress: dict[Label, tuple[int, bytes]] = {}
         self._lost: set[Label] = set()
@@ -207,7 +206,6 @@ class CheckpointsCheck(_SequenceCheck):
     reason = Reason.CHECKPOINTS
 
     def check(self) -> None:
-        """Check the file."""
         self._seen: set[tuple[Label, int]] = set()
         stopped: Finding | None = None
         try:

@@ -254,7 +254,6 @@ class Snapshot:
         return [(Label(label), int.from_bytes(seq)) for label, seq in places if label is not None]
 
     def label_numbered(self, number: int) -> Label:
-        """Return the label with a number."""
         stored = self._get("numbers", _NUMBER.pack(number))
         if stored is None:
             raise StaleIndexError(paths.INDEX, None, f"label number {number} is missing")
@@ -453,5 +452,4 @@ class Index:
                 changes.put_leaves(rows[start : start + _LEAVES_AT_ONCE])
 
     def close(self) -> None:
-        """Close the index."""
         self._env.close()

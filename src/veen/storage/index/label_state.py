@@ -131,7 +131,6 @@ class LabelState:
         return node_count(self.head.seq) * _HASH
 
     def encode(self) -> bytes:
-        """Return the row."""
         flags = (_FROZEN if self.frozen else 0) | (_BOUND if self.binding else 0)
         head = self.head
         fixed = _STATE.pack(
@@ -152,7 +151,6 @@ class LabelState:
 
     @classmethod
     def decode(cls, label: Label, stored: bytes) -> "LabelState":
-        """Read the row."""
         value = checked(label, stored)
         number, domain, flags, seq, hub_ts, leaf, *chunk, checkpoint, pruned = _STATE.unpack_from(value)
         start, size, first_ts = chunk

@@ -55,13 +55,11 @@ class Block(NamedTuple):
     lengths: tuple[int, ...]
 
     def encode(self, key: bytes) -> bytes:
-        """Return the row's value."""
         lengths = struct.pack(f">{len(self.lengths)}I", *self.lengths)
         return protect(key, _BLOCK.pack(self.chunk_start, self.offset) + lengths)
 
     @classmethod
     def decode(cls, key: bytes, stored: bytes) -> "Block":
-        """Read the row."""
         value = checked(key, stored)
         _, first_seq = placed(key)
         chunk_start, offset = _BLOCK.unpack_from(value)
@@ -102,7 +100,6 @@ class ChunkRow(NamedTuple):
 
     @classmethod
     def decode(cls, number: int, start_seq: int, stored: bytes) -> "ChunkRow":
-        """Read the row."""
         return cls(start_seq, *_CHUNK.unpack(checked(place(number, start_seq), stored)))
 
 
@@ -119,7 +116,6 @@ class CheckpointRow(NamedTuple):
 
     @classmethod
     def decode(cls, number: int, upto_seq: int, stored: bytes) -> "CheckpointRow":
-        """Read the row."""
         root, chunk_start = _CHECKPOINT.unpack(checked(place(number, upto_seq), stored))
         return cls(upto_seq, NodeHash(root), chunk_start)
 

@@ -40,7 +40,6 @@ class Replay:
         self._buckets = Buckets(store, self._stored_token, self._stored_bucket)
 
     def tail(self, segment: ReadSegment) -> Tail:
-        """Return the tail of a segment."""
         tail = Tail(segment.number)
         for record in segment.records:
             try:

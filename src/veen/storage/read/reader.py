@@ -405,7 +405,6 @@ class Reader:
     # --- checkpoints and manifest ---------------------------------------------------------------------------
 
     def checkpoint(self, label: Label, upto_seq: int) -> Checkpoint | None:
-        """Return a stored checkpoint."""
         checkpoint = self.stated_checkpoint(label, upto_seq)
         if checkpoint is None or any(upto_seq in tail.checkpoints.get(label, {}) for tail in self._tails()):
             return checkpoint  # those of a tail were made, or checked, when it was

@@ -195,7 +195,6 @@ class ReadRequests:
     # --- receipts and proofs --------------------------------------------------------------------------------
 
     def receipt(self, request: ReceiptRequest) -> SubmitResponse:
-        """Return the receipt of an entry."""
         self._check_entry(request.label, request.stream_seq)
         receipt = self._reader.entry(request.label, request.stream_seq).receipt
         return SubmitResponse(receipt=receipt, server_version=SERVER_VERSION)

@@ -71,7 +71,6 @@ class Batch:
         return not (self.frames or self.bindings)
 
     def head(self, label: Label) -> Head:
-        """Return the head of a label."""
         added = self.added.labels.get(label)
         return (self._after or self._committed).head(label) if added is None else added.head
 
