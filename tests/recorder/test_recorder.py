@@ -28,7 +28,6 @@ from veen.recorder.cadence import Cadence, CadenceWatch
 from veen.recorder.checkpoint import (
     CoveredLog,
     Manifest,
-    ManifestError,
     last_seq,
     make_manifest,
     manifests,
@@ -36,8 +35,9 @@ from veen.recorder.checkpoint import (
     send_manifest,
 )
 from veen.recorder.configuration import class_stream, read_configuration, stream_labels
+from veen.recorder.errors import ManifestError, RangeError
 from veen.recorder.event import RECORDING, draft_of
-from veen.recorder.replay import RangeError, proven, replay_range, replay_time
+from veen.recorder.replay import proven, replay_range, replay_time
 from veen.recorder.verify.judge import VERDICTS, judge
 
 #: So many of each; the last ones behind the first checkpoint.

@@ -16,7 +16,7 @@ from veen.core.crypto.hash import sha256, tagged_hash
 from veen.core.encoding import cbor
 from veen.core.types import JsonValue, StreamId
 from veen.overlays import monoid
-from veen.overlays.errors import FoldOrderError, InvalidBodyError
+from veen.overlays.errors import FoldOrderError, InvalidBodyError, OverlayError
 from veen.overlays.event import Decoder, Event, Outcome, Record, Report
 from veen.overlays.monoid import MIN, Monoid
 from veen.overlays.overlay import Cell, Key, Overlay, Tables, sorted_items
@@ -34,7 +34,8 @@ def encode_state(value: Any) -> bytes:
             return cbor.head(cbor.MAJOR_MAP, len(pairs)) + b"".join(key + item for key, item in pairs)
         case list() | tuple():
             return cbor.head(cbor.MAJOR_ARRAY, len(value)) + b"".join(map(encode_state, value))
-    raise TypeError(f"a state does not hold {type(value).__name__}")
+    kind = type(value).__name__
+    raise OverlayError(f"a state cannot hold {kind}; it may hold null, bool, int, str, bytes, lists and maps")
 
 
 def state_hash(state_class: str, value: Any) -> bytes:

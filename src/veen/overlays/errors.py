@@ -4,7 +4,7 @@ VeenError
 ├── InvalidBodyError      a body does not match its schema: a stable code
 ├── FoldOrderError        records or ranges were passed out of order (an AssertionError as well)
 ├── OverlayError          an overlay is declared wrongly, or returned what is not a cell (a TypeError as well)
-├── ParameterError        an overlay has no such parameter, or not such a value (a ValueError as well)
+├── ParameterError        an overlay has no such parameter, value or key (a ValueError as well)
 └── DamagedTreeError      the rows of a summary tree are not the ones that were written
 """
 
@@ -28,7 +28,7 @@ class OverlayError(VeenError, TypeError):
 
 
 class ParameterError(VeenError, ValueError):
-    """An overlay has no such parameter, or the parameter cannot have this value."""
+    """An overlay has no such parameter, or a parameter or key cannot have this value."""
 
 
 class DamagedTreeError(VeenError):

@@ -25,7 +25,7 @@ from veen.core.api.data_plane import CheckpointRequest, CheckpointResponse
 from veen.core.api.tooling import ConsistencyRequest, ConsistencyResponse
 from veen.core.crypto.hash import sha256
 from veen.core.encoding.shape import Fields
-from veen.core.errors import Code, Detail, ProtocolError, VeenError
+from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.objects import labels
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.hub_identity import HubIdentity
@@ -33,6 +33,7 @@ from veen.core.types import Label, NodeHash
 from veen.overlays.errors import InvalidBodyError
 from veen.overlays.recorder.schemas import CHECKPOINT, CHECKPOINTS_STREAM, log_root
 from veen.recorder.configuration import Configuration, read_configuration, stream_labels
+from veen.recorder.errors import ManifestError
 from veen.recorder.event import RECORDING
 
 #: How far clocks may be apart.
@@ -40,16 +41,6 @@ _SKEW_SEC: Final = 60
 #: What checkpoints say is not always true, and numbers behind it are to be asked for.
 _MOST_KNOWN: Final = 2**62
 NO_FLOORS: Final[Mapping[str, int]] = MappingProxyType({})
-
-
-class ManifestError(VeenError):
-    """A checkpoint of the recorder that is not true, and of which stream."""
-
-    def __init__(self, text: str, stream: str, epoch: int, stream_seq: int) -> None:
-        super().__init__(f"{stream}: {text}")
-        self.stream = stream
-        self.epoch = epoch
-        self.stream_seq = stream_seq
 
 
 #: A label: its stream and epoch.

@@ -20,6 +20,7 @@ from veen.overlays.control.label_class import CLASS, LabelClasses
 from veen.overlays.event import Outcome
 from veen.overlays.recorder.overlay import Recorder, profile_id, shared_types
 from veen.overlays.recorder.schemas import CHANGE, CHANGES_STREAM, CHECKPOINTS_STREAM, STREAMS
+from veen.recorder.errors import StreamNameError
 from veen.recorder.event import RECORDING
 
 #: What labels of the recorder are said to be.
@@ -186,9 +187,9 @@ def keep_labels(client: Client, wanted: Mapping[Label, int]) -> int:
 
 
 def record_stream(name: str) -> str:
-    """Return the name of a stream of the recorder; raises ValueError for what is none, as the bare prefix."""
+    """Return the name of a recorder stream; raise StreamNameError for any other, the bare prefix too."""
     if not name.startswith(STREAMS) or name == STREAMS:
-        raise ValueError(f"streams of the recorder begin with {STREAMS} and a name follows: {name!r} is none")
+        raise StreamNameError(f"{name!r} is not a recorder stream: its name is {STREAMS} and more")
     return name
 
 

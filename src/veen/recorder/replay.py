@@ -12,19 +12,16 @@ from veen.client.read import Message, ReadOptions
 from veen.client.verify.label import fetch_receipt
 from veen.core.api.data_plane import ProofResponse
 from veen.core.api.tooling import ProofAtRequest
-from veen.core.errors import Detail, ProtocolError, VeenError
+from veen.core.errors import Detail, ProtocolError
 from veen.core.objects import labels
 from veen.core.types import Label
 from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Decoder
 from veen.overlays.recorder.overlay import Recorder
 from veen.overlays.recorder.schemas import EVENT
-from veen.recorder.checkpoint import Manifest, ManifestError, Vouched, check_stored, last_seq
+from veen.recorder.checkpoint import Manifest, Vouched, check_stored, last_seq
 from veen.recorder.configuration import stream_labels
-
-
-class RangeError(VeenError):
-    """A range that does not exist; the text says which does."""
+from veen.recorder.errors import ManifestError, RangeError
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,8 +190,8 @@ def test_the_last_snapshot_of_a_state_and_place_is_preferred() -> None:
     ("name", "text", "wanted"),
     [
         ("snapshot", "a:b", "STATE_ID:UPTO:CLASS"),
-        ("snapshot", f"{ONE.hex()}:x:orset", "no number"),
-        ("snapshot", f"{ONE.hex()}:0:orset", "no number"),
+        ("snapshot", f"{ONE.hex()}:x:orset", "not the number"),
+        ("snapshot", f"{ONE.hex()}:0:orset", "not the number"),
         ("federation.mirror", "a", "HUB,SOURCE_LABEL,TARGET_LABEL"),
     ],
 )

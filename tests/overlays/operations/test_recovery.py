@@ -6,6 +6,7 @@ import pytest
 
 from tests.overlays.logs import WRITERS, ident
 from tests.overlays.operation_log import Operations, op_id
+from veen.overlays.errors import ParameterError
 from veen.overlays.operations.recovery import Recoveries, RecoveryPolicy, remap
 from veen.overlays.operations.schemas import RECOVERY_APPROVAL, RECOVERY_EXECUTION, RECOVERY_REQUEST
 
@@ -81,7 +82,7 @@ def test_without_a_policy_nothing_counts(log: Rescue) -> None:
 
 @pytest.mark.parametrize("threshold", [0, 4])
 def test_a_policy_that_can_not_be(threshold: int) -> None:
-    with pytest.raises(ValueError, match="threshold"):
+    with pytest.raises(ParameterError):
         Recoveries(default_policy=GUARDIANS._replace(threshold=threshold))
 
 

@@ -21,11 +21,11 @@ from veen.client.home.directory import CARD
 from veen.client.keys.identity_card import IdentityCard
 from veen.core.objects import labels
 from veen.core.objects.capability import CapToken
+from veen.recorder.errors import SpoolFullError
 from veen.recorder.event import Captured, capture
 from veen.recorder.feed.feed import Feed
 from veen.recorder.feed.losses import LOST_TYPE
 from veen.recorder.feed.shipper import REFUSED
-from veen.recorder.feed.spool import FullError
 
 
 def _numbers(place: Path, hub: str, stream: str) -> list[int]:
@@ -152,7 +152,7 @@ def test_what_is_stored_is_stored_as_a_whole_or_not_at_all(place: Path) -> None:
     """Whoever is told that there is no room sends all of it again."""
     events = [Captured(None, "test.room", None, n, None, capture({"n": n}), None) for n in range(100)]
     with Feed.open(place, "http://127.0.0.1:1", stream=STREAM, spool_bytes=8192) as feed:
-        with pytest.raises(FullError):
+        with pytest.raises(SpoolFullError):
             feed.store(events)
         assert feed.stats().spooled == 0
         assert not feed.store(events[:10])

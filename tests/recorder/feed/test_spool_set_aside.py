@@ -11,10 +11,11 @@ from tests.cli.command_runner import User
 from tests.hub.hub_process import HubProcess
 from tests.recorder.feed.feed_reader import recorded
 from tests.recorder.recorder_parties import aside_line
+from veen.recorder.errors import BadLineError
 from veen.recorder.event import Captured, Defaults, described
 from veen.recorder.feed.feed import Feed
 from veen.recorder.feed.shipper import REFUSED
-from veen.recorder.inputs.json_lines import BadLineError, Fields, read_event
+from veen.recorder.inputs.json_lines import Fields, read_event
 
 
 def _event(captured: Captured) -> dict[str, Any]:

@@ -16,12 +16,13 @@ from tests.cli.command_runner import User
 from tests.hub.hub_process import HubProcess
 from tests.recorder.feed.feed_reader import recorded
 from tests.recorder.recorder_parties import Company
+from veen.recorder.errors import BadLineError
 from veen.recorder.event import Captured, Defaults, described
 from veen.recorder.feed.losses import LOST_TYPE
 from veen.recorder.feed.settings import FeedSettings
 from veen.recorder.feed.spool import SpoolReader
 from veen.recorder.inputs.file_import import LINE_BYTES, BadLine, Import, Imports
-from veen.recorder.inputs.json_lines import BadLineError, Fields, read_event
+from veen.recorder.inputs.json_lines import Fields, read_event
 
 SETTINGS = FeedSettings(stream="record/test", subject="s", origin="o", spool_bytes=1 << 20)
 
@@ -318,7 +319,7 @@ def test_what_is_not_done(tmp_path: Path, place: Path) -> None:
     kept = somebody.fails(2, *said, "http://127.0.0.1:1", tmp_path / "a")
     assert "1 events are kept" in kept["detail"]
     bare = ["recorder", "import", "--client", str(place), "--hub", "http://127.0.0.1:1", str(tmp_path / "a")]
-    assert "a name follows" in somebody.fails(1, *bare, "--stream", "record/")["detail"]
+    assert "'record/'" in somebody.fails(1, *bare, "--stream", "record/")["detail"]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         refused = somebody.fails(1, *said, "http://127.0.0.1:1", "--listen", f"127.0.0.1:{port}")

@@ -13,8 +13,9 @@ from tests.hub.hub_process import HubProcess
 from tests.recorder.feed.feed_reader import recorded
 from tests.recorder.inputs.otlp_process import listening
 from tests.recorder.recorder_parties import aside_line
+from veen.recorder.errors import BadLineError
 from veen.recorder.event import Captured, Defaults, described
-from veen.recorder.inputs.json_lines import BadLineError, parse
+from veen.recorder.inputs.json_lines import parse
 from veen.recorder.inputs.otlp import read_request
 
 

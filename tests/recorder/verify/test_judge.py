@@ -18,19 +18,12 @@ from veen.core.crypto.hpke import public_key
 from veen.core.types import Label, NodeHash, ReaderSecretKey, SchemaId
 from veen.overlays.recorder.schemas import CHANGES_STREAM, CHECKPOINTS_STREAM, EVENT, LONG_TERM_SEC
 from veen.recorder.cadence import Cadence, CadenceWatch, Pace, UncoveredEntries
-from veen.recorder.checkpoint import (
-    CoveredLog,
-    Manifest,
-    ManifestError,
-    Vouched,
-    find_heads,
-    make_manifest,
-    send_manifest,
-)
+from veen.recorder.checkpoint import CoveredLog, Manifest, Vouched, find_heads, make_manifest, send_manifest
 from veen.recorder.configuration import class_stream, keep_labels, read_configuration, send_change
+from veen.recorder.errors import ManifestError, RangeError
 from veen.recorder.event import RECORDING
 from veen.recorder.feed.losses import LOST_TYPE
-from veen.recorder.replay import RangeError, Recorded, proven, replay_range, replay_time
+from veen.recorder.replay import Recorded, proven, replay_range, replay_time
 from veen.recorder.verify.coverage import CadenceAudit, Coverage, LabelRead
 from veen.recorder.verify.judge import judge, to_json
 from veen.recorder.verify.owners import EventTypeOwners

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 from veen.core.crypto.hash import sha256
 from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.types import JsonValue
+from veen.overlays.errors import ParameterError
 from veen.overlays.event import Event
 from veen.overlays.monoid import FIRST, Monoid, first
 from veen.overlays.operations.schemas import MIRROR
@@ -76,7 +77,7 @@ class Mirrors(Overlay):
         """Take HUB,SOURCE_LABEL,TARGET_LABEL."""
         parts = text.rsplit(",", 2)
         if len(parts) != _PARTS:
-            raise ValueError(f"a mirror is named HUB,SOURCE_LABEL,TARGET_LABEL, not {text!r}")
+            raise ParameterError(f"a mirror is named HUB,SOURCE_LABEL,TARGET_LABEL, not {text!r}")
         return (parts[0], parse_hex32(parts[1].strip()), parse_hex32(parts[2].strip()))
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002

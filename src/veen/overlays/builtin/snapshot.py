@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from veen.core.crypto.hash import U64_MAX
 from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.types import JsonValue
+from veen.overlays.errors import ParameterError
 from veen.overlays.event import Event
 from veen.overlays.monoid import MAX, Monoid
 from veen.overlays.operations.schemas import SNAPSHOT, operation_body
@@ -80,10 +81,10 @@ class Snapshots(Overlay):
         """Take STATE_ID:UPTO:CLASS."""
         parts = text.split(":", 2)
         if len(parts) != _PARTS:
-            raise ValueError(f"a snapshot is named STATE_ID:UPTO:CLASS, not {text!r}")
+            raise ParameterError(f"a snapshot is named STATE_ID:UPTO:CLASS, not {text!r}")
         state_id, upto, state_class = parts
         if not (upto.isascii() and upto.isdigit() and 1 <= int(upto) <= U64_MAX):
-            raise ValueError(f"{upto!r} is no number of an entry")
+            raise ParameterError(f"{upto!r} is not the number of an entry")
         return (parse_hex32(state_id.strip()), int(upto), state_class)
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002

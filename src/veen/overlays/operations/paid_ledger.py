@@ -8,7 +8,7 @@ from veen.core.crypto.hash import U64_MAX
 from veen.core.encoding.field_types import B32, TEXT, UINT, hex_from_json
 from veen.core.encoding.shape import Field
 from veen.core.types import JsonValue
-from veen.overlays.errors import InvalidBodyError
+from veen.overlays.errors import InvalidBodyError, ParameterError
 from veen.overlays.event import Event
 from veen.overlays.monoid import MIN, SUM, Monoid
 from veen.overlays.overlay import Cell, Key, Lowered, Overlay, Tables
@@ -57,13 +57,13 @@ class PaidLedger(Overlay):
     grouped: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse accounts that become each other in a circle."""
+        """Reject accounts that are remapped in a circle."""
         for account in self.remap:
             seen = {account}
             while account in self.remap:
                 account = self.remap[account]  # noqa: PLW2901 - on to the next
                 if account in seen:
-                    raise ValueError(f"account {account.hex()} becomes itself")
+                    raise ParameterError(f"account {account.hex()} is remapped to itself")
                 seen.add(account)
 
     def lower(self, event: Event, before: Tables) -> Lowered:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.encoding.shape import Fields
 from veen.core.types import JsonValue
+from veen.overlays.errors import ParameterError
 from veen.overlays.event import Devices, Event, operation_id, speaks_for
 from veen.overlays.monoid import MAX, MIN, Monoid, Position
 from veen.overlays.operations.schemas import (
@@ -75,10 +76,13 @@ class Recoveries(Overlay):
     devices: Devices = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a policy that nothing, or everything, would satisfy."""
+        """Reject a policy that nothing, or everything, would satisfy."""
         for policy in (*self.guardians.values(), self.default_policy):
             if policy is not None and not 1 <= policy.threshold <= len(policy.guardians):
-                raise ValueError(f"a threshold of {policy.threshold} of {len(policy.guardians)} guardians")
+                count = len(policy.guardians)
+                raise ParameterError(
+                    f"a policy needs 1 to {count} of {count} guardians, not {policy.threshold}"
+                )
 
     def lower(self, event: Event, before: Tables) -> Lowered:
         """Enter an event in the history of its target; an execution counts or not by what was before."""

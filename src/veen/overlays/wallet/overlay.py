@@ -24,6 +24,7 @@ from veen.core.crypto.hash import HASH_BYTES, U64_MAX, sha256
 from veen.core.encoding.cbor import Value
 from veen.core.encoding.field_types import hex_from_json
 from veen.core.types import JsonValue
+from veen.overlays.errors import ParameterError
 from veen.overlays.event import Event
 from veen.overlays.monoid import MIN, Monoid, Position
 from veen.overlays.overlay import (
@@ -110,7 +111,7 @@ class Wallets(Overlay):
     def __post_init__(self) -> None:
         """Refuse parameters that mean nothing."""
         if self.needs_reset not in ("neq", "gt"):
-            raise ValueError(f"needs_reset is neq or gt, not {self.needs_reset!r}")
+            raise ParameterError(f"needs_reset is neq or gt, not {self.needs_reset!r}")
 
     def lower(self, event: Event, before: Tables) -> Lowered:
         """Judge an event by the state before it, and enter what it does."""

@@ -10,7 +10,7 @@ from veen.core.encoding.field_types import B32, BYTES, INT, TEXT, UINT
 from veen.core.encoding.shape import Field, Fields
 from veen.core.errors import ProtocolError
 from veen.core.types import RealmId, Signature, StreamId, VerifyKey
-from veen.overlays.errors import InvalidBodyError
+from veen.overlays.errors import InvalidBodyError, ParameterError
 from veen.overlays.schema import ANY_MAP, OrNull, Schema
 
 #: Seconds of a day of UTC, in which spending is limited (WAL-040).
@@ -57,11 +57,13 @@ class ApprovalPolicy:
     keys: frozenset[VerifyKey]
 
     def __post_init__(self) -> None:
-        """Refuse what nobody or everybody meets."""
+        """Reject a policy that nobody, or everybody, would meet."""
         if not 1 <= self.threshold <= len(self.keys):
-            raise ValueError(f"{self.threshold} of {len(self.keys)} keys is no policy")
+            raise ParameterError(
+                f"a policy needs 1 to {len(self.keys)} of {len(self.keys)} keys, not {self.threshold}"
+            )
         if any(len(key) != HASH_BYTES for key in self.keys):
-            raise ValueError("a key has 32 bytes")
+            raise ParameterError("a key has 32 bytes")
 
     def approvers(self, digest: bytes, approvals: Iterable[tuple[VerifyKey, Signature]]) -> set[VerifyKey]:
         """Return whose approvals of this hash are good; each key counts once."""

@@ -136,7 +136,7 @@ class Feed:
         Raises:
             ContextError: There is no such client, or no hub is named.
             KeystoreError: The keystore cannot be opened.
-            ValueError: The stream is not one of the recorder.
+            StreamNameError: The stream is not one of the recorder.
         """
         settings = FeedSettings(
             stream=stream,
@@ -229,8 +229,11 @@ class Feed:
     def store(self, events: Sequence[Captured]) -> list[tuple[int, str]]:
         """Write events to the spool; they are durable when this returns.
 
-        Returns which of them can not be recorded, and why; raises FullError if there is no room for all: then
-        none is written, so that they can be sent again, unless it is the disk that is full.
+        Returns the numbers of those that cannot be recorded, with the reasons.
+
+        Raises:
+            SpoolFullError: There is no room for all. Unless the disk is full, none is written, so that they
+                can be sent again.
         """
         bad: list[tuple[int, str]] = []
         ready: dict[str, list[bytes]] = {}

@@ -44,7 +44,7 @@ class FeedSettings(Defaults):
     token: CapToken | None = None
 
     def __post_init__(self) -> None:
-        """Fill in origin and subject; raise ValueError if the stream is not one of the recorder."""
+        """Fill in origin and subject; raise StreamNameError if the stream is not one of the recorder."""
         record_stream(self.stream)
         origin = self.origin or Path(sys.argv[0]).name or "python"
         object.__setattr__(self, "origin", origin)

@@ -41,10 +41,6 @@ _READ_BYTES: Final = 1 << 20
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-class FullError(Exception):
-    """There is no room for an event: the spool is at its bound, or the disk is full."""
-
-
 def frame(number: int, data: bytes) -> bytes:
     """Return an event as it stands in a segment."""
     return _FRAME.pack(len(data), _checksum(number, data)) + data

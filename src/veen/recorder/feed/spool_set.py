@@ -12,12 +12,13 @@ from typing import Final
 
 from veen.core.objects import labels
 from veen.recorder.configuration import record_stream
+from veen.recorder.errors import SpoolFullError
 from veen.recorder.event import Captured
 from veen.recorder.feed.losses import DAMAGED, DeferredLog, Losses
 from veen.recorder.feed.settings import FeedSettings
 from veen.recorder.feed.ship_journal import reserved
 from veen.recorder.feed.shipper import JOURNAL, REFUSED, set_aside
-from veen.recorder.feed.spool import FullError, Spool, sync_segments
+from veen.recorder.feed.spool import Spool, sync_segments
 from veen.stdx.fair_lock import FairLock
 
 #: How large the file of events may become that can never be sent; more of them are lost.
@@ -105,7 +106,7 @@ class Spools:
     def _set_aside(self, stream: str, item: Captured, reason: str) -> None:
         file = self._root / REFUSED
         if file.exists() and file.stat().st_size > ASIDE_BYTES:
-            raise FullError(f"{file} has reached {ASIDE_BYTES} bytes")
+            raise SpoolFullError(f"{file} has reached {ASIDE_BYTES} bytes")
         described = item.described(self._settings)
         set_aside(self._root, stream, described, reason, self._later.error)
         self.refused += 1
@@ -123,7 +124,7 @@ class Spools:
             self.losses.add(stream, reason, [when for when, _ in missing])
 
     def store(self, ready: Mapping[str, Sequence[bytes]]) -> None:
-        """Write encoded events, which are durable when this returns; FullError if not all find room."""
+        """Write encoded events, which are durable when this returns; SpoolFullError if not all find room."""
         try:
             with self.lock:
                 self._store(ready)
@@ -133,15 +134,15 @@ class Spools:
 
     def _store(self, ready: Mapping[str, Sequence[bytes]]) -> None:
         if self._closed:
-            raise FullError("the feed is closed")
+            raise SpoolFullError("the feed is closed")
         for stream, bodies in ready.items():
             if not self._spool(stream).fits(bodies):
-                raise FullError(f"{len(bodies)} events of {stream} find no room")
+                raise SpoolFullError(f"{len(bodies)} events of {stream} find no room")
         for stream, bodies in ready.items():
             written = self._spool(stream).append(bodies)
             self.spooled += written
             if written < len(bodies):
-                raise FullError(f"{len(bodies) - written} events of {stream} find no room")
+                raise SpoolFullError(f"{len(bodies) - written} events of {stream} find no room")
 
     # --- syncing --------------------------------------------------------------------------------------------
 
@@ -181,11 +182,11 @@ class Spools:
     def tell_damage(self, stream: str, count: int) -> None:
         """Count events that the disk has damaged, and record that at once; later, if there is no room.
 
-        Raises FullError if the feed is closed: the next one is to tell it.
+        Raises SpoolFullError if the feed is closed: the next one is to tell it.
         """
         with self.lock:
             if self._closed:
-                raise FullError("the feed is closed")
+                raise SpoolFullError("the feed is closed")
             self.losses.add(stream, DAMAGED, count=count)
         self.tell_lost()
         self.sync()

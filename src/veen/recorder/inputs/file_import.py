@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from veen.core.limits import DEFAULT_LIMITS
+from veen.recorder.errors import BadLineError, SpoolFullError
 from veen.recorder.event import UNFIT, Captured
 from veen.recorder.feed.losses import DAMAGED, Losses
 from veen.recorder.feed.settings import FeedSettings
 from veen.recorder.feed.ship_journal import reserved
 from veen.recorder.feed.shipper import JOURNAL
-from veen.recorder.feed.spool import FullError, Spool
-from veen.recorder.inputs.json_lines import BadLineError
+from veen.recorder.feed.spool import Spool
 from veen.stdx.atomic_file import write_file
 
 _logger: Final = logging.getLogger(__name__)
@@ -322,7 +322,7 @@ def report_damage(root: Path, stream: str, count: int, settings: FeedSettings) -
     spool = Spool.open(root, stream, bound=settings.spool_bytes, done=done)
     try:
         if spool.append([event]) == 0:
-            raise FullError(f"there is no room in {spool.place} to tell of events that are lost")
+            raise SpoolFullError(f"there is no room in {spool.place} to tell of events that are lost")
         spool.sync()
         return spool.name, spool.next - 1
     finally:

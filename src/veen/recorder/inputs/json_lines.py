@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
+from veen.recorder.errors import BadLineError
 from veen.recorder.event import LEFT_OUT, Captured, capture
 
 #: How many of a unit make a second.
@@ -13,10 +14,6 @@ UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 #: What a line has that was set aside by a feed.
 _ASIDE: Final = frozenset({"stream", "reason", "event"})
 _EVENT: Final = frozenset({"event_type", "subject_id", "event_time", "origin", "payload", "metadata"})
-
-
-class BadLineError(ValueError):
-    """A line that is no event; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

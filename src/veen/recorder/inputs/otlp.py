@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
+from veen.recorder.errors import BadLineError
 from veen.recorder.event import Captured, capture
-from veen.recorder.inputs.json_lines import BadLineError
 
 #: Whom an event is about, unless somebody says otherwise.
 SUBJECT: Final = "enduser.id"

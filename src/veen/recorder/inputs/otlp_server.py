@@ -22,10 +22,10 @@ from veen.net.http_application import Bounds
 from veen.net.http_message import JSON, Request, Response, status_of
 from veen.net.http_router import Route, Router
 from veen.net.listener import Listener
+from veen.recorder.errors import BadLineError, SpoolFullError
 from veen.recorder.event import Captured
 from veen.recorder.feed.feed import Feed
-from veen.recorder.feed.spool import FullError
-from veen.recorder.inputs.json_lines import BadLineError, Fields, parse, read_event
+from veen.recorder.inputs.json_lines import Fields, parse, read_event
 from veen.recorder.inputs.otlp import SUBJECT, read_request
 
 _log: Final = logging.getLogger("veen.recorder")
@@ -107,7 +107,7 @@ class Receiver:
         events = list(self._events(request.path, body, bad))
         try:
             unfit = self._feed.store(events)
-        except (FullError, OSError) as error:
+        except (SpoolFullError, OSError) as error:
             headers = {"retry-after": _RETRY_SEC}
             raise _Refused(503, f"there is no room for events at the moment: {error}", **headers) from None
         bad += [reason for _, reason in unfit]

@@ -23,7 +23,7 @@ from veen.overlays.recorder.schemas import (
     LONG_TERM_SEC,
 )
 from veen.recorder.cadence import DEFAULT_CADENCE, Cadence
-from veen.recorder.checkpoint import Manifest, ManifestError, Place, Vouched, check_stored, manifests
+from veen.recorder.checkpoint import Manifest, Place, Vouched, check_stored, manifests
 from veen.recorder.configuration import (
     Classes,
     Configuration,
@@ -34,6 +34,7 @@ from veen.recorder.configuration import (
     read_configuration,
     stream_labels,
 )
+from veen.recorder.errors import ManifestError
 from veen.recorder.feed.losses import LOST_TYPE
 from veen.recorder.replay import recorded
 from veen.recorder.verify.coverage import CLASSES, CadenceAudit, Coverage, LabelRead, SealedCounts

@@ -24,16 +24,9 @@ from veen.core.errors import Code, ProtocolError
 from veen.overlays.errors import InvalidBodyError
 from veen.overlays.recorder.schemas import CHECKPOINTS_STREAM, LONG_TERM_SEC
 from veen.recorder.cadence import Cadence, CadenceWatch, Pace
-from veen.recorder.checkpoint import (
-    CoveredLog,
-    Manifest,
-    ManifestError,
-    Vouched,
-    last_seq,
-    make_manifest,
-    send_manifest,
-)
+from veen.recorder.checkpoint import CoveredLog, Manifest, Vouched, last_seq, make_manifest, send_manifest
 from veen.recorder.configuration import GET_KEY, has_readers, keep_labels
+from veen.recorder.errors import ManifestError
 from veen.recorder.event import RECORDING
 
 _LOOK_SEC: Final = 1.0

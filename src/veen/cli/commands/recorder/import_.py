@@ -18,12 +18,13 @@ from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.client.session import Session
 from veen.recorder.configuration import GET_KEY, has_readers, record_stream
+from veen.recorder.errors import BadLineError
 from veen.recorder.event import Captured
 from veen.recorder.feed.feed import Feed
 from veen.recorder.feed.settings import FeedSettings
 from veen.recorder.feed.shipper import Shipper
 from veen.recorder.inputs.file_import import LINE_BYTES, BadLine, Convert, Import, Imports, report_damage
-from veen.recorder.inputs.json_lines import UNITS, BadLineError, Fields, parse, read_event
+from veen.recorder.inputs.json_lines import UNITS, Fields, parse, read_event
 from veen.recorder.inputs.otlp import SUBJECT, read_request
 
 #: How long a line may be: that of OTLP has many events.

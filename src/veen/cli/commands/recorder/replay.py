@@ -23,9 +23,10 @@ from veen.client.read import Message, ReadOptions, make_reader
 from veen.core.crypto.hash import U64_MAX
 from veen.overlays.errors import InvalidBodyError
 from veen.overlays.recorder.schemas import CHECKPOINTS_STREAM, EVENT, IMPORTED
-from veen.recorder.checkpoint import CoveredLog, Manifest, ManifestError
+from veen.recorder.checkpoint import CoveredLog, Manifest
 from veen.recorder.configuration import known_record_streams, read_configuration
-from veen.recorder.replay import RangeError, Recorded, proven, recorded, replay_range, replay_time
+from veen.recorder.errors import ManifestError, RangeError
+from veen.recorder.replay import Recorded, proven, recorded, replay_range, replay_time
 
 UNPROVEN: Final = "E.CHECKPOINT"
 _WAIT_SEC: Final = 2
