@@ -33,7 +33,7 @@ from veen.hub.hub import Hub
 from veen.hub.server import RunningHub, Server
 from veen.net.http_connection import Connection
 from veen.net.http_router import Routes
-from veen.stdx.json_log import Log, LogWriter
+from veen.stdx.json_log import LogWriter, json_lines
 
 CBOR = "application/cbor"
 CBOR_SEQ = "application/cbor-seq"
@@ -237,7 +237,7 @@ class Service:
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        eventually(lambda: not self.writer._waiting)  # a thread of its own writes it
+        eventually(lambda: self.writer.is_idle)  # a thread of its own writes it
         return [json.loads(line) for line in self.lines.getvalue().splitlines()]
 
     def connect(self) -> Raw:
@@ -319,16 +319,20 @@ def eventually(done: Callable[[], bool]) -> None:
         pause.wait(0.01)
 
 
+#: Hubs that serve in this process: of several, the one that was started last is taken to be what logs.
+_HUBS: list[Server] = []
+
+
 @contextmanager
 def serving(data_dir: Path, **settings: Any) -> Iterator[Service]:
     """Run a hub in a thread until the block ends; it must end clean, and have met no fault of its own."""
     usual = {"listen": ["127.0.0.1:0"], "hosts": ["hub"], "verify_workers": 0}
     chosen = Settings(**{**usual, **settings})
     lines = _Lines()
-    writer = LogWriter(lines)
+    service = None
     ready: Future[RunningHub] = Future()
     ended: Future[int] = Future()
-    server = Server(data_dir, chosen, Log(writer, chosen.log_level, lambda: "now"), ready.set_result)
+    server = Server(data_dir, chosen, ready.set_result)
 
     def run() -> None:
         try:
@@ -340,17 +344,19 @@ def serving(data_dir: Path, **settings: Any) -> Iterator[Service]:
 
     data_dir.mkdir(mode=0o700, exist_ok=True)
     thread = Thread(target=run, name="hub")
-    thread.start()
-    service = None
-    try:
-        service = Service(data_dir, chosen, server, ready.result(PATIENCE_SEC), lines, writer)
-        yield service
-    finally:
-        with suppress(RuntimeError):  # the test has stopped it
-            if service is not None and thread.is_alive():
-                server.stop()
-        thread.join(PATIENCE_SEC)
-        writer.close()
+    with json_lines(lines, chosen.log_level, lambda: "now") as handler:
+        handler.addFilter(lambda _: _HUBS[-1] is server)
+        _HUBS.append(server)
+        thread.start()
+        try:
+            service = Service(data_dir, chosen, server, ready.result(PATIENCE_SEC), lines, handler.stream)
+            yield service
+        finally:
+            with suppress(RuntimeError):  # the test has stopped it
+                if service is not None and thread.is_alive():
+                    server.stop()
+            thread.join(PATIENCE_SEC)
+            _HUBS.remove(server)
     assert ended.result(0) == 0
     faults = [line for line in service.log if line["event"] in {"fault", "fatal"}]
     assert bool(faults) == service.expect_faults, faults

@@ -1,7 +1,6 @@
 """A hub without its sockets, on a clock and a chance of the test's own: equal inputs, equal bytes."""
 
 import asyncio
-import io
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -23,7 +22,6 @@ from veen.hub.hub import Hub
 from veen.hub.metrics import TimedFilesystem
 from veen.hub.server import prepare
 from veen.hub.submit.submission import MessageForm, Submission
-from veen.stdx.json_log import Log, LogWriter
 from veen.storage import Reader, RealFilesystem, clone
 
 if TYPE_CHECKING:
@@ -98,7 +96,6 @@ async def inside(
     fs = fs or TimedFilesystem(place)
     fs.make_dir("")
     home, _ = prepare(fs, settings, builders.counted_random(), "the test")
-    writer = LogWriter(io.BytesIO())
     events = FatalErrors()
     hub = Hub(
         fs,
@@ -107,7 +104,6 @@ async def inside(
         clock=lambda: moment[0],
         random=builders.counted_random("journal"),
         owner="the test",
-        log=Log(writer, "info", lambda: "now"),
         workers=workers,
         events=events,
     )
@@ -116,7 +112,6 @@ async def inside(
         yield made
     finally:
         await hub.stop(abandon=made.abandoned)
-        writer.close()
         fs.close()
 
 

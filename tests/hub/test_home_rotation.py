@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +27,6 @@ from veen.hub.home import SECRETS, Home, HubSecrets, create_home, open_home, rot
 from veen.hub.hub import Hub
 from veen.hub.metrics import TimedFilesystem
 from veen.hub.read.thread_pool import Job
-from veen.stdx.json_log import Log, LogWriter
 from veen.storage import WriterStoppedError
 from veen.storage.directory import read_public
 
@@ -111,7 +109,7 @@ class FaultyHubFiles(Faulty, TimedFilesystem):
     """The files of a hub at work, with errors for chosen calls."""
 
 
-def open_hub(fs: TimedFilesystem, home: Home, fatal: FatalErrors, log: LogWriter) -> Hub:
+def open_hub(fs: TimedFilesystem, home: Home, fatal: FatalErrors) -> Hub:
     return Hub(
         fs,
         home,
@@ -119,7 +117,6 @@ def open_hub(fs: TimedFilesystem, home: Home, fatal: FatalErrors, log: LogWriter
         clock=lambda: NOW,
         random=os.urandom,
         owner="the test",
-        log=Log(log, "info", lambda: "now"),
         workers=0,
         events=fatal,
     )
@@ -142,11 +139,10 @@ async def record(hub: Hub, note: str) -> Receipt:
 def test_in_a_hub_at_work_it_is_fatal_and_receipts_of_before_and_after_verify(tmp_path: Path) -> None:
     fs = FaultyHubFiles(tmp_path / "hub")
     home = make(fs)
-    log = LogWriter(io.BytesIO())
     fatal = FatalErrors()
 
     async def run() -> list[Receipt]:
-        hub = open_hub(fs, home, fatal, log)
+        hub = open_hub(fs, home, fatal)
         receipts = [await record(hub, "before")]
         fs.fail("rename", IDENTITY_SIG, errno.EIO)
         job = await turn(hub, lambda: hub.rotate(10))
@@ -154,13 +150,12 @@ def test_in_a_hub_at_work_it_is_fatal_and_receipts_of_before_and_after_verify(tm
         assert fatal.found == [str(job.error)]
         fs.heal()
         await hub.stop(abandon=True)
-        hub = open_hub(fs, open_home(fs), fatal, log)
+        hub = open_hub(fs, open_home(fs), fatal)
         receipts.append(await record(hub, "after"))
         await hub.stop()
         return receipts
 
     receipts = asyncio.run(run())
-    log.close()
     assert len(fatal.found) == 1
     identity, _ = read_public(fs)
     old, new = identity.hub_keys

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from veen.query_service.server import STORE, ListenSettings, Server, StateDirect
 from veen.query_service.service import Bounds, QueryService
 from veen.query_service.store import Store
 from veen.query_service.workers import Advance, CancelledError
-from veen.stdx.json_log import Log, LogWriter, to_stderr
+from veen.stdx.json_log import json_lines, to_stderr
 
 ROWS = "rows.jsonl"
 
@@ -134,17 +133,16 @@ def open_sender(place: Path, hub: str, timeout_sec: float = 5.0) -> Sender:
 
 
 def make_service(
-    place: Path, sender: Sender, log: Log, *, store: Store | None = None, bounds: Bounds | None = None
+    place: Path, sender: Sender, *, store: Store | None = None, bounds: Bounds | None = None
 ) -> QueryService:
     """Make a service whose things are all in one directory."""
     state = place / "state"
     state.mkdir(exist_ok=True)
     return QueryService(
         state,
-        PolicyFile(place / "policy.toml", log),
+        PolicyFile(place / "policy.toml"),
         PlainRuns(place / "events.jsonl"),
         sender,
-        log,
         store=store or Store(state / STORE),
         clock=lambda: int(time.time()),
         random=os.urandom,
@@ -152,13 +150,8 @@ def make_service(
     )
 
 
-def make_log() -> Log:
-    return Log(LogWriter(to_stderr()), "info", lambda: datetime.now(UTC).isoformat())
-
-
 def main(place: Path, options: dict[str, Any]) -> int:
     """Serve; ``options`` are those that tests choose."""
-    log = make_log()
     chosen: dict[str, Any] = {
         name: options[name] for name in ("record_wait_sec", "most_bytes") if name in options
     }
@@ -168,15 +161,15 @@ def main(place: Path, options: dict[str, Any]) -> int:
     sockets, context = bind_all(listening)
     bounds = Bounds(**options.get("bounds", {}))
     sender = open_sender(place, options["hub"], float(options.get("timeout_sec", 5)))
-    service = make_service(place, sender, log, bounds=bounds)
+    service = make_service(place, sender, bounds=bounds)
 
     def ready(urls: tuple[str, ...]) -> None:
         sys.stdout.write(json.dumps({"ok": True, "listen": urls}) + "\n")
         sys.stdout.flush()
 
-    code = Server(service, listening, log, ready).run(sockets, context)
+    with json_lines(to_stderr(), "info"):
+        code = Server(service, listening, ready).run(sockets, context)
     state.close()
-    log.writer.close()
     return code
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests import builders
 from tests.hub.hub_process import TIMEOUT
-from tests.query_service.plain_service import make_log, make_service
+from tests.query_service.plain_service import make_service
 from tests.query_service.service_process import APP, make_place, until
 from veen.client.errors import NetworkError, RejectedError
 from veen.core.errors import Code
@@ -76,9 +76,7 @@ def running(store: Store, hub: Hub, name: str) -> str:
 
 
 def make_recorder(store: Store, hub: Hub, **more: Any) -> Recorder:
-    return Recorder(
-        store, hub, make_log(), lambda: NOW, on_step=lambda _: None, on_fatal=lambda _: None, **more
-    )
+    return Recorder(store, hub, lambda: NOW, on_step=lambda _: None, on_fatal=lambda _: None, **more)
 
 
 def record_all(store: Store, hub: Hub) -> bool:
@@ -129,7 +127,7 @@ def test_rows_of_queries_without_an_answer_are_removed_at_the_next_start(tmp_pat
         (results / name).mkdir()
         (results / name / "rows").write_bytes(b"secret")
     (place / "hold").touch()
-    service = make_service(place, hub, make_log(), store=store)
+    service = make_service(place, hub, store=store)
     service.start()
     service.stop()
     assert sorted(path.name for path in results.iterdir()) == ["of-nobody-here", done]
@@ -201,7 +199,6 @@ def test_a_hub_that_hangs_is_no_hub_that_works_and_is_not_waited_for_at_the_end(
     recorder = Recorder(
         store,
         hub,
-        make_log(),
         lambda: NOW,
         on_step=lambda _: None,
         on_fatal=faults.append,

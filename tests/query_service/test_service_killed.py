@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.hub.hub_process import TIMEOUT, HubProcess
-from tests.query_service.plain_service import make_log, make_service, open_sender
+from tests.query_service.plain_service import make_service, open_sender
 from tests.query_service.service_process import APP, make_place, recorded, until
 from veen.client.effects import Request, Submit
 from veen.query_service.grants import PolicyFile
@@ -70,11 +70,10 @@ def live(place: Path, hub: str, commit: int, answer: int, *, submit: bool) -> No
         return found
 
     within.answer = answering  # type: ignore[method-assign] # the network, as it may be
-    log = make_log()
-    service = make_service(place, sender, log, store=DyingStore(place / "state" / STORE, commit))
+    service = make_service(place, sender, store=DyingStore(place / "state" / STORE, commit))
     service.start()
     if submit:
-        principal = PolicyFile(place / "policy.toml", log).now().principals[0]
+        principal = PolicyFile(place / "policy.toml").now().principals[0]
         body = json.dumps({"query_id": QUERY_ID, "scope": [APP]})
         service.submit(principal, body.encode())
     signal.pause()

@@ -6,6 +6,7 @@ its next start what it has to make up for. A failure is counted, logged as an er
 ``make_backend`` returns the backend that the configuration names.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -28,10 +29,12 @@ from veen.hub.keyring import Clock
 from veen.hub.metrics import Metrics
 from veen.hub.read.thread_pool import Job
 from veen.stdx.backoff import backoff_sec
-from veen.stdx.json_log import Log
+from veen.stdx.json_log import LogEvent
 from veen.storage import Reader, RealFilesystem, StorageError
 from veen.storage.anchors import AnchorError, Backend, FileLedger, anchored, read_record, store_record
 from veen.storage.errors import not_found
+
+_log = logging.getLogger(__name__)
 
 
 def make_backend(settings: Settings, data_dir: Path, owner: str) -> Backend | None:
@@ -95,7 +98,6 @@ class Anchorer:
         on_loop: Callable[[Callable[[Job], None], Job], None],
         clock: Clock,
         random: RandomBytes,
-        log: Log,
         metrics: Metrics,
         bug: Callable[[Exception], None],
     ) -> None:
@@ -107,7 +109,6 @@ class Anchorer:
         self._on_loop = on_loop
         self._clock = clock
         self._random = random
-        self._log = log
         self._metrics = metrics
         self._bug = bug
         self._grown: set[Label] = set()
@@ -338,7 +339,7 @@ class Anchorer:
         self._failed_in_row, self._retry_at = 0, 0.0
         self._last_ts = self._clock()
         self._metrics.anchor_ok += 1
-        self._log.event("info", "anchored", label=label.hex(), upto_seq=record.upto_seq)
+        _log.info(LogEvent("anchored", label=label.hex(), upto_seq=record.upto_seq))
 
     # --- failures -------------------------------------------------------------------------------------------
 
@@ -359,13 +360,14 @@ class Anchorer:
 
     def _alarm(self, error: Exception, label: Label | None, wait: int) -> None:
         self._metrics.anchor_fail += 1
-        self._log.event(
-            "error",
-            "anchor-failed",
-            label="" if label is None else label.hex(),
-            error=str(error),
-            retry_in_sec=wait,
-            overdue=self.overdue,
+        _log.error(
+            LogEvent(
+                "anchor-failed",
+                label="" if label is None else label.hex(),
+                error=str(error),
+                retry_in_sec=wait,
+                overdue=self.overdue,
+            )
         )
 
     # --- on request -----------------------------------------------------------------------------------------

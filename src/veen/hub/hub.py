@@ -5,6 +5,7 @@ Messages do not come by here: ``veen.hub.submit.intake`` has their way. Nor does
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -34,7 +35,8 @@ from veen.hub.submit.intake import Intake
 from veen.hub.submit.submission import Submission
 from veen.hub.submit.verifier_pool import QueueLimits
 from veen.net.byte_budget import ByteBudget
-from veen.stdx.json_log import Log
+from veen.stdx import json_log
+from veen.stdx.json_log import LogEvent
 from veen.stdx.lru import LruCache
 from veen.storage import (
     Attachments,
@@ -45,6 +47,8 @@ from veen.storage import (
     open_store,
 )
 from veen.storage.read.requests import PageBounds, ReadRequests
+
+_log = logging.getLogger(__name__)
 
 #: Attachments that wait to be written.
 _MAX_PUTS: Final = 16
@@ -77,7 +81,6 @@ class Hub:
         clock: Clock,
         random: RandomBytes,
         owner: str,
-        log: Log,
         workers: int,
         events: HubEvents,
     ) -> None:
@@ -86,7 +89,6 @@ class Hub:
         self.settings = settings
         self.clock = clock
         self.random = random
-        self.log = log
         self.started = perf_counter()
         self._anchors = make_backend(settings, fs.root, owner)  # before anything is opened: it may refuse
         self.metrics = Metrics(clock, fsync_ms=fs.sync_ms)
@@ -156,7 +158,7 @@ class Hub:
             newest=newest_label(self.fs),
             events=self,
             metrics=self.metrics,
-            log=self.log if settings.log_submits else None,
+            log_submits=settings.log_submits,
         )
 
     def _make_anchorer(self) -> Anchorer | None:
@@ -170,7 +172,6 @@ class Hub:
             on_loop=self.call,
             clock=self.clock,
             random=self.random,
-            log=self.log,
             metrics=self.metrics,
             bug=self.bug,
         )
@@ -199,7 +200,7 @@ class Hub:
                 "labels that are due to be anchored and are not",
                 lambda: 0 if self.anchorer is None else self.anchorer.overdue,
             ),
-            "veen_log_dropped": ("log lines that were dropped", lambda: self.log.writer.dropped),
+            "veen_log_dropped": ("log lines that were dropped", json_log.dropped),
         }
 
     # --- what the submit path reports -----------------------------------------------------------------------
@@ -215,15 +216,15 @@ class Hub:
     def worker_lost(self) -> None:
         """Count a verifier process that ended."""
         self.metrics.lost_workers += 1
-        self.log.event("warn", "verifier-lost")
+        _log.warning(LogEvent("verifier-lost"))
 
     def bug(self, error: Exception) -> None:
         """Log a fault that was ours, without stopping."""
-        self.log.event("error", "fault", error=f"{type(error).__name__}: {error}", where=_where(error))
+        _log.error(LogEvent("fault", error=f"{type(error).__name__}: {error}", where=_where(error)))
 
     def fatal(self, error: Exception) -> None:
         """Log an error that the hub must not survive, and have the process ended."""
-        self.log.event("error", "fatal", error=str(error), where=_where(error))
+        _log.error(LogEvent("fatal", error=str(error), where=_where(error)))
         self._events.fatal(str(error))
 
     # --- other work -----------------------------------------------------------------------------------------
@@ -318,7 +319,7 @@ class Hub:
     def turned_away(self, error: ErrorEnvelope) -> None:
         """Count a request that is not for us, or that a page has sent; it was not looked at any further."""
         self.metrics.turned_away[str((error.detail or {}).get("field"))] += 1
-        self.log.event("info", "turned-away", why=error.message)
+        _log.info(LogEvent("turned-away", why=error.message))
 
     async def stop(self, *, abandon: bool = False) -> None:
         """Finish what was taken, move everything into chunk files, and let go of the directory."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import socket
 import ssl
@@ -29,9 +30,11 @@ from veen.net.listener import Listener
 from veen.net.sockets import bind
 from veen.net.tls import server_context
 from veen.stdx.atomic_file import write_file
-from veen.stdx.json_log import Log
+from veen.stdx.json_log import LogEvent
 from veen.storage import StorageError, open_store
 from veen.storage.directory import take_lock
+
+_log = logging.getLogger(__name__)
 
 _ADD_HOST: Final = "add the name to hosts in the hub's configuration"
 
@@ -109,12 +112,9 @@ def _require_profile(kept: HubSettings, settings: Settings) -> None:
 class Server:
     """Runs a hub until it is told to stop."""
 
-    def __init__(
-        self, data_dir: Path, settings: Settings, log: Log, on_ready: Callable[[RunningHub], None]
-    ) -> None:
+    def __init__(self, data_dir: Path, settings: Settings, on_ready: Callable[[RunningHub], None]) -> None:
         self._data_dir = data_dir
         self._settings = settings
-        self._log = log
         self._on_ready = on_ready
         self._listener: Listener | None = None
         self._failed = False
@@ -167,8 +167,8 @@ class Server:
         hub.metrics.gauges["veen_connections"] = ("open connections", lambda: len(listener.connections))
         self._warn(hub.home, hub, limit)
         hub_id = hub.home.identity.hub_id.hex()
-        self._log.event(
-            "info", "started", urls=listener.urls, hosts=sorted(names.hosts), hub_id=hub_id, pid=os.getpid()
+        _log.info(
+            LogEvent("started", urls=listener.urls, hosts=sorted(names.hosts), hub_id=hub_id, pid=os.getpid())
         )
         self._on_ready(RunningHub(os.getpid(), listener.urls, hub.home, first))
         try:
@@ -204,12 +204,12 @@ class Server:
         """Log what is allowed and probably not intended."""
         wanted = self._settings.max_connections
         if max_connections < wanted:
-            self._log.event("warn", "few-descriptors", max_connections=max_connections, wanted=wanted)
+            _log.warning(LogEvent("few-descriptors", max_connections=max_connections, wanted=wanted))
         epoch_sec, skew = home.settings.epoch_sec, hub.limits.max_epoch_skew_sec
         if epoch_sec and skew < epoch_sec:  # C-33
-            self._log.event("warn", "no-skew", epoch_sec=epoch_sec, max_epoch_skew_sec=skew)
+            _log.warning(LogEvent("no-skew", epoch_sec=epoch_sec, max_epoch_skew_sec=skew))
         if self._settings.trust_all_issuers:
-            self._log.event("warn", "every-issuer-trusted")
+            _log.warning(LogEvent("every-issuer-trusted"))
 
     def _open(self, fs: TimedFilesystem, home: Home) -> Hub:
         workers = self._settings.verify_workers
@@ -222,13 +222,12 @@ class Server:
             clock=lambda: int(time()),
             random=os.urandom,
             owner=self._owner,
-            log=self._log,
             workers=workers,
             events=self,
         )
         recovered = hub.writer.recovered
         if recovered.segments:
-            self._log.event("info", "recovered", entries=recovered.entries, torn_bytes=recovered.torn_bytes)
+            _log.info(LogEvent("recovered", entries=recovered.entries, torn_bytes=recovered.torn_bytes))
         return hub
 
     # --- stopping -------------------------------------------------------------------------------------------
@@ -237,7 +236,7 @@ class Server:
         """Stop the process: the hub must not go on."""
         assert self._listener is not None
         self._failed = True
-        self._log.event("error", "stopping", why=why)
+        _log.error(LogEvent("stopping", why=why))
         self._listener.stop()
 
     async def _finish(self, hub: Hub, listener: Listener, admin: "_AdminSocket") -> None:
@@ -250,9 +249,9 @@ class Server:
             await hub.stop(abandon=self._failed)
         except (StorageError, OSError) as error:
             self._failed = True
-            self._log.event("error", "unclean", error=str(error))
+            _log.error(LogEvent("unclean", error=str(error)))
         self._withdraw()
-        self._log.event("info", "stopped", clean=not self._failed)
+        _log.info(LogEvent("stopped", clean=not self._failed))
 
     def _withdraw(self) -> None:
         """Remove what says that we run, unless the next hub has said so of itself meanwhile."""

@@ -1,6 +1,7 @@
 """The file that says who may ask what: read again when it changes, and added to by ``veen query grant``."""
 
 import hashlib
+import logging
 import secrets
 import threading
 import tomllib
@@ -12,7 +13,9 @@ from veen.core.crypto.ed25519 import SEED_BYTES, SigningKey
 from veen.query.policy import Policy
 from veen.stdx.atomic_file import write_file
 from veen.stdx.file_lock import locked
-from veen.stdx.json_log import Log
+from veen.stdx.json_log import LogEvent
+
+_log = logging.getLogger(__name__)
 
 #: A file of this size has room for thousands of principals.
 _MOST_BYTES: Final = 4 << 20
@@ -47,9 +50,8 @@ def _parse(path: Path, data: bytes) -> Policy:
 class PolicyFile:
     """A policy as its file says now; while the file is broken, as it said before. Any thread."""
 
-    def __init__(self, path: Path, log: Log) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._log = log
         self._lock = threading.Lock()
         self._data = _read(path)
         self._policy = _parse(path, self._data)
@@ -63,12 +65,12 @@ class PolicyFile:
                 if data != self._data:
                     self._policy = _parse(self._path, data)
                     self._data = data
-                    self._log.event("info", "policy-changed", principals=len(self._policy.principals))
+                    _log.info(LogEvent("policy-changed", principals=len(self._policy.principals)))
                 self._told = ""
             except PolicyError as error:
                 if str(error) != self._told:
                     self._told = str(error)
-                    self._log.event("error", "policy-not-read", error=self._told)
+                    _log.error(LogEvent("policy-not-read", error=self._told))
             return self._policy
 
 

@@ -4,6 +4,7 @@ Requests come on the loop; what they need of files and of the store is done by a
 """
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -24,7 +25,9 @@ from veen.query.errors import QueryError
 from veen.query.policy import Principal
 from veen.query_service.openapi import document
 from veen.query_service.service import DEFAULT_LIMIT, MOST_LIMIT, MOST_PAGE_BYTES, BusyError, QueryService
-from veen.stdx.json_log import Log
+from veen.stdx.json_log import LogEvent
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -70,7 +73,7 @@ class Api:
     """The handlers of the interface."""
 
     def __init__(
-        self, service: QueryService, threads: Threads, memory: ByteBudget, log: Log, *, record_wait_sec: float
+        self, service: QueryService, threads: Threads, memory: ByteBudget, *, record_wait_sec: float
     ) -> None:
         """``memory`` is what connections count in too: answers that clients do not take.
 
@@ -80,7 +83,6 @@ class Api:
         self._threads = threads
         self._memory = memory
         self._making = asyncio.Semaphore(threads.page_count)
-        self._log = log
         self._record_wait_sec = record_wait_sec
         self._loop = asyncio.get_running_loop()
         #: Submits that wait until their request is in the log.
@@ -110,9 +112,7 @@ class Api:
                 f"{prefix}/descriptor/": {"GET": Route(handler=self._descriptor)},
                 f"{prefix}/cancel/": {"POST": Route(handler=self._cancel)},
             }
-        return Router(
-            routes, ServiceErrors(self._log), max_body=MAX_DESCRIPTOR_BYTES, guard=self._authenticate
-        )
+        return Router(routes, ServiceErrors(), max_body=MAX_DESCRIPTOR_BYTES, guard=self._authenticate)
 
     async def _do(self, function: Callable[..., T], *args: Any) -> T:  # noqa: ANN401 - of any
         return await self._loop.run_in_executor(self._threads.looks, partial(function, *args))
@@ -216,13 +216,10 @@ class Api:
 class ServiceErrors:
     """How the query service answers errors (QRY-052)."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
-
     def reject(self, error: ErrorEnvelope, request: Request | None) -> Response:
         """Return the answer to what is not a request, or is one that must not be accepted."""
         if request is not None:
-            self._log.event("info", "turned-away", why=error.message)
+            _log.info(LogEvent("turned-away", why=error.message))
         code = _CODES.get(error.code, "invalid_query_descriptor")
         headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
         return failure(status_of(error), code, error.message, **headers)
@@ -246,7 +243,7 @@ class ServiceErrors:
                         "query_not_found", "nothing is served at this path; see /api/query/openapi.json"
                     )
                 )
-        self._log.event("error", "fault", path=request.path, error=f"{type(error).__name__}: {error}")
+        _log.error(LogEvent("fault", path=request.path, error=f"{type(error).__name__}: {error}"))
         return failure(
             500, "internal_error", "the service failed to handle the request; the reason is in its log"
         )

@@ -7,6 +7,7 @@ Bodies of events follow from what is stored, byte for byte, so an event that may
 them (QAL).
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -30,7 +31,9 @@ from veen.query.digest import ResultDigest
 from veen.query.errors import QueryError
 from veen.query_service.store import Kind, PendingRecord, Query, RecordedAt, State, Store
 from veen.stdx.backoff import backoff_sec
-from veen.stdx.json_log import Log
+from veen.stdx.json_log import LogEvent
+
+_log = logging.getLogger(__name__)
 
 REQUESTS: Final = "record/query/requests"
 RESULTS: Final = "record/query/results"
@@ -217,7 +220,6 @@ class Recorder:
         self,
         store: Store,
         sender: Sender,
-        log: Log,
         clock: Callable[[], int],
         *,
         on_step: Callable[[Query], None],
@@ -228,7 +230,6 @@ class Recorder:
         """``monotonic``: seconds since whenever, for pauses and patience."""
         self._store = store
         self._sender = sender
-        self._log = log
         self._clock = clock
         self._on_step = on_step
         self._on_fatal = on_fatal
@@ -259,7 +260,7 @@ class Recorder:
         self._wake.set()
         self._thread.join(patience_sec)
         if self._thread.is_alive():
-            self._log.event("warn", "not-waited-for-the-hub")
+            _log.warning(LogEvent("not-waited-for-the-hub"))
         else:
             self._sender.close()
 
@@ -326,17 +327,12 @@ class Recorder:
 
     def _note_success(self, stream: str) -> None:
         if self._failing.pop(stream, None) is not None:
-            self._log.event("info", "recording-again", stream=stream)
+            _log.info(LogEvent("recording-again", stream=stream))
 
     def _note_failure(self, record: PendingRecord, error: Exception) -> None:
         known = isinstance(error, ClientError)
-        self._log.event(
-            "warn" if known else "error",
-            "not-recorded",
-            kind=record.kind,
-            result_id=record.query.result_id,
-            error=str(error),
-        )
+        event = LogEvent("not-recorded", kind=record.kind, result_id=record.query.result_id, error=str(error))
+        _log.log(logging.WARNING if known else logging.ERROR, event)
 
     def _give_up(self, record: PendingRecord) -> None:
         if record.kind in (Kind.REQUEST, Kind.RESULT):

@@ -1,6 +1,7 @@
 """The query service as a process: sockets, signals, and a clean end."""
 
 import asyncio
+import logging
 import os
 import socket
 import ssl
@@ -22,7 +23,9 @@ from veen.net.tls import server_context
 from veen.query_service.http_api import Api, Threads
 from veen.query_service.service import QueryService
 from veen.stdx.file_lock import lock, unlock
-from veen.stdx.json_log import Log
+from veen.stdx.json_log import LogEvent
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_LISTEN: Final = "127.0.0.1:37413"
 STORE: Final = "queries.sqlite"
@@ -89,12 +92,10 @@ class Server:
         self,
         service: QueryService,
         listening: ListenSettings,
-        log: Log,
         on_ready: Callable[[tuple[str, ...]], None],
     ) -> None:
         self._service = service
         self._listening = listening
-        self._log = log
         self._on_ready = on_ready
         self._failed = False
 
@@ -112,13 +113,13 @@ class Server:
         ):
             threads = Threads(looks=looks, submits=submits, pages=pages, page_count=_PAGES)
             memory, wait = ByteBudget(self._listening.most_bytes), self._listening.record_wait_sec
-            api = Api(self._service, threads, memory, self._log, record_wait_sec=wait)
+            api = Api(self._service, threads, memory, record_wait_sec=wait)
             self._service.start()
             await listener.accept(api.router(), memory)
             listener.stop_on_signals()
             self._warn(sockets, tls)
             hosts = sorted(self._listening.names.hosts)
-            self._log.event("info", "started", urls=listener.urls, hosts=hosts, pid=os.getpid())
+            _log.info(LogEvent("started", urls=listener.urls, hosts=hosts, pid=os.getpid()))
             self._on_ready(listener.urls)
             try:
                 await listener.run(self._service.look)
@@ -126,14 +127,14 @@ class Server:
                 self._service.stopping = True
                 await listener.drain(_DRAIN_SEC)
                 await asyncio.get_running_loop().run_in_executor(None, self._service.stop)
-        self._log.event("info", "stopped", clean=not self._failed)
+        _log.info(LogEvent("stopped", clean=not self._failed))
         return 1 if self._failed else 0
 
     def _warn(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> None:
         """Say that tokens would travel for all to see."""
         for sock in sockets:
             if tls is None and not ip_address(sock.getsockname()[0]).is_loopback:
-                self._log.event("warn", "tokens-without-tls", address=sock.getsockname()[0])
+                _log.warning(LogEvent("tokens-without-tls", address=sock.getsockname()[0]))
 
     def _fatal(self, _why: str) -> None:
         self._failed = True

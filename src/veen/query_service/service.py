@@ -1,5 +1,6 @@
 """The query service without its network: who may ask what, and what becomes of it."""
 
+import logging
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ from veen.query_service.grants import PolicyFile
 from veen.query_service.recorder import Recorder, Sender
 from veen.query_service.store import DuplicateError, FullError, Kind, Query, RecordedAt, State, Store
 from veen.query_service.workers import NotNowError, Runs, Workers, stored_descriptor
-from veen.stdx.json_log import Log
+from veen.stdx.json_log import LogEvent
+
+_log = logging.getLogger(__name__)
 
 RESULTS_DIR: Final = "results"
 DEFAULT_LIMIT: Final = 1000
@@ -54,7 +57,6 @@ class QueryService:
         policy: PolicyFile,
         runs: Runs,
         sender: Sender,
-        log: Log,
         *,
         store: Store,
         clock: Callable[[], int],
@@ -65,7 +67,6 @@ class QueryService:
         self._results.mkdir(mode=0o700, exist_ok=True)
         self.policy = policy
         self._runs = runs
-        self._log = log
         self._store = store
         self._clock = clock
         self._random = random
@@ -74,12 +75,11 @@ class QueryService:
         self.on_step: Callable[[str], None] = lambda _: None
         #: Hears when there is no way to go on; the next start does.
         self.on_fatal: Callable[[str], None] = lambda _: None
-        self._recorder = Recorder(store, sender, log, clock, on_step=self._stepped, on_fatal=self._fatal)
+        self._recorder = Recorder(store, sender, clock, on_step=self._stepped, on_fatal=self._fatal)
         self._workers = Workers(
             store,
             runs,
             self._results,
-            log,
             clock,
             count=bounds.concurrency,
             pause_sec=bounds.pause_sec,
@@ -93,7 +93,7 @@ class QueryService:
         """Settle what was left, and begin."""
         again = self._store.recover(self._clock())
         if again:
-            self._log.event("info", "running-again", queries=again)
+            _log.info(LogEvent("running-again", queries=again))
         self._remove_rows()
         self._recorder.start()
         self._workers.start()
@@ -120,7 +120,7 @@ class QueryService:
     def look(self) -> None:
         """Look whether queries can still be run; to be called regularly, also while nobody asks."""
         if not self.stopping and self._runs.is_gone(0.0):
-            self._log.event("error", "engine-gone")
+            _log.error(LogEvent("engine-gone"))
             self.on_fatal("the engine has ended")
 
     def _stepped(self, query: Query) -> None:
@@ -129,7 +129,7 @@ class QueryService:
         self.on_step(query.result_id)
 
     def _fatal(self, error: Exception) -> None:
-        self._log.event("error", "fault", error=f"{type(error).__name__}: {error}")
+        _log.error(LogEvent("fault", error=f"{type(error).__name__}: {error}"))
         self.on_fatal(str(error))
 
     # --- asking ---------------------------------------------------------------------------------------------
@@ -155,8 +155,8 @@ class QueryService:
             raise self._duplicate(principal, query.query_id) from None
         except FullError:
             raise BusyError(f"{self._bounds.most_waiting} queries wait already; try again later") from None
-        self._log.event(
-            "info", "received", query_id=query.query_id, result_id=query.result_id, principal=principal.name
+        _log.info(
+            LogEvent("received", query_id=query.query_id, result_id=query.result_id, principal=principal.name)
         )
         self._recorder.wake()
         return query
@@ -172,7 +172,7 @@ class QueryService:
                 if not self._runs.knows(stream):
                     raise not_a_stream(stream)
         except (NotNowError, NetworkError) as error:
-            self._log.event("warn", "log-not-asked", error=str(error))
+            _log.warning(LogEvent("log-not-asked", error=str(error)))
             raise BusyError("the log can not be asked for its streams now; try again later") from None
 
     def _duplicate(self, principal: Principal, query_id: str) -> QueryError:

@@ -1,5 +1,6 @@
 """Running queries: a few at a time, each by a thread of its own, in the order in which they were accepted."""
 
+import logging
 import re
 import shutil
 import threading
@@ -14,7 +15,9 @@ from veen.query.digest import ResultDigest
 from veen.query.errors import QueryError
 from veen.query_service.recorder import recordable
 from veen.query_service.store import Query, State, Store
-from veen.stdx.json_log import Log
+from veen.stdx.json_log import LogEvent
+
+_log = logging.getLogger(__name__)
 
 #: How far a query is: tasks that are done, and how many there are so far.
 Advance = Callable[[int, int], None]
@@ -90,7 +93,6 @@ class Workers:
         store: Store,
         runs: Runs,
         results: Path,
-        log: Log,
         clock: Callable[[], int],
         *,
         count: int,
@@ -106,7 +108,6 @@ class Workers:
         self._store = store
         self._runs = runs
         self._results = results
-        self._log = log
         self._clock = clock
         self._pause_sec = pause_sec
         self._permit = permit
@@ -208,7 +209,7 @@ class Workers:
             progress=advance,
         )
         after = self._store.answer(query.result_id, recordable(digest), self._clock())
-        self._log.event("info", "answered", result_id=query.result_id, rows=digest.row_count)
+        _log.info(LogEvent("answered", result_id=query.result_id, rows=digest.row_count))
         if after.state is State.FAILED:
             shutil.rmtree(out, ignore_errors=True)
 
@@ -222,14 +223,14 @@ class Workers:
         if self._is_cancelled(query):
             code, message = "cancelled", "the query was cancelled"
         elif isinstance(error, NetworkError) or (self._ended and not isinstance(error, QueryError)):
-            self._log.event("warn", "query-put-back", result_id=query.result_id, error=str(error))
+            _log.warning(LogEvent("query-put-back", result_id=query.result_id, error=str(error)))
             return False
         elif not isinstance(error, QueryError) and self._runs.is_gone(_DYING_SEC):
-            self._log.event("error", "engine-gone", error=self._runs.text_of(error) or str(error))
+            _log.error(LogEvent("engine-gone", error=self._runs.text_of(error) or str(error)))
             raise error  # nothing can be run any more: it runs again after the next start
         else:
             code, message = self._described(error)
-        self._log.event("warn", "query-failed", result_id=query.result_id, code=code, error=message)
+        _log.warning(LogEvent("query-failed", result_id=query.result_id, code=code, error=message))
         self._store.fail(query.result_id, code, without_directories(message), self._clock())
         return True
 
@@ -238,7 +239,7 @@ class Workers:
             return error.error_code, error.message
         text = str(error) if isinstance(error, VeenError) else self._runs.text_of(error)
         if text is None:
-            self._log.event("error", "fault", error=f"{type(error).__name__}: {error}")
+            _log.error(LogEvent("fault", error=f"{type(error).__name__}: {error}"))
             text = "the query met a fault of the service; see its log"
         return "execution_failed", text
 

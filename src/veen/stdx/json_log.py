@@ -1,21 +1,59 @@
-"""A structured log: JSON lines, written by a thread of its own, so that a slow reader slows nothing else."""
+"""Logging for programs: events with fields, and the handler with which a process writes them as JSON lines.
+
+A library logs to ``logging.getLogger("veen.x")``, so that a program that embeds it sees everything in one
+place. A process of ours calls ``json_lines``: a thread writes, so that a slow reader delays nothing else.
+"""
 
 import json
+import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import BinaryIO, Final
 
-import structlog
-
-LEVELS: Final = ("debug", "info", "warn", "error")
+LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+}
+_NAMES: Final = {number: name for name, number in LEVELS.items()} | {logging.CRITICAL: "error"}
+#: Everything that VEEN logs is logged below this name.
+_ROOT: Final = logging.getLogger("veen")
 # Bytes of lines that wait to be written; more are dropped, and counted.
 _MAX_WAITING_BYTES: Final = 8 << 20
 
 
+class LogEvent:
+    """What happened, with fields: the message of a log record. As text: ``name field=value ...``."""
+
+    __slots__ = ("fields", "name")
+
+    def __init__(self, name: str, /, **fields: object) -> None:
+        self.name = name
+        self.fields = fields
+
+    def __str__(self) -> str:
+        return " ".join([self.name, *(f"{name}={value!r}" for name, value in self.fields.items())])
+
+
+class JsonLines:
+    """Many like events at once, each a line of JSON already: the message of one log record."""
+
+    __slots__ = ("lines",)
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.lines = lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
 class LogWriter:
-    """Writes lines in the order in which they were added."""
+    """A stream of text that never blocks: a thread writes the lines in their order."""
 
     def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink
@@ -26,9 +64,9 @@ class LogWriter:
         self._thread = Thread(target=self._run, name="veen-log", daemon=True)
         self._thread.start()
 
-    def write(self, lines: Iterable[str]) -> None:
+    def write(self, lines: str) -> None:
         """Add lines; they are dropped if too many bytes wait."""
-        data = "".join(f"{line}\n" for line in lines).encode()
+        data = lines.encode()
         with self._lock:
             fits = self._waiting + len(data) <= _MAX_WAITING_BYTES
             self._waiting += len(data) if fits else 0
@@ -37,11 +75,10 @@ class LogWriter:
         else:
             self.dropped += data.count(b"\n")
 
-    def msg(self, line: str) -> None:
-        """Add one line: what structlog calls."""
-        self.write((line,))
-
-    debug = info = warning = warn = error = critical = exception = msg
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was added is written, or dropped."""
+        return not self._waiting
 
     def close(self) -> None:
         """Write what waits, and end the thread."""
@@ -67,25 +104,64 @@ class LogWriter:
             self.dropped += 1
 
 
-class Log:
-    """Levels and structure over a writer."""
+class JsonFormatter(logging.Formatter):
+    """Makes a record a line of JSON."""
 
-    def __init__(self, writer: LogWriter, level: str, now: Callable[[], str]) -> None:
-        self.writer = writer
-        self._least = LEVELS.index(level)
+    def __init__(self, now: Callable[[], str]) -> None:
+        super().__init__()
         self._now = now
-        self._events = structlog.wrap_logger(
-            writer, processors=[structlog.processors.JSONRenderer(serializer=json.dumps)]
-        )
 
-    def is_on(self, level: str) -> bool:
-        """Report whether lines of a level are written."""
-        return LEVELS.index(level) >= self._least
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, or the lines that the record consists of."""
+        if isinstance(record.msg, JsonLines):
+            return str(record.msg)
+        head = {"ts": self._now(), "level": _NAMES.get(record.levelno, record.levelname.lower())}
+        if isinstance(record.msg, LogEvent):
+            return json.dumps({**head, **record.msg.fields, "event": record.msg.name}, default=repr)
+        # Of a library that logs text.
+        fields = {"logger": record.name, "event": record.getMessage()}
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps({**head, **fields})
 
-    def event(self, level: str, event: str, **fields: object) -> None:
-        """Write one line."""
-        if self.is_on(level):
-            self._events.info(ts=self._now(), level=level, event=event, **fields)
+
+@contextmanager
+def json_lines(
+    sink: BinaryIO,
+    level: str,
+    now: Callable[[], str] = lambda: datetime.now(UTC).isoformat(timespec="milliseconds"),
+) -> "Iterator[logging.StreamHandler[LogWriter]]":
+    """Write what VEEN logs in the meantime, from a level on, as JSON lines, and nowhere else."""
+    writer = LogWriter(sink)
+    handler = logging.StreamHandler(writer)
+    handler.setFormatter(JsonFormatter(now))
+    handler.setLevel(LEVELS[level])
+    _ROOT.addHandler(handler)
+    _adapt()
+    try:
+        yield handler
+    finally:
+        _ROOT.removeHandler(handler)
+        _adapt()
+        writer.close()
+
+
+def _handlers() -> "list[logging.StreamHandler[LogWriter]]":
+    """Return the handlers that ``json_lines`` has installed."""
+    handlers = (handler for handler in _ROOT.handlers if isinstance(handler, logging.StreamHandler))
+    return [handler for handler in handlers if isinstance(handler.stream, LogWriter)]
+
+
+def _adapt() -> None:
+    """Let through what these handlers write."""
+    handlers = _handlers()
+    _ROOT.setLevel(min((handler.level for handler in handlers), default=logging.NOTSET))
+    _ROOT.propagate = not handlers
+
+
+def dropped() -> int:
+    """Return how many lines of this process were dropped."""
+    return sum(handler.stream.dropped for handler in _handlers())
 
 
 def to_stderr() -> BinaryIO:

@@ -6,6 +6,7 @@ control key, and writes it into the control log in the open, with the message th
 by that log alone, and every decision can be made again from files.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,8 +39,10 @@ from veen.hub.read.thread_pool import Job
 from veen.hub.submit.intake import Intake
 from veen.hub.submit.sequencer import Sequencer
 from veen.hub.submit.submission import Submission
-from veen.stdx.json_log import Log
+from veen.stdx.json_log import LogEvent
 from veen.storage import DamagedStoreError, Reader, StoreFullError
+
+_log = logging.getLogger(__name__)
 
 #: Messages that are taken in one turn: nothing is decided beside it.
 _MAX_TAKEN: Final = 32
@@ -102,10 +105,6 @@ class ControlledHub(Protocol):
     @property
     def metrics(self) -> Metrics:
         """The counters."""
-
-    @property
-    def log(self) -> Log:
-        """The log of the process."""
 
     @property
     def long_polls(self) -> LongPolls:
@@ -204,7 +203,7 @@ class ControlPlane:
     def _done(self, taken: Sequence[NewEntry], job: Job) -> None:
         self._busy = False
         if isinstance(job.error, StoreFullError):
-            self._hub.log.event("warn", "control-waits", why=str(job.error))
+            _log.warning(LogEvent("control-waits", why=str(job.error)))
             return
         for _ in taken:
             self._waiting.popleft()
@@ -222,13 +221,14 @@ class ControlPlane:
         for _, why in ignored:
             self._hub.metrics.control_ignored[why] += 1
         record, why = ignored[0]
-        self._hub.log.event(
-            "warn",
-            "control-ignored",
-            why=why,
-            count=len(ignored),
-            leaf_hash_prefix=record.leaf_hash.hex()[:8],
-            client_id_prefix=(record.client_id or b"").hex()[:8],
+        _log.warning(
+            LogEvent(
+                "control-ignored",
+                why=why,
+                count=len(ignored),
+                leaf_hash_prefix=record.leaf_hash.hex()[:8],
+                client_id_prefix=(record.client_id or b"").hex()[:8],
+            )
         )
 
     # --- what came before -----------------------------------------------------------------------------------
@@ -244,11 +244,11 @@ class ControlPlane:
             try:
                 ignored += self._apply(taken)
             except StoreFullError as error:
-                self._hub.log.event("warn", "control-waits", why=str(error))
+                _log.warning(LogEvent("control-waits", why=str(error)))
                 self._waiting.extend([*taken, *missed])
         self._ignore(ignored)
         if len(self.applied) > before:
-            self._hub.log.event("info", "control-caught-up", applied=len(self.applied) - before)
+            _log.info(LogEvent("control-caught-up", applied=len(self.applied) - before))
 
     def _all_labels(self) -> list[Label]:
         if self._hub.policy.epoch_sec:

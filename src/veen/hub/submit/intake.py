@@ -5,6 +5,7 @@
 ``Intake`` owns these parts and the outcome of each message: the counters, the log line, the answer.
 """
 
+import logging
 from collections.abc import Sequence
 from time import perf_counter
 
@@ -19,8 +20,10 @@ from veen.hub.submit.events import SubmitEvents
 from veen.hub.submit.sequencer import Sequencer
 from veen.hub.submit.submission import Submission
 from veen.hub.submit.verifier_pool import QueueLimits, VerifierPool
-from veen.stdx.json_log import Log
+from veen.stdx.json_log import JsonLines
 from veen.storage import Writer
+
+_log = logging.getLogger(__name__)
 
 
 class Intake:
@@ -40,9 +43,9 @@ class Intake:
         newest: Label | None,
         events: SubmitEvents,
         metrics: Metrics,
-        log: Log | None,
+        log_submits: bool,
     ) -> None:
-        """``log`` gets one line for each message; None: no lines."""
+        """``log_submits``: whether one line is logged for each message."""
         self.rules = rules
         self.sequencer = Sequencer(
             writer,
@@ -58,7 +61,7 @@ class Intake:
         self._events = events
         self._clock = clock
         self._metrics = metrics
-        self._log = log
+        self._log_submits = log_submits
         #: The label that was committed last, as far as this process or the log knows (C-76).
         self.newest = newest
 
@@ -106,7 +109,7 @@ class Intake:
         metrics = self._metrics
         ts = self._clock()
         lines: list[str] = []
-        logged = self._log is not None and self._log.is_on("info")
+        logged = self._log_submits and _log.isEnabledFor(logging.INFO)
         now = perf_counter()
         for item in messages:
             if queued:
@@ -123,8 +126,8 @@ class Intake:
             if logged:
                 lines.append(_line(item, ts, now))
             item.on_done(item)
-        if lines and self._log is not None:
-            self._log.writer.write(lines)
+        if lines:
+            _log.info(JsonLines(lines))
 
     async def stop(self) -> None:
         """Finish what was queued, and end."""

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from veen.cli.output import print_result
 from veen.hub.config import ConfigError, load
 from veen.hub.server import RunningHub, Server
 from veen.net.errors import StartError, TlsError
-from veen.stdx.json_log import Log, LogWriter, to_stderr
+from veen.stdx.json_log import json_lines, to_stderr
 
 
 def serve(place: Path, flags: dict[str, Any], config: Path | None, *, as_json: bool) -> None:
@@ -36,8 +35,6 @@ def serve(place: Path, flags: dict[str, Any], config: Path | None, *, as_json: b
     try:
         settings = load(flags, os.environ, config)
         _make(place)
-        writer = LogWriter(to_stderr())
-        log = Log(writer, settings.log_level, lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
         # What is alive now stays: the collector need not look at it again. Messages make no cycles, so it may
         # look less often than for a program that does (measured: a tenth of the time under load).
         gc.freeze()
@@ -46,10 +43,8 @@ def serve(place: Path, flags: dict[str, Any], config: Path | None, *, as_json: b
         # together, or moves the journal, is to give it back sooner than after 5 ms (measured: beside
         # a reader of a stream, submits are nearly twice as fast; alone, they are as fast as before).
         sys.setswitchinterval(0.001)
-        try:
-            code = Server(place, settings, log, ready).run()
-        finally:
-            writer.close()
+        with json_lines(to_stderr(), settings.log_level):
+            code = Server(place, settings, ready).run()
     except (ConfigError, StartError, TlsError) as error:
         if fd >= 0:
             _report(fd, {"ok": False, "detail": str(error)})

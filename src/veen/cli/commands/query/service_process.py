@@ -1,6 +1,7 @@
 """The query service in this process: what ``veen query serve`` does, with the libraries that it needs."""
 
 import json
+import logging
 import os
 import sqlite3
 import sys
@@ -8,7 +9,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,11 +38,13 @@ from veen.query_service.server import (
 )
 from veen.query_service.service import Bounds, QueryService
 from veen.query_service.store import Store, StoreError
-from veen.stdx.json_log import Log, LogWriter, to_stderr
+from veen.stdx.json_log import LogEvent, json_lines, to_stderr
 
 if TYPE_CHECKING:
     from veen.pipeline.spark.session import SparkSession
     from veen.query_service.spark_runner import SparkRuns
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +92,9 @@ def _serve(wish: ServiceOptions) -> int:
         client_ca=wish.client_ca,
     )
     with ExitStack() as stack:
-        writer = LogWriter(to_stderr())
-        stack.callback(writer.close)
-        log = Log(writer, wish.log_level, lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
+        stack.enter_context(json_lines(to_stderr(), wish.log_level))
         # What can be wrong is found before Spark is started, which takes its time.
-        policy = PolicyFile(wish.policy, log)
+        policy = PolicyFile(wish.policy)
         state = StateDirectory(wish.state)
         stack.callback(state.close)
         store = Store(wish.state / STORE)
@@ -107,19 +107,18 @@ def _serve(wish: ServiceOptions) -> int:
         service = QueryService(
             wish.state,
             policy,
-            stack.enter_context(_runs(spark, wish, policy, log)),
+            stack.enter_context(_runs(spark, wish, policy)),
             sender,
-            log,
             store=store,
             clock=lambda: int(time.time()),
             random=os.urandom,
             bounds=Bounds(concurrency=wish.concurrency, most_waiting=wish.max_waiting),
         )
-        return Server(service, listening, log, lambda urls: _announce(wish, urls)).run(sockets, tls)
+        return Server(service, listening, lambda urls: _announce(wish, urls)).run(sockets, tls)
 
 
 @contextmanager
-def _runs(spark: "SparkSession", wish: ServiceOptions, policy: PolicyFile, log: Log) -> Iterator["SparkRuns"]:
+def _runs(spark: "SparkSession", wish: ServiceOptions, policy: PolicyFile) -> Iterator["SparkRuns"]:
     """Have what runs queries; a log that is given is taken in first, if it can be reached."""
     with require_extra():
         from veen.pipeline.lake.lake import load
@@ -138,7 +137,7 @@ def _runs(spark: "SparkSession", wish: ServiceOptions, policy: PolicyFile, log: 
         try:
             intake.run()
         except NetworkError as error:  # each query takes it in anyway
-            log.event("warn", "log-not-taken-in", error=str(error))
+            _log.warning(LogEvent("log-not-taken-in", error=str(error)))
         yield SparkRuns(replace(queries, keys=intake.keys), intake)
     finally:
         intake.close()
