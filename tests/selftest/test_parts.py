@@ -47,8 +47,12 @@ def test_a_failed_step_does_not_stop_the_others() -> None:
     assert [item.detail for item in told][:3] == ["fine", "this is wrong", "ZeroDivisionError: by zero"]
 
 
+def _ignore(_outcome: Outcome) -> None:
+    """Keep nothing of an outcome."""
+
+
 def test_nothing_checked_is_not_ok() -> None:
-    assert not run("none", [], Setup()).ok
+    assert not run("none", [], Setup(), _ignore).ok
 
 
 def test_chance_depends_on_seed_and_name_alone() -> None:
@@ -58,9 +62,9 @@ def test_chance_depends_on_seed_and_name_alone() -> None:
         drawn.append(context.random.randbytes(8))
         return ""
 
-    run("one", [_step("a", draw), _step("b", draw)], Setup(seed=1))
-    run("two", [_step("b", draw)], Setup(seed=1))
-    run("three", [_step("b", draw)], Setup(seed=2))
+    run("one", [_step("a", draw), _step("b", draw)], Setup(seed=1), _ignore)
+    run("two", [_step("b", draw)], Setup(seed=1), _ignore)
+    run("three", [_step("b", draw)], Setup(seed=2), _ignore)
     a, b, alone, other = drawn
     assert b == alone
     assert len({a, b, other}) == 3
@@ -74,7 +78,7 @@ def test_what_a_run_writes_is_gone() -> None:
         (context.scratch / "file").write_text("x")
         raise StepFailedError("failed")
 
-    run("writes", [_step("writes", write)], Setup())
+    run("writes", [_step("writes", write)], Setup(), _ignore)
     assert not places[0].exists()
 
 
@@ -86,7 +90,7 @@ def test_an_interrupted_run_tidies_up() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run("interrupted", [_step("interrupted", interrupt)], Setup())
+        run("interrupted", [_step("interrupted", interrupt)], Setup(), _ignore)
     assert not places[0].exists()
 
 

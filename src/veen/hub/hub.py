@@ -40,7 +40,6 @@ from veen.stdx.json_log import LogEvent
 from veen.stdx.lru import LruCache
 from veen.storage import (
     Attachments,
-    BackgroundFlush,
     StoreFullError,
     Writer,
     newest_label,
@@ -101,7 +100,7 @@ class Hub:
         self.writer = Writer.open(fs, sign_checkpoint=self._signer, random=random, owner=owner)
         self.reader = self.writer.reader
         self._is_open = True
-        self._background = BackgroundFlush(self.writer)
+        self._background = self.writer.start_background()
         self.limits = self.writer.limits
         bounds = PageBounds(max_items=settings.max_page_items, max_bytes=settings.max_page_bytes)
         self.reads = ReadRequests(self.reader, home.identity, bounds)
@@ -331,7 +330,7 @@ class Hub:
         await self.intake.stop()
         await self._loop.run_in_executor(None, self.readers.stop)
         await self._loop.run_in_executor(None, self.putters.stop)
-        await self._loop.run_in_executor(None, self._background.stop)
+        await self._loop.run_in_executor(None, self.writer.stop_background)
         if abandon:
             self.writer.abandon()
         else:

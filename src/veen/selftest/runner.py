@@ -95,10 +95,8 @@ class Report:
         }
 
 
-def run(
-    suite: str, steps: Sequence[Step], setup: Setup, told: Callable[[Outcome], None] = lambda _: None
-) -> Report:
-    """Run steps in order; ``told`` hears of each."""
+def run(suite: str, steps: Sequence[Step], setup: Setup, on_outcome: Callable[[Outcome], None]) -> Report:
+    """Run steps in order; ``on_outcome`` is called after each."""
     report = Report(suite, setup.seed)
     # Asked before anything is made: a hub that is not there ends it all.
     facts: dict[str, Any] = _ask(setup.hub_url) if setup.hub_url else {}
@@ -114,7 +112,7 @@ def run(
                     chance = Random(f"{setup.seed}/{item.name}")  # noqa: S311 - to be repeated, not to be secret
                     outcome = _try(item, Context(scratch, chance, hubs, item.needs, setup.hub_url))
                 report.steps.append(outcome)
-                told(outcome)
+                on_outcome(outcome)
         finally:
             with undisturbed():
                 hubs.close()

@@ -26,11 +26,10 @@ from veen.storage.read.partitions import Partition, plan, read_frames, read_part
 from veen.storage.read.reader import Reader
 from veen.storage.write.batch import Batch
 from veen.storage.write.sidecars import newest_label
-from veen.storage.write.writer import BackgroundFlush, Options, Writer
+from veen.storage.write.writer import Options, Writer
 
 __all__ = [
     "Attachments",
-    "BackgroundFlush",
     "Batch",
     "Binding",
     "DamagedStoreError",

@@ -124,7 +124,7 @@ def test_following_a_log_gives_the_tables_of_one_run(spark: SparkSession, tmp_pa
 
     with lock_lake(tmp_path / "followed", create=True) as lake, sharing(spark, keys) as shared:
         ingest = Ingest(spark, lake, log, keyring=keys, shared=shared)
-        follow(ingest, log, stopped, interval_sec=0.01, told=told)
+        follow(ingest, log, stopped, interval_sec=0.01, on_run=told)
     log.close()
     take(spark, tmp_path / "whole", hub.root)
     assert seen == [67]

@@ -9,7 +9,6 @@ from itertools import count
 from pathlib import Path
 
 from tests.storage.stores import A, B, Store, make, open_writer
-from veen.storage import BackgroundFlush
 from veen.storage.errors import StorageError
 from veen.storage.fs import RealFilesystem
 
@@ -25,14 +24,14 @@ def main() -> int:
     store = Store(open_writer(fs, segment_bytes=8_000))
     store.clock = store.writer.floor_ts + 1
     # One at a time is easier to interrupt at a chosen place; at once with others is what a hub does.
-    background = None if batches else BackgroundFlush(store.writer, interval_sec=0.01)
+    if not batches:
+        store.writer.start_background(interval_sec=0.01)
     for number in range(batches) if batches else count():
         for receipt in store.append(A, B, A, client=f"client {number % 3}", body_size=_BODIES[number % 3]):
             sys.stdout.write(receipt.encode().hex() + "\n")
         sys.stdout.flush()
         store.tick()
-    if background is not None:
-        background.stop()
+    store.writer.stop_background()
     store.writer.close()
     return 0
 

@@ -35,11 +35,10 @@ def fs(tmp_path: Path) -> Iterator[Faulty]:
 
 @contextmanager
 def background(store: Store, interval_sec: float = NEVER) -> Iterator[BackgroundFlush]:
-    made = BackgroundFlush(store.writer, interval_sec)
     try:
-        yield made
+        yield store.writer.start_background(interval_sec)
     finally:
-        made.stop()
+        store.writer.stop_background()
 
 
 def signal_of(fs: Faulty, call: str, part: str, *, code: int | None = None) -> Event:
@@ -107,7 +106,6 @@ def test_after_it_has_ended_commits_flush_by_themselves(fs: Faulty) -> None:
     with writing(fs, SEGMENT) as store:
         with background(store):
             fill(store, SEGMENT)
-        assert store.writer.on_full == store.writer.flush
         fill_again = [store.append(A) for _ in range(12)]
         assert len(fill_again) == 12
         assert store.writer.reader.manifest(A).journal_entries < 12
@@ -213,7 +211,7 @@ def test_a_full_disk_refuses_commits_until_there_is_space(fs: Faulty, path: str)
         fill(store, 2 * SEGMENT)
         if path == "log/":
             tried = signal_of(fs, "write_all", path, code=errno.ENOSPC)
-            store.writer.on_full()
+            store.writer.request_flush()
             assert tried.wait(PATIENCE)
             fill(store, 2 * SEGMENT)  # into the next segment
         else:
@@ -224,12 +222,12 @@ def test_a_full_disk_refuses_commits_until_there_is_space(fs: Faulty, path: str)
         assert [type(error) for error in failed] == [StoreFullError]
         assert isinstance(flusher.error, StoreFullError)
         released = signal_of(fs, "unlink", "journal")
-        store.writer.on_full()
+        store.writer.request_flush()
         assert released.wait(PATIENCE)
         store.writer.flush()
         store.append(B)
         check_receipts(store.writer.reader, store.receipts)
-        store.writer.on_full()
+        store.writer.request_flush()
     assert flusher.error is None
 
 
@@ -248,7 +246,7 @@ def test_an_error_of_the_signer_stops_the_writer_and_is_told(fs: Faulty) -> None
     with background(store) as flusher:
         for _ in range(TINY.max_checkpoint_interval):
             store.append(A)
-        store.writer.on_full()
+        store.writer.request_flush()
         flusher._thread.join(PATIENCE)
         assert str(flusher.error) == "the key is gone"
         with pytest.raises(WriterStoppedError, match="the key is gone"):

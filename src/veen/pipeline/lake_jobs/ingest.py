@@ -337,15 +337,15 @@ def follow(
     stopped: threading.Event,
     *,
     interval_sec: float,
-    told: Callable[[IngestStats], None] = lambda _: None,
+    on_run: Callable[[IngestStats], None],
 ) -> IngestStats:
-    """Take in what comes, looking for it every so often; ``told`` hears of each run that took something."""
+    """Ingest new entries, polling for them; ``on_run`` is called after each run that took something."""
     total = IngestStats()
     while not stopped.is_set():
         taken = ingest.run()
         if taken.commits or taken.states:
             total.join(taken)
-            told(taken)
+            on_run(taken)
         else:
             stopped.wait(interval_sec)
         log.refresh()

@@ -37,7 +37,7 @@ from veen.storage.atomic_file import replace_file
 from veen.storage.directory import LimitsAt, limits_by_time
 from veen.storage.errors import DamagedStoreError
 from veen.storage.fs import Write
-from veen.storage.maintain.repair import Progress, rebuild
+from veen.storage.maintain.repair import Progress, no_progress, rebuild
 
 _HEADER: Final = struct.Struct(">BB32sQII32s")
 _HEAD_32: Final = b"\x58\x20"
@@ -111,7 +111,7 @@ class Replayed(NamedTuple):
     missing: list[str]
 
 
-def replay(root: Path, into: Path, progress: Progress = lambda _: None, *, partial: bool = False) -> Replayed:
+def replay(root: Path, into: Path, progress: Progress = no_progress, *, partial: bool = False) -> Replayed:
     """Write the directory: it is there when this returns, and nothing of it if it fails.
 
     A lake that has not all of its hub's entries is refused; with ``partial`` labels that it does not have

@@ -32,6 +32,12 @@ from veen.storage.write.sidecars import write_checkpoint_indexes
 
 #: Told how many more entries were read, now and then.
 Progress = Callable[[int], None]
+
+
+def no_progress(_count: int) -> None:
+    """Report progress to nobody."""
+
+
 _PROGRESS_ENTRIES: Final = 1024
 
 
@@ -44,7 +50,7 @@ class Repaired:
     journal_entries: int
 
 
-def repair(fs: Filesystem, *, owner: str, progress: Progress = lambda _: None) -> Repaired:
+def repair(fs: Filesystem, *, owner: str, progress: Progress = no_progress) -> Repaired:
     """Make all derived files of a directory anew; takes the writer's lock."""
     open_store(fs)
     held = take_lock(fs, owner)
@@ -57,7 +63,7 @@ def repair(fs: Filesystem, *, owner: str, progress: Progress = lambda _: None) -
         held.release()
 
 
-def rebuild(fs: Filesystem, store: StoreRecord, progress: Progress = lambda _: None) -> Repaired:
+def rebuild(fs: Filesystem, store: StoreRecord, progress: Progress = no_progress) -> Repaired:
     """Make all derived files anew; the caller has the lock, or a directory that nobody else knows."""
     begins = _journal(fs)
     fs.make_dir(paths.INDEX)

@@ -7,7 +7,7 @@
 While one thread commits a batch, another may fill the next one: ``writer.batch(after=batch)``. It can only be
 committed if the one before it was.
 
-``flush`` moves what is durable into chunk files; it may run in another thread (``BackgroundFlush``). A full
+``flush`` moves what is durable into chunk files; it may run in another thread (``start_background``). A full
 disk undoes the batch it meets. Any other error of the disk stops the writer until it is opened again; reading
 goes on.
 """
@@ -77,6 +77,10 @@ class Recovered:
     torn_bytes: int = 0
 
 
+#: Entries are in chunk files, for readers that do not look at the journal, after this long.
+DEFAULT_INTERVAL_SEC: Final = 2.0
+
+
 class Writer:
     """Appends to a data directory that it has locked."""
 
@@ -114,8 +118,7 @@ class Writer:
         self._full: str | None = None
         self._tails: tuple[Tail, ...] = ()
         self._segment: Segment | None = None
-        #: Called when a segment is full, by whoever flushes in the background; without it, commits flush.
-        self.on_full = self.flush
+        self._background: BackgroundFlush | None = None
 
     # --- opening and closing --------------------------------------------------------------------------------
 
@@ -334,7 +337,7 @@ class Writer:
         limit = self._options.segment_bytes
         if self._active.size < limit:
             return
-        self.on_full()
+        self.request_flush()
         with self._room:
             # Wait for the background rather than let the journal grow: memory and recovery are bounded.
             while self._stopped is None and self._active.size >= 2 * limit:
@@ -343,6 +346,26 @@ class Writer:
                 self._room.wait()
 
     # --- flushing -------------------------------------------------------------------------------------------
+
+    def start_background(self, interval_sec: float = DEFAULT_INTERVAL_SEC) -> "BackgroundFlush":
+        """Flush in a thread from now on, when a segment is full and at an interval, and not in commits."""
+        assert self._background is None, "one thread flushes"
+        self._background = BackgroundFlush(self, interval_sec)
+        return self._background
+
+    def stop_background(self) -> None:
+        """End the thread; what it has not flushed is left to ``close``."""
+        background = self._background
+        if background is not None:
+            background.stop()
+            self._background = None
+
+    def request_flush(self) -> None:
+        """Have the journal flushed: by the thread if there is one, else here."""
+        if self._background is None:
+            self.flush()
+        else:
+            self._background.wake()
 
     def flush(self) -> None:
         """Move everything committed before the call into chunk files, and release its journal segments."""
@@ -426,29 +449,31 @@ def _has_stopped(why: str) -> WriterStoppedError:
     )
 
 
-#: Entries are in chunk files, for readers that do not look at the journal, after this long.
-DEFAULT_INTERVAL_SEC: Final = 2.0
-
-
 class BackgroundFlush:
-    """Flushes when a segment is full, and at an interval. Its last error can be asked for."""
+    """The thread of ``Writer.start_background``.
 
-    def __init__(self, writer: Writer, interval_sec: float = DEFAULT_INTERVAL_SEC) -> None:
+    Attributes:
+        error: Why the last flush failed, if it did.
+    """
+
+    def __init__(self, writer: Writer, interval_sec: float) -> None:
         self._writer = writer
         self._interval = interval_sec
         self._wake = Event()
         self._ending = False
         self.error: Exception | None = None
-        writer.on_full = self._wake.set
         self._thread = Thread(target=self._run, name="veen-flush", daemon=True)
         self._thread.start()
 
+    def wake(self) -> None:
+        """Flush soon."""
+        self._wake.set()
+
     def stop(self) -> None:
-        """End the thread; what it has not moved is left to ``Writer.close``."""
+        """End the thread."""
         self._ending = True
         self._wake.set()
         self._thread.join()
-        self._writer.on_full = self._writer.flush
 
     def _run(self) -> None:
         while not self._ending:

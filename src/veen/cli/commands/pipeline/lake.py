@@ -156,7 +156,7 @@ def ingest_command(
         )
         if follow:
             stopped = stack.enter_context(stoppable())
-            taken = go_on(work, opened, stopped, interval_sec=interval, told=_tell_step)
+            taken = go_on(work, opened, stopped, interval_sec=interval, on_run=_tell_step)
         else:
             with show_job_progress(spark, "taking in"):
                 taken = work.run()
