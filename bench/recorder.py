@@ -15,7 +15,8 @@ from bench.storage import scratch
 from veen.client.client import Client
 from veen.client.home.directory import ClientHome
 from veen.client.keys.keystore import Secrets
-from veen.client.send import SendOptions
+from veen.client.models import SendOptions
+from veen.client.send import send_drafts
 from veen.recorder.event import event_draft
 from veen.recorder.feed.feed import Feed
 from veen.recorder.inputs.logging_handler import RecorderHandler
@@ -84,8 +85,8 @@ def _throughput(home: Path, url: str, events: int) -> Iterator[Result]:
             for _ in range(events)
         ]
         start = perf_counter()
-        for _ in client.send_many(
-            "record/app/plain", drafts, options=SendOptions(keep_key=True, store_body=False)
+        for _ in send_drafts(
+            client, "record/app/plain", drafts, SendOptions(keep_key=True, store_body=False)
         ):
             pass
         plain = (perf_counter() - start) / events

@@ -11,17 +11,16 @@ from tools.cli_docs import table
 from veen.client import errors
 from veen.client.async_client import AsyncClient
 from veen.client.body import Attachment
-from veen.client.client import Client, Opening
+from veen.client.client import Client
 from veen.client.home.pins import Trust
-from veen.client.read import Message, ReadOptions
+from veen.client.models import Draft, Message, Sent
 from veen.client.resync import Consistency, Resynced
 from veen.client.retry import Retry
-from veen.client.send import Draft, SendOptions, Sent
 from veen.client.session import Rotation
 from veen.client.tokens import Authorized
 
 _VALUES: Final = (
-    *(Opening, Draft, SendOptions, Sent, ReadOptions, Message, Attachment),
+    *(Draft, Sent, Message, Attachment),
     *(Authorized, Resynced, Consistency, Trust, Retry, Rotation),
 )
 _ERRORS: Final = (

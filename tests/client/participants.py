@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,10 +11,11 @@ from veen.client.client import Client
 from veen.client.home.directory import ClientHome
 from veen.client.home.pins import Trust
 from veen.client.keys.keystore import Secrets
-from veen.client.read import READ_ALL, Message, ReadOptions
+from veen.client.models import Draft, Message, SendOptions, Sent
+from veen.client.read import READ_ALL, ReadOptions, read_stream
 from veen.client.resync import Consistency, Resynced
 from veen.client.retry import Retry
-from veen.client.send import Draft, SendOptions, Sent
+from veen.client.send import send_drafts
 from veen.client.session import DEFAULT_ROTATION, Rotation, Session
 from veen.client.tokens import Authorized
 from veen.core.encoding.cbor import Value
@@ -65,12 +66,12 @@ class Blocking:
     def send_many(
         self, stream: str, drafts: Sequence[Draft], options: SendOptions = SEND_PLAIN
     ) -> list[Sent]:
-        return list(self.client.send_many(stream, drafts, options=options))
+        return list(send_drafts(self.client, stream, drafts, options))
 
     def read(self, stream: str, options: ReadOptions = READ_ALL, *, most: int | None = None) -> list[Message]:
         """Read to the end; with ``most``, follow until there are so many."""
         found: list[Message] = []
-        for message in self.client.stream(stream, follow=most is not None, options=options):
+        for message in read_stream(self.client, stream, options, follow=most is not None):
             found.append(message)
             if len(found) == most:
                 break
@@ -98,9 +99,12 @@ class Blocking:
 class Awaiting:
     """With the client for asyncio, on a loop of its own."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], Awaitable[AsyncClient]]) -> None:
+        async def opened() -> AsyncClient:
+            return await make()
+
         self.runner = asyncio.Runner()
-        self.client: AsyncClient = self.runner.run(make())
+        self.client = self.runner.run(opened())
         self.session = self.client.session
 
     def send(self, stream: str, body: Value, **more: Any) -> Sent:
@@ -110,7 +114,7 @@ class Awaiting:
         self, stream: str, drafts: Sequence[Draft], options: SendOptions = SEND_PLAIN
     ) -> list[Sent]:
         async def all_of_them() -> list[Sent]:
-            return [sent async for sent in self.client.send_many(stream, drafts, options=options)]
+            return [sent async for sent in self.client._send_drafts(stream, drafts, options)]
 
         return self.runner.run(all_of_them())
 
@@ -119,7 +123,7 @@ class Awaiting:
 
         async def some_of_them() -> list[Message]:
             found: list[Message] = []
-            async for message in self.client.stream(stream, follow=most is not None, options=options):
+            async for message in self.client._read(stream, options, follow=most is not None):
                 found.append(message)
                 if len(found) == most:
                     break

@@ -31,7 +31,7 @@ def test_a_task_that_is_cancelled_anywhere_leaves_a_client_that_works(
                 await asyncio.wait([task])
                 async with asyncio.timeout(10):
                     await client.send("given up", {"after": turns})
-            found = [message.body async for message in client.stream("given up")]
+            found = [message.body async for message in client.read("given up")]
             after = [body["after"] for body in found if isinstance(body, dict) and "after" in body]
             assert after == list(range(40)), "once each, in order"
 
@@ -43,7 +43,7 @@ def test_a_client_that_is_closed_says_so_to_who_follows(hub: HubProcess, tmp_pat
         make_home(tmp_path / "alice")
         client = await AsyncClient.open(tmp_path / "alice", hub.url, retry=QUICK)
         await client.send("closed", 1)
-        messages = client.stream("closed", follow=True)
+        messages = client.follow("closed")
         assert (await anext(messages)).body == 1
         await client.close()
         with pytest.raises(ClientStateError, match="was closed"):
@@ -81,7 +81,7 @@ def test_an_interrupt_gives_the_lock_back_while_its_traceback_is_kept(
         assert hold.acquire(), kept
         hold.close()
         client.send("interrupted", 2)
-        assert [message.body for message in client.stream("interrupted")] == [1, 2]
+        assert [message.body for message in client.read("interrupted")] == [1, 2]
 
 
 @pytest.fixture

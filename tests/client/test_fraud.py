@@ -15,8 +15,8 @@ from tests.client.proxy import Answer, Passing, Proxy
 from tests.hub.hub_process import HubProcess, veen
 from veen.client.errors import DivergenceError
 from veen.client.fraud import Fraud
+from veen.client.models import Draft
 from veen.client.read import ReadOptions
-from veen.client.send import Draft
 from veen.core.api.data_plane import StreamResponse
 from veen.core.crypto.ed25519 import SigningKey
 from veen.core.errors import ProtocolError
@@ -70,10 +70,10 @@ def test_a_log_that_was_rewritten_behind_what_was_seen(
         assert again.verify_state(stream)[0].first_mismatch is not None
         return
     actions: dict[str, Callable[[], object]] = {
-        "read on": lambda: again.read(stream, ReadOptions(resume=True, from_seq=5)),
+        "read on": lambda: again.read(stream, ReadOptions(resume=True, start=5)),
         "send": lambda: again.send(stream, "mine"),
         "resync": lambda: again.resync(stream),
-        "jump": lambda: again.read(stream, ReadOptions(from_seq=8)),
+        "jump": lambda: again.read(stream, ReadOptions(start=8)),
     }
     with pytest.raises(DivergenceError) as caught:
         actions[how]()

@@ -23,7 +23,7 @@ with Client.open(sys.argv[1], sys.argv[2]) as client:
     print("ready", flush=True)
     for number in range(10_000):
         sent = client.send(sys.argv[3], {"run": int(sys.argv[4]), "n": number})
-        print(number, sent.stream_seq, flush=True)
+        print(number, sent.position, flush=True)
 """
 
 
@@ -57,10 +57,10 @@ def test_a_client_that_is_killed_while_it_sends(tmp_path: Path, hub: HubProcess,
         acknowledged |= {(run, number): seq for number, seq in said}
     with Client.open(tmp_path / "alice", hub.url, rotation=None) as alice:
         alice.send(stream, "the end")
-        found = list(alice.stream(stream))
+        found = list(alice.read(stream))
         assert alice.verify_state(stream)[0].consistent
     bodies: list[Any] = [item.body for item in found[:-1]]
-    places = {(body["run"], body["n"]): item.stream_seq for body, item in zip(bodies, found, strict=False)}
+    places = {(body["run"], body["n"]): item.position for body, item in zip(bodies, found, strict=False)}
     assert len(places) == len(found) - 1, "no message is there twice"
     assert acknowledged.items() <= places.items(), "every receipt that was seen is true"
     numbers = [item.msg.client_seq for item in found]
@@ -84,7 +84,7 @@ with Client.open(sys.argv[1], sys.argv[2], rotation=None) as client:
         print(type(error).__name__)
     resource.setrlimit(resource.RLIMIT_FSIZE, most)
     client.send(sys.argv[3], 3)
-    print([message.body for message in client.stream(sys.argv[3])])
+    print([message.body for message in client.read(sys.argv[3])])
     print(client.verify_state(sys.argv[3])[0].consistent)
 """
 

@@ -2,6 +2,7 @@
 
 import os
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +13,26 @@ from tests.client.participants import NOW
 from tests.client.proxy import Answer, Passing, Proxy
 from tests.hub.hub_process import HubProcess
 from veen.client.body import Attachment, with_attachments
-from veen.client.errors import ClientStateError, RejectedError
+from veen.client.errors import BodyError, ClientStateError, RejectedError
 from veen.client.keys.keystore import StreamKey
 from veen.client.keys.stream_keys import accept, share
+from veen.client.models import Draft, Sent
 from veen.client.read import ReadOptions
-from veen.client.send import Draft, SendOptions, Sent
 from veen.core.api.data_plane import StreamResponse
+from veen.core.encoding.field_types import TEXT, UINT
+from veen.core.encoding.shape import Field
 from veen.core.errors import ProtocolError
 from veen.core.objects import labels
 from veen.core.types import Coid, LeafHash
+from veen.overlays.errors import InvalidBodyError
+from veen.overlays.schema import Schema
 
 
 def test_from_any_place_to_any_place(opens: Opens, stream: str) -> None:
     alice = opens("alice")
     alice.send_many(stream, [Draft(number) for number in range(1, 21)])
     for start, end in ((0, 20), (1, 3), (7, 7), (8, 16), (20, 20), (21, 30)):
-        found = opens("alice").read(stream, ReadOptions(from_seq=start, to_seq=end, with_proof=True))
+        found = opens("alice").read(stream, ReadOptions(start=start, stop=end, prove=True))
         assert [item.body for item in found] == list(range(max(start, 1), min(end, 20) + 1))
 
 
@@ -36,7 +41,7 @@ def test_a_reader_who_has_seen_less_checks_that_the_log_has_only_grown(opens: Op
     alice.send_many(stream, [Draft(number) for number in range(3)])
     bob.read(stream)
     alice.send_many(stream, [Draft(number) for number in range(50)])
-    assert len(bob.read(stream, ReadOptions(from_seq=40))) == 14
+    assert len(bob.read(stream, ReadOptions(start=40))) == 14
     assert bob.verify_state(stream)[0].checked == 53
 
 
@@ -65,11 +70,11 @@ def test_following_waits_for_what_comes(hub: HubProcess, opens: Opens, stream: s
 
         def before(passing: Passing) -> None:
             if "wait=" in passing.path and not written:
-                written.append(opens("carol").send(stream, "late", options=SendOptions(to=to)))
+                written.append(opens("carol").send(stream, "late", to=to))
 
         bob = opens("bob", between.url)
         to = bob.session.secrets.card(NOW).id_dh
-        alice.send(stream, "early", options=SendOptions(to=to))
+        alice.send(stream, "early", to=to)
         between.before = before
         found = bob.read(stream, most=2)
         assert [item.body for item in found] == ["early", "late"]
@@ -82,9 +87,7 @@ def test_a_stream_that_nobody_has_written_to(opens: Opens, stream: str) -> None:
 def test_messages_for_others_are_shown_as_such(opens: Opens, stream: str) -> None:
     alice, bob = opens("alice"), opens("bob")
     alice.send(stream, "mine")
-    alice.send(
-        stream, "for bob", options=SendOptions(to=bob.session.secrets.card(int(time.time())).seal_key(NOW))
-    )
+    alice.send(stream, "for bob", to=bob.session.identity)
     assert [item.body for item in bob.read(stream)] == [None, "for bob"]
     first = bob.read(stream)[0]
     assert (first.is_open, first.problem) == (False, "sealed for somebody else")
@@ -107,15 +110,60 @@ def test_members_of_a_stream_read_each_other(opens: Opens, stream: str) -> None:
 def test_header_fields_arrive(opens: Opens, stream: str) -> None:
     alice = opens("alice")
     first = alice.send(stream, 1)
-    draft = Draft(2, schema=labels.schema_id("chat.v1"), parent_id=first.msg_id, expires_at=NOW)
-    alice.send(stream, None, draft=draft)
-    header = alice.read(stream)[1].header
-    assert header is not None
-    assert (header.schema, header.parent_id, header.expires_at) == (
-        labels.schema_id("chat.v1"),
-        LeafHash(first.msg_id),
-        NOW,
+    schema_id = labels.schema_id("chat.v1")
+    alice.send(stream, 2, schema="chat.v1", parent_id=first, expires_at=NOW)
+    alice.send(
+        stream, 3, schema=schema_id.hex(), parent_id=first.msg_id, expires_at=datetime.fromtimestamp(NOW, UTC)
     )
+    alice.send(stream, 4, schema=schema_id, parent_id=alice.read(stream)[0], expires_at=NOW)
+    for message in alice.read(stream)[1:]:
+        header = message.header
+        assert header is not None
+        assert (header.schema, header.parent_id, header.expires_at) == (
+            schema_id,
+            LeafHash(first.msg_id),
+            NOW,
+        )
+
+
+def test_a_time_without_a_zone_is_rejected(opens: Opens, stream: str) -> None:
+    with pytest.raises(ValueError, match="time zone"):
+        opens("alice").send(stream, 1, expires_at=datetime(2030, 1, 1))  # noqa: DTZ001 - that is the point
+
+
+def test_a_schema_checks_and_encodes_the_body(opens: Opens, stream: str) -> None:
+    alice = opens("alice")
+    vote = Schema("example.vote.v1", Field("choice", TEXT), Field("weight", UINT))
+    alice.send(stream, {"weight": 2, "choice": "tea"}, schema=vote)
+    message = alice.read(stream)[0]
+    assert message.header is not None
+    assert message.header.schema == vote.schema_id
+    assert vote.decode(message.raw_body()) == {"choice": "tea", "weight": 2}
+    with pytest.raises(InvalidBodyError):
+        alice.send(stream, {"choice": "tea"}, schema=vote)
+    with pytest.raises(BodyError):
+        alice.send(stream, "tea", schema=vote)
+    assert len(alice.read(stream)) == 1
+
+
+def test_who_a_client_is(opens: Opens, stream: str) -> None:
+    alice = opens("alice")
+    sent = alice.send(stream, 1)
+    client = alice.client  # type: ignore[attr-defined]
+    message = alice.read(stream)[0]
+    assert message.sender == sent.msg.client_id == client.client_id
+    assert (
+        (message.position, message.timestamp) == (sent.position, sent.timestamp) == (1, sent.receipt.hub_ts)
+    )
+    assert client.identity.client_id == client.client_id
+    assert client.home == client.session.home.root
+    assert client.hub_id == client.session.pin.identity.hub_id
+
+
+def test_a_receipt_is_saved(opens: Opens, stream: str, tmp_path: Path) -> None:
+    sent = opens("alice").send(stream, 1)
+    sent.save(tmp_path / "one.receipt")
+    assert (tmp_path / "one.receipt").read_bytes() == sent.receipt.encode()
 
 
 def test_attachments_arrive_as_they_were(tmp_path: Path, opens: Opens, stream: str) -> None:
@@ -254,14 +302,14 @@ def test_epochs_are_read_in_order(tmp_path: Path, opens: Opens, stream: str) -> 
             alice.session.clock = lambda back=back: now - 60 * back  # type: ignore[misc]
             alice.send(stream, back)
         found = opens("bob", rotating.url).read(stream)
-        assert [(item.epoch, item.stream_seq) for item in found] == [
+        assert [(item.epoch, item.position) for item in found] == [
             (now // 60 - 8, 1),
             (now // 60 - 3, 1),
             (now // 60 - 3, 2),
             (now // 60, 1),
         ]
         only = opens("carol", rotating.url).read(stream, ReadOptions(epoch=now // 60 - 3))
-        assert [item.stream_seq for item in only] == [1, 2]
+        assert [item.position for item in only] == [1, 2]
         again = opens("alice", rotating.url)
         assert [item.epoch for item in again.resync(stream)] == [now // 60 - 8, now // 60 - 3, now // 60]
         rotating.stop()

@@ -14,8 +14,7 @@ from tests.hub.hub_process import HubProcess
 from veen.client.errors import BodyError, InvalidResponseError, NetworkError, RejectedError, UnsentError
 from veen.client.home.directory import OUTBOX_DIR
 from veen.client.keys.keystore import StreamKey
-from veen.client.read import Message
-from veen.client.send import Draft, SendOptions
+from veen.client.models import Draft, Message, SendOptions
 from veen.client.session import Rotation
 from veen.client.transport.http import MAX_ANSWER_BYTES
 from veen.core.api.data_plane import SubmitResponse
@@ -33,7 +32,7 @@ def bodies(messages: list[Message]) -> list[object]:
 def test_a_message_arrives_and_its_receipt_is_checked(opens: Opens, stream: str) -> None:
     alice = opens("alice")
     sent = alice.send(stream, {"text": "hello", "list": [1, "zwei", None, True]})
-    assert (sent.stream_seq, sent.msg.client_seq, sent.msg.prev_ack) == (1, 1, 0)
+    assert (sent.position, sent.msg.client_seq, sent.msg.prev_ack) == (1, 1, 0)
     found = alice.read(stream)[0]
     assert found.body == {"text": "hello", "list": [1, "zwei", None, True]}
     assert (found.msg, found.receipt) == (sent.msg, sent.receipt)
@@ -54,7 +53,7 @@ def test_what_deterministic_cbor_can_not_hold_is_refused_before_anything_is_sent
 def test_many_messages_keep_their_order(opens: Opens, stream: str) -> None:
     alice = opens("alice")
     sent = alice.send_many(stream, [Draft({"n": number}) for number in range(600)])
-    assert [item.stream_seq for item in sent] == list(range(1, 601))
+    assert [item.position for item in sent] == list(range(1, 601))
     assert bodies(alice.read(stream)) == [{"n": number} for number in range(600)]
     assert alice.send_many(stream, []) == []
 
@@ -65,7 +64,7 @@ def test_others_may_write_in_between(opens: Opens, stream: str) -> None:
     for number in range(5):
         bob.send(stream, number)
     sent = alice.send(stream, 2)
-    assert sent.stream_seq == 7
+    assert sent.position == 7
     kept = alice.session.home.load().labels[sent.receipt.label]
     assert (kept.last_seq, kept.peaks.root, kept.prev_ack) == (7, sent.receipt.mmr_root, 7)
     assert alice.verify_state(stream)[0].consistent
@@ -101,7 +100,7 @@ def test_a_lost_answer_makes_no_second_message(
         losing = Losing(count, before=where == "before")
         between.before, between.after = losing.before, losing.after
         sent = alice.send(stream, "second")
-        assert (sent.stream_seq, losing.left) == (2, 0)
+        assert (sent.position, losing.left) == (2, 0)
         tries = [item.body for item in between.seen if item.path == "/v1/submit"][1:]
         assert len(set(tries)) == 1, "what is sent again is the same, byte for byte"
         assert bodies(alice.read(stream)) == ["first", "second"]
@@ -112,7 +111,7 @@ def test_a_lost_answer_to_many_makes_none_twice(hub: HubProcess, opens: Opens, s
         alice = opens("alice", between.url)
         between.after = Losing(1).after
         sent = alice.send_many(stream, [Draft(number) for number in range(20)])
-        assert [item.stream_seq for item in sent] == list(range(1, 21))
+        assert [item.position for item in sent] == list(range(1, 21))
         assert bodies(alice.read(stream)) == list(range(20))
 
 
@@ -133,7 +132,7 @@ def test_a_hub_that_stays_away_leaves_the_message_to_the_next_send(
     again = opens("alice")  # another process, straight to the hub
     if later == "flush":
         assert (again.flush(stream), again.flush(stream)) == (1, 0)
-    assert again.send(stream, 3).stream_seq == 3
+    assert again.send(stream, 3).position == 3
     assert bodies(again.read(stream)) == [1, 2, 3]
     assert not list(place.iterdir())
 
@@ -158,7 +157,7 @@ def test_what_the_hub_refuses_later_is_kept_and_told(hub: HubProcess, opens: Ope
     with pytest.raises(UnsentError, match="not taken by the hub") as caught:
         opens("alice").send(stream, 3)
     assert Msg.decode(caught.value.kept.read_bytes()).client_seq == 2
-    assert opens("alice").send(stream, 3).stream_seq == 2
+    assert opens("alice").send(stream, 3).position == 2
     assert bodies(opens("alice").read(stream)) == [1, 3]
 
 
@@ -174,7 +173,7 @@ def test_a_lost_state_is_made_again_from_the_hub(opens: Opens, stream: str) -> N
         alice.send(stream, number)
     (alice.session.home.root / "state.json").unlink()
     sent = opens("alice").send(stream, 3)
-    assert (sent.stream_seq, sent.msg.client_seq, sent.msg.prev_ack) == (4, 4, 3)
+    assert (sent.position, sent.msg.client_seq, sent.msg.prev_ack) == (4, 4, 3)
 
 
 def test_two_processes_do_not_use_one_number(opens: Opens, stream: str) -> None:
@@ -213,7 +212,7 @@ def test_a_false_receipt_changes_nothing(hub: HubProcess, opens: Opens, stream: 
             alice.send(stream, 2)
         assert alice.session.home.load() == before
         between.after = lambda _, answer: answer
-        assert alice.send(stream, 3).stream_seq == 3, "what the hub has taken is found again"
+        assert alice.send(stream, 3).position == 3, "what the hub has taken is found again"
         assert bodies(alice.read(stream)) == [1, 2, 3]
 
 
@@ -238,7 +237,7 @@ def test_a_busy_hub_is_asked_again(hub: HubProcess, opens: Opens, stream: str) -
 
     with Proxy(hub.url) as between:
         between.after = after
-        assert opens("alice", between.url).send(stream, 1).stream_seq == 1
+        assert opens("alice", between.url).send(stream, 1).position == 1
 
 
 #: {1: 1, 2: "E.UNAVAILABLE", 3: "busy"}
@@ -284,7 +283,7 @@ def test_the_rate_of_a_token_slows_down_and_loses_nothing(tmp_path: Path, opens:
         alice.authorize(token)
         started = time.monotonic()
         sent = alice.send_many(stream, [Draft(number) for number in range(12)])
-        assert [item.stream_seq for item in sent] == list(range(1, 13))
+        assert [item.position for item in sent] == list(range(1, 13))
         assert time.monotonic() - started > 0.5, "the hub asked for patience"
         assert bodies(alice.read(stream)) == list(range(12))
 
@@ -292,7 +291,7 @@ def test_the_rate_of_a_token_slows_down_and_loses_nothing(tmp_path: Path, opens:
 def test_proof_of_work_is_done_when_the_hub_wants_it(tmp_path: Path, opens: Opens, stream: str) -> None:
     with HubProcess(tmp_path / "costly", "--pow-difficulty", "8") as costly:
         alice = opens("alice", costly.url)
-        assert alice.send(stream, 1).stream_seq == 1
+        assert alice.send(stream, 1).position == 1
         assert len(alice.send_many(stream, [Draft(number) for number in range(5)])) == 5
 
 
@@ -312,7 +311,7 @@ def test_labels_follow_the_hubs_epochs(tmp_path: Path, opens: Opens, stream: str
 def test_copies_are_kept_unless_that_is_not_wanted(opens: Opens, stream: str) -> None:
     alice = opens("alice")
     sent = alice.send(stream, 1)
-    alice.send(stream, 2, options=SendOptions(store_body=False))
+    alice.send_many(stream, [Draft(2)], SendOptions(store_body=False))
     root = alice.session.home.root
     assert decode_sequence((root / "payloads.cborseq").read_bytes(), Msg) == [sent.msg]
     assert (root / "receipts.cborseq").read_bytes().startswith(sent.receipt.encode())
@@ -337,14 +336,14 @@ def test_what_was_taken_of_many_is_told_before_what_was_not(opens: Opens, stream
 
 def _collect(who: Person, stream: str, drafts: list[Draft], taken: list[int]) -> None:
     if isinstance(who, Blocking):
-        for sent in who.client.send_many(stream, drafts):
-            taken.append(sent.stream_seq)  # noqa: PERF401 - it may end in the middle
+        for sent in who.client.iter_send_many(stream, drafts):
+            taken.append(sent.position)  # noqa: PERF401 - it may end in the middle
         return
     assert isinstance(who, Awaiting)
 
     async def all_of_them() -> None:
-        async for sent in who.client.send_many(stream, drafts):
-            taken.append(sent.stream_seq)  # noqa: PERF401 - it may end in the middle
+        async for sent in who.client.iter_send_many(stream, drafts):
+            taken.append(sent.position)  # noqa: PERF401 - it may end in the middle
 
     who.runner.run(all_of_them())
 
@@ -362,7 +361,7 @@ def test_a_hub_that_asks_for_an_hour_is_not_waited_for(hub: HubProcess, opens: O
             alice.send(stream, 1)
         assert caught.value.envelope.retry_after == 3600
         between.after = lambda _, answer: answer
-        assert alice.send(stream, 2).stream_seq in (1, 2)
+        assert alice.send(stream, 2).position in (1, 2)
 
 
 def test_keys_that_another_process_has_added_survive_a_rotation(opens: Opens, stream: str) -> None:

@@ -8,7 +8,7 @@ from tests.client.conftest import Opens
 from tests.client.proxy import Answer, LostError, Passing, Proxy
 from tests.hub.hub_process import HubProcess
 from veen.client.errors import NetworkError, RejectedError
-from veen.client.send import Draft
+from veen.client.models import Draft
 from veen.core.encoding import cbor
 from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.objects.error_envelope import ErrorEnvelope
@@ -46,8 +46,8 @@ def test_taken_and_then_refused_is_taken(opens: Opens, between: Proxy, stream: s
     opens("bob").send(stream, "before")
     alice = opens("alice", between.url)
     _lose_the_first_and_refuse_the_rest(between, NO)
-    assert alice.send(stream, "once").stream_seq == 2
-    assert [message.stream_seq for message in alice.read(stream)] == [1, 2]
+    assert alice.send(stream, "once").position == 2
+    assert [message.position for message in alice.read(stream)] == [1, 2]
 
 
 def test_taken_and_then_busy_is_kept(opens: Opens, between: Proxy, stream: str) -> None:

@@ -129,7 +129,7 @@ class PlainRuns:
 
 def open_sender(place: Path, hub: str, timeout_sec: float = 5.0) -> Sender:
     retry = Retry(attempts=2, base_sec=0.05, cap_sec=0.1)
-    return Sender(Client.open(place / "client", hub, retry=retry, timeout_sec=timeout_sec))
+    return Sender(Client.open(place / "client", hub, retry=retry, timeout=timeout_sec))
 
 
 def make_service(

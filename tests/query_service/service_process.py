@@ -62,7 +62,7 @@ def until(found: Callable[[], Any], what: str, seconds: float = TIMEOUT) -> Any:
 def recorded(place: Path, hub: str, kind: Kind) -> Iterator[Any]:
     """Yield what the log has of a kind, opened with the keys of the service."""
     with Client.open(place / "client", hub) as client:
-        yield from client.stream(STREAMS[kind])
+        yield from client.read(STREAMS[kind])
 
 
 class Asked:

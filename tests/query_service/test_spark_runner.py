@@ -16,7 +16,8 @@ from tests.query_service.service_process import Service, recorded, until
 from tests.query_service.test_server_outages import free_port
 from veen.client.client import Client
 from veen.client.fold.interpret import typed
-from veen.client.send import SendOptions
+from veen.client.models import SendOptions
+from veen.client.send import send_drafts
 from veen.overlays.recorder.schemas import EVENT
 from veen.query.descriptor import Mode
 from veen.query.digest import EvidenceHasher
@@ -46,20 +47,20 @@ def emit(place: Path, hub: str, stream: str, numbers: range) -> None:
             )
             for n in numbers
         ]
-        assert len(list(client.send_many(stream, drafts, options=SendOptions(keep_key=True)))) == len(drafts)
+        assert len(list(send_drafts(client, stream, drafts, SendOptions(keep_key=True)))) == len(drafts)
 
 
 def events(place: Path, hub: str, stream: str) -> list[Event]:
     """Return what the log has, as the reference takes it."""
     found = []
     with Client.open(place / "client", hub) as client:
-        for message in client.stream(stream):
+        for message in client.read(stream):
             body = EVENT.decode(message.raw_body())
             found.append(
                 Event(
                     stream=stream,
                     epoch=0,
-                    seq=message.stream_seq,
+                    seq=message.position,
                     hub_ts=message.receipt.hub_ts,
                     payload=json.dumps(body.pop("payload")),
                     metadata=None,

@@ -11,7 +11,8 @@ from veen.client.client import Client
 from veen.client.home.directory import ClientHome
 from veen.client.home.pins import Trust
 from veen.client.keys.keystore import Secrets, StreamKey
-from veen.client.send import Sent
+from veen.client.models import Sent
+from veen.client.send import send_drafts
 from veen.core.objects import labels
 from veen.overlays.recorder.schemas import CHANGES_STREAM, CHECKPOINTS_STREAM, LONG_TERM_SEC
 from veen.recorder.configuration import class_stream, label_now, send_change, set_class
@@ -73,7 +74,7 @@ def emit(client: Client, stream: str, event_type: str, count: int = 1, **more: A
         )
         for nth in range(count)
     ]
-    return list(client.send_many(stream, drafts, options=RECORDING))
+    return list(send_drafts(client, stream, drafts, RECORDING))
 
 
 def aside_line(stream: str = "record/x", **event: Any) -> bytes:

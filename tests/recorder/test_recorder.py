@@ -12,6 +12,7 @@ from tests.hub.hub_process import HubProcess
 from tests.recorder.recorder_parties import LOGINS, NOT_COPIED, ORDERS, T0, Company, emit, told
 from veen.client.client import Client
 from veen.client.effects import Hub, Query, Request
+from veen.client.send import send_draft
 from veen.client.transport.portable_set import PAYLOADS, RECEIPTS
 from veen.core.api.data_plane import ReceiptRequest, StreamRequest
 from veen.core.crypto.ed25519 import SigningKey
@@ -91,7 +92,7 @@ class TestEvents:
         with company.client("door") as door:
             key = door.session.secrets.client.signing_key.public_key.hex()
         assert found.body is not None
-        assert (found.body["principal_id"], found.message.client_id.hex()) == (key, key)
+        assert (found.body["principal_id"], found.message.sender.hex()) == (key, key)
         shown = found.to_json()
         assert (shown["hub_commit_seq"], shown["hub_commit_time"]) == (1, found.message.receipt.hub_ts)
         assert shown["receipt"] == found.message.receipt.encode().hex()
@@ -109,8 +110,8 @@ class TestEvents:
         said: dict[str, JsonValue] = {"event_type": "t", "subject_id": "s", "origin": "o"}
         with company.client("door") as door:
             draft = draft_of({**said, "payload": json.loads('{"a": -1, "b": 0.5, "c": 1}')}, T0)
-            sent = door.send("record/app/numbers", None, draft=draft, options=RECORDING)
-            found = next(replay_range(door, "record/app/numbers", sent.stream_seq, sent.stream_seq))
+            sent = send_draft(door, "record/app/numbers", draft, RECORDING)
+            found = next(replay_range(door, "record/app/numbers", sent.position, sent.position))
         assert found.body is not None
         assert found.body["payload"] == {"a": "-1", "b": "0.5", "c": 1}
         assert found.body["event_time"] == T0
@@ -197,7 +198,7 @@ class TestCheckpoints:
 class TestReplay:
     def test_a_range_is_what_it_says(self, auditor: Client) -> None:
         found = list(replay_range(auditor, LOGINS, 3, 7))
-        assert [item.message.stream_seq for item in found] == [3, 4, 5, 6, 7]
+        assert [item.message.position for item in found] == [3, 4, 5, 6, 7]
 
     @pytest.mark.parametrize(
         ("first", "last", "epoch"), [(0, 1, None), (5, 4, None), (1, 10_000, None), (-3, -1, None), (1, 1, 7)]
@@ -392,7 +393,7 @@ def test_a_set_is_judged_without_a_hub(exported: Path, company: Company, kept: M
         found = judge(client, checkpoint=kept)
         replayed = list(proven(client, kept, [LOGINS], replay_range(client, LOGINS, 2, 9)))
     assert told(found) == []
-    assert [item.message.stream_seq for item in replayed] == list(range(2, 10))
+    assert [item.message.position for item in replayed] == list(range(2, 10))
 
 
 @pytest.fixture

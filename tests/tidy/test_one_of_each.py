@@ -138,6 +138,12 @@ def lazy_packages(tree: Tree) -> Iterator[str]:
                 for home, names in ast.literal_eval(node.args[1]).items()
                 for name in names
             }
+            | {
+                (package, name)
+                for keyword in node.keywords
+                if keyword.arg == "submodules"
+                for name in ast.literal_eval(keyword.value)
+            }
             for node in ast.walk(module)
             if isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)

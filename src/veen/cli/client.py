@@ -15,8 +15,8 @@ from veen.cli.errors import UnreachableError, UsageError
 from veen.cli.hub_connection import read_address
 from veen.cli.options import hex32
 from veen.cli.settings import common, find_hub
-from veen.client.client import Client, open_session
-from veen.client.contexts import find_client, load_config
+from veen.client.client import Client, configured_trust, open_session
+from veen.client.contexts import find_client
 from veen.client.effects import Hub
 from veen.client.home.directory import CARD, ClientHome
 from veen.client.home.pins import Trust
@@ -116,10 +116,7 @@ def open_client(client: str, hub: str, *, trust_first_use: bool = False, hub_id:
     """Open the client that a command is to use, for the hub that it is to use."""
     named = find_hub(hub)
     answering = hub_at(named)
-    try:
-        trust = Trust.FIRST_USE if trust_first_use else Trust(load_config().get("trust", Trust.LOCAL))
-    except ValueError:
-        raise UsageError("trust is local, first-use or never; see: veen config set trust") from None
+    trust = Trust.FIRST_USE if trust_first_use else configured_trust()
     session = open_session(
         find_client(client),
         named,

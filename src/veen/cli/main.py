@@ -8,12 +8,12 @@ from typing import Annotated, Any, Final
 import typer
 from typer.main import get_command
 
-import veen
 from veen.cli.errors import USAGE, UsageError, interrupted
 from veen.cli.options import JSON_HELP
 from veen.cli.output import print_error
 from veen.cli.registry import LazyGroup, note_common
 from veen.cli.settings import common
+from veen.version import __version__
 
 #: What typer makes of an interrupt.
 _INTERRUPTED: Final = 130
@@ -30,7 +30,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"veen {veen.__version__}")
+        typer.echo(f"veen {__version__}")
         raise typer.Exit
 
 

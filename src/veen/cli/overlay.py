@@ -18,7 +18,7 @@ from veen.cli.errors import UsageError, as_command_error
 from veen.cli.options import hex32
 from veen.cli.output import progress, warn
 from veen.client.client import Client
-from veen.client.fold.interpret import Interpretation, interpret
+from veen.client.fold.interpret import FoldedState, interpret
 from veen.core.crypto.hash import sha256
 from veen.core.types import JsonValue
 from veen.overlays import registry
@@ -33,7 +33,7 @@ def fold_stream(
     stream: str,
     upto: int | None = None,
     **more: Any,  # noqa: ANN401
-) -> Interpretation:
+) -> FoldedState:
     """Fold a stream, with a bar if it takes long; a person is told if summaries could not be kept."""
     with progress("entries") as advance:
         found = interpret(opened, overlay, stream, upto=upto, progress=advance, **more)

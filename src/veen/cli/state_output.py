@@ -9,7 +9,7 @@ from veen.cli.errors import UsageError
 from veen.cli.output import plain, print_result, warn
 from veen.cli.overlay import ChosenOverlay
 from veen.cli.settings import common
-from veen.client.fold.interpret import Interpretation, Reached
+from veen.client.fold.interpret import FoldedState, Reached
 from veen.core.crypto.ed25519 import SigningKey
 from veen.core.errors import ProtocolError
 from veen.core.objects import labels
@@ -28,9 +28,10 @@ def parse_key(chosen: ChosenOverlay, text: str) -> Key:
         raise UsageError(f"--key {text!r} is no key of {chosen.overlay.name}: {error}") from None
 
 
-def state_document(found: Interpretation, key: Key | None, now: int, *, listed: bool) -> dict[str, Any]:
+def state_document(found: FoldedState, key: Key | None, now: int, *, listed: bool) -> dict[str, Any]:
     """Return a state with how it came about; of one key, or all of it. ``listed``: with all reports."""
-    state = found.view(now) if key is None else found.view_key(key, now)
+    overlay, tables = found.overlay, found.tables
+    state = overlay.view(tables, now) if key is None else overlay.view_key(tables, key, now)
     described: dict[str, Any] = {
         "ok": True,
         "overlay": found.overlay.name,
@@ -46,9 +47,9 @@ def state_document(found: Interpretation, key: Key | None, now: int, *, listed: 
     return described
 
 
-def _hash_of(found: Interpretation) -> str | None:
+def _hash_of(found: FoldedState) -> str | None:
     try:
-        return found.state_hash().hex()
+        return found.hash.hex()
     except InvalidBodyError as error:
         warn(f"this state has no hash: {error}")
         return None
@@ -93,7 +94,7 @@ def print_state(found: dict[str, Any]) -> None:
 
 
 def certificate_of(
-    found: Interpretation, issuer: SigningKey, bridges: frozenset[bytes] = frozenset()
+    found: FoldedState, issuer: SigningKey, bridges: frozenset[bytes] = frozenset()
 ) -> StateCertificate:
     """Certify a state, if nothing can come before its end any more."""
     _check_certifiable(found)
@@ -102,12 +103,12 @@ def certificate_of(
         found.overlay,
         stream_id=labels.stream_id(found.stream),
         labels=certified(found),
-        state_hash=found.state_hash(),
+        state_hash=found.hash,
         bridges=bridges,
     )
 
 
-def _check_certifiable(found: Interpretation) -> None:
+def _check_certifiable(found: FoldedState) -> None:
     if not found.reached:
         raise UsageError("there are no entries to certify")
     if found.provisional:
@@ -115,7 +116,7 @@ def _check_certifiable(found: Interpretation) -> None:
         raise UsageError(text)
 
 
-def certified(found: Interpretation) -> list[CertifiedLabel]:
+def certified(found: FoldedState) -> list[CertifiedLabel]:
     """Return what a state holds for, as certificates say it."""
     return [
         CertifiedLabel(epoch=item.epoch, label=item.label, upto_seq=item.upto_seq, mmr_root=item.mmr_root)

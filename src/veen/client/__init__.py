@@ -13,11 +13,12 @@ from veen.stdx.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from veen.client.async_client import AsyncClient
     from veen.client.body import Attachment
-    from veen.client.client import Client, Opening
+    from veen.client.client import Client
     from veen.client.errors import (
         BodyError,
         ClientError,
         ClientStateError,
+        ContextError,
         DivergenceError,
         InvalidResponseError,
         KeystoreError,
@@ -29,36 +30,38 @@ if TYPE_CHECKING:
         RpcTimeoutError,
         UnsentError,
     )
+    from veen.client.fold.interpret import FoldedState
     from veen.client.fold.snapshots import SnapshotCheck, make_snapshot, verify_snapshot
     from veen.client.fraud import Fraud
     from veen.client.home.directory import ClientHome
     from veen.client.home.pins import Trust
     from veen.client.keys.identity_card import IdentityCard
     from veen.client.keys.keystore import Secrets
+    from veen.client.models import Draft, Message, Sent
     from veen.client.operations import Granted, grant_access, send_operation
-    from veen.client.read import Message, ReadOptions
     from veen.client.resync import Consistency, Resynced
     from veen.client.retry import Retry
-    from veen.client.rpc.call import CallOptions
-    from veen.client.rpc.serve import Call, Handled, RpcServer, serve
-    from veen.client.send import Draft, SendOptions, Sent
+    from veen.client.rpc.async_serve import AsyncRpcServer
+    from veen.client.rpc.serve import Call, Handled, RpcServer
     from veen.client.session import Rotation
     from veen.client.tokens import Authorized
 
 __all__ = [
     "AsyncClient",
+    "AsyncRpcServer",
     "Attachment",
     "Authorized",
     "BodyError",
     "Call",
-    "CallOptions",
     "Client",
     "ClientError",
     "ClientHome",
     "ClientStateError",
     "Consistency",
+    "ContextError",
     "DivergenceError",
     "Draft",
+    "FoldedState",
     "Fraud",
     "Granted",
     "Handled",
@@ -67,10 +70,8 @@ __all__ = [
     "KeystoreError",
     "Message",
     "NetworkError",
-    "Opening",
     "PinError",
     "ReadOnlyError",
-    "ReadOptions",
     "RejectedError",
     "Resynced",
     "Retry",
@@ -79,7 +80,6 @@ __all__ = [
     "RpcServer",
     "RpcTimeoutError",
     "Secrets",
-    "SendOptions",
     "Sent",
     "SnapshotCheck",
     "Trust",
@@ -87,7 +87,6 @@ __all__ = [
     "grant_access",
     "make_snapshot",
     "send_operation",
-    "serve",
     "verify_snapshot",
 ]
 
@@ -98,13 +97,14 @@ if not TYPE_CHECKING:
             "async_client": ("AsyncClient",),
             "tokens": ("Authorized",),
             "body": ("Attachment",),
-            "rpc.call": ("CallOptions",),
+            "rpc.async_serve": ("AsyncRpcServer",),
             "keys.identity_card": ("IdentityCard",),
-            "client": ("Client", "Opening"),
+            "client": ("Client",),
             "errors": (
                 "BodyError",
                 "ClientError",
                 "ClientStateError",
+                "ContextError",
                 "DivergenceError",
                 "InvalidResponseError",
                 "KeystoreError",
@@ -116,16 +116,16 @@ if not TYPE_CHECKING:
                 "RpcTimeoutError",
                 "UnsentError",
             ),
+            "fold.interpret": ("FoldedState",),
             "fraud": ("Fraud",),
             "home.directory": ("ClientHome",),
             "keys.keystore": ("Secrets",),
             "operations": ("Granted", "grant_access", "send_operation"),
             "home.pins": ("Trust",),
-            "read": ("Message", "ReadOptions"),
+            "models": ("Draft", "Message", "Sent"),
             "resync": ("Consistency", "Resynced"),
             "retry": ("Retry",),
-            "send": ("Draft", "SendOptions", "Sent"),
-            "rpc.serve": ("Call", "Handled", "RpcServer", "serve"),
+            "rpc.serve": ("Call", "Handled", "RpcServer"),
             "session": ("Rotation",),
             "fold.snapshots": ("SnapshotCheck", "make_snapshot", "verify_snapshot"),
         },

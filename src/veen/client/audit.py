@@ -217,7 +217,7 @@ def _checkpoint(asker: Asker, label: Label, audit: LabelAudit) -> Operation[Chec
         request = CheckpointRequest(label=label, upto_seq=audit.entries)
         found = (yield from asker.ask(request, CheckpointResponse)).checkpoint
     except RejectedError as error:
-        if error.code not in (Code.NOT_FOUND.value, Code.UNAVAILABLE.value):
+        if error.code not in (Code.NOT_FOUND, Code.UNAVAILABLE):
             raise
         return None
     audit.expect_root(audit.entries, audit.last_mmr_root)

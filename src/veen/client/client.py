@@ -1,206 +1,484 @@
-"""``Client``: a client and one hub, for programs. ``veen.client.async_client`` has the same for asyncio.
+"""``Client``: one client at one hub, for programs that block. ``AsyncClient`` has the same for asyncio.
 
-with Client.open("alice", hub="http://127.0.0.1:37411") as client:
-    client.send("core/main", {"text": "hello"})
-    for message in client.stream("core/main"):
-        print(message.stream_seq, message.body)
+with Client.open("alice", "http://127.0.0.1:37411") as client:
+    client.send("orders", {"item": "tea"})
+    for message in client.read("orders"):
+        print(message.position, message.body)
 """
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar
 
+from veen.client.contexts import find_client, find_hub, load_config
 from veen.client.effects import GetAttachment, Hub, Operation, run
-from veen.client.errors import ClientStateError, DivergenceError
+from veen.client.errors import ClientStateError, ContextError, DivergenceError
 from veen.client.home.directory import AskPassphrase, ClientHome
 from veen.client.home.pins import Trust
 from veen.client.home.state import Pin
 from veen.client.hub_address import HubAddress
-from veen.client.keys.keystore import ask_nobody
-from veen.client.read import READ_ALL, Message, ReadOptions, read_stream
+from veen.client.keys.identity_card import IdentityCard
+from veen.client.keys.keystore import asker
+from veen.client.models import NO_OPTIONS, Draft, Message, Recipient, SendOptions, Sent
+from veen.client.read import ReadOptions, read_stream
 from veen.client.resync import Consistency, Progress, Resynced, resync, verify_state
 from veen.client.retry import Retry
-from veen.client.send import BATCH, Draft, Sender, SendOptions, Sent, rotate
+from veen.client.rpc.call import CallOptions, call
+from veen.client.send import Sender, rotate, send_drafts
 from veen.client.session import DEFAULT_ROTATION, Rotation, Session
 from veen.client.tokens import Authorized, authorize, cap_status
 from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC, open_hub
 from veen.core.api.tooling import CapStatusResponse
 from veen.core.encoding.cbor import Value
+from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.objects.capability import CapToken
-from veen.core.types import HubId, RandomBytes
+from veen.core.types import HubId, LeafHash, RandomBytes, SchemaId, VerifyKey
+from veen.overlays.schema import Schema
 
 if TYPE_CHECKING:
-    from veen.client.rpc.call import CallOptions
+    from veen.client.fold.interpret import FoldedState
+    from veen.overlays.overlay import Overlay
 
 T = TypeVar("T")
 
-NO_OPTIONS: Final = SendOptions()
+StrPath = str | os.PathLike[str]
+Passphrase = str | Callable[[], str]
+DEFAULT_RETRY = Retry()
+CALL_TIMEOUT_SEC = 30.0
 
 
-class Opening(TypedDict, total=False):
-    """How a client is opened; what is left out has a default that works."""
-
-    #: For one answer of the hub.
-    timeout_sec: float
-    #: Asked if the keystore has one.
-    passphrase: AskPassphrase
-    #: Whether a hub that was never seen is believed.
-    trust: Trust
-    #: The hub that is meant, by its id.
-    hub_id: HubId | None
-    retry: Retry
-    #: When the client key is changed by itself; None: never.
-    rotation: Rotation | None
-    clock: Callable[[], int]
-    random: RandomBytes
-
-
-def open_session(home: str | Path, hub: str, **options: Unpack[Opening]) -> Session:
-    """Open the directory of a client for work with a hub."""
-    random = options.get("random", os.urandom)
-    place = ClientHome(Path(home).expanduser(), random)
-    secrets, words = place.load_secrets(options.get("passphrase", ask_nobody))
+def open_session(
+    home: StrPath | None = None,
+    hub: StrPath | None = None,
+    *,
+    hub_id: HubId | str | None = None,
+    trust: Trust | None = None,
+    passphrase: Passphrase | AskPassphrase | None = None,
+    retry: Retry = DEFAULT_RETRY,
+    rotation: Rotation | None = DEFAULT_ROTATION,
+    random: RandomBytes = os.urandom,
+) -> Session:
+    """Open the directory of a client for work with a hub; see ``Client.open``."""
+    path = Path(home).expanduser() if home is not None else find_client()
+    client_home = ClientHome(path, random)
+    secrets, passphrase_bytes = client_home.load_secrets(_passphrase_source(passphrase))
     return Session(
-        home=place,
+        home=client_home,
         secrets=secrets,
-        passphrase=words,
-        hub_name=HubAddress.parse(hub).name,
-        clock=options.get("clock", _now),
+        passphrase=passphrase_bytes,
+        hub_name=HubAddress.parse(named_hub(hub)).name,
+        clock=_now,
         random=random,
-        retry=options.get("retry", Retry()),
-        trust=options.get("trust", Trust.LOCAL),
-        expected_hub=options.get("hub_id"),
-        rotation=options.get("rotation", DEFAULT_ROTATION),
+        retry=retry,
+        trust=configured_trust() if trust is None else trust,
+        expected_hub=HubId(parse_hex32(hub_id)) if isinstance(hub_id, str) else hub_id,
+        rotation=rotation,
     )
+
+
+def named_hub(hub: StrPath | None) -> str:
+    """Return the hub that is named, or the configured one.
+
+    Raises:
+        ContextError: None is named, and there is no default.
+    """
+    return find_hub(None if hub is None else os.fspath(hub))
+
+
+def configured_trust() -> Trust:
+    """Return what the configuration file says about unknown hubs; by default they are trusted locally.
+
+    Raises:
+        ContextError: The configuration file is damaged, or its ``trust`` has another value.
+    """
+    try:
+        return Trust(load_config().get("trust", Trust.LOCAL))
+    except ValueError:
+        raise ContextError("trust is local, first-use or never; see: veen config set trust") from None
+
+
+def _passphrase_source(passphrase: Passphrase | AskPassphrase | None) -> AskPassphrase:
+    def ask() -> bytes | None:
+        given = passphrase() if callable(passphrase) else passphrase
+        return given.encode() if isinstance(given, str) else given
+
+    return asker(os.environ, lambda: None) if passphrase is None else ask
 
 
 def _now() -> int:
     return int(time.time())
 
 
-def batched(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
-    """Yield as many as one request may hold."""
-    each = iter(drafts)
-    while batch := list(islice(each, BATCH)):
-        yield batch
-
-
 class Client:
-    """A client and one hub; blocking. One thread at a time."""
+    """One client at one hub; blocking, for one thread at a time.
+
+    with Client.open("alice", "http://127.0.0.1:37411") as client:
+        client.send("orders", {"item": "tea"})
+
+    Every method that needs the hub raises NetworkError if it cannot be reached, RejectedError if it rejects
+    the request, PinError if it is not the hub that this client knows, and ProtocolError or DivergenceError if
+    its response breaks a rule. All of them are a VeenError.
+    """
 
     def __init__(self, session: Session, hub: Hub) -> None:
         self.session = session
         self.hub = hub
 
     @classmethod
-    def open(cls, home: str | Path, hub: str, **options: Unpack[Opening]) -> Self:
-        """Open a client directory for work with a hub: a URL, a data directory or an exported set."""
-        timeout_sec = options.pop("timeout_sec", DEFAULT_TIMEOUT_SEC)
-        return cls(open_session(home, hub, **options), open_hub(HubAddress.parse(hub), timeout_sec))
+    def open(
+        cls,
+        home: StrPath | None = None,
+        hub: StrPath | None = None,
+        *,
+        hub_id: HubId | str | None = None,
+        trust: Trust | None = None,
+        passphrase: Passphrase | None = None,
+        timeout: float = DEFAULT_TIMEOUT_SEC,
+        retry: Retry = DEFAULT_RETRY,
+        rotation: Rotation | None = DEFAULT_ROTATION,
+    ) -> Self:
+        """Open the directory of a client for work with a hub.
+
+        What is left out is found as the command line finds it: in ``VEEN_CLIENT``, ``VEEN_HUB`` and
+        ``VEEN_KEYSTORE_PASSPHRASE``, then in the configuration file, then in the default directories.
+
+        Args:
+            home: The client directory, as ``veen keygen`` creates it.
+            hub: URL of the hub, its data directory, or an exported set.
+            hub_id: Accept only the hub with this id (bytes, or 64 hex digits).
+            trust: Whether to pin a hub that this client has never seen.
+            passphrase: Of the keystore, or a function that returns it.
+            timeout: Seconds to wait for one response.
+            retry: How often, and with which pauses, requests are repeated.
+            rotation: When the client key is replaced automatically; None: never.
+
+        Raises:
+            ContextError: No client or no hub is named, and there is no default.
+            KeystoreError: The keystore is missing or damaged, or the passphrase is wrong.
+        """
+        hub = named_hub(hub)
+        session = open_session(
+            home, hub, hub_id=hub_id, trust=trust, passphrase=passphrase, retry=retry, rotation=rotation
+        )
+        return cls(session, open_hub(HubAddress.parse(hub), timeout))
 
     def __enter__(self) -> Self:
-        """Use it in a ``with`` statement, and it is closed."""
+        """Return the client; it is closed at the end of the ``with`` block."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the client."""
         self.close()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection to the hub."""
         self.hub.close()
 
     def run(self, steps: Operation[T]) -> T:
-        """Run an operation; evidence against the hub is kept in a file."""
+        """Run an operation; evidence against the hub is written to the client directory."""
         try:
             return run(steps, self.hub)
         except DivergenceError as error:
             error.path = self.session.home.keep_fraud(error.fraud)
             raise
 
+    # --- who and where --------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> IdentityCard:
+        """This client's identity card, to be given to others."""
+        return self.session.identity
+
+    @property
+    def client_id(self) -> VerifyKey:
+        """The key that signs messages at present; it changes when the client rotates its key."""
+        return self.session.client_id
+
+    @property
+    def hub_id(self) -> HubId:
+        """The id of the hub, which is asked for it if this client has not used it since it was opened."""
+        return self.connect().identity.hub_id
+
+    @property
+    def home(self) -> Path:
+        """The client directory."""
+        return self.session.home.root
+
     # --- writing --------------------------------------------------------------------------------------------
 
     def send(
         self,
         stream: str,
-        body: Value,
+        body: Value = None,
         *,
-        attachments: Sequence[Path | bytes] = (),
-        draft: Draft | None = None,
-        options: SendOptions = NO_OPTIONS,
+        schema: str | Schema | SchemaId | None = None,
+        parent_id: "LeafHash | Message | Sent | None" = None,
+        expires_at: int | datetime | None = None,
+        attachments: Sequence[StrPath | bytes] = (),
+        to: Recipient | None = None,
+        token: CapToken | None = None,
     ) -> Sent:
-        """Send a message; returns when the hub has it on disk and its receipt was checked."""
-        made = draft or Draft(body, attachments=tuple(attachments))
-        return self.run(Sender(self.session, stream, options).send([made]))[0]
+        """Send a message; returns when the hub has it on disk and its receipt is verified.
+
+        sent = client.send("orders", {"item": "tea"}, schema="order.v1")
+
+        Args:
+            stream: Name of the stream, or its id of 64 hex digits.
+            body: What deterministic CBOR can represent; integers from 0 to 2^64 - 1, no fractions.
+            schema: Name or id of the body's schema, or the Schema that checks and encodes it.
+            parent_id: The message that this one answers, or its id.
+            expires_at: When readers should ignore it: seconds since 1970, or a datetime with a time zone.
+            attachments: Paths of files, or their content.
+            to: Identity card or key to seal to. Default: the members of the stream, or this client.
+            token: Capability token to use. Default: the one that this client stores for the stream.
+
+        Raises:
+            BodyError: CBOR cannot represent the body.
+            InvalidBodyError: The Schema rejects the body.
+            UnsentError: The hub rejected an earlier message, which was set aside; send this one again.
+            NetworkError: The hub cannot be reached. The next ``send`` to the stream delivers the message.
+        """
+        draft = Draft(
+            body,
+            schema=schema,
+            parent_id=parent_id,
+            expires_at=expires_at,
+            attachments=tuple(attachments),
+        )
+        return self.run(Sender(self.session, stream, SendOptions(to=to, token=token)).send([draft]))[0]
 
     def send_many(
-        self, stream: str, drafts: Iterable[Draft], *, options: SendOptions = NO_OPTIONS
+        self,
+        stream: str,
+        drafts: Iterable[Draft | Value],
+        *,
+        to: Recipient | None = None,
+        token: CapToken | None = None,
+    ) -> list[Sent]:
+        """Send messages in order, many in one request; returns when the hub has all of them.
+
+        client.send_many("orders", [{"item": "tea"}, Draft({"item": "cup"}, schema="order.v1")])
+
+        If one is rejected, those before it have been sent and the error is raised.
+
+        Raises:
+            BodyError: CBOR cannot represent a body.
+            RejectedError: The hub rejected a message.
+        """
+        return list(self.iter_send_many(stream, drafts, to=to, token=token))
+
+    def iter_send_many(
+        self,
+        stream: str,
+        drafts: Iterable[Draft | Value],
+        *,
+        to: Recipient | None = None,
+        token: CapToken | None = None,
     ) -> Iterator[Sent]:
-        """Send messages in order, many in one request; yields them as they are taken."""
-        for batch in batched(drafts):
-            while batch:
-                done = self.run(Sender(self.session, stream, options).send(batch))
-                yield from done
-                batch = batch[len(done) :]  # noqa: PLW2901 - what is left of it
+        """Send messages like ``send_many``, lazily: drafts are consumed as the caller iterates.
 
-    def call(self, stream: str, method: str, args: Value, options: "CallOptions | None" = None) -> Value:
-        """Call a method of whoever serves the stream; its error is raised as RpcError."""
-        from veen.client.rpc.call import call  # noqa: PLC0415 - for those who call
+        for sent in client.iter_send_many("orders", read_orders()):
+            print(sent.position)
 
+        Raises:
+            BodyError: CBOR cannot represent a body.
+            RejectedError: The hub rejected a message.
+        """
+        return send_drafts(self, stream, drafts, SendOptions(to=to, token=token))
+
+    def call(
+        self,
+        stream: str,
+        method: str,
+        args: Value = None,
+        *,
+        timeout: float = CALL_TIMEOUT_SEC,
+        to: Recipient | None = None,
+        token: CapToken | None = None,
+        idem: int | None = None,
+        repeats: int = 0,
+        servers: Collection[VerifyKey] = (),
+    ) -> Value:
+        """Call a method of the server that answers on a stream, and return its result.
+
+        total = client.call("math", "add", {"a": 1, "b": 2}, to=card)
+
+        Args:
+            stream: The stream that the server reads.
+            method: Name of the method.
+            args: Its arguments.
+            timeout: Seconds to wait for the reply.
+            to: Identity card or key of the server. Only replies signed by the owner of a card are accepted.
+            token: Capability token to use.
+            idem: Number of this call: a call with the same number is not executed again.
+            repeats: How often to repeat the request while no reply comes; needs ``idem``.
+            servers: Keys whose replies are accepted. Default: those of the card, else of every writer.
+
+        Raises:
+            RpcError: The method failed; ``code`` and ``detail`` are the server's.
+            RpcTimeoutError: No reply came in time; it is unknown whether the method was executed.
+        """
+        options = CallOptions(
+            timeout_ms=round(timeout * 1000),
+            idem=idem,
+            repeats=repeats,
+            servers=frozenset(servers),
+            sending=SendOptions(to=to, token=token),
+        )
         return self.run(call(self.session, stream, method, args, options))
 
     def authorize(self, token: CapToken) -> Authorized:
-        """Make a capability token known to the hub, and keep it."""
+        """Register a capability token at the hub; if it is for this client, store and use it.
+
+        client.authorize(CapToken.decode(Path("orders.cap").read_bytes()))
+
+        Raises:
+            ProtocolError: The token is not valid.
+            RejectedError: The hub rejected the token.
+        """
         return self.run(authorize(self.session, token))
 
     def flush(self, stream: str) -> int:
-        """Send again what was not answered, as the next send would; returns how many messages that were."""
+        """Resend messages that the hub has not answered, as the next ``send`` would; returns their number.
+
+        Raises:
+            UnsentError: The hub rejected one of them, which was set aside.
+        """
         return self.run(Sender(self.session, stream, NO_OPTIONS).flush())
 
     def cap_status(self, token: CapToken) -> CapStatusResponse:
-        """Ask what the hub thinks of a token."""
+        """Return what the hub knows about a capability token."""
         return self.run(cap_status(self.session, token))
 
     def rotate(self) -> None:
-        """Take a new client key."""
+        """Replace the client key; nothing in the log links the new key to the old one."""
         with self.session.home.hold():
             rotate(self.session)
 
     # --- reading --------------------------------------------------------------------------------------------
 
-    def stream(
-        self, stream: str, *, follow: bool = False, options: ReadOptions = READ_ALL
+    def read(
+        self,
+        stream: str,
+        *,
+        start: int = 1,
+        stop: int | None = None,
+        epoch: int | None = None,
+        limit: int | None = None,
+        prove: bool = False,
+        resume: bool = False,
     ) -> Iterator[Message]:
-        """Yield the entries of a stream, each checked; with ``follow``, for ever.
+        """Yield the entries of a stream up to its end; each is verified before it is yielded.
 
-        With ``resume`` an entry is delivered at least once: after a crash, those of the last page again.
+        for message in client.read("orders", start=100):
+            print(message.position, message.body)
+
+        Args:
+            stream: Name of the stream, or its id of 64 hex digits.
+            start: Position of the first entry, in the first epoch that is read.
+            stop: Position of the last entry.
+            epoch: Read only this epoch.
+            limit: Yield at most this many entries.
+            prove: Request and verify an inclusion proof of each page as well.
+            resume: Continue after the last page that this client has finished with ``resume``. Entries are
+                delivered at least once: after a crash those of the last page are yielded again.
+
+        Raises:
+            ProtocolError: An entry fails a check; the entries before it have been yielded.
+            DivergenceError: The hub signed two contradicting things; the evidence is in ``path``.
         """
-        return read_stream(self, stream, follow=follow, options=options)
+        options = ReadOptions(start=start, stop=stop, epoch=epoch, limit=limit, prove=prove, resume=resume)
+        return read_stream(self, stream, options)
 
-    def attachment(self, message: Message, index: int) -> bytes:
-        """Fetch an attachment of a message, check and open it."""
-        if not 0 <= index < len(message.attachments):
-            raise ClientStateError(f"the message has {len(message.attachments)} attachments, counted from 0")
-        sealed = self.run(fetch_attachment(message, index))
-        return message.open_attachment(index, sealed)
+    def follow(
+        self,
+        stream: str,
+        *,
+        start: int = 1,
+        stop: int | None = None,
+        epoch: int | None = None,
+        limit: int | None = None,
+        prove: bool = False,
+        resume: bool = False,
+    ) -> Iterator[Message]:
+        """Yield the entries of a stream like ``read``, then wait for more; ends only at ``limit``.
+
+        for message in client.follow("orders", resume=True):
+            charge(message.body)
+
+        Raises:
+            ProtocolError: An entry fails a check; the entries before it have been yielded.
+            DivergenceError: The hub signed two contradicting things; the evidence is in ``path``.
+        """
+        options = ReadOptions(start=start, stop=stop, epoch=epoch, limit=limit, prove=prove, resume=resume)
+        return read_stream(self, stream, options, follow=True)
+
+    def attachment(self, message: Message, index: int = 0) -> bytes:
+        """Fetch, verify and decrypt an attachment of a message.
+
+        data = client.attachment(message, 0)
+
+        Raises:
+            ClientStateError: The message has no attachment with this index.
+            ProtocolError: What the hub returned does not belong to the message.
+        """
+        check_attachment(message, index)
+        return message.open_attachment(index, self.run(fetch_attachment(message, index)))
+
+    def fold(
+        self, overlay: "Overlay", stream: str, *, upto: int | None = None, now: int | None = None
+    ) -> "FoldedState":
+        """Fold a stream with an overlay and return the state.
+
+        state = client.fold(Votes(), "poll")
+        print(state["tea"], state.position, state.hash.hex())
+
+        Summaries are cached in the client directory, so that the next fold reads only what is new.
+
+        Args:
+            overlay: How entries become state.
+            stream: Name of the stream, or its id of 64 hex digits.
+            upto: Position of the last entry to fold. Default: the end of the stream.
+            now: The time for which the state is shown, for overlays whose states depend on it.
+
+        Raises:
+            ProtocolError: An entry fails a check.
+        """
+        from veen.client.fold.interpret import interpret  # noqa: PLC0415 - only needed by those who fold
+
+        return interpret(self, overlay, stream, upto=upto, now=now)
 
     def resync(self, stream: str, progress: Progress | None = None) -> list[Resynced]:
-        """Make what is known of a stream again from the hub."""
+        """Rebuild what this client stores about a stream from the hub.
+
+        Raises:
+            ProtocolError: An entry fails a check.
+        """
         return self.run(resync(self.session, stream, progress))
 
     def verify_state(self, stream: str) -> list[Consistency]:
-        """Compare what is known of a stream with what the hub serves."""
+        """Compare what this client stores about a stream with what the hub serves."""
         return self.run(verify_state(self.session, stream))
 
     def connect(self) -> Pin:
-        """Ask the hub who it is, and pin it if that was allowed."""
+        """Ask the hub for its identity, and pin it if ``trust`` allows it.
+
+        Raises:
+            PinError: The hub is unknown and not trusted, or is not the pinned one.
+        """
         return self.run(self.session.connect())
+
+
+def check_attachment(message: Message, index: int) -> None:
+    """Reject an index that the message has no attachment for."""
+    if not 0 <= index < len(message.attachments):
+        raise ClientStateError(f"the message has {len(message.attachments)} attachments, counted from 0")
 
 
 def fetch_attachment(message: Message, index: int) -> Operation[bytes]:

@@ -6,10 +6,11 @@ from hashlib import file_digest
 from pathlib import Path
 from typing import Final
 
-from veen.client.client import NO_OPTIONS, Client
+from veen.client.client import Client
 from veen.client.errors import ClientStateError
 from veen.client.fold.interpret import typed
-from veen.client.send import SendOptions, Sent
+from veen.client.models import NO_OPTIONS, SendOptions, Sent
+from veen.client.send import send_draft
 from veen.client.tokens import Authorized
 from veen.core.encoding.shape import Fields
 from veen.core.objects.capability import CapToken
@@ -81,7 +82,7 @@ def send_operation(
     """Send an operation; ``body`` was made by the schema."""
     draft = typed(schema, body, parent_id=parent_id, expires_at=expires_at)
     options = replace(options, as_identity=speaks_as_identity(client, schema, body))
-    return client.send(stream, None, draft=draft, options=options)
+    return send_draft(client, stream, draft, options)
 
 
 def grant_access(client: Client, stream: str, body: Fields) -> Granted:

@@ -1,7 +1,7 @@
 """Reading a stream: page after page, every entry checked, and opened if it is for us."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Final
 
@@ -10,19 +10,18 @@ from veen.client.effects import Operation, Sleep, blocking
 from veen.client.errors import DivergenceError
 from veen.client.home.state import LabelState, State
 from veen.client.keys.keystore import Secrets
+from veen.client.models import Message
 from veen.client.session import Driver, Session
 from veen.client.verify.label import PAGE_ITEMS, LabelCheck, agree, fetch_page, start_at
 from veen.core.api.data_plane import StreamRequest, StreamResponse
 from veen.core.api.tooling import StreamEpochsRequest, StreamEpochsResponse
 from veen.core.crypto.hpke import ReaderKey
-from veen.core.encoding.cbor import Value
 from veen.core.errors import Detail, ProtocolError, VeenError
 from veen.core.objects import attachment as att
 from veen.core.objects import labels
-from veen.core.objects.msg import Msg, PayloadHeader
+from veen.core.objects.msg import Msg
 from veen.core.objects.receipt import Receipt
 from veen.core.objects.sealed_payload import OpenedPayload, open_msg
-from veen.core.types import LeafHash, VerifyKey
 
 #: How long after its end an epoch may still get entries; hubs allow a minute or an epoch.
 LATE_SEC: Final = 600
@@ -30,52 +29,6 @@ LATE_SEC: Final = 600
 FOLLOW_SEC: Final = 25
 #: How often to look for the first entry of a stream whose labels change.
 _NEW_STREAM_SEC: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """An entry that was checked; its content, if it is for us."""
-
-    epoch: int
-    msg: Msg
-    receipt: Receipt
-    header: PayloadHeader | None = None
-    body: Value = None
-    attachments: tuple[Attachment, ...] = ()
-    #: Why the content is not there, or not to be relied on; None if all is well.
-    problem: str | None = None
-    _opened: OpenedPayload | None = field(default=None, repr=False)
-
-    @property
-    def stream_seq(self) -> int:
-        """Its place in the label."""
-        return self.receipt.stream_seq
-
-    @property
-    def msg_id(self) -> LeafHash:
-        """Its id."""
-        return self.receipt.leaf_hash
-
-    @property
-    def client_id(self) -> VerifyKey:
-        """Who has signed it."""
-        return self.msg.client_id
-
-    @property
-    def is_open(self) -> bool:
-        """Whether its content could be read."""
-        return self._opened is not None
-
-    def raw_body(self) -> bytes:
-        """Return the body as bytes."""
-        return b"" if self._opened is None else self._opened.body
-
-    def open_attachment(self, index: int, sealed: bytes) -> bytes:
-        """Open an attachment; what does not belong to the message is refused."""
-        declared = self.attachments[index]
-        if self._opened is None or att.coid(sealed) != declared.coid:
-            raise ProtocolError(Detail.ATT_ROOT, f"this is not attachment {index}", field="attachments")
-        return self._opened.open_attachment(index, sealed)
 
 
 def open_any(msg: Msg, secrets: Secrets) -> OpenedPayload | None:
@@ -130,22 +83,26 @@ def _read(epoch: int, msg: Msg, receipt: Receipt, opened: OpenedPayload) -> Mess
     return Message(epoch, msg, receipt, opened.header, body, listed, problem, opened)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What of a stream is read."""
+    """What of a stream is read.
 
-    #: First and last entry; counted in each label, that is in each epoch.
-    from_seq: int = 1
-    to_seq: int | None = None
-    #: Only this epoch.
+    Attributes:
+        start: Position of the first entry, in the first epoch that is read.
+        stop: Position of the last entry, in each epoch.
+        epoch: Only this epoch.
+        limit: At most this many entries.
+        prove: Request an inclusion proof of each page as well.
+        resume: Continue where the last reading of this client stopped.
+        peek: Leave unchanged where a reading with ``resume`` continues.
+    """
+
+    start: int = 1
+    stop: int | None = None
     epoch: int | None = None
-    #: From where the last reading of this client has come to.
-    resume: bool = False
-    #: Have the hub prove each page as well.
-    with_proof: bool = False
-    #: So many entries at most.
     limit: int | None = None
-    #: Look on: where a reading with ``resume`` begins stays as it is.
+    prove: bool = False
+    resume: bool = False
     peek: bool = False
 
 
@@ -167,33 +124,14 @@ class _Epoch:
 class StreamReader:
     """A stream being read, across its epochs."""
 
-    def __init__(
-        self,
-        session: Session,
-        stream: str,
-        *,
-        from_seq: int = 1,
-        to_seq: int | None = None,
-        epoch: int | None = None,
-        resume: bool = False,
-        with_proof: bool = False,
-        limit: int | None = None,
-        peek: bool = False,
-    ) -> None:
-        """``from_seq`` counts in the first epoch that is read; ``epoch`` reads just that one.
-
-        Who only looks on does not change where reading would be resumed.
-        """
+    def __init__(self, session: Session, stream: str, options: ReadOptions = READ_ALL) -> None:
         self._session = session
         self._stream = stream
-        self._from = max(from_seq, 1)
-        self._to = to_seq
-        self._only = epoch
-        self._resume = resume
-        self._with_proof = with_proof
-        self._peek = peek
-        #: How many entries are still wanted.
-        self._left = limit
+        self._options = options
+        # Of the first epoch; those after it are read from their beginning.
+        self._start = max(options.start, 1)
+        # How many entries are still wanted.
+        self._left = options.limit
         self._epochs: list[_Epoch] = []
         self._opener: Opener | None = None
         self._secrets = session.secrets
@@ -266,7 +204,7 @@ class StreamReader:
         def save(state: State) -> None:
             for item in dealt:
                 _, kept = self._session.label_state(state, self._stream, item.epoch)
-                if not self._peek:
+                if not self._options.peek:
                     kept.read_seq = max(kept.read_seq, item.delivered)
                 if kept.receipt != item.check.known.receipt:
                     newer.append((item.check, kept))  # another has gone on meanwhile
@@ -288,15 +226,16 @@ class StreamReader:
         session = self._session
         epoch_sec = session.profiles[0].epoch_sec
         last = self._epochs[-1].epoch if self._epochs else -1
-        if self._only is not None or not epoch_sec:
-            found = [] if self._epochs else [self._only or 0]
+        only = self._options.epoch
+        if only is not None or not epoch_sec:
+            found = [] if self._epochs else [only or 0]
         else:
             found = yield from list_epochs(session, self._stream, last + 1)
         for epoch in found:
             state = yield from blocking(session.home.load)
             label, kept = session.label_state(state, self._stream, epoch)
-            start, self._from = self._from, 1
-            start = kept.read_seq + 1 if self._resume else start
+            start, self._start = self._start, 1
+            start = kept.read_seq + 1 if self._options.resume else start
             check = yield from start_at(session, label, kept, start)
             self._epochs.append(_Epoch(epoch, check, start))
         if epoch_sec and self._epochs:
@@ -307,16 +246,17 @@ class StreamReader:
     def _page(self, item: _Epoch, wait_sec: int) -> Operation[list[Message]]:
         check, session, opener = item.check, self._session, self._opener
         assert opener is not None
-        if self._to is not None and check.next_seq > self._to:
+        stop, prove = self._options.stop, self._options.prove
+        if stop is not None and check.next_seq > stop:
             return []
         most = PAGE_ITEMS if self._left is None else min(PAGE_ITEMS, self._left)
         request = StreamRequest(
             label=check.label,
             from_seq=check.next_seq,
-            to_seq=self._to,
+            to_seq=stop,
             max_items=most,
             with_receipts=True,
-            with_mmr_proof=self._with_proof or None,
+            with_mmr_proof=prove or None,
         )
         page = yield from fetch_page(session, request, wait_sec)
         page = replace(page, items=page.items[:most])
@@ -325,7 +265,7 @@ class StreamReader:
             if not page.items:
                 check.end()
             yield from blocking(lambda: _open_each(opener, item, page, found))
-            if self._with_proof and found:
+            if prove and found:
                 _verify_page_proof(page, found[-1])
         except ProtocolError as error:
             if error.detail in (Detail.SIG_INVALID, Detail.KEY_INACTIVE) and not self._renewed:
@@ -346,29 +286,14 @@ class StreamReader:
             raise self._failure
         item.delivered = check.peaks.size if found else item.delivered
         self._renewed = False
-        return [message for message in found if message.stream_seq >= item.first]
-
-
-def make_reader(session: Session, stream: str, options: ReadOptions) -> StreamReader:
-    """Return a reader of a stream."""
-    return StreamReader(
-        session,
-        stream,
-        from_seq=options.from_seq,
-        to_seq=options.to_seq,
-        epoch=options.epoch,
-        resume=options.resume,
-        with_proof=options.with_proof,
-        limit=options.limit,
-        peek=options.peek,
-    )
+        return [message for message in found if message.position >= item.first]
 
 
 def read_stream(
-    driver: Driver, stream: str, *, follow: bool = False, options: ReadOptions = READ_ALL
+    driver: Driver, stream: str, options: ReadOptions = READ_ALL, *, follow: bool = False
 ) -> Iterator[Message]:
-    """Yield the entries of a stream, each checked; with ``follow``, for ever."""
-    reader = make_reader(driver.session, stream, options)
+    """Yield the entries of a stream, each verified; with ``follow``, wait for more at its end."""
+    reader = StreamReader(driver.session, stream, options)
     while not reader.at_end or (follow and not reader.is_full):
         yield from driver.run(reader.fetch(FOLLOW_SEC if follow else 0))
 
@@ -379,7 +304,7 @@ def _open_each(opener: Opener, item: _Epoch, page: StreamResponse, found: list[M
 
 def _verify_page_proof(page: StreamResponse, last: Message) -> None:
     if page.mmr_proof is None:
-        raise ProtocolError(Detail.PROOF_PATH, "the hub left out the proof", stream_seq=last.stream_seq)
+        raise ProtocolError(Detail.PROOF_PATH, "the hub left out the proof", stream_seq=last.position)
     receipt = last.receipt
     page.mmr_proof.verify(receipt.mmr_root, receipt.leaf_hash, stream_seq=receipt.stream_seq)
 

@@ -12,7 +12,7 @@ from veen.core.types import RandomBytes
 from veen.stdx.backoff import backoff_sec
 
 #: Refusals that pass: the hub is busy or stopping, or the token's rate is used up for the moment.
-_PASSING: Final = frozenset({Code.UNAVAILABLE.value, Code.RATE.value})
+_PASSING: Final = frozenset({Code.UNAVAILABLE, Code.RATE})
 
 
 def is_passing(envelope: ErrorEnvelope) -> bool:

@@ -4,14 +4,14 @@ Numbers are used under the lock of the client's directory. Before a message is s
 it is answered they are what is sent again (C-63, CLNT-015).
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Final
 
-from veen.client.body import DEFAULT_SCHEMA, Attachment, encode_body, with_attachments
+from veen.client.body import Attachment
 from veen.client.effects import Describe, Operation, PutAttachment, Submit, blocking
 from veen.client.errors import (
     ClientStateError,
@@ -25,9 +25,11 @@ from veen.client.errors import (
 )
 from veen.client.home.pins import read_epoch
 from veen.client.home.state import LabelState, State
+from veen.client.keys.identity_card import IdentityCard
+from veen.client.models import NO_OPTIONS, Draft, SendOptions, Sent
 from veen.client.resync import rebuild
 from veen.client.retry import is_passing, with_retry
-from veen.client.session import Session
+from veen.client.session import Driver, Session
 from veen.client.transport.http import single
 from veen.client.verify.label import LabelCheck, absorb, check_receipts, fetch_receipt, start_at, walk
 from veen.core.api.data_plane import StreamItem, SubmitResponse
@@ -39,7 +41,7 @@ from veen.core.errors import Code, Detail
 from veen.core.objects import labels
 from veen.core.objects.capability import CapToken
 from veen.core.objects.error_envelope import ErrorEnvelope
-from veen.core.objects.msg import Msg, MsgContext, PayloadHeader
+from veen.core.objects.msg import Msg, MsgContext
 from veen.core.objects.proof_of_work import PowCookie, solve
 from veen.core.objects.receipt import Receipt
 from veen.core.objects.sealed_payload import Sealer
@@ -47,10 +49,8 @@ from veen.core.profile import Profile
 from veen.core.types import (
     Label,
     LeafHash,
-    ProfileId,
     ReaderPublicKey,
     ReaderSecretKey,
-    SchemaId,
     VerifyKey,
 )
 
@@ -61,65 +61,7 @@ _BATCH_BYTES: Final = 4 << 20
 _MOST_WORK: Final = 26
 #: Nonces that are tried in one portion, and at all: more than that difficulty ever needs.
 _NONCES, _MOST_NONCES = 1 << 16, 1 << 32
-_LOST_STATE: Final = frozenset({Detail.DUPLICATE.value, Detail.CLIENT_SEQ.value, Detail.PREV_ACK.value})
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A message to be sent."""
-
-    body: Value
-    #: What kind of body it is; that of plain values by default.
-    schema: SchemaId | None = None
-    #: The message that this one answers.
-    parent_id: LeafHash | None = None
-    #: Seconds since 1970, after which readers should ignore it.
-    expires_at: int | None = None
-    #: Files, or their bytes.
-    attachments: tuple[Path | bytes, ...] = ()
-    #: The body as its schema encodes it, in place of ``body``; then it declares its attachments itself.
-    #: A function is called when the place of the message is known: a body may name it (WAL-054).
-    encoded: bytes | Callable[[MsgContext], bytes] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SendOptions:
-    """How messages are sent; by default for oneself, or for the members of the stream."""
-
-    #: Whom to seal to: a key of a card, of a hub, of a stream.
-    to: ReaderPublicKey | None = None
-    #: In place of one that the client keeps.
-    token: CapToken | None = None
-    #: The hub's first one by default.
-    profile_id: ProfileId | None = None
-    #: Sign with the key of the identity itself: what an administrator is known by.
-    as_identity: bool = False
-    #: Proof of work, if it is done already.
-    pow_cookie: PowCookie | None = None
-    #: Keep the sealed message in the client's directory too.
-    store_body: bool = True
-    #: Sign with the key that is in force, however much it was used: others know this message by it.
-    keep_key: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A message that the hub has taken, with its receipt checked."""
-
-    msg: Msg
-    receipt: Receipt
-    epoch: int
-    attachments: tuple[Attachment, ...] = ()
-
-    @property
-    def stream_seq(self) -> int:
-        """Its place in the label."""
-        return self.receipt.stream_seq
-
-    @property
-    def msg_id(self) -> LeafHash:
-        """Its id."""
-        return self.receipt.leaf_hash
+_LOST_STATE: Final = frozenset({Detail.DUPLICATE, Detail.CLIENT_SEQ, Detail.PREV_ACK})
 
 
 class Sender:
@@ -198,7 +140,7 @@ class Sender:
             )
             self._epoch = read_epoch(found)
             return True
-        if error.code == Code.SEQ.value and error.detail in _LOST_STATE:
+        if error.code == Code.SEQ and error.detail in _LOST_STATE:
             yield from rebuild(self._session, state, label, kept)
             return True
         return False
@@ -230,8 +172,9 @@ class Sender:
         return self._session.home.token_for(labels.stream_id(self._stream), client_id)
 
     def _recipient(self) -> ReaderPublicKey:
-        if self._options.to is not None:
-            return self._options.to
+        to = self._options.to
+        if to is not None:
+            return to.seal_key(self._session.clock()) if isinstance(to, IdentityCard) else to
         secrets = self._session.secrets
         shared = secrets.stream_key(labels.stream_id(self._stream))
         return shared.public_key if shared is not None else public_key(ReaderSecretKey(secrets.id_dh))
@@ -272,22 +215,17 @@ class Sender:
         sealer = Sealer(context, recipient=self._recipient(), random=session.random, limits=session.limits)
         attached = []
         for source in draft.attachments:  # one at a time: only one is in memory
-            plain = source if isinstance(source, bytes) else (yield from blocking(source.read_bytes))
+            if isinstance(source, bytes):
+                name, plain = "", source
+            else:
+                path = Path(source)
+                name, plain = path.name, (yield from blocking(path.read_bytes))
             sealed = sealer.attach(plain)
-            name = source.name if isinstance(source, Path) else ""
             coid = sealer.coids[-1]
             attached.append(Attachment(coid, len(plain), name))
             yield from with_retry(PutAttachment(coid, sealed), session.retry, session.random)
-        header = PayloadHeader(
-            schema=draft.schema or labels.schema_id(DEFAULT_SCHEMA),
-            parent_id=draft.parent_id,
-            cap_ref=context.auth_ref,
-            expires_at=draft.expires_at,
-        )
-        data = draft.encoded(context) if callable(draft.encoded) else draft.encoded
-        if data is None:
-            data = encode_body(with_attachments(draft.body, attached) if attached else draft.body)
-        done = sealer.finish(header=header, body=data, pad_block=profile.pad_block)
+        header, body = draft.header(context.auth_ref), draft.encode(context, attached)
+        done = sealer.finish(header=header, body=body, pad_block=profile.pad_block)
         return Msg.sign(key, context, done.ciphertext), tuple(attached)
 
     # --- on the way -----------------------------------------------------------------------------------------
@@ -394,7 +332,7 @@ class Sender:
     def _taken_before(self, label: Label, msg: Msg, error: RejectedError) -> Operation[Receipt | None]:
         """Return the receipt of a message that the hub has already, by the place that it names (C-63)."""
         seq = error.field("stream_seq")
-        if error.code != Code.SEQ.value or not isinstance(seq, int):
+        if error.code != Code.SEQ or not isinstance(seq, int):
             return None
         receipt = yield from fetch_receipt(self._session, label, seq)
         return receipt if receipt is not None and receipt.leaf_hash == msg.leaf_hash else None
@@ -468,6 +406,28 @@ class Sender:
             f"({error}); kept as {paths[0]}; this message was not sent, send it again",
             paths[0],
         )
+
+
+def draft_of(item: Draft | Value) -> Draft:
+    """Return a message to be sent: a draft, or a body without anything else."""
+    return item if isinstance(item, Draft) else Draft(item)
+
+
+def send_drafts(
+    driver: Driver, stream: str, drafts: Iterable[Draft | Value], options: SendOptions = NO_OPTIONS
+) -> Iterator[Sent]:
+    """Send messages in order, many in one request; yields them as the hub accepts them."""
+    waiting = map(draft_of, drafts)
+    while batch := list(islice(waiting, BATCH)):
+        while batch:
+            done = driver.run(Sender(driver.session, stream, options).send(batch))
+            yield from done
+            del batch[: len(done)]
+
+
+def send_draft(driver: Driver, stream: str, draft: Draft, options: SendOptions = NO_OPTIONS) -> Sent:
+    """Send one message; returns when the hub has it on disk and its receipt is verified."""
+    return driver.run(Sender(driver.session, stream, options).send([draft]))[0]
 
 
 def _solve(challenge: bytes, difficulty: int) -> Operation[PowCookie]:

@@ -8,13 +8,14 @@ from veen.client.effects import Operation, Sleep, blocking
 from veen.client.home.directory import ClientHome
 from veen.client.home.pins import STATUS, HubFacts, Trust, accept_pin, read_facts
 from veen.client.home.state import LabelState, Pin, State
+from veen.client.keys.identity_card import IdentityCard
 from veen.client.keys.keystore import Secrets
 from veen.client.retry import Asker, with_retry
 from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import DEFAULT_LIMITS, Limits
 from veen.core.objects import labels
 from veen.core.profile import Profile
-from veen.core.types import HubId, Label, ProfileId, StreamId
+from veen.core.types import HubId, Label, ProfileId, StreamId, VerifyKey
 from veen.stdx.file_lock import FileLock
 
 T = TypeVar("T")
@@ -53,6 +54,16 @@ class Session(Asker):
     pow_difficulty: int = 0
     #: The state while an operation holds the lock; it saves it.
     locked_state: State | None = None
+
+    @property
+    def identity(self) -> IdentityCard:
+        """The card of this client."""
+        return self.secrets.card(self.clock())
+
+    @property
+    def client_id(self) -> VerifyKey:
+        """The key that signs messages at present."""
+        return self.secrets.client.signing_key.public_key
 
     # --- who the hub is -------------------------------------------------------------------------------------
 
@@ -150,6 +161,17 @@ class Session(Asker):
             found = LabelState(self.pin.identity.hub_id, stream_id, epoch, stream)
             state.labels[label] = found
         return label, found
+
+
+class AsyncDriver(Protocol):
+    """A session, and what runs its operations on a loop. ``AsyncClient`` is one."""
+
+    @property
+    def session(self) -> Session:
+        """Whose keys, and which hub."""
+
+    async def run(self, steps: Operation[T]) -> T:
+        """Run an operation."""
 
 
 class Driver(Protocol):

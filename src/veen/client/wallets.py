@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from veen.client.client import Client
-from veen.client.fold.interpret import Interpretation, interpret, typed
-from veen.client.send import Draft, Sent
+from veen.client.fold.interpret import FoldedState, interpret, typed
+from veen.client.models import Draft, Sent
 from veen.core.crypto.hash import ZERO_32
 from veen.core.encoding.shape import Fields
 from veen.core.objects import labels
@@ -122,7 +122,7 @@ class _Head:
         return self._tables.items(table)
 
 
-def foresee(state: Interpretation, schema: Schema, body: Fields) -> list[Verdict]:
+def foresee(state: FoldedState, schema: Schema, body: Fields) -> list[Verdict]:
     """Return what would be said of an event that came next; the log is the judge, not this."""
     overlay = state.overlay
     record = Record(2**64 - 1, ZERO_32, ZERO_32, 0, 0, schema.schema_id, b"", epoch=2**64 - 1)
@@ -133,5 +133,5 @@ def foresee(state: Interpretation, schema: Schema, body: Fields) -> list[Verdict
 
 def judged(client: Client, overlay: Wallets, stream: str, sent: Sent) -> list[Verdict]:
     """Return what the log says of an event that was sent."""
-    state = interpret(client, overlay, stream, since=sent.stream_seq, upto=sent.stream_seq, epoch=sent.epoch)
+    state = interpret(client, overlay, stream, since=sent.position, upto=sent.position, epoch=sent.epoch)
     return [Verdict(report.code, report.detail) for report in state.reports]

@@ -18,8 +18,8 @@ from veen.client.client import Client
 from veen.client.errors import ClientError, NetworkError, RejectedError
 from veen.client.fold.incremental import stream_epochs
 from veen.client.fold.interpret import typed
-from veen.client.read import Message, ReadOptions
-from veen.client.send import SendOptions
+from veen.client.models import Message, SendOptions
+from veen.client.send import send_draft
 from veen.core.encoding import canonical_json
 from veen.core.errors import Code, Detail, ProtocolError, VeenError
 from veen.core.limits import DEFAULT_LIMITS
@@ -154,8 +154,8 @@ class Sender:
     def send(self, event: Event) -> RecordedAt:
         """Send an event; returns when it is durable and its receipt was checked."""
         draft = typed(event.schema, event.body)
-        sent = self._client.send(event.stream, None, draft=draft, options=_OPTIONS)
-        return self._place(event.stream, sent.epoch, sent.receipt.encode(), sent.stream_seq)
+        sent = send_draft(self._client, event.stream, draft, _OPTIONS)
+        return self._place(event.stream, sent.epoch, sent.receipt.encode(), sent.position)
 
     def find(self, event: Event, after: tuple[int, int]) -> RecordedAt | None:
         """Look for an event that may be in the log, behind a place of its stream."""
@@ -166,9 +166,9 @@ class Sender:
             if each < epoch:
                 continue
             first = seq + 1 if each == epoch else 1
-            for message in client.stream(event.stream, options=ReadOptions(from_seq=first, epoch=each)):
+            for message in client.read(event.stream, start=first, epoch=each):
                 if self._is(message, event, body):
-                    return self._place(event.stream, each, message.receipt.encode(), message.stream_seq)
+                    return self._place(event.stream, each, message.receipt.encode(), message.position)
         return None
 
     def _is(self, message: Message, event: Event, body: bytes) -> bool:
@@ -176,7 +176,7 @@ class Sender:
         header = message.header
         return (
             header is not None
-            and message.client_id == self.signer
+            and message.sender == self.signer
             and header.schema == event.schema.schema_id
             and message.raw_body() == body
         )

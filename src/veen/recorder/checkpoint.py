@@ -18,8 +18,9 @@ from veen.client.effects import Operation
 from veen.client.errors import RejectedError
 from veen.client.fold.interpret import typed
 from veen.client.home.state import Pin
-from veen.client.read import LATE_SEC, ReadOptions
-from veen.client.send import Sent
+from veen.client.models import Sent
+from veen.client.read import LATE_SEC, ReadOptions, read_stream
+from veen.client.send import send_draft
 from veen.client.verify.label import fetch_receipt
 from veen.core.api.data_plane import CheckpointRequest, CheckpointResponse
 from veen.core.api.tooling import ConsistencyRequest, ConsistencyResponse
@@ -274,7 +275,7 @@ def _check_grown(client: Client, old: Vouched, made: Checkpoint) -> Operation[No
 def send_manifest(client: Client, manifest: Manifest) -> Sent:
     """Record a checkpoint."""
     draft = typed(CHECKPOINT, CHECKPOINT.decode(manifest.encode()))
-    return client.send(CHECKPOINTS_STREAM, None, draft=draft, options=RECORDING)
+    return send_draft(client, CHECKPOINTS_STREAM, draft, RECORDING)
 
 
 # --- reading ------------------------------------------------------------------------------------------------
@@ -283,11 +284,11 @@ def send_manifest(client: Client, manifest: Manifest) -> Sent:
 def manifests(client: Client, options: ReadOptions | None = None) -> Iterator[Manifest]:
     """Yield the checkpoints that are recorded, in the order of the log; each entry is checked."""
     asked = options or ReadOptions(peek=True)
-    for message in client.stream(CHECKPOINTS_STREAM, options=asked):
+    for message in read_stream(client, CHECKPOINTS_STREAM, asked):
         if message.header is None or message.header.schema != CHECKPOINT.schema_id:
             continue
         try:
-            place = (message.epoch, message.stream_seq)
+            place = (message.epoch, message.position)
             yield Manifest.decode(message.raw_body(), place, message.receipt.hub_ts)
         except InvalidBodyError:
             continue  # the fold reports it
@@ -299,7 +300,7 @@ def newest_manifest(client: Client) -> Manifest | None:
         upto = last_seq(client, label)
         while upto:
             first = max(1, upto - 15)
-            found = list(manifests(client, ReadOptions(first, upto, epoch, peek=True)))
+            found = list(manifests(client, ReadOptions(start=first, stop=upto, epoch=epoch, peek=True)))
             if found:
                 return found[-1]
             upto = first - 1
@@ -366,7 +367,7 @@ class CoveredLog:
         last = (0, 0) if self.newest is None or self.newest.place is None else self.newest.place
         for epoch, _ in list(stream_labels(self._client, CHECKPOINTS_STREAM, last[0])):
             first = last[1] + 1 if epoch == last[0] else 1
-            yield from manifests(self._client, ReadOptions(first, epoch=epoch, peek=True))
+            yield from manifests(self._client, ReadOptions(start=first, epoch=epoch, peek=True))
 
     def take(self, manifest: Manifest) -> None:
         """Take one that is later than those before."""

@@ -11,8 +11,9 @@ from typing import Any, Final
 from veen.client.client import Client
 from veen.client.fold.interpret import interpret, typed
 from veen.client.keys.keystore import Secrets
+from veen.client.models import Draft, SendOptions, Sent
 from veen.client.read import list_epochs
-from veen.client.send import Draft, SendOptions, Sent
+from veen.client.send import send_draft
 from veen.core.objects import labels
 from veen.core.objects.labels import DEFAULT_REALM
 from veen.core.types import Label
@@ -87,7 +88,7 @@ def change_draft(change: str, stream: str, **more: Any) -> Draft:  # noqa: ANN40
 def send_change(client: Client, change: str, stream: str, **more: Any) -> Sent:  # noqa: ANN401 - by the schema
     """Change the streams of the recorder, by an event of their own."""
     draft = change_draft(change, stream, change_time=client.session.clock(), **more)
-    return client.send(CHANGES_STREAM, None, draft=draft, options=RECORDING)
+    return send_draft(client, CHANGES_STREAM, draft, RECORDING)
 
 
 def known_record_streams(client: Client) -> list[str]:
@@ -172,7 +173,7 @@ def set_class(
     """Say of what class a label is."""
     said = {"label": label, "class": name, "sensitivity": sensitivity, "retention_hint": retention_hint}
     draft = typed(CLASS, CLASS.make(**said))
-    return client.send(class_stream(realm), None, draft=draft, options=RECORDING)
+    return send_draft(client, class_stream(realm), draft, RECORDING)
 
 
 def keep_labels(client: Client, wanted: Mapping[Label, int]) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from veen.client.send import Draft, SendOptions
+from veen.client.models import Draft, SendOptions
 from veen.core.crypto.hash import U64_MAX
 from veen.core.encoding import cbor
 from veen.core.encoding.cbor import MAX_DEPTH, Value

@@ -8,7 +8,8 @@ from typing import Any, Final
 from veen.client.client import Client
 from veen.client.effects import Operation
 from veen.client.fold.incremental import record_of
-from veen.client.read import Message, ReadOptions
+from veen.client.models import Message
+from veen.client.read import ReadOptions, read_stream
 from veen.client.verify.label import fetch_receipt
 from veen.core.api.data_plane import ProofResponse
 from veen.core.api.tooling import ProofAtRequest
@@ -40,7 +41,7 @@ class Recorded:
     def order(self) -> tuple[int, bytes, int, int]:
         """By what events of several streams are sorted (SDR-016)."""
         message = self.message
-        return (message.receipt.hub_ts, self.stream.encode(), message.epoch, message.stream_seq)
+        return (message.receipt.hub_ts, self.stream.encode(), message.epoch, message.position)
 
     def to_json(self) -> dict[str, Any]:
         """Return it for scripts, with the fields of the commit (SDR-001) and its receipt."""
@@ -51,7 +52,7 @@ class Recorded:
             "hub_commit_seq": receipt.stream_seq,
             "hub_commit_time": receipt.hub_ts,
             "msg_id": receipt.leaf_hash.hex(),
-            "client_id": self.message.client_id.hex(),
+            "client_id": self.message.sender.hex(),
             "problem": self.problem,
             "schema": self.schema,
             "event": self.body,
@@ -75,7 +76,7 @@ def recorded(stream: str, message: Message) -> Recorded:
     except InvalidBodyError as error:
         return Recorded(stream, message, schema.name, None, f"{error.code}: {error}")
     shown = schema.to_json(body)
-    if schema is EVENT and body["principal_id"] != message.client_id.hex():
+    if schema is EVENT and body["principal_id"] != message.sender.hex():
         return Recorded(stream, message, schema.name, shown, "SDR.PRINCIPAL_MISMATCH: another key has signed")
     return Recorded(stream, message, schema.name, shown)
 
@@ -108,7 +109,7 @@ def replay_range(
 def _read(client: Client, stream: str, epoch: int, first: int, last: int) -> Iterator[Recorded]:
     """Yield exactly these entries; whatever is missing is an error (SDR-022)."""
     expected = first
-    for message in client.stream(stream, options=ReadOptions(first, last, epoch, peek=True)):
+    for message in read_stream(client, stream, ReadOptions(start=first, stop=last, epoch=epoch, peek=True)):
         yield recorded(stream, message)
         expected += 1
     if expected != last + 1:
@@ -165,7 +166,7 @@ def _read_within(
             raise ProtocolError(
                 Detail.VALUE,
                 f"the time of the hub goes back in {of[0]}: {when} after {before}",
-                stream_seq=found.message.stream_seq,
+                stream_seq=found.message.position,
             )
         before = when
         yield found

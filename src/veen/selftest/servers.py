@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from veen.selftest.errors import StepFailedError
+from veen.selftest.errors import ServerStartError, StepFailedError
 from veen.selftest.step import PATIENCE_SEC, Needs
 
 _STOP: Final = (signal.SIGINT, signal.SIGTERM)
@@ -159,9 +159,9 @@ class Server:
         try:
             found: dict[str, Any] = json.loads(line)
         except ValueError:
-            raise StepFailedError(f"{self.what} did not start: {self.tail()}") from None
+            raise ServerStartError(f"{self.what} did not start: {self.tail()}") from None
         if not found.get("ok"):
-            raise StepFailedError(f"{self.what} did not start: {found.get('detail')}")
+            raise ServerStartError(f"{self.what} did not start: {found.get('detail')}")
         return found
 
     @property

@@ -19,10 +19,11 @@ from tests.hub.hub_process import HubProcess, veen
 from veen.client.client import Client
 from veen.client.errors import ClientError, DivergenceError
 from veen.client.fold.incremental import FoldRequest, IncrementalFold
-from veen.client.fold.interpret import Interpretation, interpret, typed
+from veen.client.fold.interpret import FoldedState, interpret, typed
 from veen.client.fold.summary_cache import OVERLAYS_DIR, SummaryFile
 from veen.client.keys.keystore import StreamKey
-from veen.client.send import Draft, SendOptions
+from veen.client.models import Draft, SendOptions
+from veen.client.send import send_draft
 from veen.core.api.data_plane import StreamResponse
 from veen.core.encoding import cbor
 from veen.core.merkle.mmr import Peaks
@@ -67,7 +68,7 @@ def files(client: Client) -> list[Path]:
     return sorted((client.session.home.root / OVERLAYS_DIR).glob("*.lmdb"))
 
 
-def same(client: Client, overlay: Overlay, stream: str, **more: Any) -> Interpretation:
+def same(client: Client, overlay: Overlay, stream: str, **more: Any) -> FoldedState:
     """Interpret from what is kept, and check that a fresh fold gives the same."""
     kept = interpret(client, overlay, stream, **more)
     fresh = interpret(client, overlay, stream, cached=False, **more)
@@ -76,7 +77,7 @@ def same(client: Client, overlay: Overlay, stream: str, **more: Any) -> Interpre
     assert (kept.counts, list(kept.reports)) == (fresh.counts, list(fresh.reports))
     assert (kept.reached, kept.provisional) == (fresh.reached, fresh.provisional)
     assert kept.view() == fresh.view()
-    assert kept.state_hash() == fresh.state_hash()
+    assert kept.hash == fresh.hash
     return kept
 
 
@@ -95,15 +96,15 @@ def test_what_is_kept_grows_with_the_log_and_is_read_once(
 
         reader = opened("alice", between.url)
         between.before = before
-        assert interpret(reader, GCounter(), stream).view_key(b"s" * 32) == count
+        assert interpret(reader, GCounter(), stream)[b"s" * 32] == count
         first = len(asked)
-        alice.send(stream, None, draft=_add(0))
-        assert interpret(reader, GCounter(), stream).view_key(b"s" * 32) == count + 1
+        send_draft(alice, stream, _add(0))
+        assert interpret(reader, GCounter(), stream)[b"s" * 32] == count + 1
         assert first >= 1
         pages = len(asked)
         for upto in (0, 1, CHUNK, CHUNK + 1, count):
             found = interpret(reader, GCounter(), stream, upto=upto)
-            assert (found.view_key(b"s" * 32) or 0) == upto
+            assert (found[b"s" * 32] or 0) == upto
             assert sum(found.counts.values()) == upto
             assert [item.upto_seq for item in found.reached] == ([upto] if upto else [])
         assert len(asked) == pages, "earlier positions need no entries"
@@ -120,12 +121,12 @@ def test_a_range_is_what_its_entries_have_done(opened: OpenClient, stream: str) 
     list(alice.send_many(stream, [_add(nth) for nth in range(20)]))
     for cached in (True, False):
         found = interpret(alice, GCounter(), stream, since=5, upto=11, cached=cached)
-        assert found.view_key(b"s" * 32) == 7
+        assert found[b"s" * 32] == 7
         assert found.counts == {"events": 7}
-    assert interpret(alice, GCounter(), stream, since=15).view_key(b"s" * 32) == 6
+    assert interpret(alice, GCounter(), stream, since=15)[b"s" * 32] == 6
     for since in (21, 10_000):
         nothing = interpret(alice, GCounter(), stream, since=since)
-        assert (nothing.view_key(b"s" * 32), nothing.counts, list(nothing.reports)) == (None, {}, [])
+        assert (nothing[b"s" * 32], nothing.counts, list(nothing.reports)) == (None, {}, [])
         assert nothing.notes == ()
 
 
@@ -216,7 +217,7 @@ def test_epochs_that_may_still_get_entries_are_folded_and_not_kept(
             alice.session.clock = lambda: now - 60 * back
             write(alice, stream, value, key=b"k%d" % back)
 
-        def look(**more: Any) -> Interpretation:
+        def look(**more: Any) -> FoldedState:
             bob.session.clock = lambda: now
             return same(bob, LwwMap(), stream, **more)
 
@@ -254,7 +255,7 @@ def test_a_key_that_comes_later_shows_what_was_sealed(opened: OpenClient, stream
     secret = os.urandom(32)
     key = StreamKey(stream_id=labels.stream_id(stream), secret=secret, created_at=1)
     body = LWW.make(key=b"k", ts=1, value=b"v")
-    alice.send(stream, None, draft=typed(LWW, body), options=SendOptions(to=key.public_key))
+    send_draft(alice, stream, typed(LWW, body), SendOptions(to=key.public_key))
     assert interpret(bob, LwwMap(), stream).counts == {"unreadable": 1}
     bob.session.secrets = bob.session.secrets.with_stream(key)
     found = interpret(bob, LwwMap(), stream)
@@ -346,7 +347,7 @@ def test_a_fold_that_was_interrupted_goes_on(hub: HubProcess, opened: OpenClient
         pages.clear()
         found = interpret(reader, GCounter(), stream)
         assert sum(pages) == count - 5_000, "what was committed is not read again"
-        assert found.view_key(b"s" * 32) == count
+        assert found[b"s" * 32] == count
 
 
 def test_entries_of_another_log_are_not_folded_behind(opened: OpenClient, stream: str) -> None:

@@ -12,7 +12,7 @@ from veen.client.client import Client
 from veen.client.errors import ClientStateError
 from veen.client.fold.interpret import interpret, typed
 from veen.client.fold.snapshots import SnapshotCheck, make_snapshot, verify_snapshot
-from veen.client.send import Draft
+from veen.client.models import Draft
 from veen.core.encoding.shape import Fields
 from veen.core.objects import labels
 from veen.overlays.builtin.crdt import LWW

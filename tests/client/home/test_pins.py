@@ -75,7 +75,7 @@ def test_another_hub_at_the_same_place_is_a_loud_error(tmp_path: Path, opens: Op
         with pytest.raises(PinError, match="somebody stands between"):
             opens("alice", other.url).send(stream, 2)
         hub_id = HubId(bytes.fromhex(other.banner["hub_id"]))
-        assert opens("alice", other.url, hub_id=hub_id).send(stream, 2).stream_seq == 1, "if one knows"
+        assert opens("alice", other.url, hub_id=hub_id).send(stream, 2).position == 1, "if one knows"
 
 
 def test_a_rotated_hub_key_is_believed_and_an_old_identity_is_not(
@@ -88,7 +88,7 @@ def test_a_rotated_hub_key_is_believed_and_an_old_identity_is_not(
         alice = opens("alice", hub.url)
         alice.send(stream, 1)
         assert veen("hub", "rotate-key", "--data-dir", tmp_path / "hub", "--overlap-sec", "0").returncode == 0
-        assert alice.send(stream, 2).stream_seq == 2, "the new key is fetched and checked"
+        assert alice.send(stream, 2).position == 2, "the new key is fetched and checked"
         assert len(alice.read(stream)) == 2
         address = hub.url.removeprefix("http://")
     with HubProcess(tmp_path / "old", "--listen", address), pytest.raises(PinError, match="older"):

@@ -14,10 +14,10 @@ from veen.client.client import Client
 from veen.client.effects import Submit, run_effect
 from veen.client.errors import ClientStateError, NetworkError, RpcError, RpcTimeoutError
 from veen.client.fold.interpret import interpret, typed
-from veen.client.read import ReadOptions
-from veen.client.rpc.call import CallOptions, PendingCall
-from veen.client.rpc.serve import Call, Handled, RpcServer, serve
-from veen.client.send import Draft, SendOptions, Sent
+from veen.client.models import Draft, SendOptions, Sent
+from veen.client.rpc.call import PendingCall
+from veen.client.rpc.serve import Call, CollectedEvents, Handled, Responder
+from veen.client.send import send_draft
 from veen.core.types import ReaderPublicKey, VerifyKey
 from veen.overlays.builtin.rpc import REPLY, REQUEST, Calls, success
 
@@ -35,30 +35,35 @@ class Desk:
 
     def __init__(self, place: Path, hub: HubProcess, stream: str) -> None:
         self.client = _open(place, hub)
-        self.server = RpcServer(self.client.session, stream)
+        self.server = Responder(self.client.session, stream)
         self.handled: list[Handled] = []
         self.runs: list[Call] = []
 
-        @self.server.method("add")
         def add(call: Call) -> Any:
             self.runs.append(call)
             assert isinstance(call.args, list)
             return call.args[0] + call.args[1]
 
-    def answer_all(self) -> list[Handled]:
+        self.server.add("add", add)
+
+    def answer_all(self, limit: int | None = None) -> list[Handled]:
         """Answer what is there."""
-        found = list(serve(self.client, self.server, follow=False))
-        self.handled += found
-        return found
+        collected = CollectedEvents()
+        try:
+            self.client.run(self.server.serve(collected, follow=False, limit=limit))
+        finally:
+            self.server.close()
+        self.handled += collected.done
+        return collected.done
 
 
 @contextmanager
 def _answering(desk: Desk, count: int) -> Iterator[None]:
     def work() -> None:
-        for nth, handled in enumerate(serve(desk.client, desk.server), 1):
-            desk.handled.append(handled)
-            if nth == count:
-                return
+        collected = CollectedEvents()
+        desk.client.run(desk.server.serve(collected, limit=count))
+        desk.server.close()
+        desk.handled += collected.done
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
@@ -74,7 +79,7 @@ class Room:
         self.place = tmp_path
         self.hub = hub
         self.stream = stream
-        self._opened: list[Client | RpcServer] = []
+        self._opened: list[Client | Responder] = []
         self.desk = self.new_desk()
         self.to_server = SendOptions(to=self.key_of("server"))
 
@@ -92,12 +97,12 @@ class Room:
     def key_of(self, name: str) -> ReaderPublicKey:
         return self.person(name).session.secrets.card(0).id_dh
 
-    def options(self, **more: Any) -> CallOptions:
-        return CallOptions(**{"timeout_ms": 20_000, "sending": self.to_server, **more})
+    def options(self, **more: Any) -> dict[str, Any]:
+        return {"timeout": 20.0, "to": self.to_server.to, **more}
 
     def ask(self, draft: Draft, name: str = "caller") -> Sent:
         """Send a request, and do not wait."""
-        return self.person(name).send(self.stream, None, draft=draft, options=self.to_server)
+        return send_draft(self.person(name), self.stream, draft, self.to_server)
 
     def close(self) -> None:
         for item in self._opened:
@@ -119,14 +124,14 @@ class TestCalling:
     def test_add(self, opens: Any, room: Room, kind: str) -> None:
         caller = opens("somebody")
         with _answering(room.desk, 1):
-            called = caller.client.call(room.stream, "add", [1, 2], room.options())
+            called = caller.client.call(room.stream, "add", [1, 2], **room.options())
             assert (called if kind == "blocking" else caller.runner.run(called)) == 3
 
     def test_only_the_caller_can_read_the_reply(self, room: Room) -> None:
         with _answering(room.desk, 1):
-            room.person().call(room.stream, "add", [1, 2], room.options())
+            room.person().call(room.stream, "add", [1, 2], **room.options())
         opened = {
-            name: [message.is_open for message in room.person(name).stream(room.stream)]
+            name: [message.is_open for message in room.person(name).read(room.stream)]
             for name in ("caller", "server", "other")
         }
         assert opened == {"caller": [False, True], "server": [True, False], "other": [False, False]}
@@ -134,8 +139,8 @@ class TestCalling:
     def test_the_same_idem_has_one_effect_and_one_result(self, room: Room) -> None:
         caller, options = room.person(), room.options(idem=7)
         with _answering(room.desk, 3):
-            results = [caller.call(room.stream, "add", [1, 2], options) for _ in range(2)]
-            other = caller.call(room.stream, "add", [5, 5], options)  # the first arguments count
+            results = [caller.call(room.stream, "add", [1, 2], **options) for _ in range(2)]
+            other = caller.call(room.stream, "add", [5, 5], **options)  # the first arguments count
         assert [*results, other] == [3, 3, 3]
         assert len(room.desk.runs) == 1
         assert [handled.ran for handled in room.desk.handled] == [True, False, False]
@@ -143,18 +148,19 @@ class TestCalling:
     def test_the_same_idem_of_another_caller_is_another_call(self, room: Room) -> None:
         options = room.options(idem=7)
         with _answering(room.desk, 2):
-            assert room.person().call(room.stream, "add", [1, 2], options) == 3
-            assert room.person("other").call(room.stream, "add", [4, 5], options) == 9
+            assert room.person().call(room.stream, "add", [1, 2], **options) == 3
+            assert room.person("other").call(room.stream, "add", [4, 5], **options) == 9
         assert len(room.desk.runs) == 2
 
     def test_nobody_answers(self, room: Room) -> None:
-        with pytest.raises(RpcTimeoutError, match="not known"):
-            room.person().call(room.stream, "add", [1, 2], room.options(timeout_ms=50))
+        with pytest.raises(TimeoutError) as raised:
+            room.person().call(room.stream, "add", [1, 2], **room.options(timeout=0.05))
+        assert isinstance(raised.value, RpcTimeoutError)
 
     def test_a_call_is_repeated_until_somebody_answers(self, room: Room) -> None:
-        options = room.options(timeout_ms=50, idem=3, repeats=2)
+        options = room.options(timeout=0.05, idem=3, repeats=2)
         with pytest.raises(RpcTimeoutError, match="idem 3"):
-            room.person().call(room.stream, "add", [1, 2], options)
+            room.person().call(room.stream, "add", [1, 2], **options)
         handled = room.desk.answer_all()
         assert len(handled) == 3
         assert len(room.desk.runs) <= 1, "one effect, or none if the caller has given up before"
@@ -162,13 +168,13 @@ class TestCalling:
 
     def test_repeating_needs_idem(self, room: Room) -> None:
         with pytest.raises(ValueError, match="idem"):
-            room.person().call(room.stream, "add", [], room.options(repeats=1))
+            room.person().call(room.stream, "add", [], **room.options(repeats=1))
 
     def test_a_reply_of_somebody_else_does_not_count(self, room: Room) -> None:
         key = room.key_of("caller")
         sent = room.ask(_request(reply_to=bytes(key)))
         forged = Draft(None, schema=REPLY.schema_id, parent_id=sent.msg_id, encoded=success(4))
-        room.person("liar").send(room.stream, None, draft=forged, options=SendOptions(to=key))
+        send_draft(room.person("liar"), room.stream, forged, SendOptions(to=key))
         room.desk.answer_all()
         caller = room.person()
 
@@ -186,9 +192,9 @@ class TestCalling:
         caller = room.person()
         caller.send(room.stream, "for me")
         with _answering(room.desk, 1):
-            caller.call(room.stream, "add", [1, 2], room.options())
-        read = list(caller.stream(room.stream, options=ReadOptions(resume=True)))
-        assert [message.stream_seq for message in read] == [1, 2, 3]
+            caller.call(room.stream, "add", [1, 2], **room.options())
+        read = list(caller.read(room.stream, resume=True))
+        assert [message.position for message in read] == [1, 2, 3]
 
 
 class TestServing:
@@ -212,7 +218,7 @@ class TestServing:
 
         room.desk.server.add("refuse", refuse)
         with _answering(room.desk, 1), pytest.raises(RpcError, match="not today") as raised:
-            room.person().call(room.stream, "refuse", 1, room.options())
+            room.person().call(room.stream, "refuse", 1, **room.options())
         assert raised.value.code == "MATH.NO"
 
     def test_a_result_that_cbor_can_not_hold(self, room: Room) -> None:
@@ -268,7 +274,7 @@ class TestServing:
     def test_who_stops_early_runs_nothing_that_he_does_not_tell(self, room: Room) -> None:
         for _ in range(3):
             room.ask(_request())
-        first = next(serve(room.desk.client, room.desk.server, follow=False))
+        [first] = room.desk.answer_all(limit=1)
         assert (first.ran, len(room.desk.runs)) == (True, 1)
         again = room.new_desk()
         assert [handled.ran for handled in again.answer_all()] == [True, True]
@@ -277,23 +283,25 @@ class TestServing:
         with HubProcess(tmp_path / "other-hub") as other:
             desk = Desk(tmp_path / "elsewhere", other, room.stream)
             desk.client.connect()
-        told: list[str] = []
+        reported: list[NetworkError] = []
 
-        def trouble(error: NetworkError) -> None:
-            told.append(str(error))
-            if len(told) == 2:
-                raise KeyboardInterrupt
+        class Interrupting(CollectedEvents):
+            def unreachable(self, error: NetworkError) -> None:
+                reported.append(error)
+                if len(reported) == 2:
+                    raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            list(serve(desk.client, desk.server, trouble=trouble))
+            desk.client.run(desk.server.serve(Interrupting()))
+        desk.server.close()
         desk.client.close()
-        assert len(told) == 2
+        assert len(reported) == 2
 
     def test_the_same_call_after_a_rotation_of_keys_is_the_same_call(self, room: Room) -> None:
         caller = room.person()
         with _answering(room.desk, 2):
             for _ in range(2):
-                assert caller.call(room.stream, "add", [1, 2], room.options(idem=7)) == 3
+                assert caller.call(room.stream, "add", [1, 2], **room.options(idem=7)) == 3
                 caller.rotate()
         assert len(room.desk.runs) == 1
 
@@ -415,6 +423,6 @@ class TestEpochs:
         caller, epochs = room.person(), set()
         with _answering(room.desk, 3):
             for number in range(3):
-                assert caller.call(room.stream, "add", [number, 1], room.options()) == number + 1
+                assert caller.call(room.stream, "add", [number, 1], **room.options()) == number + 1
                 epochs.add(caller.session.clock())
         assert len(epochs) > 1

@@ -16,8 +16,8 @@ from veen.client.client import Client
 from veen.client.effects import Describe, GetAttachment, Query
 from veen.client.errors import ClientStateError, ReadOnlyError, RejectedError
 from veen.client.home.directory import ClientHome
+from veen.client.models import Draft
 from veen.client.read import ReadOptions
-from veen.client.send import Draft
 from veen.client.transport.data_directory import DataDirectory
 from veen.client.transport.http import HttpHub
 from veen.client.transport.portable_set import PAYLOADS, RECEIPTS, PortableSet
@@ -101,7 +101,7 @@ def test_a_client_reads_files_and_can_not_write_them(
     shutil.copytree(places[0].place.parent / "alice", tmp_path / "alice")
     alice = person(kind, tmp_path / "alice", str(place))
     assert [item.body for item in alice.read(STREAM)][1:] == list(range(20))
-    assert len(alice.read(STREAM, ReadOptions(from_seq=11, with_proof=True))) == 11
+    assert len(alice.read(STREAM, ReadOptions(start=11, prove=True))) == 11
     assert alice.verify_state(STREAM)[0].consistent
     assert alice.attachment(alice.read(STREAM)[0], 0) == b"attached"
     with pytest.raises(ReadOnlyError):
@@ -184,7 +184,7 @@ def test_a_client_moves_with_a_set(places: tuple[HubProcess, Path, Path, Label],
         kept = moved.session.home.load()
         assert kept.labels[places[3]].last_seq == 21
         assert moved.resync(STREAM)[0].read == 0, "nothing has to be read again"
-        assert [item.is_open for item in moved.stream(STREAM)] == [True] * 21
+        assert [item.is_open for item in moved.read(STREAM)] == [True] * 21
 
 
 def test_many_tasks_share_one_client(opens: Opens, stream: str, kind: str) -> None:
@@ -197,7 +197,7 @@ def test_many_tasks_share_one_client(opens: Opens, stream: str, kind: str) -> No
     client = alice.client  # type: ignore[attr-defined]
 
     async def read() -> int:
-        return len([message async for message in client.stream(stream)])
+        return len([message async for message in client.read(stream)])
 
     async def everybody() -> list[int]:
         writing = [client.send(stream, number) for number in range(20)]
@@ -229,5 +229,5 @@ def test_files_are_followed_as_a_hub_is(tmp_path: Path, kind: str) -> None:
                 writing.join()
                 directory.close()
         reader = person(kind, tmp_path / "alice", str(hub.place))
-        assert reader.send(STREAM, 3).stream_seq == 3, "a directory whose hub runs is that hub"
+        assert reader.send(STREAM, 3).position == 3, "a directory whose hub runs is that hub"
         reader.close()

@@ -13,8 +13,9 @@ from tests.client.proxy import Answer, Passing, Proxy
 from tests.hub.hub_process import HubProcess
 from veen.client.errors import DivergenceError, PinError
 from veen.client.home.pins import read_facts
-from veen.client.read import ReadOptions, StreamReader, make_reader
-from veen.client.send import Draft, SendOptions, rotate
+from veen.client.models import Draft
+from veen.client.read import ReadOptions, StreamReader
+from veen.client.send import rotate
 from veen.core.api.data_plane import StreamRequest, StreamResponse, SubmitRequest, SubmitResponse
 from veen.core.api.tooling import StreamEpochsResponse
 from veen.core.crypto.ed25519 import SigningKey
@@ -83,7 +84,7 @@ def test_entries_that_were_seen_do_not_vanish(opens: Opens, between: Proxy, stre
     between.after = after
     for act in (
         lambda: alice.read(stream),
-        lambda: alice.read(stream, ReadOptions(from_seq=4)),
+        lambda: alice.read(stream, ReadOptions(start=4)),
         lambda: alice.resync(stream),
     ):
         with pytest.raises(ProtocolError, match="has signed entry 5"):
@@ -101,14 +102,14 @@ def test_a_hub_can_not_have_entries_skipped(opens: Opens, between: Proxy, stream
     with pytest.raises(ProtocolError, match="says that there is no entry 1"):
         alice.read(stream, ReadOptions(resume=True))
     between.after = lambda _, answer: answer
-    assert [item.stream_seq for item in alice.read(stream, ReadOptions(resume=True))] == [2, 3]
+    assert [item.position for item in alice.read(stream, ReadOptions(resume=True))] == [2, 3]
 
 
 def test_from_behind_the_end(opens: Opens, stream: str) -> None:
     opens("alice").send_many(stream, [Draft(number) for number in range(3)])
     bob = opens("bob")
-    assert bob.read(stream, ReadOptions(from_seq=100)) == [], "he has not asked for what is before"
-    assert [item.stream_seq for item in bob.read(stream, ReadOptions(from_seq=3))] == [3]
+    assert bob.read(stream, ReadOptions(start=100)) == [], "he has not asked for what is before"
+    assert [item.position for item in bob.read(stream, ReadOptions(start=3))] == [3]
 
 
 def test_what_came_before_a_false_signature_is_handed_out(opens: Opens, between: Proxy, stream: str) -> None:
@@ -128,7 +129,7 @@ def test_what_came_before_a_false_signature_is_handed_out(opens: Opens, between:
         return Answer(200, CBOR, replace(page, items=tuple(items)).encode())
 
     between.after = after
-    assert [item.stream_seq for item in bob.read(stream, most=2)] == [1, 2]
+    assert [item.position for item in bob.read(stream, most=2)] == [1, 2]
     with pytest.raises(ProtocolError, match="signature"):
         bob.read(stream)
 
@@ -139,7 +140,7 @@ def test_a_reader_and_a_sender_who_are_shown_different_logs(
     """One client: what its reader has seen must be a part of what its sender sees."""
     opens("bob").send_many(stream, [Draft(number) for number in range(2)])
     alice, again = opens("alice", between.url), opens("alice")
-    reader = make_reader(alice.session, stream, ReadOptions())
+    reader = StreamReader(alice.session, stream, ReadOptions())
     assert _fetch(alice, reader) == [1, 2]
     again.send(stream, "another log")  # entry 3 of what the sender is shown
 
@@ -171,18 +172,18 @@ def _fetch(who: Person, reader: StreamReader) -> list[int]:
     else:
         assert isinstance(who, Blocking)
         found = who.client.run(reader.fetch())
-    return [item.stream_seq for item in found]
+    return [item.position for item in found]
 
 
 def test_a_reader_opens_what_is_sealed_to_keys_that_came_later(opens: Opens, stream: str) -> None:
     alice, bob = opens("alice"), opens("bob")
     bob.send(stream, "before")
-    reader = make_reader(alice.session, stream, ReadOptions())
+    reader = StreamReader(alice.session, stream, ReadOptions())
     assert _fetch(alice, reader) == [1]
     with alice.session.home.hold():
         rotate(alice.session)
     newest = public_key(ReaderSecretKey(alice.session.secrets.prekeys[-1].secret))
-    bob.send(stream, "after", options=SendOptions(to=newest))
+    bob.send(stream, "after", to=newest)
     client = alice.client if isinstance(alice, Blocking) else None
     if client is not None:
         assert [item.body for item in client.run(reader.fetch())] == ["after"]

@@ -13,7 +13,7 @@ STREAM = "record/app/test"
 def recorded(place: Path, hub: str, stream: str = STREAM) -> list[dict[str, Any]]:
     """Return the bodies of all events of a stream, in their order; each is signed by its principal."""
     with Client.open(place, hub, rotation=None) as client:
-        found = list(client.stream(stream))
+        found = list(client.read(stream))
     for message in found:
         assert isinstance(message.body, dict)
         assert message.body["principal_id"] == message.msg.client_id.hex()

@@ -13,7 +13,8 @@ from tests.hub.hub_process import HubProcess
 from tests.recorder.recorder_parties import LOGINS, NOT_COPIED, ORDERS, Company, emit, told
 from veen.client.client import Client
 from veen.client.fold.interpret import typed
-from veen.client.send import Draft
+from veen.client.models import Draft
+from veen.client.send import send_draft
 from veen.core.crypto.hpke import public_key
 from veen.core.types import Label, NodeHash, ReaderSecretKey, SchemaId
 from veen.overlays.recorder.schemas import CHANGES_STREAM, CHECKPOINTS_STREAM, EVENT, LONG_TERM_SEC
@@ -83,8 +84,8 @@ class TestVerdicts:
                 origin="o",
                 payload=1,
             )
-            door.send(LOGINS, None, draft=typed(EVENT, liar), options=RECORDING)
-            door.send(LOGINS, None, draft=Draft(None, schema=EVENT.schema_id, encoded=b"\xa0"))
+            send_draft(door, LOGINS, typed(EVENT, liar), RECORDING)
+            send_draft(door, LOGINS, Draft(None, schema=EVENT.schema_id, encoded=b"\xa0"))
         with spoilt.client("admin") as admin:
             emit(admin, LOGINS, "login")  # who administers, produces
         with spoilt.client("auditor") as client:
@@ -226,11 +227,9 @@ class TestVerdicts:
     def test_records_of_others_are_not_of_the_recorder(self, spoilt: Company) -> None:
         """A query service writes to streams under record/ what is no event; a key is never sealed."""
         with spoilt.client("door") as door, spoilt.client("admin") as admin:
-            door.send(
-                "record/query/audit/service", None, draft=Draft({"said": 1}, schema=SchemaId(bytes(32)))
-            )
+            send_draft(door, "record/query/audit/service", Draft({"said": 1}, schema=SchemaId(bytes(32))))
             stranger = ReaderSecretKey(bytes(31) + b"\x01")
-            admin.send(LOGINS, {"sealed": 1}, options=replace(RECORDING, to=public_key(stranger)))
+            send_draft(admin, LOGINS, Draft({"sealed": 1}), replace(RECORDING, to=public_key(stranger)))
         with spoilt.client("auditor") as client:
             found = judge(client, streams=["record/query/audit/service"])
         assert found.ok("completeness")

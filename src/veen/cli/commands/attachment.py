@@ -19,7 +19,7 @@ from veen.cli.output import command, print_result
 from veen.cli.settings import common
 from veen.client.body import attachments_of, decode_body
 from veen.client.contexts import find_client
-from veen.client.read import ReadOptions, open_any
+from veen.client.read import ReadOptions, open_any, read_stream
 from veen.core.errors import Detail, ProtocolError
 from veen.core.objects import attachment as att
 from veen.core.objects.msg import Msg
@@ -97,8 +97,8 @@ def get(
 ) -> None:
     """Fetch an attachment, check it, open it and write it to a file."""
     with open_client(client, hub) as opened:
-        options = ReadOptions(from_seq=seq, to_seq=seq, epoch=epoch)
-        message = next(opened.stream(stream, options=options), None)
+        options = ReadOptions(start=seq, stop=seq, epoch=epoch)
+        message = next(read_stream(opened, stream, options), None)
         if message is None:
             raise FailedError(f"there is no entry {seq} in {stream}", "E.NOT_FOUND")
         if not message.is_open or message.problem:

@@ -17,7 +17,7 @@ from veen.cli.overlay import fold_stream
 from veen.cli.settings import common
 from veen.client.body import DEFAULT_SCHEMA
 from veen.client.client import Client
-from veen.client.fold.interpret import Interpretation
+from veen.client.fold.interpret import FoldedState
 from veen.core.crypto.hash import U64_MAX
 from veen.core.objects import labels
 from veen.overlays import registry
@@ -84,7 +84,7 @@ def _rule(number: int, item: Any) -> Rule:  # noqa: ANN401 - JSON
     return Rule(kind, item.get("stream", ""), **{name: item[name] for name in given if name != "stream"})
 
 
-def violations_of(rule: Rule, found: Interpretation) -> list[dict[str, Any]]:
+def violations_of(rule: Rule, found: FoldedState) -> list[dict[str, Any]]:
     """Return what breaks a rule in a stream."""
     stream, tables = found.stream, found.tables
     shown = {"rule": rule.kind, "stream": stream}
@@ -236,7 +236,7 @@ def _tenants(path: str) -> dict[str, str]:
 
 
 def _row(opened: Client, name: str, prefixes: dict[str, str], sensitive: set[str]) -> dict[str, Any]:
-    headers = (message.header for message in opened.stream(name))
+    headers = (message.header for message in opened.read(name))
     counts = Counter(None if header is None else bytes(header.schema) for header in headers)
     fitting = [prefix for prefix in prefixes if name.startswith(prefix)]
     label_class = prefixes[max(fitting, key=len)] if fitting else None

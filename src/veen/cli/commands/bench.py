@@ -8,7 +8,7 @@ import typer
 from veen.cli.client import ClientOption, HubOption, StreamOption, open_client
 from veen.cli.output import command, print_result, progress
 from veen.cli.settings import common
-from veen.client.send import Draft
+from veen.client.models import Draft
 
 app = typer.Typer(help="Send many messages, and see how long it takes.", no_args_is_help=True)
 

@@ -17,7 +17,8 @@ from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.client.contexts import find_client
 from veen.client.home.directory import ClientHome
-from veen.client.send import Draft, SendOptions
+from veen.client.models import Draft, SendOptions
+from veen.client.send import send_draft
 from veen.core.crypto.hash import sha256
 from veen.core.encoding.hexadecimal import is_hex32, parse_hex32
 from veen.core.objects import capability, labels
@@ -225,9 +226,7 @@ def _revoke(hub: str, admin: str, kind: str, target: str, reason: str, ttl: int 
         if control is None:
             raise FailedError("E.PROFILE: the hub takes no administrative messages", "E.PROFILE")
         draft = Draft(None, schema=REVOCATION_SCHEMA, encoded=record.encode())
-        sent = opened.send(
-            REVOCATION_STREAM.hex(), None, draft=draft, options=SendOptions(to=control, as_identity=True)
-        )
+        sent = send_draft(opened, REVOCATION_STREAM.hex(), draft, SendOptions(to=control, as_identity=True))
     query = f"origin={sent.msg_id.hex()}&wait={_EFFECT_SEC}"
     client = HubClient.of(hub, common.timeout_ms + 1000 * _EFFECT_SEC)
     listed: list[Any] = []
@@ -247,7 +246,7 @@ def _revoke(hub: str, admin: str, kind: str, target: str, reason: str, ttl: int 
             "ts": record.ts,
             "ttl": ttl,
             "active_now": active,
-            "stream_seq": sent.stream_seq,
+            "stream_seq": sent.position,
             "msg_id": sent.msg_id.hex(),
         },
         common.json,

@@ -13,7 +13,8 @@ from veen.cli.overlay import fold_stream
 from veen.cli.settings import common
 from veen.client.client import Client
 from veen.client.fold.interpret import typed
-from veen.client.send import Sent
+from veen.client.models import Sent
+from veen.client.send import send_draft
 from veen.core.crypto.hash import U64_MAX
 from veen.core.encoding.shape import Fields
 from veen.core.errors import ProtocolError
@@ -44,13 +45,11 @@ def _bytes(text: str, option: str) -> bytes:
 
 
 def _send(opened: Client, stream: str, schema: Schema, body: Fields) -> Sent:
-    return opened.send(stream, None, draft=typed(schema, body))
+    return send_draft(opened, stream, typed(schema, body))
 
 
 def _sent(sent: Sent, **more: Any) -> None:  # noqa: ANN401 - what is shown
-    print_result(
-        {"ok": True, "stream_seq": sent.stream_seq, "msg_id": sent.msg_id.hex(), **more}, common.json
-    )
+    print_result({"ok": True, "stream_seq": sent.position, "msg_id": sent.msg_id.hex(), **more}, common.json)
 
 
 @lww_app.command("set")
@@ -89,7 +88,7 @@ def lww_get(
     """Show the value of a register, or that it is unset."""
     wanted = _bytes(key, "--key")
     with at.open() as opened:
-        found = fold_stream(opened, LwwMap(), stream, upto).view_key(wanted)
+        found = fold_stream(opened, LwwMap(), stream, upto)[wanted]
     if common.json:
         print_result(
             {"key": key, "set": found is not None, **(found if isinstance(found, dict) else {})}, as_json=True

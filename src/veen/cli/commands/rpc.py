@@ -5,7 +5,6 @@ import subprocess
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from time import time
 from typing import Annotated, Any, Final
 
 import typer
@@ -18,9 +17,9 @@ from veen.cli.overlay import load_module
 from veen.cli.settings import common
 from veen.client.body import encode_body, to_json
 from veen.client.errors import BodyError, NetworkError, RpcError, RpcTimeoutError
-from veen.client.rpc.call import CallOptions
-from veen.client.rpc.serve import Call, Handled, Method, RpcServer, serve
-from veen.client.send import SendOptions
+from veen.client.models import SendOptions
+from veen.client.rpc.call import CallOptions, call
+from veen.client.rpc.serve import Call, Handled, Method, Responder
 from veen.core.crypto.hash import U64_MAX
 from veen.core.encoding.cbor import Value
 from veen.core.types import VerifyKey
@@ -74,12 +73,12 @@ def call_command(
         timeout_ms=wait_ms,
         idem=idem,
         repeats=repeats,
-        servers=frozenset(keys or ([] if card is None else [card.id_sign, card.client_id])),
-        sending=SendOptions(to=None if card is None else card.seal_key(int(time()))),
+        servers=frozenset(keys),
+        sending=SendOptions(to=card),
     )
     with at.open() as opened:
         try:
-            result = opened.call(stream, method, given, options)
+            result = opened.run(call(opened.session, stream, method, given, options))
         except RpcError as error:
             raise FailedError(str(error), f"E.{error.code}") from None
         except RpcTimeoutError as error:
@@ -129,32 +128,40 @@ def serve_command(
     Use a client directory of its own for it: a server goes on where that client has stopped reading.
     """
     methods = _methods(module, run or [])
-    count = 0
+    printed = _PrintedEvents()
     with at.open() as opened:
-        server = RpcServer(opened.session, stream)
+        server = Responder(opened.session, stream)
         for name, method in methods.items():
             server.add(name, method, repeatable=repeatable)
         opened.connect()
         warn(f"serving {', '.join(methods)} on {stream}; stop with Ctrl-C")
         try:
-            for handled in serve(opened, server, follow=not once, trouble=_trouble):
-                _tell(handled)
-                count += 1
-                if count == limit:
-                    break
+            opened.run(server.serve(printed, follow=not once, limit=limit))
         except KeyboardInterrupt:
             warn("stopped")
         finally:
             server.close()
     if not common.json:
-        print_result({"calls": count}, as_json=False)
+        print_result({"calls": printed.count}, as_json=False)
 
 
-def _trouble(error: NetworkError) -> None:
-    warn(f"{error}; trying again")
+class _PrintedEvents:
+    """What a server does, printed as it happens."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def handled(self, handled: Handled) -> None:
+        """Print what was answered."""
+        _print_handled(handled)
+        self.count += 1
+
+    def unreachable(self, error: NetworkError) -> None:
+        """Print that the hub cannot be reached."""
+        warn(f"{error}; retrying")
 
 
-def _tell(handled: Handled) -> None:
+def _print_handled(handled: Handled) -> None:
     if common.json:
         told = {"msg_id": handled.msg_id.hex(), "method": handled.method, "ran": handled.ran}
         typer.echo(json.dumps({**told, "reply": REPLY.to_json(handled.reply)}))

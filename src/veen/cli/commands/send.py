@@ -24,7 +24,8 @@ from veen.cli.settings import common
 from veen.client.body import encode_body
 from veen.client.client import Client
 from veen.client.errors import BodyError
-from veen.client.send import Draft, SendOptions, Sent
+from veen.client.models import Draft, SendOptions, Sent
+from veen.client.send import send_draft
 from veen.core.crypto.hash import U64_MAX
 from veen.core.encoding.hexadecimal import is_hex32, parse_hex32
 from veen.core.errors import ProtocolError
@@ -84,7 +85,7 @@ def send(
             store_body=not no_store_body,
             pow_cookie=_cookie(opened, pow_challenge, pow_nonce, pow_difficulty, pow_max_time),
         )
-        sent = opened.send(stream, None, draft=draft, options=options)
+        sent = send_draft(opened, stream, draft, options)
     if dump_raw is not None:
         write_bytes(dump_raw[0], sent.msg.encode())
         write_bytes(dump_raw[1], sent.receipt.encode())
@@ -96,7 +97,7 @@ def describe(sent: Sent, stream: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "ok": True,
         "stream": stream,
-        "stream_seq": sent.stream_seq,
+        "stream_seq": sent.position,
         "msg_id": sent.msg_id.hex(),
         "label": sent.receipt.label.hex(),
         "client_seq": sent.msg.client_seq,
@@ -199,5 +200,5 @@ def send_with_attachment(
     """Send files, as 'veen send --attach' does."""
     draft = Draft(body=_body(body), attachments=tuple(_existing(path) for path in file))
     with open_client(client, hub) as opened:
-        sent = opened.send(stream, None, draft=draft)
+        sent = send_draft(opened, stream, draft)
     print_result(describe(sent, stream), common.json)

@@ -31,7 +31,7 @@ from veen.cli.state_output import (
     state_document,
 )
 from veen.client.client import Client
-from veen.client.fold.interpret import Interpretation
+from veen.client.fold.interpret import FoldedState
 from veen.core.crypto.hash import U64_MAX
 from veen.core.errors import ProtocolError
 from veen.overlays.certificate import StateCertificate
@@ -67,7 +67,7 @@ class FoldOptions:
         """Return the overlay."""
         return choose(self.overlay, self.overlay_module, given_parameters(self.param))
 
-    def fold(self, opened: Client, chosen: ChosenOverlay) -> Interpretation:
+    def fold(self, opened: Client, chosen: ChosenOverlay) -> FoldedState:
         """Fold the stream."""
         return fold_stream(
             opened,
@@ -152,7 +152,7 @@ def verify(
             bridges=frozenset(made.bridges),
             cached=cached,
         )
-        differing = made.differences(chosen.overlay, certified(found), found.state_hash())
+        differing = made.differences(chosen.overlay, certified(found), found.hash)
     sealed = found.counts.get(Outcome.UNREADABLE.value, 0)
     if differing and sealed:
         differing.append(f"{sealed} entries could not be opened with the keys here")

@@ -10,7 +10,8 @@ from veen.cli.errors import as_command_error, interrupted
 from veen.cli.output import command, plain, warn
 from veen.cli.settings import common
 from veen.client.body import to_json
-from veen.client.read import Message, ReadOptions
+from veen.client.models import Message
+from veen.client.read import ReadOptions, read_stream
 from veen.core.crypto.hash import U64_MAX
 from veen.core.errors import VeenError
 
@@ -38,13 +39,15 @@ def stream(
     An entry that fails a check ends the command with code 4, and is named. With --json there is one array, or
     an error with the entries before it; with --follow --json, one object a line.
     """
-    options = ReadOptions(from_seq, to_seq, epoch, resume, with_proof, limit)
+    options = ReadOptions(
+        start=from_seq, stop=to_seq, epoch=epoch, resume=resume, prove=with_proof, limit=limit
+    )
     with at.open() as opened:
         epochs = False
         shown: list[dict[str, Any]] = []
         count = 0
         try:
-            for message in opened.stream(stream, follow=follow, options=options):
+            for message in read_stream(opened, stream, options, follow=follow):
                 epochs = epochs or opened.session.profiles[0].epoch_sec > 0
                 found = describe(message)
                 if common.json and not follow:
@@ -76,10 +79,10 @@ def describe(message: Message) -> dict[str, Any]:
     """Return an entry for scripts."""
     header = message.header
     return {
-        "stream_seq": message.stream_seq,
+        "stream_seq": message.position,
         "epoch": message.epoch,
         "msg_id": message.msg_id.hex(),
-        "client_id": message.client_id.hex(),
+        "client_id": message.sender.hex(),
         "client_seq": message.msg.client_seq,
         "hub_ts": message.receipt.hub_ts,
         "auth_ref": None if message.msg.auth_ref is None else message.msg.auth_ref.hex(),
@@ -94,10 +97,10 @@ def describe(message: Message) -> dict[str, Any]:
 
 
 def _print(message: Message, found: dict[str, Any], *, with_epoch: bool) -> None:
-    place = f"{message.epoch}/{message.stream_seq}" if with_epoch else str(message.stream_seq)
+    place = f"{message.epoch}/{message.position}" if with_epoch else str(message.position)
     body = json.dumps(found["body"], ensure_ascii=False) if message.is_open else ""
     parts = [place, message.msg_id.hex()[:16], body or f"({message.problem})"]
-    parts.append(f"from={message.client_id.hex()[:16]}")
+    parts.append(f"from={message.sender.hex()[:16]}")
     header = message.header
     if header is not None:
         parts.append(f"schema={header.schema.hex()[:16]}")

@@ -20,6 +20,7 @@ from veen.client.fraud import Fraud
 from veen.client.home.directory import ClientHome
 from veen.client.home.pins import STATUS, HubFacts, read_facts
 from veen.client.retry import Asker, Retry
+from veen.client.verify.offline import verify_fraud as verify_evidence
 from veen.client.verify.receipt import ReceiptCheck, check_receipt, check_receipt_by_state
 from veen.core.encoding.wire_object import W
 from veen.core.errors import ProtocolError
@@ -115,7 +116,7 @@ def verify_fraud(
         fraud = Fraud.decode(read_bytes(file))
     except ProtocolError as error:
         raise UsageError(f"{file} is not evidence: {error}") from None
-    shown = fraud.verify(issuer_of(hub_key) if hub_key else None)
+    shown = verify_evidence(fraud, hub=issuer_of(hub_key) if hub_key else None).statement
     print_result(
         {
             "ok": True,

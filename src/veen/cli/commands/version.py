@@ -5,14 +5,14 @@ from pathlib import Path
 
 import typer
 
-import veen
+from veen import version as version_module
 from veen.cli.output import print_result
 from veen.cli.settings import common
 
 
 def version() -> None:
     """Show the version, and the commit it was built from if that is known."""
-    found = {"version": veen.__version__, "git": _commit()}
+    found = {"version": version_module.__version__, "git": _commit()}
     if common.json:
         print_result(found, as_json=True)
     else:
@@ -20,7 +20,7 @@ def version() -> None:
 
 
 def _commit() -> str:
-    place = Path(veen.__file__).resolve().parents[2]
+    place = Path(version_module.__file__).resolve().parents[2]
     if not (place / ".git").exists():
         return "unknown"
     try:

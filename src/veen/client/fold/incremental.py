@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 from veen.client.errors import ClientError, ClientStateError, SummaryCacheError
 from veen.client.fold.summary_cache import SealedRows, SummaryFile
 from veen.client.keys.row_vault import Vault
-from veen.client.read import LATE_SEC, Message, ReadOptions, list_epochs, read_stream
+from veen.client.models import Message
+from veen.client.read import LATE_SEC, ReadOptions, list_epochs, read_stream
 from veen.client.session import Driver
 from veen.client.verify.label import fetch_receipt
 from veen.core.crypto.hash import tagged_hash
@@ -70,7 +71,7 @@ def stream_epochs(client: Driver, stream: str) -> list[int]:
 
 def read_records(client: Driver, stream: str, options: ReadOptions) -> Iterator[tuple[Record, Reached]]:
     """Yield the entries of a stream, with the place that each has reached."""
-    for message in read_stream(client, stream, options=options):
+    for message in read_stream(client, stream, options):
         receipt = message.receipt
         yield (
             record_of(message),
@@ -172,7 +173,7 @@ class IncrementalFold:
             last = upto if each == epoch and upto != _NO_LIMIT else None
             if last is not None and start > last:
                 continue
-            options = ReadOptions(from_seq=start, to_seq=last, epoch=each, peek=True)
+            options = ReadOptions(start=start, stop=last, epoch=each, peek=True)
             for found in read_records(self._client, self._asked.stream, options):
                 yield found
                 if self._progress is not None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from veen.client.fold.incremental import FoldRequest, IncrementalFold, Reached, read_records, record_of
-from veen.client.send import Draft
+from veen.client.models import Draft
 from veen.client.session import Driver
 from veen.core.encoding.shape import Fields
 from veen.core.types import JsonValue, LeafHash
@@ -13,38 +13,57 @@ from veen.overlays.event import Report
 from veen.overlays.overlay import Key, Overlay, Tables
 from veen.overlays.schema import Schema
 
-__all__ = ["Interpretation", "Reached", "interpret", "read_records", "record_of", "typed"]
+__all__ = ["FoldedState", "Reached", "interpret", "read_records", "record_of", "typed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Interpretation:
-    """The state of a stream, by an overlay, at a position."""
+class FoldedState:
+    """The state of a stream by an overlay, at a position.
+
+    Attributes:
+        overlay: How entries became state.
+        stream: The stream that was folded.
+        tables: The state, as the overlay keeps it.
+        counts: How many records had which outcome (``veen.overlays.event.Outcome``).
+        reports: What is wrong with events, in their order.
+        reached: The last entry of each label; empty if the stream has no entries.
+        provisional: Whether entries may still arrive before some that were folded.
+        notes: Why summaries were not cached, or were discarded.
+        now: The time for which the state is shown.
+    """
 
     overlay: Overlay
     stream: str
     tables: Tables
-    #: What became of the records (veen.overlays.event.Outcome).
     counts: dict[str, int]
-    #: What is wrong with events, in their order.
     reports: Sequence[Report]
-    #: One for each label; none if the stream has no entries.
     reached: list[Reached]
-    #: Whether entries may still come before some that were read (OVR-012).
     provisional: bool = False
-    #: What a person should know: why nothing was kept, or what was thrown away.
     notes: tuple[str, ...] = ()
+    now: int | None = None
 
-    def view(self, now: int | None = None) -> JsonValue:
-        """Return the whole state."""
-        return self.overlay.view(self.tables, now)
-
-    def view_key(self, key: Key, now: int | None = None) -> JsonValue:
+    def __getitem__(self, key: Key) -> JsonValue:
         """Return the state of one key."""
-        return self.overlay.view_key(self.tables, key, now)
+        return self.overlay.view_key(self.tables, key, self.now)
 
-    def state_hash(self) -> bytes:
-        """Return the hash of the state."""
+    @property
+    def position(self) -> int:
+        """The position of the last entry that was folded, in the newest epoch; 0 if there is none."""
+        return self.reached[-1].upto_seq if self.reached else 0
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch that was folded."""
+        return self.reached[-1].epoch if self.reached else 0
+
+    @property
+    def hash(self) -> bytes:
+        """The hash of the state: equal states have equal hashes."""
         return hash_state(self.overlay, self.tables)
+
+    def view(self) -> JsonValue:
+        """Return the whole state as JSON."""
+        return self.overlay.view(self.tables, self.now)
 
 
 def interpret(
@@ -58,17 +77,18 @@ def interpret(
     bridges: frozenset[bytes] = frozenset(),
     cached: bool = True,
     code: bytes = b"",
+    now: int | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Interpretation:
-    """Fold a stream up to a position: number ``upto`` of an epoch, of the last one if none is named.
+) -> FoldedState:
+    """Fold a stream up to position ``upto`` of an epoch, by default of the last one.
 
-    With ``since`` only what entries from that number of the epoch on have done. Summaries are kept in the
-    client's directory unless ``cached`` is false; ``code`` stands for the code of an overlay that may change
-    without its version.
+    With ``since``, the state is only what entries from that position of the epoch on have done. Summaries are
+    cached in the client directory unless ``cached`` is false; ``code`` is the digest of an overlay whose code
+    may change without its version.
     """
     asked = FoldRequest(overlay, stream, upto, epoch, since, bridges, code)
     work = IncrementalFold(client, asked, progress)
-    return Interpretation(overlay, stream, *(work.kept() if cached else work.fresh()))
+    return FoldedState(overlay, stream, *(work.kept() if cached else work.fresh()), now)
 
 
 def typed(

@@ -21,7 +21,7 @@ Progress = Callable[[int], None] | None
 
 
 @dataclass(frozen=True, slots=True)
-class FoldedState:
+class SnapshotState:
     """A state at a place of the log, as a fold gives it."""
 
     epoch: int
@@ -43,7 +43,7 @@ class Mismatch:
 class SnapshotCheck:
     """What a snapshot is worth."""
 
-    state: FoldedState | None
+    state: SnapshotState | None
     #: Where the snapshot stands; None if there is none.
     snapshot_seq: int | None
     mismatch: Mismatch | None
@@ -98,7 +98,7 @@ def fold_state(
     upto: int | None = None,
     epoch: int | None = None,
     progress: Progress = None,
-) -> FoldedState | None:
+) -> SnapshotState | None:
     """Fold a state; None if the stream is shorter than ``upto``, which is of the newest epoch that has it.
 
     ``state_id`` is a wallet or an account, or the stream itself where there is one state of it.
@@ -122,7 +122,7 @@ def fold_state(
         value = overlay.serialized_key(found.tables, state_id)
     else:
         value = overlay.serialized(found.tables)
-    return FoldedState(reached.epoch, reached.upto_seq, reached.mmr_root, state_hash(state_class, value))
+    return SnapshotState(reached.epoch, reached.upto_seq, reached.mmr_root, state_hash(state_class, value))
 
 
 def make_snapshot(

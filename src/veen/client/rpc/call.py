@@ -7,8 +7,10 @@ from typing import Final
 
 from veen.client.effects import Operation, blocking
 from veen.client.errors import RpcError, RpcTimeoutError
-from veen.client.read import Message, StreamReader
-from veen.client.send import Draft, Sender, SendOptions, Sent
+from veen.client.keys.identity_card import IdentityCard
+from veen.client.models import Draft, Message, SendOptions, Sent
+from veen.client.read import ReadOptions, StreamReader
+from veen.client.send import Sender
 from veen.client.session import Session
 from veen.core.crypto import hpke
 from veen.core.encoding.cbor import Value
@@ -23,26 +25,45 @@ _WAIT_SEC: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """How a method is called."""
+    """How a method is called.
+
+    Attributes:
+        timeout_ms: How long to wait for the reply.
+        idem: Calls with the same method, caller and number are one call, with one effect and one result.
+        repeats: How often the request is repeated, with growing pauses; needs ``idem``.
+        servers: Only replies signed with one of these keys are accepted. Default: those of the card that
+            the request is sealed to, else of everybody who may write to the stream.
+        sending: How the request is sent: whom it is sealed to, and with which token.
+    """
 
     timeout_ms: int = 10_000
-    #: Calls with the same method, caller and number are one call: it has one effect, and one result.
     idem: int | None = None
-    #: Send the request again so many times, with growing pauses; needs ``idem``.
     repeats: int = 0
-    #: Only a reply that is signed with one of these keys counts; by default that of anybody who may write.
     servers: frozenset[VerifyKey] = frozenset()
-    #: How the request is sent: whom it is sealed to, under which token.
     sending: SendOptions = field(default_factory=SendOptions)
+
+    @property
+    def accepted(self) -> frozenset[VerifyKey]:
+        """The keys whose replies are accepted; none: every key."""
+        card = self.sending.to
+        if self.servers or not isinstance(card, IdentityCard):
+            return self.servers
+        return frozenset((card.id_sign, card.client_id))
 
 
 def call(
     session: Session, stream: str, method: str, args: Value, options: CallOptions | None = None
 ) -> Operation[Value]:
-    """Call a method and return its result; its error is raised as RpcError."""
+    """Call a method and return its result.
+
+    Raises:
+        RpcError: The method failed.
+        RpcTimeoutError: No reply came in time.
+        ValueError: The call is to be repeated, but has no ``idem``.
+    """
     made = options or CallOptions()
     if made.repeats and made.idem is None:
-        raise ValueError("a call is repeated only with idem: else it would be another call")
+        raise ValueError("repeats needs idem: without it each repetition would be another call")
     body = REQUEST.make(
         method=method,
         args=args,
@@ -67,7 +88,7 @@ def _converse(session: Session, stream: str, draft: Draft, options: CallOptions)
     for attempt in range(options.repeats + 1):
         sent = (yield from Sender(session, stream, sending).send([draft]))[0]
         asked.add(sent.msg_id)
-        waiting = waiting or PendingCall(session, stream, sent, options.servers)
+        waiting = waiting or PendingCall(session, stream, sent, options.accepted)
         # Each wait is twice the one before it, and the last one lasts to the end (RPC0-006).
         left = options.repeats - attempt
         until = end if not left else monotonic() + seconds * 2**attempt / (2 ** (options.repeats + 1) - 1)
@@ -75,8 +96,8 @@ def _converse(session: Session, stream: str, draft: Draft, options: CallOptions)
         if reply is not None:
             return _result(reply)
     raise RpcTimeoutError(
-        f"no reply in {options.timeout_ms} ms; whether the method was run is not known"
-        + ("" if options.idem is None else f": call it again with idem {options.idem}")
+        f"no reply in {options.timeout_ms} ms; it is unknown whether the method was executed"
+        + ("" if options.idem is None else f": repeat the call with idem {options.idem}")
     )
 
 
@@ -104,10 +125,10 @@ class PendingCall:
         self._stream = stream
         self._servers = servers
         self._epoch = sent.epoch
-        self._readers = [self._reader(sent.epoch, sent.stream_seq + 1)]
+        self._readers = [self._reader(sent.epoch, sent.position + 1)]
 
-    def _reader(self, epoch: int, from_seq: int) -> StreamReader:
-        return StreamReader(self._session, self._stream, from_seq=from_seq, epoch=epoch, peek=True)
+    def _reader(self, epoch: int, start: int) -> StreamReader:
+        return StreamReader(self._session, self._stream, ReadOptions(start=start, epoch=epoch, peek=True))
 
     def reply(self, asked: set[LeafHash], until: float) -> Operation[dict[str, Value] | None]:
         """Return the reply to one of these requests; None if none comes until then."""
@@ -135,7 +156,7 @@ class PendingCall:
             header = message.header
             if header is None or header.schema != REPLY.schema_id or header.parent_id not in asked:
                 continue
-            if self._servers and message.client_id not in self._servers:
+            if self._servers and message.sender not in self._servers:
                 continue
             try:
                 return REPLY.decode(message.raw_body())

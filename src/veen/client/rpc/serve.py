@@ -5,10 +5,11 @@ most once for a call. If the program ends while it runs, the caller is told so, 
 What was never begun is not kept: a call that was refused may be made again.
 """
 
+import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol, overload
 
 from veen.client.body import encode_body
 from veen.client.effects import Operation, Sleep, blocking
@@ -22,19 +23,23 @@ from veen.client.errors import (
 )
 from veen.client.home.lmdb_file import open_environment, settle
 from veen.client.keys.row_vault import Vault
-from veen.client.read import FOLLOW_SEC, Message, StreamReader
+from veen.client.models import NO_OPTIONS, Draft, Message, SendOptions
+from veen.client.read import FOLLOW_SEC, ReadOptions, StreamReader
 from veen.client.rpc.call import knows_by_identity
-from veen.client.send import Draft, Sender, SendOptions
+from veen.client.send import Sender
 from veen.client.session import Driver, Session
 from veen.core.encoding import cbor
 from veen.core.encoding.cbor import Value
 from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.objects import labels
+from veen.core.objects.capability import CapToken
 from veen.core.types import LeafHash, ReaderPublicKey
 from veen.overlays.builtin.rpc import REPLY, REQUEST, call_key, failure, success
 from veen.overlays.errors import InvalidBodyError
 from veen.stdx.backoff import backoff_sec
 from veen.stdx.file_lock import FileLock
+
+_log = logging.getLogger("veen.client.rpc")
 
 RPC_DIR: Final = "rpc"
 #: Room that is reserved in the address space, not on the disk.
@@ -151,42 +156,36 @@ class _Answer:
         self.error: BaseException | None = None
 
 
-class RpcServer:
-    """Methods by name, and the stream whose requests they answer.
+class ServerEvents(Protocol):
+    """What a server reports while it runs."""
 
-    A server has a client directory of its own: it goes on where it has stopped reading.
-    """
+    def handled(self, handled: Handled) -> None:
+        """A call was answered."""
 
-    def __init__(self, session: Session, stream: str, options: SendOptions | None = None) -> None:
-        """``options`` are those of replies; each is sealed to the key that its request names.
+    def unreachable(self, error: NetworkError) -> None:
+        """The hub cannot be reached; the server retries."""
 
-        Replies are signed with the key of the identity, which callers know from its card, unless a token says
-        that the client's key is to be used.
-        """
+
+class Responder:
+    """Methods by name, and the operations that answer the requests of a stream with them."""
+
+    def __init__(self, session: Session, stream: str, options: SendOptions = NO_OPTIONS) -> None:
+        """``options`` are those of replies; each is sealed to the key that its request names."""
         self._session = session
         self._stream = stream
-        self._options = options or SendOptions()
+        self._options = options
         self._methods: dict[str, tuple[Method, bool]] = {}
-        self._reader = StreamReader(session, stream, resume=True)
+        self._reader = StreamReader(session, stream, ReadOptions(resume=True))
         self._journal: Journal | None = None
         #: What was read and not dealt with yet.
         self._waiting: deque[Message] = deque()
 
     def add(self, name: str, method: Method, *, repeatable: bool = False) -> None:
-        """Answer calls of a name; ``repeatable``: run it again if it was interrupted."""
+        """Answer calls of a name; ``repeatable``: execute a call again that was interrupted."""
         self._methods[name] = (method, repeatable)
 
-    def method(self, name: str, *, repeatable: bool = False) -> Callable[[Method], Method]:
-        """Answer calls of a name with the function below."""
-
-        def added(function: Method) -> Method:
-            self.add(name, function, repeatable=repeatable)
-            return function
-
-        return added
-
     def close(self) -> None:
-        """Let go of the journal."""
+        """Close the journal."""
         if self._journal is not None:
             self._journal.close()
             self._journal = None
@@ -208,6 +207,31 @@ class RpcServer:
             if handled is not None:
                 return handled
         return None
+
+    def serve(
+        self, events: ServerEvents, *, follow: bool = True, limit: int | None = None
+    ) -> Operation[None]:
+        """Answer requests as they come, at most ``limit``; without ``follow``, those that are there.
+
+        While the hub cannot be reached it waits and retries, but not without ``follow``.
+        """
+        failures = count = 0
+        while limit is None or count < limit:
+            try:
+                handled = yield from self.step(FOLLOW_SEC if follow else 0)
+            except NetworkError as error:
+                if not follow:
+                    raise
+                events.unreachable(error)
+                failures += 1
+                yield Sleep(backoff_sec(failures, first_sec=_FIRST_PAUSE_SEC, cap_sec=_LAST_PAUSE_SEC))
+                continue
+            failures = 0
+            if handled is not None:
+                count += 1
+                events.handled(handled)
+            elif self.at_end and not follow:
+                return
 
     def _handle(self, message: Message, journal: Journal) -> Operation[Handled | None]:
         header = message.header
@@ -231,7 +255,7 @@ class RpcServer:
     def _result(self, message: Message, body: dict[str, Any], journal: Journal) -> Operation[_Answer]:
         """Return the answer to a call: that of before, or what the method says now."""
         key = cbor.encode(
-            call_key(body["method"], message.client_id, body.get("idem"), message.msg_id),
+            call_key(body["method"], message.sender, body.get("idem"), message.msg_id),
         )
         begun, reply = yield from blocking(lambda: journal.reply(key))
         if reply is not None:
@@ -246,7 +270,7 @@ class RpcServer:
         if self._is_over(message, body):
             return _Answer(failure("RPC.EXPIRED", "the caller has given up; the method was not run"))
         yield from blocking(lambda: journal.begin(key))
-        sender, hub_ts = message.client_id, message.receipt.hub_ts
+        sender, hub_ts = message.sender, message.receipt.hub_ts
         called = Call(body["method"], body["args"], sender, message.msg_id, hub_ts, key, again=begun)
         answer = yield from blocking(lambda: self._run(method, called))
         yield from blocking(lambda: journal.finish(key, answer.reply))
@@ -312,41 +336,114 @@ def _short(text: str, most: int = _MOST_DETAIL) -> str:
 
 
 def _is_too_large(error: ProtocolError | RejectedError) -> bool:
-    return error.code == Code.SIZE.value
+    return error.code == Code.SIZE
 
 
-def serve(
-    client: Driver,
-    server: RpcServer,
-    *,
-    follow: bool = True,
-    trouble: Callable[[NetworkError], None] | None = None,
-) -> Iterator[Handled]:
-    """Answer calls as they come, for ever; without ``follow``, those that are there.
+class RpcServer:
+    """Answers the calls on a stream, with the blocking client.
 
-    While the hub can not be reached it waits and tries again; ``trouble`` is told.
+    server = RpcServer(client, "math")
+
+    @server.method
+    def add(call):
+        return call.args["a"] + call.args["b"]
+
+    server.run()
+
+    Each call is executed at most once, also across restarts. A server needs a client directory of its own: it
+    continues where that client stopped reading. Replies are sealed to the key that the request names, and
+    signed with the identity key, which callers know from the card; with a token, by the client key.
     """
-    failures = 0
-    try:
-        while True:
-            try:
-                handled = client.run(server.step(FOLLOW_SEC if follow else 0))
-            except NetworkError as error:
-                if not follow:
-                    raise
-                if trouble is not None:
-                    trouble(error)
-                failures += 1
-                client.run(_wait(backoff_sec(failures, first_sec=_FIRST_PAUSE_SEC, cap_sec=_LAST_PAUSE_SEC)))
-                continue
-            failures = 0
-            if handled is not None:
-                yield handled
-            elif server.at_end and not follow:
-                return
-    finally:
-        server.close()
+
+    def __init__(self, client: Driver, stream: str, *, token: CapToken | None = None) -> None:
+        self._client = client
+        self._responder = Responder(client.session, stream, SendOptions(token=token))
+
+    @overload
+    def method(self, fn: Method) -> Method: ...
+    @overload
+    def method(self, *, name: str | None = None, repeatable: bool = False) -> Callable[[Method], Method]: ...
+    def method(
+        self, fn: Method | None = None, *, name: str | None = None, repeatable: bool = False
+    ) -> Method | Callable[[Method], Method]:
+        """Answer calls of a name with the decorated function, which gets a ``Call`` and returns a value.
+
+        To fail a call, the function raises ``RpcError(code, detail)``.
+
+        Args:
+            fn: The function, if the decorator is used without arguments.
+            name: What callers call it. Default: the name of the function.
+            repeatable: Execute a call again that was interrupted by the end of the server.
+        """
+
+        def added(function: Method) -> Method:
+            self._responder.add(name or name_of(function), function, repeatable=repeatable)
+            return function
+
+        return added if fn is None else added(fn)
+
+    def run(self) -> None:
+        """Answer calls until interrupted. Network errors are logged and retried.
+
+        Raises:
+            ClientStateError: Another process of this client answers calls on the stream.
+            RejectedError: The hub rejected a reply.
+        """
+        try:
+            self._client.run(self._responder.serve(LoggedEvents()))
+        finally:
+            self.close()
+
+    def run_pending(self) -> list[Handled]:
+        """Answer the calls that are there, and return what was done for each.
+
+        Raises:
+            ClientStateError: Another process of this client answers calls on the stream.
+            NetworkError: The hub cannot be reached.
+        """
+        collected = CollectedEvents()
+        try:
+            self._client.run(self._responder.serve(collected, follow=False))
+        finally:
+            self.close()
+        return collected.done
+
+    def close(self) -> None:
+        """Close the journal of calls."""
+        self._responder.close()
 
 
-def _wait(seconds: float) -> Operation[None]:
-    yield Sleep(seconds)
+def name_of(function: Callable[..., object]) -> str:
+    """Return the name of a function, for its callers."""
+    name = getattr(function, "__name__", "")
+    if not name:
+        raise ValueError(f"{function!r} has no name; use method(name=...)")
+    return str(name)
+
+
+class LoggedEvents:
+    """What happens while a server runs, for the log of the program."""
+
+    def handled(self, handled: Handled) -> None:
+        """Log what a method has raised; its caller is only told that it failed."""
+        if handled.error is not None:
+            _log.error("%s raised %r", handled.method, handled.error, exc_info=handled.error)
+
+    def unreachable(self, error: NetworkError) -> None:
+        """Log that the hub cannot be reached."""
+        _log.warning("%s; retrying", error)
+
+
+class CollectedEvents:
+    """What a server did, collected in a list."""
+
+    def __init__(self) -> None:
+        self.done: list[Handled] = []
+
+    def handled(self, handled: Handled) -> None:
+        """Append what was done."""
+        self.done.append(handled)
+
+    def unreachable(self, error: NetworkError) -> None:
+        """Is never reported: without ``follow`` network errors are raised."""
+        raise error

@@ -128,7 +128,7 @@ def fetch_page(session: Asker, request: StreamRequest, wait_sec: int = 0) -> Ope
     try:
         page = yield from session.ask(request, StreamResponse, wait_sec=wait_sec)
     except RejectedError as error:
-        if error.code == Code.NOT_FOUND.value and error.field("field") == "label":
+        if error.code == Code.NOT_FOUND and error.field("field") == "label":
             return StreamResponse(label=request.label, from_seq=request.from_seq, items=())
         raise
     if page.label != request.label:
@@ -169,7 +169,7 @@ def fetch_receipt(session: Session, label: Label, seq: int) -> Operation[Receipt
     try:
         answer = yield from session.ask(ReceiptRequest(label=label, stream_seq=seq), ReceiptResponse)
     except RejectedError as error:
-        if error.code == Code.NOT_FOUND.value:
+        if error.code == Code.NOT_FOUND:
             return None
         raise
     receipt = answer.receipt

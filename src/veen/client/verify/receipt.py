@@ -8,6 +8,7 @@ from veen.client.home.pins import HubFacts
 from veen.client.home.state import State
 from veen.client.retry import Asker
 from veen.client.verify.label import divergence
+from veen.client.verify.offline import verify_inclusion, verify_message, verify_receipt
 from veen.core.api.data_plane import ProofRequest, ProofResponse
 from veen.core.errors import Code, Detail, ProtocolError
 from veen.core.objects import labels
@@ -30,9 +31,9 @@ def check_receipt(
     asker: Asker, facts: HubFacts, receipt: Receipt, *, stream: str, msg: Msg | None
 ) -> Operation[ReceiptCheck]:
     """Check signature, label, message (I1, I2), and at a hub or in its files the root (I3)."""
-    facts.identity.verify_receipt(receipt)
+    verify_receipt(receipt, hub=facts.identity)
     epoch = _epoch_of(facts, receipt, stream)
-    matches = _check_msg(receipt, msg)
+    matches = None if msg is None else verify_message(receipt, msg)
     in_log = yield from _is_in_log(asker, receipt)
     return ReceiptCheck(facts.identity.hub_id, epoch, matches, in_log)
 
@@ -47,21 +48,13 @@ def check_receipt_by_state(state: State, receipt: Receipt, *, stream: str, msg: 
     pin = state.pins.get(kept.hub_id)
     if pin is None:
         raise PinError(f"the client has not pinned hub {kept.hub_id.hex()}")
-    pin.identity.verify_receipt(receipt)
-    matches = _check_msg(receipt, msg)
+    verify_receipt(receipt, hub=pin.identity)
+    matches = None if msg is None else verify_message(receipt, msg)
     newest = kept.receipt
     if newest is not None and newest.contradicts(receipt):
         raise divergence(pin, newest, receipt)
     is_newest = newest is not None and newest.stream_seq == receipt.stream_seq
     return ReceiptCheck(kept.hub_id, kept.epoch, matches, True if is_newest else None)
-
-
-def _check_msg(receipt: Receipt, msg: Msg | None) -> bool | None:
-    if msg is None:
-        return None
-    msg.verify()
-    receipt.verify_msg(msg)
-    return True
 
 
 def _epoch_of(facts: HubFacts, receipt: Receipt, stream: str) -> int:
@@ -80,12 +73,11 @@ def _is_in_log(asker: Asker, receipt: Receipt) -> Operation[bool]:
     try:
         proof = (yield from asker.ask(asked, ProofResponse)).mmr_proof
     except RejectedError as error:
-        if error.code != Code.NOT_FOUND.value:
+        if error.code != Code.NOT_FOUND:
             raise
         raise ProtocolError(
             Detail.PROOF_SEQ,
             f"the hub has signed entry {receipt.stream_seq}, and says that there is none",
             stream_seq=receipt.stream_seq,
         ) from None
-    proof.verify(receipt.mmr_root, receipt.leaf_hash, stream_seq=receipt.stream_seq)
-    return True
+    return verify_inclusion(receipt, proof)

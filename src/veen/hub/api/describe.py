@@ -4,12 +4,12 @@ from dataclasses import fields
 from time import perf_counter
 from typing import Final
 
-import veen
 from veen.core.encoding.canonical_json import Described
 from veen.core.limits import Limits
 from veen.core.objects import labels
 from veen.core.types import Label
 from veen.hub.hub import Hub
+from veen.version import __version__
 
 #: The name of this set of features, as clients of the first release ask for it.
 PROTOCOL: Final = "veen-0.0.1+"
@@ -47,7 +47,7 @@ def identity(hub: Hub) -> dict[str, Described]:
         ],
         "identity": who.encode(),
         "identity_sig": who.sign(home.ring.keys[who.hub_keys[0].hub_pk]),
-        "version": veen.__version__,
+        "version": __version__,
     }
 
 

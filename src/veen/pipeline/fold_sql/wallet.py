@@ -9,7 +9,6 @@ withholds a credit from somebody: that wallet is looked at again without it. It 
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -91,7 +90,6 @@ def fold_wallets(events: DataFrame, overlay: Wallets, stream_id: StreamId) -> Fo
     return _Fold(events, overlay, stream_id).run()
 
 
-@dataclass(frozen=True)
 class SomeWallets(Wallets):
     """Some wallets of a shared stream, given that all others pay what they say."""
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import veen
+from veen import version
 from veen.pipeline.errors import SparkWorkerError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Worker:
 
 def pack(target: Path) -> Path:
     """Write the installed package as a zip from which Python can import, sources and compiled modules."""
-    package = Path(veen.__file__).parent
+    package = Path(version.__file__).parent
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
         for path in sorted(package.rglob("*")):
             name = path.relative_to(package.parent)
@@ -72,7 +72,7 @@ def _compiled(source: bytes, name: str) -> bytes:
 
 def ship(spark: "SparkSession", directory: Path) -> None:
     """Send the package to all workers, now and to come."""
-    spark.sparkContext.addPyFile(str(pack(directory / f"veen-{veen.__version__}.zip")))
+    spark.sparkContext.addPyFile(str(pack(directory / f"veen-{version.__version__}.zip")))
 
 
 def check_workers(spark: "SparkSession", patience: float = 120.0) -> Sequence[Worker]:
@@ -108,7 +108,7 @@ def _ask(spark: "SparkSession") -> list[Worker]:
 def look_around(_items: object) -> Iterator[Worker]:
     """Tell what there is where this runs."""
     missing = tuple(sorted(needed for name, needed in NEEDED.items() if not _can_import(name)))
-    yield Worker(socket.gethostname(), platform.python_version(), veen.__version__, missing)
+    yield Worker(socket.gethostname(), platform.python_version(), version.__version__, missing)
 
 
 def _can_import(name: str) -> bool:
@@ -122,8 +122,8 @@ def _can_import(name: str) -> bool:
 def _problems(worker: Worker) -> Iterator[str]:
     if worker.missing:
         yield f"on {worker.host}, Python {worker.python} has no {', '.join(worker.missing)}"
-    if worker.version != veen.__version__:
-        yield f"on {worker.host} there is veen {worker.version}, not {veen.__version__}"
+    if worker.version != version.__version__:
+        yield f"on {worker.host} there is veen {worker.version}, not {version.__version__}"
     if worker.python.split(".")[:2] != platform.python_version().split(".")[:2]:
         here = ".".join(map(str, sys.version_info[:2]))
         yield f"on {worker.host} there is Python {worker.python}, not {here}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from veen.client.send import SendOptions
+from veen.client.models import SendOptions
 from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
 from veen.core.objects.capability import CapToken
 from veen.core.types import ReaderPublicKey

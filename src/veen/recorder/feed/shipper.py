@@ -23,8 +23,9 @@ from veen.client.client import Client
 from veen.client.errors import RejectedError, UnsentError
 from veen.client.home.directory import OUTBOX_DIR
 from veen.client.hub_address import HubAddress
+from veen.client.models import Draft
 from veen.client.retry import Retry, is_passing
-from veen.client.send import BATCH, Draft, Sender
+from veen.client.send import BATCH, Sender
 from veen.client.session import Session
 from veen.client.transport.resolve import open_hub
 from veen.core.errors import Code, ProtocolError, VeenError

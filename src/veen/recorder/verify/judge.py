@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from veen.client.client import Client
 from veen.client.errors import DamagedLogError, DivergenceError
-from veen.client.read import Message, ReadOptions
+from veen.client.models import Message
+from veen.client.read import ReadOptions, read_stream
 from veen.core.errors import ProtocolError
 from veen.core.objects import labels
 from veen.core.objects.finding import Finding, Location
@@ -202,8 +203,8 @@ class Judge:
         """Read on, where it was left; to the end, or up to an entry."""
         if upto is not None and upto <= label.entries:
             return
-        options = ReadOptions(label.entries + 1, upto, epoch, peek=True)
-        for message in self.client.stream(stream, options=options):
+        options = ReadOptions(start=label.entries + 1, stop=upto, epoch=epoch, peek=True)
+        for message in read_stream(self.client, stream, options):
             self._note(stream, label, message)
 
     def _note(self, stream: str, label: LabelRead, message: Message) -> None:
@@ -231,7 +232,7 @@ class Judge:
         self._note_event(stream, message, where)
 
     def _note_event(self, stream: str, message: Message, where: Location) -> None:
-        said, key = recorded(stream, message), message.client_id.hex()
+        said, key = recorded(stream, message), message.sender.hex()
         self.found.opened.note(stream, 1, int(not message.is_open))
         if not message.is_open:
             if stream not in (CHANGES_STREAM, CHECKPOINTS_STREAM):

@@ -36,7 +36,7 @@ def capability(ctx: Context) -> str:
     equal(sent.msg.auth_ref, token.auth_ref, "auth_ref of the message")
     status = client.cap_status(token)
     check(status.hub_known and status.hub_currently_valid, "the hub does not know a token that it has taken")
-    equal([item.body for item in client.stream(stream)], ["with a token"], "the stream")
+    equal([item.body for item in client.read(stream)], ["with a token"], "the stream")
     return "issued, authorized, used"
 
 
@@ -119,7 +119,7 @@ def attachments(ctx: Context) -> str:
     files = [ctx.random.randbytes(size) for size in sizes]
     sent = client.send(stream, {"about": "files"}, attachments=files)
     equal([item.size for item in sent.attachments], list(sizes), "sizes")
-    (message,) = client.stream(stream)
+    (message,) = client.read(stream)
     equal(message.problem, None, "the message")
     found = [client.attachment(message, index) for index in range(len(files))]
     equal([len(item) for item in found], list(sizes), "sizes of what came back")
@@ -132,7 +132,7 @@ def attachment_mutation(ctx: Context) -> str:
     """A file with one bit changed, or in the place of another, is noticed by hub and reader."""
     client, stream = ctx.client(), ctx.name("mutation")
     client.send(stream, None, attachments=[ctx.random.randbytes(1000), ctx.random.randbytes(1000)])
-    (message,) = client.stream(stream)
+    (message,) = client.read(stream)
     first, second = (ctx.http().answer(GetAttachment(message.attachments[index].coid)) for index in (0, 1))
     for _ in range(8):
         place = ctx.random.randrange(len(first))

@@ -10,8 +10,7 @@ from typing import Any, Final
 from veen.client.client import Client
 from veen.client.errors import NetworkError
 from veen.client.home.directory import STATE
-from veen.client.read import Message
-from veen.client.send import Draft, Sent
+from veen.client.models import Draft, Message, Sent
 from veen.core.data_dir import paths as layout
 from veen.core.data_dir.paths import Domain
 from veen.core.merkle.mmr import Peaks
@@ -34,7 +33,7 @@ def no_plaintext(ctx: Context) -> str:
     stream, schema = f"{text}/stream", {"secret": text, "again": [text, text.upper()]}
     for _ in range(3):
         client.send(stream, schema, attachments=[text.encode() * 3])
-    check([item.body for item in client.stream(stream)], "the reader sees nothing")
+    check([item.body for item in client.read(stream)], "the reader sees nothing")
     forms = (
         text.encode(),
         text.upper().encode(),
@@ -78,7 +77,7 @@ def rotation(ctx: Context) -> str:
     equal(sealed, spans, "sealed chunks, by veen retention show")
     equal((kept["first_seq"], kept["last_seq"]), (1, count), "entries that are kept")
     offline = ctx.client(home, str(hub.place))
-    equal([item.body for item in offline.stream(stream)], list(range(count)), "the stream")
+    equal([item.body for item in offline.read(stream)], list(range(count)), "the stream")
     return f"{len(spans)} chunks of {CHUNK_ENTRIES} entries, {len(wanted)} files"
 
 
@@ -111,7 +110,7 @@ def resync(ctx: Context) -> str:
     equal(after.prev_ack, before.prev_ack, "prev_ack")
     equal(after.writers[sent[0].msg.client_id].client_seq, count, "client_seq")
     consistent(again, stream)
-    equal(again.send(stream, "more").stream_seq, count + 1, "place of the next message")
+    equal(again.send(stream, "more").position, count + 1, "place of the next message")
     return f"{count} messages read again, the same root"
 
 
@@ -161,7 +160,7 @@ def killed_hub(ctx: Context) -> str:
     client = ctx.client(home, hub.url)
     # What was on its way is settled first: its place if it was taken, a new one if it was not.
     last = client.send(stream, "after")
-    found = list(client.stream(stream))
+    found = list(client.read(stream))
     equal(
         [item.receipt for item in found[: len(sent)]],
         [item.receipt for item in sent],
@@ -205,7 +204,7 @@ def offline_read(ctx: Context) -> str:
 
 
 def _everything(client: Client, stream: str) -> Iterator[tuple[Any, ...]]:
-    for item in client.stream(stream):
+    for item in client.read(stream):
         yield item.msg.encode(), item.receipt.encode(), str(item.body), _files_of(client, item)
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from veen.client.effects import Query, Submit
-from veen.client.read import ReadOptions
-from veen.client.send import SendOptions
+from veen.client.models import Draft, SendOptions
+from veen.client.send import send_draft
 from veen.client.transport.http import HttpHub, to_message
 from veen.core.api import data_plane
 from veen.core.api.data_plane import (
@@ -47,15 +47,15 @@ def send_receive(ctx: Context) -> str:
     alice, bob, stream = ctx.client(), ctx.client(), ctx.name("send")
     bodies: list[Value] = [{"n": n, "text": ctx.random.randbytes(n * 7).hex()} for n in range(_FEW)]
     to_bob = SendOptions(to=bob.session.secrets.card(ctx.clock()).seal_key(ctx.clock()))
-    sent = [alice.send(stream, body, options=to_bob) for body in bodies]
-    equal([item.stream_seq for item in sent], list(range(1, _FEW + 1)), "places in the stream")
-    found = list(bob.stream(stream, options=ReadOptions(with_proof=True)))
+    sent = [send_draft(alice, stream, Draft(body), to_bob) for body in bodies]
+    equal([item.position for item in sent], list(range(1, _FEW + 1)), "places in the stream")
+    found = list(bob.read(stream, prove=True))
     equal([item.body for item in found], bodies, "what the reader has read")
     equal([item.receipt for item in found], [item.receipt for item in sent], "receipts")
     equal(
         [item.msg.encode() for item in found], [item.msg.encode() for item in sent], "bytes of the messages"
     )
-    closed = list(alice.stream(stream))
+    closed = list(alice.read(stream))
     equal([item.is_open for item in closed], [False] * _FEW, "messages that only the reader may open")
     return f"{_FEW} messages sent, received, checked and opened"
 
@@ -164,15 +164,15 @@ def safe_retry(ctx: Context) -> str:
     # As if the process had ended between the request and the answer.
     home, session = client.session.home, client.session
     key = session.secrets.client.signing_key
-    author = Author(ctx.http(), ctx.facts(), stream, key=key, client_seq=1, prev_ack=first.stream_seq)
+    author = Author(ctx.http(), ctx.facts(), stream, key=key, client_seq=1, prev_ack=first.position)
     lost = author.msg()
     home.put_outbox(lost.label, [lost])
     receipt = submit(author.hub, lost.encode())
     again = ctx.client(home.root)
     third = again.send(stream, "third")
-    equal(third.stream_seq, receipt.stream_seq + 1, "place of the next message")
+    equal(third.position, receipt.stream_seq + 1, "place of the next message")
     equal(third.msg.client_seq, 3, "number of the next message")
-    found = [item.msg_id for item in again.stream(stream)]
+    found = [item.msg_id for item in again.read(stream)]
     equal(found, [first.msg_id, lost.leaf_hash, third.msg_id], "entries in the log")
     return "the answer was lost, the message was not"
 

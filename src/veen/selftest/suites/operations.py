@@ -5,8 +5,8 @@ from typing import Any, Final
 from veen.client.client import Client
 from veen.client.fold.interpret import interpret, typed
 from veen.client.fold.snapshots import make_snapshot, verify_snapshot
+from veen.client.models import SendOptions
 from veen.client.operations import grant_access, send_operation
-from veen.client.send import SendOptions
 from veen.core.crypto.hpke import public_key
 from veen.core.encoding.shape import Fields
 from veen.core.objects import labels
@@ -119,7 +119,7 @@ def op(ctx: Context) -> str:
     samples = _samples(ctx, bytes(identity.public_key))
     for schema, body in samples:
         send_operation(client, stream, schema, body)
-    found = list(client.stream(stream))
+    found = list(client.read(stream))
     for message, (schema, body) in zip(found, samples, strict=True):
         check(message.header is not None and message.header.schema == schema.schema_id, f"no {schema.name}")
         equal(schema.decode(message.raw_body()), body, schema.name)
@@ -168,7 +168,7 @@ def op_access(ctx: Context) -> str:
         maximum_rate_per_second=50,
     )
     granted = grant_access(admin, stream, body)
-    subject.send(stream, "allowed", options=SendOptions(token=granted.token))
+    subject.send(stream, "allowed", token=granted.token)
     access = Access(tokens=(KnownToken(granted.token, granted.authorized.record.hub_ts),))
 
     def effective() -> list[bytes | None]:

@@ -12,7 +12,8 @@ from typing import Any, Final
 from veen.client.client import Client
 from veen.client.fold.interpret import typed
 from veen.client.home.pins import read_facts
-from veen.client.send import Sent
+from veen.client.models import Sent
+from veen.client.send import send_drafts
 from veen.client.transport.http import HttpRequest
 from veen.core.crypto.hash import sha256
 from veen.core.crypto.hpke import public_key
@@ -136,7 +137,7 @@ def rows_hash(rows: Sequence[Any]) -> str:
 
 def recorded(client: Client, stream: str, result_id: str) -> Iterator[dict[str, Any]]:
     """Yield the events about a result in a stream of the service."""
-    for message in client.stream(stream):
+    for message in client.read(stream):
         body = EVENT.decode(message.raw_body())
         if (body.get("metadata") or {}).get("result_id") == result_id:
             yield body
@@ -161,7 +162,7 @@ def make_desk(ctx: Context) -> Desk:
     hub_id = read_facts(ctx.http(hub.url).answer(STATUS)).identity.hub_id
     drafts = [event_draft(**event_fields(number)) for number in range(_EVENTS)]
     options = replace(RECORDING, to=reader)
-    sent = list(ctx.client(hub=hub.url).send_many(STREAM, drafts, options=options))
+    sent = list(send_drafts(ctx.client(hub=hub.url), STREAM, drafts, options))
     place.mkdir()
     policy = ("--policy", place / "policy.toml")
     granted = veen(
@@ -211,7 +212,7 @@ def query_digest(ctx: Context) -> str:
 
 def _audits(reader: Client, result_id: str) -> list[tuple[str, bytes | None]]:
     """Return what audit records say of a result: how it ended, and the hash of its rows."""
-    bodies = [QUERY.decode(message.raw_body()) for message in reader.stream(AUDIT)]
+    bodies = [QUERY.decode(message.raw_body()) for message in reader.read(AUDIT)]
     return [
         (body["metadata"]["status"], body.get("result_digest"))
         for body in bodies
@@ -305,7 +306,7 @@ def query_elsewhere(ctx: Context) -> str:
     copies = [typed(IMPORTED, _copy(desk, number, sent)) for number, sent in enumerate(desk.sent)]
     # Bridges promise no order.
     ctx.random.shuffle(copies)
-    taken = ctx.client(home, there.url).send_many(_COPIES, copies, options=RECORDING)
+    taken = send_drafts(ctx.client(home, there.url), _COPIES, copies, RECORDING)
     equal(len(list(taken)), len(copies), "copies")
     # The other zone does not reach the origin: it has a set of its files.
     origin = ctx.scratch / "query-origin"

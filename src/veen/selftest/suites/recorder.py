@@ -8,6 +8,7 @@ from typing import Final
 
 from veen.client.client import Client
 from veen.client.fold.interpret import typed
+from veen.client.send import send_draft, send_drafts
 from veen.core.crypto.hpke import public_key
 from veen.core.data_dir.paths import Domain
 from veen.core.errors import Code, ProtocolError
@@ -45,16 +46,14 @@ class _Office:
             )
             for nth in range(count)
         ]
-        equal(
-            len(list(self.producer.send_many(self.stream, drafts, options=self._options))), count, "recorded"
-        )
+        equal(len(list(send_drafts(self.producer, self.stream, drafts, self._options))), count, "recorded")
 
     def lie(self) -> None:
         """Record an event in somebody else's name."""
         body = EVENT.make(
             subject_id="s", principal_id="00" * 32, event_type="t", event_time=1, origin="o", payload=None
         )
-        self.producer.send(self.stream, None, draft=typed(EVENT, body), options=self._options)
+        send_draft(self.producer, self.stream, typed(EVENT, body), self._options)
 
 
 def _record_too_much() -> None:
@@ -68,7 +67,7 @@ def record_events(ctx: Context) -> str:
     office.emit(_EVENTS, "t")
     office.lie()
     found = list(replay_range(office.auditor, office.stream, 1, _EVENTS + 1))
-    equal([item.message.stream_seq for item in found], list(range(1, _EVENTS + 2)), "order")
+    equal([item.message.position for item in found], list(range(1, _EVENTS + 2)), "order")
     key = office.producer.session.secrets.client.signing_key.public_key.hex()
     for nth, item in enumerate(found[:-1]):
         equal(item.problem, None, f"problem of event {nth + 1}")

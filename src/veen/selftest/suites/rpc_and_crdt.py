@@ -8,9 +8,9 @@ from typing import Final
 from veen.client.client import Client
 from veen.client.errors import RpcError, RpcTimeoutError
 from veen.client.fold.interpret import interpret, typed
-from veen.client.rpc.call import CallOptions
-from veen.client.rpc.serve import Call, RpcServer
-from veen.client.send import Draft, SendOptions
+from veen.client.models import Draft, SendOptions
+from veen.client.rpc.call import CallOptions, call
+from veen.client.rpc.serve import Call, Responder
 from veen.core.encoding.cbor import Value
 from veen.overlays.builtin.crdt import COUNTER, LWW, ORSET, GCounter, LwwMap, OrSet
 from veen.overlays.overlay import Overlay
@@ -27,14 +27,12 @@ class _Desk:
 
     def __init__(self, ctx: Context, stream: str) -> None:
         self.client = ctx.client()
-        self.server = RpcServer(self.client.session, stream)
+        self.server = Responder(self.client.session, stream)
         self.server.add("add", self._add)
         self.runs = 0
         self.failure: Exception | None = None
-        card = self.client.session.secrets.card(ctx.clock())
-        self.options = CallOptions(
-            timeout_ms=int(PATIENCE_SEC * 1000), sending=SendOptions(to=card.seal_key(ctx.clock()))
-        )
+        sending = SendOptions(to=self.client.identity.seal_key(ctx.clock()))
+        self.options = CallOptions(timeout_ms=int(PATIENCE_SEC * 1000), sending=sending)
 
     def _add(self, call: Call) -> Value:
         self.runs += 1
@@ -72,22 +70,26 @@ def rpc(ctx: Context) -> str:
     stream = ctx.name("rpc")
     desk, caller, other = _Desk(ctx, stream), ctx.client(), ctx.client()
     with desk.answering():
-        equal(caller.call(stream, "add", [1, 2], desk.options), 3, "the result of add(1, 2)")
+        equal(_call(caller, stream, "add", [1, 2], desk.options), 3, "the result of add(1, 2)")
         equal(_code(caller, stream, "add", "x", desk.options), "MATH.NUMBERS", "an error of the method")
         equal(
             _code(caller, stream, "nothing", None, desk.options),
             "RPC.UNKNOWN_METHOD",
             "a method that is not there",
         )
-    opened = [message.is_open for message in caller.stream(stream)]
+    opened = [message.is_open for message in caller.read(stream)]
     equal(opened, [False, True] * 3, "what the caller can open: the replies")
-    check(not any(message.is_open for message in other.stream(stream)), "somebody else can read a call")
+    check(not any(message.is_open for message in other.read(stream)), "somebody else can read a call")
     return "one call answered, two refused"
+
+
+def _call(caller: Client, stream: str, method: str, args: Value, options: CallOptions) -> Value:
+    return caller.run(call(caller.session, stream, method, args, options))
 
 
 def _code(caller: Client, stream: str, method: str, args: Value, options: CallOptions) -> str:
     try:
-        caller.call(stream, method, args, options)
+        _call(caller, stream, method, args, options)
     except RpcError as error:
         return error.code
     except RpcTimeoutError:
@@ -102,11 +104,11 @@ def rpc_idempotency(ctx: Context) -> str:
     desk, caller = _Desk(ctx, stream), ctx.client()
     again = CallOptions(timeout_ms=desk.options.timeout_ms, idem=7, sending=desk.options.sending)
     with desk.answering():
-        results = [caller.call(stream, "add", [2, 3], again) for _ in range(2)]
-    desk.server = RpcServer(desk.client.session, stream)
+        results = [_call(caller, stream, "add", [2, 3], again) for _ in range(2)]
+    desk.server = Responder(desk.client.session, stream)
     desk.server.add("add", desk._add)  # noqa: SLF001 - of this module
     with desk.answering():
-        results.append(caller.call(stream, "add", [2, 3], again))
+        results.append(_call(caller, stream, "add", [2, 3], again))
     equal(results, [5, 5, 5], "results of one call")
     equal(desk.runs, 1, "effects of one call")
     return "one call made three times, one effect"
@@ -118,9 +120,9 @@ def crdt(ctx: Context) -> str:
     stream = ctx.name("crdt")
     writer, drafts = ctx.client(), _drafts(ctx)
     sent = [item for draft in drafts for item in writer.send_many(stream, [draft])]
-    half = sent[len(sent) // 2].stream_seq
+    half = sent[len(sent) // 2].position
     for overlay, expected in ((LwwMap(), _registers), (OrSet(), _elements), (GCounter(), _totals)):
-        for upto in (half, sent[-1].stream_seq):
+        for upto in (half, sent[-1].position):
             found = _state(writer, overlay, stream, upto)
             equal(found, expected(drafts[:upto]), f"{overlay.name} at entry {upto}")
             equal(_state(writer, overlay, stream, upto), found, f"{overlay.name}, read again")

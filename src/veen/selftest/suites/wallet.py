@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from veen.client.client import Client
 from veen.client.fold.interpret import interpret
-from veen.client.send import Draft, Sent
+from veen.client.models import Draft, Sent
+from veen.client.send import send_draft
 from veen.client.wallets import event, judged, opening, own_context, own_wallet, transfer, transfer_of
 from veen.core.objects import labels
 from veen.overlays.engine import Annotated, Fold, Summary, annotate, fold
@@ -339,12 +340,12 @@ def wallet_flow(ctx: Context) -> str:
     ]
     for sent, expected in verdicts:
         found = [verdict.code for verdict in judged(client, overlay, stream, sent)]
-        equal(found, expected, f"verdicts on entry {sent.stream_seq}")
+        equal(found, expected, f"verdicts on entry {sent.position}")
     state = interpret(client, overlay, stream)
     fresh = interpret(client, overlay, stream, cached=False)
     equal(overlay.state(state.tables, mine)[2:6], (60, False, 60, 40), "the wallet that has paid")
     equal(overlay.state(state.tables, other).balance, 40, "balance of the other")
-    equal(state.state_hash(), fresh.state_hash(), "the state from what is kept, and from the beginning")
+    equal(state.hash, fresh.hash, "the state from what is kept, and from the beginning")
     _credit_from_nowhere(ctx, client, other)
     return "one payment, one over the limit, one repeated, one that nobody has paid"
 
@@ -365,7 +366,7 @@ def _credit_from_nowhere(ctx: Context, client: Client, other: bytes) -> None:
 
 
 def _sent(client: Client, stream: str, draft: Draft) -> Sent:
-    return client.send(stream, None, draft=draft)
+    return send_draft(client, stream, draft)
 
 
 STEPS: Final = (wallet_names, wallet_fold, paid_ledger, wallet_merge, wallet_copies, wallet_flow)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import veen
 from veen.core.api.data_plane import (
     CheckpointResponse,
     ProofRequest,
@@ -38,6 +37,7 @@ from veen.core.objects.receipt import Receipt
 from veen.core.types import Label, RoutingKey, StreamId
 from veen.storage.errors import not_found
 from veen.storage.read.reader import Reader
+from veen.version import __version__
 
 if TYPE_CHECKING:
     from veen.core.objects.checkpoint import Checkpoint
@@ -55,7 +55,7 @@ def epochs_of(reader: Reader, routing: RoutingKey, stream: StreamId) -> list[int
     return sorted(found)
 
 
-SERVER_VERSION: Final = veen.__version__
+SERVER_VERSION: Final = __version__
 _VERSION_TEXT: Final = cbor.write_text(SERVER_VERSION)
 #: Epochs that one request for checkpoints looks at, and checkpoints it returns.
 _MAX_EPOCHS: Final = 1024

@@ -18,7 +18,7 @@ from veen.cli.commands.recorder.replay import follow
 from veen.client.client import Client
 from veen.client.effects import Operation
 from veen.client.errors import NetworkError, RejectedError
-from veen.client.read import Message
+from veen.client.models import Message
 from veen.core.errors import Code
 from veen.core.objects import labels
 from veen.core.objects.error_envelope import ErrorEnvelope

@@ -14,8 +14,8 @@ from veen.cli.options import hex32
 from veen.cli.output import print_result
 from veen.cli.settings import common
 from veen.client.client import Client
+from veen.client.models import SendOptions, Sent
 from veen.client.operations import send_operation
-from veen.client.send import SendOptions, Sent
 from veen.core.encoding.shape import Fields
 from veen.core.errors import ProtocolError
 from veen.core.objects import labels
@@ -127,7 +127,7 @@ def described(schema: Schema, sent: Sent) -> dict[str, Any]:
     return {
         "ok": True,
         "schema_name": schema.name,
-        "stream_seq": sent.stream_seq,
+        "stream_seq": sent.position,
         "msg_id": sent.msg_id.hex(),
         "operation_id": operation_id(sent.msg_id).hex(),
         "mmr_root": sent.receipt.mmr_root.hex(),

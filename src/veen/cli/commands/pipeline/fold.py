@@ -26,7 +26,7 @@ from veen.cli.overlay import (
 )
 from veen.cli.spark import SparkOptions
 from veen.cli.state_output import certificate_of, parse_key, print_state, state_document
-from veen.client.fold.interpret import Interpretation
+from veen.client.fold.interpret import FoldedState
 from veen.client.keys.keystore import asker
 from veen.core.crypto.hash import U64_MAX
 from veen.core.objects import labels
@@ -203,7 +203,7 @@ def _folded(
     asked: SparkFoldOptions,
     chosen: ChosenOverlay,
     partitions: int,
-) -> Interpretation:
+) -> FoldedState:
     from veen.cli.spark import show_job_progress
     from veen.pipeline.fold.inputs import roots_of
     from veen.pipeline.fold.job import FoldSettings, fold_stream
@@ -227,7 +227,7 @@ def _folded(
     provisional = opened.is_provisional(reached, int(time()))
     if provisional:
         warn("entries may still come before some of these: the state is provisional")
-    return Interpretation(
+    return FoldedState(
         chosen.overlay,
         asked.stream,
         folded.memory(chosen.overlay),

@@ -16,7 +16,8 @@ from veen.cli.errors import CommandError, FailedError, UsageError
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.client.client import Client
-from veen.client.send import Draft, SendOptions
+from veen.client.models import Draft, SendOptions
+from veen.client.send import send_drafts
 from veen.core.crypto.hash import U64_MAX
 from veen.core.errors import ProtocolError
 from veen.core.types import ReaderPublicKey
@@ -94,7 +95,7 @@ def emit(
         drafts = _drafts(said, known, stream, max_payload)
         count, last = 0, None
         try:
-            for sent in opened.send_many(stream, drafts, options=options):
+            for sent in send_drafts(opened, stream, drafts, options):
                 count, last = count + 1, sent
         except CommandError as error:
             told = f"; {count} events before it were recorded" if lines else ""
@@ -106,7 +107,7 @@ def emit(
             "ok": True,
             "stream": stream,
             "recorded": count,
-            "stream_seq": last.stream_seq,
+            "stream_seq": last.position,
             "msg_id": last.msg_id.hex(),
             "hub_ts": last.receipt.hub_ts,
         },

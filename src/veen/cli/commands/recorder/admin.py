@@ -19,7 +19,7 @@ from veen.cli.settings import common
 from veen.client.client import Client
 from veen.client.contexts import find_client
 from veen.client.keys.stream_keys import share as seal_key
-from veen.client.send import Sent
+from veen.client.models import Sent
 from veen.core.crypto.hash import U64_MAX
 from veen.core.objects import labels
 from veen.core.objects.capability import CapToken

@@ -17,8 +17,8 @@ from veen.cli.output import command, plain, print_result, warn
 from veen.cli.settings import common
 from veen.client.client import Client
 from veen.client.errors import NetworkError, RejectedError
+from veen.client.models import Sent
 from veen.client.retry import is_passing
-from veen.client.send import Sent
 from veen.core.api.tooling import AnchorRequest, AnchorResponse
 from veen.core.errors import Code, ProtocolError
 from veen.overlays.errors import InvalidBodyError
@@ -241,7 +241,7 @@ class CheckpointMaker:
         found: dict[str, Any] = {
             "ok": True,
             "made": True,
-            "stream_seq": sent.stream_seq,
+            "stream_seq": sent.position,
             "created_at": made.created_at,
             "log_root": made.log_root.hex(),
             "profile_id": made.profile_id.hex(),
@@ -321,7 +321,7 @@ class CheckpointMaker:
 
         A hub that can not is no reason to make no checkpoint.
         """
-        request = AnchorRequest(label=sent.receipt.label, upto_seq=sent.stream_seq)
+        request = AnchorRequest(label=sent.receipt.label, upto_seq=sent.position)
         try:
             answer = self._opened.run(self._opened.session.ask(request, AnchorResponse))
         except RejectedError as error:

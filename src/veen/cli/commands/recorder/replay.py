@@ -19,7 +19,8 @@ from veen.cli.output import command, plain, shown_time, warn
 from veen.cli.settings import common
 from veen.client.client import Client
 from veen.client.effects import Operation
-from veen.client.read import Message, ReadOptions, make_reader
+from veen.client.models import Message
+from veen.client.read import ReadOptions, StreamReader
 from veen.core.crypto.hash import U64_MAX
 from veen.overlays.errors import InvalidBodyError
 from veen.overlays.recorder.schemas import CHECKPOINTS_STREAM, EVENT, IMPORTED
@@ -201,7 +202,7 @@ def tail(
     with at.open() as opened, suppress(KeyboardInterrupt):
         names = named or record_streams(opened)
         options = ReadOptions(resume=not all_entries)
-        readers = [(name, make_reader(opened.session, name, options)) for name in names]
+        readers = [(name, StreamReader(opened.session, name, options)) for name in names]
         for name, message in follow(opened, readers, end):
             _print_followed(recorded(name, message))
 

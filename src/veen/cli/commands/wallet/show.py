@@ -13,7 +13,7 @@ from veen.cli.options import hex32, hex32_or_none
 from veen.cli.output import command, print_result
 from veen.cli.overlay import fold_stream
 from veen.cli.settings import common
-from veen.client.fold.interpret import Interpretation
+from veen.client.fold.interpret import FoldedState
 from veen.client.wallets import MAIN_STREAM
 from veen.core.crypto.hash import U64_MAX
 from veen.overlays.operations.paid_ledger import PaidLedger
@@ -94,7 +94,7 @@ def show_wallet(
             found["wallets"] = state.view()
         else:
             key = which.find(opened, state)
-            view = state.view_key(key)
+            view = state[key]
             if not isinstance(view, dict):
                 raise FailedError(f"wallet {key.hex()} is not in {which.stream}", "WAL.NOT_FOUND")
             found |= {"wallet_id": key.hex(), **view}
@@ -103,11 +103,11 @@ def show_wallet(
     print_result(found, common.json)
 
 
-def _upto(state: Interpretation) -> int:
+def _upto(state: FoldedState) -> int:
     return state.reached[-1].upto_seq if state.reached else 0
 
 
-def _reports(state: Interpretation, prefix: str = "WAL.") -> list[dict[str, Any]]:
+def _reports(state: FoldedState, prefix: str = "WAL.") -> list[dict[str, Any]]:
     return [
         {
             "stream_seq": report.stream_seq,

@@ -16,8 +16,9 @@ from veen.cli.overlay import fold_stream
 from veen.cli.settings import common
 from veen.client.client import Client
 from veen.client.contexts import load_config
-from veen.client.fold.interpret import Interpretation, typed
-from veen.client.send import Draft
+from veen.client.fold.interpret import FoldedState, typed
+from veen.client.models import Draft
+from veen.client.send import send_draft
 from veen.client.wallets import (
     MAIN_STREAM,
     Verdict,
@@ -109,7 +110,7 @@ class WalletSelection:
         """Open the client."""
         return self.at.open()
 
-    def state(self, opened: Client, upto: int | None = None) -> Interpretation:
+    def state(self, opened: Client, upto: int | None = None) -> FoldedState:
         """Fold the stream."""
         return fold_stream(opened, Wallets(reset_rule()), self.stream, upto)
 
@@ -118,7 +119,7 @@ class WalletSelection:
         """The realm of one's own wallets."""
         return labels.realm_id(self.realm)
 
-    def find(self, opened: Client, state: Interpretation) -> bytes:
+    def find(self, opened: Client, state: FoldedState) -> bytes:
         """Return the wallet that is meant: the one that is named, or one's own in this stream."""
         if self.wallet:
             return wallet_named(self.wallet, self.option)
@@ -157,12 +158,12 @@ class WalletEventOptions(WalletSelection):
             body = make_body(schema, wallet_id=self.find(opened, state), ts=self.now, **values)
             self.deliver(opened, state, schema, body)
 
-    def deliver(self, opened: Client, state: Interpretation, schema: Schema, body: Fields) -> None:
+    def deliver(self, opened: Client, state: FoldedState, schema: Schema, body: Fields) -> None:
         """Send an event, unless it would not count; and tell what became of it."""
         wrong = [verdict for verdict in foresee(state, schema, body) if not verdict.counts]
         if wrong and not self.force:
             raise FailedError(f"{wrong[0].detail}; it was not sent (--force sends it)", wrong[0].code)
-        sent = opened.send(self.stream, None, draft=_draft(schema, body), options=under(self.cap))
+        sent = send_draft(opened, self.stream, _draft(schema, body), under(self.cap))
         found = judged(opened, _wallets(state), self.stream, sent)
         result: dict[str, Any] = {**described(schema, sent), "wallet_id": body["wallet_id"].hex()}
         if schema is TRANSFER:
@@ -180,7 +181,7 @@ def _draft(schema: Schema, body: Fields) -> Draft:
     return named_by_place(body) if unnamed else typed(schema, body)
 
 
-def _wallets(state: Interpretation) -> Wallets:
+def _wallets(state: FoldedState) -> Wallets:
     assert isinstance(state.overlay, Wallets)
     return state.overlay
 

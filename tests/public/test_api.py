@@ -1,0 +1,95 @@
+"""The public names: complete, unique, cheap to import, and the same as in the snapshot."""
+
+import importlib
+import inspect
+import json
+import pkgutil
+import subprocess
+import sys
+from collections import Counter
+from types import ModuleType
+
+import pytest
+
+import veen
+from tools import public_api
+
+UPDATE = "run: python -m tools.public_api, and review the difference"
+
+
+def test_signatures_are_those_of_the_snapshot() -> None:
+    assert public_api.signatures() == public_api.SIGNATURES.read_text(encoding="utf-8"), UPDATE
+
+
+def test_every_error_is_in_one_module() -> None:
+    classes = public_api.error_classes()
+    assert not [name for name, count in Counter(cls.__name__ for cls in classes).items() if count > 1]
+    listed = {getattr(veen.errors, name) for name in veen.errors.__all__}
+    assert listed == classes, UPDATE
+    assert public_api.errors_module() == public_api.ERRORS.read_text(encoding="utf-8"), UPDATE
+
+
+def test_every_error_is_caught_by_one_name() -> None:
+    with pytest.raises(veen.errors.VeenError):
+        raise veen.errors.RpcTimeoutError
+    assert issubclass(veen.errors.RpcTimeoutError, TimeoutError)
+
+
+@pytest.mark.parametrize("package", public_api.PACKAGES)
+def test_every_public_name_is_there(package: str) -> None:
+    module = importlib.import_module(package)
+    assert set(module.__all__) <= set(dir(module))
+    for name in module.__all__:
+        getattr(module, name)
+    assert not hasattr(module, "nothing")
+
+
+@pytest.mark.parametrize("package", public_api.PACKAGES)
+def test_no_package_exports_something_else_under_the_name_of_a_submodule(package: str) -> None:
+    module = importlib.import_module(package)
+    submodules = {item.name for item in pkgutil.iter_modules(getattr(module, "__path__", []))}
+    for name in submodules & set(module.__all__):
+        assert isinstance(getattr(module, name), ModuleType), f"{package}.{name}"
+
+
+def test_a_name_means_one_thing() -> None:
+    """A name that two packages export is the same object in both."""
+    found: dict[str, object] = {}
+    for package in public_api.PACKAGES:
+        module = importlib.import_module(package)
+        for name in module.__all__:
+            assert found.setdefault(name, getattr(module, name)) is getattr(module, name), name
+
+
+def test_packages_are_reachable_after_import_veen_alone() -> None:
+    code = (
+        "import veen; print(veen.recorder.RecorderMiddleware.__name__, veen.pipeline.register.__name__,"
+        " veen.core.Receipt.__name__, veen.overlays.KeyedOverlay.__name__, veen.testing.hub.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "RecorderMiddleware register Receipt KeyedOverlay hub\n"
+
+
+def test_importing_veen_loads_next_to_nothing() -> None:
+    code = "import json, sys, veen; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = [name for name in json.loads(done.stdout) if name.partition(".")[0] == "veen"]
+    assert loaded == ["veen", "veen.stdx", "veen.stdx.lazy_exports", "veen.version"]
+
+
+@pytest.mark.parametrize("cls", [veen.Client, veen.AsyncClient, veen.RpcServer, veen.AsyncRpcServer])
+def test_every_public_method_says_what_it_does(cls: type) -> None:
+    for name, member in vars(cls).items():
+        if not name.startswith("_"):
+            assert inspect.getdoc(member), f"{cls.__name__}.{name}"
+
+
+def test_both_clients_have_the_same_methods_and_keywords() -> None:
+    for name, member in vars(veen.Client).items():
+        if name.startswith("_"):
+            continue
+        other = inspect.getattr_static(veen.AsyncClient, name)
+        if callable(member):
+            assert list(inspect.signature(member).parameters) == list(inspect.signature(other).parameters), (
+                name
+            )
