@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     )
     from veen.conformance.errors import MalformedRequestError
     from veen.core.errors import CborError, ProtocolError, PrunedError, VeenError
+    from veen.hub.errors import ConfigError, HubError
     from veen.net.errors import (
         MethodError,
         NetError,
@@ -118,6 +119,7 @@ __all__ = [
     "ClusterUnreachableError",
     "CommandError",
     "ConcurrentPruningError",
+    "ConfigError",
     "ContextError",
     "DamagedClientFileError",
     "DamagedLakeError",
@@ -133,6 +135,7 @@ __all__ = [
     "FoldStateError",
     "ForeignReceiptError",
     "ForkedLogError",
+    "HubError",
     "IncompleteStreamError",
     "InvalidBodyError",
     "InvalidEntryError",
@@ -236,6 +239,10 @@ if not TYPE_CHECKING:
                 "ProtocolError",
                 "PrunedError",
                 "VeenError",
+            ),
+            "hub.errors": (
+                "ConfigError",
+                "HubError",
             ),
             "net.errors": (
                 "MethodError",

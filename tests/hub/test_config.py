@@ -11,7 +11,8 @@ import pytest
 from tests.builders import profile, some_label, verify_key
 from tests.hub.hub_process import Api, Client, HubProcess, Refused, check_no_secrets, ending, secrets_of, veen
 from tests.hub.hub_thread import serving
-from veen.hub.config import ConfigError, Settings, load
+from veen.hub.config import Settings, load
+from veen.hub.errors import ConfigError
 
 _LOOPBACK = ("--listen", "127.0.0.1:0")
 

@@ -249,7 +249,6 @@ RULES: tuple[Rule, ...] = (
 
 #: Modules whose exceptions are still to be moved into the errors.py of their package.
 UNFINISHED = (
-    "hub/config.py",
     "net/http_connection.py",
     "query_service/grants.py",
     "query_service/server.py",

@@ -56,11 +56,11 @@ class RejectedError(ClientError):
     @property
     def detail(self) -> str:
         """Which check has failed; empty if the hub did not say."""
-        return str((self.envelope.detail or {}).get("detail_enum", ""))
+        return self.envelope.detail_enum
 
     def field(self, name: str) -> DetailValue | None:
         """Return a machine-readable detail."""
-        return (self.envelope.detail or {}).get(name)
+        return self.envelope.field(name)
 
 
 class EpochError(RejectedError):

@@ -28,16 +28,13 @@ from veen.core.objects.control_record import REVOCATION_STREAM
 from veen.core.objects.labels import stream_id
 from veen.core.objects.proof_of_work import MAX_DIFFICULTY
 from veen.core.types import RoutingKey, StreamId, VerifyKey
+from veen.hub.errors import ConfigError
 from veen.net.host_names import parse_host, parse_origin
 
 PREFIX: Final = "VEEN_"
 #: Names of variables that are not fields.
 CONFIG_PATH: Final = "VEEN_CONFIG_PATH"
 DEFAULT_LISTEN: Final = "127.0.0.1:37411"
-
-
-class ConfigError(Exception):
-    """The configuration can not be used; the text lists every mistake."""
 
 
 def _split(value: object) -> object:

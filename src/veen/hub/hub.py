@@ -317,7 +317,7 @@ class Hub:
 
     def turned_away(self, error: ErrorEnvelope) -> None:
         """Count a request that is not for us, or that a page has sent; it was not looked at any further."""
-        self.metrics.turned_away[str((error.detail or {}).get("field"))] += 1
+        self.metrics.turned_away[str(error.field("field"))] += 1
         _log.info(LogEvent("turned-away", why=error.message))
 
     async def stop(self, *, abandon: bool = False) -> None:

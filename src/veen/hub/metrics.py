@@ -18,6 +18,7 @@ from prometheus_client.core import (
     Metric,
 )
 
+from veen.core.errors import Code
 from veen.storage import RealFilesystem
 from veen.storage.fs import AppendFile
 
@@ -105,7 +106,7 @@ class Metrics:
     def rejected(self, failure: Failure) -> None:
         """Count a rejected message; the one place where all of them are counted."""
         self.errors[failure.code] += 1
-        self.rate_limited += failure.code == "E.RATE"
+        self.rate_limited += failure.code == Code.RATE
         self.failures.append(failure)
         slot = failure.ts // _SLOT_SEC
         if not self._slots or self._slots[-1][0] != slot:

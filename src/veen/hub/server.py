@@ -19,7 +19,8 @@ from veen.core.data_dir.hub_settings import HubSettings
 from veen.core.errors import ProtocolError
 from veen.core.limits import Limits
 from veen.hub.api.routes import Endpoints
-from veen.hub.config import ConfigError, Settings
+from veen.hub.config import Settings
+from veen.hub.errors import ConfigError
 from veen.hub.home import Home, create_home, has_home, open_home, write_settings
 from veen.hub.hub import Hub
 from veen.hub.metrics import TimedFilesystem

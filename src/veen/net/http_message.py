@@ -116,7 +116,7 @@ def status_of(error: ErrorEnvelope) -> int:
     With one exception: a request under a name that is not ours is sent to the wrong server (C-196), which a
     client, or a proxy that keeps connections for several names, must not take for a refusal of that name.
     """
-    if error.code == Code.FORBIDDEN and (error.detail or {}).get("field") == "host":
+    if error.code == Code.FORBIDDEN and error.field("field") == "host":
         return HTTPStatus.MISDIRECTED_REQUEST.value
     return HTTP_STATUS[Code(error.code)]
 

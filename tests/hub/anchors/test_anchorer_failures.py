@@ -17,7 +17,8 @@ from veen.core.api.tooling import AnchorRequest
 from veen.core.data_dir import paths
 from veen.core.encoding.wire_object import decode_sequence
 from veen.core.objects.anchor import LedgerEntry
-from veen.hub.config import ConfigError, load
+from veen.hub.config import load
+from veen.hub.errors import ConfigError
 from veen.storage.anchors import FileLedger
 from veen.storage.anchors.rfc3161 import Rfc3161, load_roots
 from veen.storage.fs import RealFilesystem

@@ -130,6 +130,15 @@ class ErrorEnvelope(Wire):
         """Survive pickling, as its bytes: a read-only mapping cannot be pickled."""
         return type(self).decode, (self.encode(),)
 
+    def field(self, name: str) -> DetailValue | None:
+        """Return a machine-readable detail."""
+        return (self.detail or {}).get(name)
+
+    @property
+    def detail_enum(self) -> str:
+        """Which check failed; empty if that is not stated."""
+        return str(self.field("detail_enum") or "")
+
     @classmethod
     def of(
         cls, error: ProtocolError, *, retry_after: int | None = None, request_id: str | None = None

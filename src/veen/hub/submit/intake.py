@@ -12,7 +12,6 @@ from time import perf_counter
 from veen.admission.authority import Authority
 from veen.admission.stateful import Policy
 from veen.admission.stateless import MessageRules
-from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.core.types import Label
 from veen.hub.keyring import Clock, KeyRing
 from veen.hub.metrics import Failure, Metrics
@@ -141,11 +140,7 @@ def _failure(item: Submission, ts: int) -> Failure:
     label, client = (
         ("", "") if record is None else (record.label.hex()[:8], (record.client_id or b"").hex()[:8])
     )
-    return Failure(ts, item.error.code, _detail(item.error), label, client)
-
-
-def _detail(error: ErrorEnvelope) -> str:
-    return str((error.detail or {}).get("detail_enum", ""))
+    return Failure(ts, item.error.code, item.error.detail_enum, label, client)
 
 
 def _line(item: Submission, ts: int, now: float) -> str:
@@ -156,7 +151,7 @@ def _line(item: Submission, ts: int, now: float) -> str:
     record, error = item.record, item.error
     about = ""
     if error is not None:
-        about = f'"code":"{error.code}","detail":"{_detail(error)}",'
+        about = f'"code":"{error.code}","detail":"{error.detail_enum}",'
     if record is not None:
         about += (
             f'"label":"{record.label.hex()}","client_id_prefix":"{(record.client_id or b"").hex()[:8]}",'

@@ -14,7 +14,8 @@ import typer
 from veen.cli.commands.hub.start import LOG, READY_FD
 from veen.cli.errors import UsageError
 from veen.cli.output import print_result
-from veen.hub.config import ConfigError, load
+from veen.hub.config import load
+from veen.hub.errors import ConfigError
 from veen.hub.server import RunningHub, Server
 from veen.net.errors import StartError, TlsError
 from veen.stdx.json_log import json_lines, to_stderr
