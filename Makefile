@@ -17,17 +17,25 @@ PY := .venv/bin/python
 
 # The stamp's name holds a checksum of this directory's path: a tree that was copied or moved together with its
 # .venv is set up again, because the environment holds absolute paths.
-READY := .venv/.ready-$(shell pwd -P | cksum | cut -d ' ' -f 1)
+STAMP := .ready-$(shell pwd -P | cksum | cut -d ' ' -f 1)
+READY := .venv/$(STAMP)
+UNIT_READY := .venv-unit/$(STAMP)
+UNIT_TESTS := $(addprefix tests/,stdx core admission overlays query storage)
+LOCKS := pyproject.toml requirements.lock requirements-build.lock
 
-.PHONY: help setup run test lint ci fmt fix bench browser docs fuzz faults folds kills streams lock clean
+.PHONY: help setup run test unit lint ci fmt fix bench browser docs fuzz faults folds kills streams lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## make .venv from the lock files and find a Java runtime (the others do this by themselves)
 
-$(READY): pyproject.toml requirements.lock requirements-build.lock tools/setup.sh
+$(READY): $(LOCKS) tools/setup.sh
 	@sh tools/setup.sh
+	@touch $@
+
+$(UNIT_READY): $(LOCKS) tools/setup.sh tools/unit_lock.py
+	@sh tools/setup.sh unit
 	@touch $@
 
 run: $(READY) ## show the protocol at work, end to end
@@ -37,6 +45,9 @@ run: $(READY) ## show the protocol at work, end to end
 # tests share one process, so that only one Spark runs in it at a time.
 test: $(READY) ## run all tests
 	@$(PY) -m pytest -n $$(( $$(nproc) + 1 )) --maxprocesses 8 $(ARGS)
+
+unit: $(UNIT_READY) ## run the quick tests of the packages without Spark, in .venv-unit (no Spark, no Java)
+	@.venv-unit/bin/python -m pytest -q -n $$(nproc) --maxprocesses 8 -m "not slow and not sweep" $(UNIT_TESTS) $(ARGS)
 
 lint: $(READY) ## ruff, mypy, import contracts and the tidy tests
 	@$(PY) -m ruff check .
@@ -84,5 +95,5 @@ lock: ## choose package versions anew and write both lock files (needs uv)
 	@sh tools/lock.sh $(ARGS)
 
 clean: ## remove the environment and all caches
-	rm -rf .venv .setup.lock .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov dist build site
+	rm -rf .venv .venv-unit .setup.lock .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov dist build site
 	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -1,6 +1,8 @@
 #!/bin/sh
-# Make .venv ready: a virtual environment with exactly the packages of the lock files, this package in
-# editable form, and a Java runtime for Spark. Called by make; safe to run again at any time.
+# Set up a virtual environment from the lock files. Called by make; safe to run again at any time.
+#
+#   tools/setup.sh         .venv: all locked packages, this package in editable form, and a Java runtime for Spark
+#   tools/setup.sh unit    .venv-unit: what the unit tests need, without Spark and Java
 #
 # Needs a POSIX shell and a Python >= 3.11 with venv. Needs neither root nor a compiler. The package index,
 # proxies and certificates are those of the user's own pip configuration: nothing here names a host.
@@ -10,9 +12,15 @@ set -eu
 
 cd "$(dirname "$0")/.."
 here=$(pwd -P)
-venv=.venv
+case "${1:-}" in
+    '') venv=.venv steps=6 ;;
+    unit) venv=.venv-unit steps=4 ;;
+    *)
+        echo "usage: tools/setup.sh [unit]" >&2
+        exit 2
+        ;;
+esac
 python=$venv/bin/python
-steps=6
 
 say() { printf 'set-up %s/%s: %s\n' "$1" "$steps" "$2"; }
 die() { printf 'set-up failed: %s\n' "$*" >&2; exit 1; }
@@ -51,7 +59,7 @@ find_python() {
 # --- 2. The virtual environment ----------------------------------------------------------------------------
 
 # Scripts and the editable link hold absolute paths, so an environment that was copied or moved along with the
-# tree would quietly run the code of the old place. It is made anew instead.
+# tree would quietly run the code of the old tree. It is rebuilt instead.
 is_ours() { [ "$(cat $venv/.home 2>/dev/null)" = "$here" ] && is_new_enough "$python"; }
 
 make_venv() {
@@ -76,17 +84,28 @@ install_locked() {
     cp "$lock" "$venv/.$lock"
 }
 
-install_packages() {
-    if ! is_installed requirements-build.lock; then
-        say 2 "build tools (requirements-build.lock)"
-        install_locked requirements-build.lock --only-binary :all:
-    fi
-    if ! is_installed requirements.lock; then
-        say 3 "packages (requirements.lock; the first time about 600 MB, mostly Spark)"
-        # Everything is a wheel, so no compiler is needed; Spark is published as a source archive only, but it
-        # holds ready-made jars and pure Python.
-        install_locked requirements.lock --no-build-isolation --only-binary :all: --no-binary pyspark
-    fi
+install_build_tools() {
+    is_installed requirements-build.lock && return
+    say 2 "build tools (requirements-build.lock)"
+    install_locked requirements-build.lock --only-binary :all:
+}
+
+install_all() {
+    is_installed requirements.lock && return
+    say 3 "packages (requirements.lock; the first time about 600 MB, mostly Spark)"
+    # Everything is a wheel, so no compiler is needed; Spark is published as a source archive only, but it
+    # holds ready-made jars and pure Python.
+    install_locked requirements.lock --no-build-isolation --only-binary :all: --no-binary pyspark
+}
+
+install_for_unit_tests() {
+    say 3 "packages of the unit tests (from requirements.lock)"
+    while "$python" tools/unit_lock.py >$venv/.missing || die "cannot read requirements.lock"; [ -s $venv/.missing ]; do
+        install --require-hashes --no-deps --only-binary :all: -r $venv/.missing
+    done
+}
+
+install_veen() {
     say 4 "veen itself, in editable form"
     install --no-deps --no-build-isolation -e .
 }
@@ -99,15 +118,22 @@ find_java() {
     printf '            JAVA_HOME for Spark: %s\n' "$home"
 }
 
-# --- 5. A quick start of Spark -----------------------------------------------------------------------------
+# --- 5. A faster start of Spark ----------------------------------------------------------------------------
 
-# Nothing depends on it but the time that a command on Spark needs to begin (3 s instead of 7).
-keep_classes() {
+# It only shortens the start of a command on Spark (3 s instead of 7).
+build_class_archive() {
     say 6 "archive of Spark's classes (the first time about 40 s, 190 MB)"
-    "$python" -m veen.pipeline.spark.build_class_archive >/dev/null || printf '            left out; Spark works, but starts more slowly\n'
+    "$python" -m veen.pipeline.spark.build_class_archive >/dev/null || printf '            skipped; Spark works, but starts more slowly\n'
 }
 
 is_ours || make_venv
-install_packages
-find_java
-keep_classes
+install_build_tools
+if [ $venv = .venv-unit ]; then
+    install_for_unit_tests
+    install_veen
+else
+    install_all
+    install_veen
+    find_java
+    build_class_archive
+fi

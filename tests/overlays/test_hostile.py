@@ -57,6 +57,7 @@ def _body(schema: Schema, rng: Random) -> bytes | None:
     return data
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", registry.names())
 def test_no_body_stops_a_fold(name: str) -> None:
     overlay = registry.overlay_class(name)(**PARAMETERS.get(name, {}))

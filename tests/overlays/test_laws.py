@@ -21,6 +21,7 @@ BRIDGES = frozenset({BRIDGE})
 COUNT = 60
 #: Each another history; ``make folds`` tries more.
 SEEDS = int(os.environ.get("VEEN_FOLD_SEEDS", "6"))
+QUICK_SEEDS = 2
 
 
 def _made(name: str) -> Overlay:
@@ -58,7 +59,10 @@ def test_every_overlay_has_a_history_and_a_reference() -> None:
     assert set(HISTORIES) == {*REFERENCES, *STREAM_REFERENCES} == set(registry.names())
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(seed, marks=[pytest.mark.sweep] if seed >= QUICK_SEEDS else []) for seed in range(SEEDS)],
+)
 class TestLaws:
     def test_no_records_change_nothing(self, overlay: Overlay, seed: int) -> None:
         folding = Fold(overlay)

@@ -20,6 +20,8 @@ from veen.overlays.summary_tree.reader import TreeReader
 from veen.overlays.summary_tree.rows import CHUNK, MemoryRows
 from veen.overlays.summary_tree.writer import TreeWriter
 
+pytestmark = pytest.mark.sweep
+
 BRIDGES = frozenset({BRIDGE})
 #: So few that every range can be tried; ``make folds`` tries those of more.
 SHORT = int(os.environ.get("VEEN_FOLD_RANGES", "30"))

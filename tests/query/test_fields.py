@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.query import reference, strategies
-from veen.core.encoding import canonical_json, cbor
-from veen.overlays.schema import ANY
-from veen.pipeline.open.typed_columns import column_of
+from veen.core.encoding import canonical_json
 from veen.query import descriptor as descriptors
 from veen.query.digest import RowsHasher
 from veen.query.fields import BASE_FIELDS, DEFAULT_FIELDS, Encoder, Event, is_field
@@ -104,28 +102,6 @@ def test_a_payload_that_can_not_be_is_not_guessed_at(text: str) -> None:
 def test_the_fast_encoder_writes_canonical_rows(event: Event, fields: list[str]) -> None:
     row = {name: reference.field(event, name) for name in fields}
     assert Encoder(fields).encode(event) == canonical_json.encode(row)
-
-
-@given(
-    st.recursive(
-        st.one_of(
-            st.none(), st.booleans(), st.integers(0, 2**64 - 1), strategies.TEXT, st.binary(max_size=4)
-        ),
-        lambda inner: st.one_of(
-            st.lists(inner, max_size=3),
-            st.dictionaries(st.one_of(strategies.TEXT, st.integers(0, 9)), inner, max_size=3),
-        ),
-        max_leaves=8,
-    )
-)
-def test_payloads_in_the_lake_are_canonical_already(value: Any) -> None:
-    """What the lake makes of a payload can be put into a row as it is."""
-    raw, _ = ANY.read(cbor.encode(value), 0)
-    text = column_of(ANY, [raw]).to_pylist()[0]
-    if raw is None:
-        assert text is None
-        return
-    assert canonical_json.encode(canonical_json.parse(text.encode())) == text.encode()
 
 
 # --- answers ------------------------------------------------------------------------------------------------

@@ -79,6 +79,7 @@ def sampled(records: list[Record], rng: Random) -> set[int]:
     return found
 
 
+@pytest.mark.sweep
 def test_it_is_what_a_fresh_fold_is_at_every_position_and_for_every_key(
     overlay: Overlay, grown: Grown
 ) -> None:
@@ -119,6 +120,7 @@ def hashed(overlay: Overlay, tables: Tables) -> bytes | str:
         return error.code
 
 
+@pytest.mark.sweep
 def test_every_position_of_one_overlay() -> None:
     overlay = GCounter()
     records, rows = history(overlay), MemoryRows()
@@ -131,6 +133,7 @@ def test_every_position_of_one_overlay() -> None:
         assert list(tables.items("shards")) == list(fresh.items("shards"))
 
 
+@pytest.mark.sweep
 def test_a_range_is_the_fold_of_its_records_as_they_counted(overlay: Overlay, grown: Grown) -> None:
     records, rows, items = grown
     rng = Random(3)
@@ -216,6 +219,7 @@ def registers(count: int, keys: int, start: int = 1) -> Iterator[Record]:
         yield Record(seq, ident(seq), WRITERS[0], seq, 0, LWW.schema_id, body)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("keys", [1, 300, 5000])
 def test_a_key_at_a_position_is_logarithmically_many_rows(keys: int) -> None:
     rows, overlay, rng = Counting(), LwwMap(), Random(4)
@@ -271,6 +275,7 @@ class Seen(KeyedOverlay):
         return event.body["key"], {event.canonical_id: event.record.stream_seq}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("keys", [1, 40])
 def test_summaries_that_grow_are_not_repeated_in_every_chunk(keys: int) -> None:
     rows, overlay, rng = Counting(), Seen(), Random(6)
@@ -294,6 +299,7 @@ def test_summaries_that_grow_are_not_repeated_in_every_chunk(keys: int) -> None:
     }
 
 
+@pytest.mark.sweep
 def test_adding_costs_the_same_however_long_the_log_is() -> None:
     rows, overlay = Counting(), LwwMap()
     costs = []

@@ -25,6 +25,8 @@ from veen.overlays.wallet.overlay import IN, TOLD, Wallets, pending_of, wallet_o
 from veen.overlays.wallet.reconcile import reconcile
 from veen.overlays.wallet.schemas import wallet_stream
 
+pytestmark = pytest.mark.sweep
+
 #: Events for all configurations together.
 EVENTS = int(os.environ.get("VEEN_FOLD_EVENTS", "200000"))
 LOG = 250

@@ -7,20 +7,33 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.overlays.histories import HISTORIES
 from tests.overlays.logs import ident
 from tests.pipeline.record_batches import batch_of
+from tests.query.strategies import TEXT
 from veen.core.crypto.hash import U64_MAX
+from veen.core.encoding import canonical_json, cbor
 from veen.overlays import registry
 from veen.overlays.builtin.crdt import COUNTER, LWW, ORSET
 from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Decoder, Record
 from veen.overlays.operations.paid_ledger import PAID
 from veen.overlays.recorder.schemas import EVENT
+from veen.overlays.schema import ANY
 from veen.overlays.wallet import schemas as wal
 from veen.pipeline.open.records import RECORDS
-from veen.pipeline.open.typed_columns import EventTable, arrow_schema, columns_of, decode, ints_of, numbers_of
+from veen.pipeline.open.typed_columns import (
+    EventTable,
+    arrow_schema,
+    column_of,
+    columns_of,
+    decode,
+    ints_of,
+    numbers_of,
+)
 
 SCHEMAS = {
     schema.name: schema for name in registry.names() for schema in registry.overlay_class(name).schemas
@@ -186,3 +199,23 @@ def test_numbers_that_fit_are_long_and_others_are_in_the_body() -> None:
     assert made.column("ts").to_pylist() == [0, 2**63 - 1, None, None, 7]
     assert made.column("raw").to_pylist() == [None, None, bodies[2], bodies[3], None]
     assert table.of(records_batch(rows[:2])).column("raw").null_count == 2
+
+
+@given(
+    st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(0, 2**64 - 1), TEXT, st.binary(max_size=4)),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3),
+            st.dictionaries(st.one_of(TEXT, st.integers(0, 9)), inner, max_size=3),
+        ),
+        max_leaves=8,
+    )
+)
+def test_payloads_in_the_lake_are_canonical_already(value: Any) -> None:
+    """What the lake makes of a payload can be put into a row as it is."""
+    raw, _ = ANY.read(cbor.encode(value), 0)
+    text = column_of(ANY, [raw]).to_pylist()[0]
+    if raw is None:
+        assert text is None
+        return
+    assert canonical_json.encode(canonical_json.parse(text.encode())) == text.encode()

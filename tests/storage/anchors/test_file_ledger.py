@@ -199,6 +199,7 @@ def test_more_than_one_write_behind_the_head_is_refused(tmp_path: Path, fs: Real
         publish(FileLedger(fs, LEDGER), COUNT)
 
 
+@pytest.mark.sweep
 def test_every_flipped_bit_is_noticed(tmp_path: Path, fs: RealFilesystem, refs: list[bytes]) -> None:
     for name in (LEDGER, HEAD):
         whole = (tmp_path / name).read_bytes()

@@ -13,6 +13,8 @@ from veen.core.types import NodeHash
 from veen.storage.anchors import FileLedger
 from veen.storage.errors import DamagedStoreError, StorageError
 
+pytestmark = pytest.mark.sweep
+
 LEDGER = "anchors/ledger.cborseq"
 
 

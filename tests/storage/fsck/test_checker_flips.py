@@ -21,6 +21,8 @@ from veen.core.objects.finding import Level
 from veen.core.types import Label
 from veen.storage.fsck import Report, check
 
+pytestmark = pytest.mark.sweep
+
 IDENTITY = {"hub-identity.cbor", "hub-identity.sig"}
 ARCHIVED = {"archive/hub-identity.cbor", "archive/hub-identity.sig"}
 

@@ -93,6 +93,7 @@ HUB, FIRST, SECOND = several_labels()
 POINTS = [(0, 16), (3, 9), (5, 16), (9, 12)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("start", "end"), POINTS)
 @given(data=st.data())
 def test_an_interrupted_flush_is_no_damage(start: int, end: int, data: st.DataObject) -> None:
@@ -107,6 +108,7 @@ def test_an_interrupted_flush_is_no_damage(start: int, end: int, data: st.DataOb
         assert report.notes == ()
 
 
+@pytest.mark.sweep
 @given(data=st.data())
 def test_the_same_without_the_journal_is_damage(data: st.DataObject) -> None:
     """Nothing passes that is not exactly the directory after some of the entries."""

@@ -19,6 +19,8 @@ from tests.storage.stores import HUB, A, B
 from veen.core.errors import Code, Detail, ProtocolError
 from veen.storage.errors import StorageError
 
+pytestmark = pytest.mark.sweep
+
 #: Every byte in long runs (make faults); in others a part of them, because each costs a start.
 _STEP: Final = int(os.environ.get("VEEN_FLIP_STEP", "9"))
 _LEFT_OUT: Final = ("state/index", "state/lock")

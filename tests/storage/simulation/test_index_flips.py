@@ -14,6 +14,8 @@ import pytest
 
 from tests.storage.simulation.oneshots import start
 
+pytestmark = pytest.mark.sweep
+
 #: Of the bytes on pages in use; each costs a start. Long runs (make faults) take ten times as many.
 _STEP: Final = 40 * int(os.environ.get("VEEN_FLIP_STEP", "10"))
 

@@ -44,6 +44,8 @@ from veen.storage.read.reader import Reader
 from veen.storage.write.batch import Batch
 from veen.storage.write.writer import Writer
 
+pytestmark = pytest.mark.sweep
+
 EXAMPLES: Final = int(os.environ.get("VEEN_MACHINE_EXAMPLES", "15"))
 STEPS: Final = 30
 

@@ -27,6 +27,8 @@ from veen.storage.journal.tail import Tail
 from veen.storage.write import flush, writer
 from veen.storage.write.flush import Flush, _Plan
 
+pytestmark = pytest.mark.sweep
+
 Patch = pytest.MonkeyPatch
 Defect = Callable[[Patch], None]
 

@@ -16,6 +16,8 @@ from tests.storage.simulation.sim_sweep import Case, Report, sweep
 from tests.storage.simulation.simdisk import SimDisk, SimFilesystem
 from veen.storage.fs import Write
 
+pytestmark = pytest.mark.sweep
+
 PATH, TMP = "state/journal", "state/journal.tmp"
 LINES = [b"first", b"second" * 100, b"third"]
 

@@ -11,6 +11,8 @@ from tests.storage.simulation.sim_plan import CRASHES, ERRORS, Fault, Op, Operat
 from tests.storage.simulation.simdisk import SimFilesystem
 from tests.storage.stores import A, B
 
+pytestmark = pytest.mark.sweep
+
 FULL: Final = (Fault.ENOSPC, Fault.SHORT)
 
 

@@ -11,6 +11,8 @@ from tests.storage.simulation.simdisk import SimFilesystem
 from tests.storage.stores import A, B
 from veen.core.data_dir.store_records import BZIP2, NO_COMPRESSION
 
+pytestmark = pytest.mark.sweep
+
 
 def not_the_start(operation: Operation) -> bool:
     """Accept all but what a start does before anything else; that is swept elsewhere."""

@@ -22,6 +22,8 @@ from veen.storage.fs import Filesystem, Write
 from veen.storage.maintain.copy import clone, fork
 from veen.storage.read.reader import Reader
 
+pytestmark = pytest.mark.sweep
+
 Copy = Callable[[Reader, Filesystem], object]
 
 ALL: Final = (*CRASHES, *ERRORS)

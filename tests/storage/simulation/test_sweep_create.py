@@ -16,6 +16,8 @@ from veen.core.data_dir.store_records import BZIP2
 from veen.storage.directory import change_registry, open_store
 from veen.storage.errors import NotAStoreError
 
+pytestmark = pytest.mark.sweep
+
 ALL: Final = (*CRASHES, *ERRORS)
 OTHER: Final = replace(TINY, max_checkpoint_interval=3)
 

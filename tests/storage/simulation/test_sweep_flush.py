@@ -13,6 +13,8 @@ from tests.storage.stores import TINY, A, B
 from veen.core.data_dir.store_records import BZIP2, NO_COMPRESSION
 from veen.core.limits import Limits
 
+pytestmark = pytest.mark.sweep
+
 FULL: Final = (Fault.ENOSPC, Fault.SHORT)
 BY_BYTES: Final = Limits(max_msg_bytes=2_000, max_chunk_bytes=2_300, max_checkpoint_interval=100)
 

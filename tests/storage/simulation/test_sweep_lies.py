@@ -23,6 +23,8 @@ from veen.core.errors import Code, ProtocolError
 from veen.storage.errors import DamagedStoreError, NotAStoreError, WriterStoppedError
 from veen.storage.read.reader import Reader
 
+pytestmark = pytest.mark.sweep
+
 
 class Found(NamedTuple):
     """What is left, and who has said something about it."""

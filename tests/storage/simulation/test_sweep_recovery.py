@@ -13,6 +13,8 @@ from tests.storage.simulation.sim_sweep import Case
 from tests.storage.simulation.simdisk import SimFilesystem, Snapshot
 from tests.storage.stores import A, B
 
+pytestmark = pytest.mark.sweep
+
 Start = tuple[Snapshot, Promises]
 
 

@@ -17,6 +17,8 @@ from veen.core.data_dir import paths
 from veen.core.data_dir.store_records import BZIP2
 from veen.storage.maintain.repair import repair
 
+pytestmark = pytest.mark.sweep
+
 #: What is in the log and can not be made again.
 TRUTH: Final = (".log", ".bz2", ".wal")
 

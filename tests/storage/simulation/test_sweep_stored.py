@@ -15,6 +15,8 @@ from tests.storage.simulation.simdisk import SimDisk, SimFilesystem
 from tests.storage.stores import A
 from veen.storage.errors import WriterStoppedError
 
+pytestmark = pytest.mark.sweep
+
 
 class Step(NamedTuple):
     """A step that is done and fails, and what a start makes of it."""
