@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from veen import version
-from veen.pipeline.errors import SparkWorkerError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,6 +79,9 @@ def check_workers(spark: "SparkSession", patience: float = 120.0) -> Sequence[Wo
 
     A cluster that gives no executor at all, in as many seconds, is refused as well: Spark would wait forever.
     """
+    # Not at the top: workers import this module before it is known which packages they have.
+    from veen.pipeline.errors import SparkWorkerError
+
     deadline = time.monotonic() + patience
     tracker = spark.sparkContext.statusTracker()
     with ThreadPoolExecutor(1) as pool:
