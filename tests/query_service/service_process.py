@@ -109,7 +109,7 @@ class Service:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=sink,
-                env=environment(PYTHONPATH=str(ROOT)),
+                env=environment(PYTHONPATH=f"{ROOT / 'src'}:{ROOT}"),
                 cwd=ROOT,
             )
         assert self.process.stdout is not None

@@ -1,10 +1,11 @@
 """One connection: bytes in, requests out, answers back in order. Slow and greedy peers are cut off.
 
 A connection has at most one deadline at a time: for a request's headers, for its body, for being idle, or
-for taking its answer. A sweep, not a timer each, ends those that have passed.
+for reading its answer. A sweep, not a timer each, ends those that have passed.
 
-The server is our own, on httptools: it cuts off slow and greedy clients at every step, and answers a submit
-without a task of its own (docs/adr/0008).
+Where it is, is said by two states, of receiving and of sending: see http_states. The server is our own, on
+httptools: it cuts off slow and greedy clients at every step, and answers a submit without a task of its own
+(docs/adr/0008).
 """
 
 import asyncio
@@ -22,8 +23,27 @@ from veen.net.byte_budget import ByteBudget
 from veen.net.host_names import Head, Names, split_target
 from veen.net.http_application import Application, Bounds
 from veen.net.http_message import Request, Response
+from veen.net.http_states import RECEIVING, SENDING, Received, Receiving, Sending, Sent
 
-#: Headers that some handler looks at; the rest are counted and forgotten.
+# Names of members are looked up slowly, and this is what each request runs through.
+_IDLE, _HEAD, _CHUNK, _CLOSED = (
+    Receiving.IDLE,
+    Receiving.HEAD,
+    Receiving.CHUNK,
+    Receiving.CLOSED,
+)
+_READY, _ANSWERING = Sending.READY, Sending.ANSWERING
+_ON_BYTES, _ON_BEGIN, _ON_HEADERS = (
+    RECEIVING[Received.BYTES],
+    RECEIVING[Received.BEGIN],
+    RECEIVING[Received.HEADERS],
+)
+_ON_CHUNK, _ON_DATA = RECEIVING[Received.CHUNK], RECEIVING[Received.DATA]
+_ON_COMPLETE, _ON_LAST = RECEIVING[Received.COMPLETE], RECEIVING[Received.LAST]
+_ON_UPGRADE, _ON_CLOSE = RECEIVING[Received.UPGRADE], RECEIVING[Received.CLOSE]
+_ON_HANDLE, _ON_ANSWERED = SENDING[Sent.HANDLE], SENDING[Sent.ANSWERED]
+
+#: Headers that some handler reads; the rest are counted and dropped.
 _USED: Final = frozenset(
     {
         b"accept",
@@ -43,21 +63,22 @@ _USED: Final = frozenset(
 _MAX_HEADERS: Final = 100
 #: Requests of one connection that may wait for the one before: pipelining, within reason.
 _MAX_WAITING: Final = 16
-#: Requests of one connection that are handled before the others have their turn.
+#: Requests of one connection that are handled before those of others.
 _PER_TURN: Final = 4
 #: Bytes that are parsed at once: how many requests there can be in them is what a flood costs.
 _SLICE: Final = 16 << 10
-#: Connections beyond the bound that are told so; more are cut.
-_MAX_REFUSED: Final = 64
+#: Connections beyond the bound that get an answer; more are aborted.
+_MAX_REJECTED: Final = 64
 _MEGABYTE: Final = 1 << 20
-#: How long a client that was refused may go on sending before the connection is cut.
+#: How long a client whose request was rejected may go on sending before the connection is aborted.
 _LINGER_SEC: Final = 2.0
 _NONE: Final[frozenset[str]] = frozenset()
+_NEVER: Final = float("inf")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class Refusal(Exception):  # noqa: N818 - control flow out of the parser, not an error of ours
-    """The request can not be taken; the answer is the last one on this connection."""
+class _Rejected(Exception):  # noqa: N818 - control flow out of the parser, not an error of ours
+    """The request cannot be accepted; the answer is the last one on this connection."""
 
     def __init__(self, response: Response) -> None:
         super().__init__()
@@ -83,14 +104,14 @@ class Connection(asyncio.Protocol):
         local: bool = False,
         full: bool = False,
     ) -> None:
-        """``local``: from the operator's socket; ``full``: there are too many, so this one is sent away."""
+        """``local``: from the operator's socket; ``full``: there are too many, so this one is rejected."""
         self._app = app
         self._full = full
         self._bounds = bounds
         self._clock = clock
         self._open = open_connections
         self._memory = memory
-        #: Bytes of answers that the client does not take.
+        #: Bytes of answers that the client does not read.
         self._unsent_bytes = 0
         self._names = names
         #: A Host that was looked at and is ours: most requests of a connection have the same.
@@ -101,34 +122,37 @@ class Connection(asyncio.Protocol):
         self._certificate: bytes | None = None
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
-        self._waiting: deque[tuple[Request, bool]] = deque()
+        self._receiving = _IDLE
+        self._sending = _READY
+        self._waiting: deque[Request] = deque()
         #: The request that is being answered.
         self._current: Request | None = None
-        self._busy = False
-        self._closing = False
-        self._paused = False
-        self._draining = False
-        self._going_on = False
         #: Bytes that came and were not parsed: reading pauses while there are any.
         self._unread = b""
+        #: Whether the transport was asked to read no more for now.
+        self._paused = False
+        #: Whether the client has closed its side.
+        self._at_eof = False
         self._turns_left = _PER_TURN
-        self._scheduled = self._ended = False
-        self.deadline = float("inf")
-        self._begin()
+        #: The next turn, when the other connections have had theirs.
+        self._turn: asyncio.Handle | None = None
+        #: Whether waiting requests are being handled, further up the stack.
+        self._handling_waiting = False
+        #: Whether a head, or a chunk, has begun among the bytes that are being parsed.
+        self._section_began = False
+        self.deadline = _NEVER
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._target, self._method = b"", ""
         self._headers: dict[str, str] = {}
         self._repeated: frozenset[str] = _NONE
         self._count = self._head_bytes = 0
         self._body: list[bytes] = []
         self._size = 0  # of what is counted in memory
-        self._most = 0
-        self._reading = False
+        self._max_body = 0
+        #: Bytes of a head, or of trailers, that the parser gathers and has not shown yet.
         self._unparsed = 0
-        #: Whether the parser gathers a header, or a trailer, that it has not shown yet.
-        self._gathering = self._header_progress = False
-        self._has_head = False
 
     # --- the transport --------------------------------------------------------------------------------------
 
@@ -140,16 +164,18 @@ class Connection(asyncio.Protocol):
         self._secure = secured is not None
         self._certificate = None if secured is None else secured.getpeercert(binary_form=True)
         self.deadline = self._clock() + self._bounds.header_sec
-        if self._full and len(self._open) > _MAX_REFUSED + self._bounds.max_connections:
-            self._transport.abort()  # not even for an answer is there room
+        if self._full and len(self._open) > _MAX_REJECTED + self._bounds.max_connections:
+            self._transport.abort()  # there is not even room for an answer
         elif self._full:
-            self._refuse(self._app.reject(unavailable("too many connections; try again")))
+            self._reject(self._app.reject(unavailable("too many connections; try again")))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why makes no difference
-        """End; answers that are still made are thrown away."""
+        """End; answers that come later are dropped."""
         self._open.discard(self)
         self._transport = None
-        self._memory.give(self._unsent_bytes + sum(len(request.body) for request, _ in self._waiting))
+        self._receiving = _ON_CLOSE[self._receiving]
+        self._sending = SENDING[Sent.LOSE][self._sending]
+        self._memory.give(self._unsent_bytes + sum(len(request.body) for request in self._waiting))
         self._unsent_bytes = 0
         self._drop_body()
         self._waiting.clear()
@@ -157,13 +183,13 @@ class Connection(asyncio.Protocol):
         self._hurry()
 
     def _drop_body(self) -> None:
-        """Forget what has come of a request that will not be handled."""
+        """Drop what has come of a request that will not be handled."""
         self._memory.give(self._size)
         self._body, self._size = [], 0
 
     def data_received(self, data: bytes) -> None:
         """Parse, and handle a few requests."""
-        if self._closing:
+        if self._receiving is _CLOSED:
             return
         self._turns_left = _PER_TURN
         if self._unread or len(data) > _SLICE:
@@ -176,19 +202,20 @@ class Connection(asyncio.Protocol):
 
     def _feed(self) -> None:
         """Parse what was left, as far as requests may wait."""
-        while self._unread and len(self._waiting) < _MAX_WAITING and not self._closing:
+        while self._unread and len(self._waiting) < _MAX_WAITING and self._receiving is not _CLOSED:
             piece, self._unread = self._unread[:_SLICE], self._unread[_SLICE:]
             self._parse(piece)
-        if self._closing:
+        if self._receiving is _CLOSED:
             self._unread = b""
         if self._unread:
             self._pause()
-        elif self._ended:
-            self._closing = True
+        elif self._at_eof:
+            self._receiving = _ON_CLOSE[self._receiving]
 
-    def _take_more(self) -> None:
+    def _read_more(self) -> None:
         self._feed()
-        wants = not self._closing and not self._unread and len(self._waiting) < _MAX_WAITING
+        is_open = self._receiving is not _CLOSED
+        wants = is_open and not self._unread and len(self._waiting) < _MAX_WAITING
         if wants and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
@@ -199,47 +226,52 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _schedule(self) -> None:
-        """Go on when the other connections have had their turn."""
-        if not self._scheduled and not self._busy and not self._draining:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._take_turn)
+        """Continue when the other connections have had their turn."""
+        if self._turn is None and self._sending is _READY:
+            self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
-        self._scheduled = False
+        self._turn = None
         if self._transport is not None:
             self._turns_left = _PER_TURN
-            self._go_on()
+            self._handle_waiting()
 
     def _parse(self, data: bytes) -> None:
-        if not self._reading:
-            self._reading = True
+        if self._receiving is _IDLE:
+            self._receiving = _ON_BYTES[_IDLE]
             self._allow(self._bounds.header_sec)
-        self._header_progress = False
+        self._section_began = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._ignore_upgrade(data[upgrade.args[0] :])
-        except httptools.HttpParserError as error:
-            cause = error.__context__
-            if isinstance(cause, Refusal):
-                self._refuse(cause.response, head_only=self._method == "HEAD")
-            else:
-                self._refuse(self._app.reject(_bad_request("this is not HTTP/1.1")))
+            rest = data[upgrade.args[0] :]
+        except httptools.HttpParserCallbackError as error:
+            if not isinstance(error.__context__, _Rejected):
+                raise
+            self._reject(error.__context__.response, head_only=self._method == "HEAD")
+            return
+        except httptools.HttpParserError:
+            self._reject(self._app.reject(_bad_request("this is not HTTP/1.1")))
+            return
         else:
-            self._bound_header(len(data))
+            receiving = self._receiving
+            if (receiving is _HEAD or receiving is _CHUNK) and not self._section_began:
+                self._bound_header(len(data))
+            return
+        self._ignore_upgrade(rest)  # outside of the handler: errors of callbacks have a context of their own
 
     def _bound_header(self, size: int) -> None:
-        """Refuse a header without end: the parser shows none before it is whole, and keeps it meanwhile."""
-        if self._gathering and not self._header_progress:
-            self._unparsed += size
-            if self._unparsed > self._bounds.max_header_bytes:
-                self._refuse(self._app.reject(self._too_long()))
+        """Reject a header without end: the parser shows none before it is whole, and holds it meanwhile."""
+        self._unparsed += size
+        if self._unparsed > self._bounds.max_header_bytes:
+            self._reject(self._app.reject(self._too_long()))
 
     def _ignore_upgrade(self, rest: bytes) -> None:
-        """Go on in HTTP/1.1, as a server may. The parser would not: it gets the request without the wish."""
+        """Stay with HTTP/1.1, as a server may. The parser would not: it gets the request without the wish."""
         if self._method == "CONNECT":
-            self._refuse(self._app.reject(_bad_request("this is no proxy")))
+            self._reject(self._app.reject(_bad_request("this is not a proxy")))
             return
+        self._receiving = _ON_UPGRADE[self._receiving]
         version = self._parser.get_http_version()
         lines = [f"{self._method} {self._target.decode('latin-1')} HTTP/{version}"]
         lines += [f"{name}: {value}" for name, value in self._headers.items()]
@@ -247,58 +279,61 @@ class Connection(asyncio.Protocol):
         self._parse(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + rest)
 
     def eof_received(self) -> bool:
-        """Answer what was asked, then close; a request cut in the middle is nobody's."""
-        self._ended = True
-        if self._busy or self._waiting:
-            self._closing = not self._unread
+        """Answer what was asked, then close; a request cut in the middle is dropped."""
+        self._at_eof = True
+        if self._current is not None or self._waiting:
+            if not self._unread:
+                self._receiving = _ON_CLOSE[self._receiving]
             self._hurry()
             return True
         return False
 
     def _hurry(self) -> None:
-        if self._busy and self._current is not None and self._current.hurry is not None:
+        if self._current is not None and self._current.hurry is not None:
             self._current.hurry()
 
     def pause_writing(self) -> None:
-        """The client does not take its answers: it has some time to."""
-        self._draining = True
+        """The client does not read its answers: it has some time to."""
+        self._sending = SENDING[Sent.STALL][self._sending]
         if self._transport is not None:
             self._unsent_bytes = self._transport.get_write_buffer_size()
             self._memory.take(self._unsent_bytes)
         self._rest()
 
     def resume_writing(self) -> None:
-        """It has taken them."""
-        self._draining = False
+        """It has read them."""
+        self._sending = SENDING[Sent.RESUME][self._sending]
         self._memory.give(self._unsent_bytes)
         self._unsent_bytes = 0
         self._rest()
-        self._go_on()
+        self._handle_waiting()
 
     # --- the parser -----------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self._begin()
-        self._reading = self._gathering = self._header_progress = True
+        self._receiving = _ON_BEGIN[self._receiving]
+        self._reset()
+        self._section_began = True
 
     def on_chunk_header(self) -> None:
         """A chunk begins; behind the last one there may be trailers."""
-        self._gathering = self._header_progress = True
+        self._receiving = _ON_CHUNK[self._receiving]
+        self._section_began = True
 
     def on_url(self, url: bytes) -> None:
-        """Take a piece of the request line."""
+        """Collect a piece of the request line."""
         self._target += url
         self._add_head(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
+        """Collect a header, or a trailer."""
         self._add_head(len(name) + len(value) + 4)
         self._count += 1
         if self._count > _MAX_HEADERS:
-            raise Refusal(self._app.reject(_bad_request(f"more than {_MAX_HEADERS} headers")))
+            raise _Rejected(self._app.reject(_bad_request(f"more than {_MAX_HEADERS} headers")))
         name = name.lower()
-        if name in _USED and not self._has_head:  # what was looked at is not said otherwise by a trailer
+        if name in _USED and self._receiving is _HEAD:  # a trailer does not change what was looked at
             used = name.decode("latin-1")
             if used in self._headers:
                 self._repeated |= {used}
@@ -307,32 +342,31 @@ class Connection(asyncio.Protocol):
     def _add_head(self, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > self._bounds.max_header_bytes:
-            raise Refusal(self._app.reject(self._too_long()))
+            raise _Rejected(self._app.reject(self._too_long()))
 
     def _too_long(self) -> ErrorEnvelope:
         return _bad_request(f"headers of more than {self._bounds.max_header_bytes} bytes")
 
     def on_headers_complete(self) -> None:
         """Decide whether the request is for us, and how much body it may have, before any of that is read."""
-        self._gathering = False
-        self._has_head = True
+        self._receiving = _ON_HEADERS[self._receiving]
         self._unparsed = 0
         self._method = self._parser.get_method().decode("latin-1")
         authority, self._path = split_target(self._target.decode("latin-1"))
         self._check_address(authority)
         if self._parser.should_upgrade():
             return
-        self._most = self._app.max_body(self._method, self._path, self._headers.get("content-type", ""))
+        self._max_body = self._app.max_body(self._method, self._path, self._headers.get("content-type", ""))
         announced = self._headers.get("content-length", "0")
         size = int(announced) if announced.isdecimal() else 0
-        if size > self._most:
-            raise Refusal(self._app.too_large(self._request(b""), size, self._most))
+        if size > self._max_body:
+            raise _Rejected(self._app.too_large(self._request(b""), size, self._max_body))
         self._allow(self._bounds.body_sec * (1 + size // _MEGABYTE))
         if self._headers.get("expect", "").lower() == "100-continue" and self._transport is not None:
             self._transport.write(_CONTINUE)
 
     def _check_address(self, authority: str | None) -> None:
-        """Refuse what is for somebody else, or is sent by a page of somebody else (C-196)."""
+        """Reject what is for another server, or was sent by a page of another site (C-196)."""
         headers, host = self._headers, self._headers.get("host")
         is_known = host is not None and host == self._known_host and authority is None and not self._repeated
         if is_known and "origin" not in headers and "sec-fetch-site" not in headers:
@@ -341,27 +375,27 @@ class Connection(asyncio.Protocol):
         try:
             self._names.check(Head(headers, self._repeated, authority, version, self._secure))
         except ProtocolError as error:
-            raise Refusal(self._turn_away(error)) from None
+            raise _Rejected(self._rejection(error)) from None
         self._known_host = host
         if "origin" in headers and not headers.get("content-type") and self._has_body():
-            untyped = self._turn_away(bad_request("content-type", "a page says of which type a body is"))
-            raise Refusal(replace(untyped, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE.value))
+            untyped = self._rejection(bad_request("content-type", "a page states the type of a body"))
+            raise _Rejected(replace(untyped, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE.value))
 
-    def _turn_away(self, error: ProtocolError) -> Response:
+    def _rejection(self, error: ProtocolError) -> Response:
         return self._app.reject(envelope_of(error), self._request(b""))
 
     def _has_body(self) -> bool:
         return self._headers.get("content-length", "0") != "0" or "transfer-encoding" in self._headers
 
     def on_body(self, data: bytes) -> None:
-        """Take a piece of the body."""
-        self._gathering = False
+        """Collect a piece of the body."""
+        self._receiving = _ON_DATA[self._receiving]
         if self._memory.is_full and not self._local:
-            raise Refusal(self._app.reject(unavailable("the server holds too much; try again")))
+            raise _Rejected(self._app.reject(unavailable("the server holds too many bytes; try again")))
         self._size += len(data)
         self._memory.take(len(data))
-        if self._size > self._most:
-            raise Refusal(self._app.too_large(self._request(b""), self._size, self._most))
+        if self._size > self._max_body:
+            raise _Rejected(self._app.too_large(self._request(b""), self._size, self._max_body))
         self._body.append(data)
 
     def on_message_complete(self) -> None:
@@ -369,16 +403,16 @@ class Connection(asyncio.Protocol):
         if self._parser.should_upgrade():
             return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        keep = self._parser.should_keep_alive()
+        step = _ON_COMPLETE if self._parser.should_keep_alive() else _ON_LAST
+        self._receiving = step[self._receiving]
         request = self._request(body)
-        self._reading = self._gathering = False
         self._body, self._size = [], 0  # it is the request's now
-        if self._busy or self._draining or self._waiting or not self._turns_left:
-            self._waiting.append((request, keep))
+        if self._sending is not _READY or self._waiting or not self._turns_left:
+            self._waiting.append(request)
             if len(self._waiting) >= _MAX_WAITING:
                 self._pause()
         else:
-            self._handle(request, keep=keep)
+            self._handle(request)
 
     # --- requests and answers -------------------------------------------------------------------------------
 
@@ -390,66 +424,66 @@ class Connection(asyncio.Protocol):
         request.certificate = self._certificate
         return request
 
-    def _handle(self, request: Request, *, keep: bool) -> None:
-        self._busy = True
+    def _handle(self, request: Request) -> None:
+        self._sending = _ON_HANDLE[self._sending]
         self._turns_left -= 1
-        self._keep = keep
         self._current = request
-        self.deadline = float("inf")  # now it is the server that takes its time
+        self.deadline = _NEVER  # from now on the server uses the time
         self._app.handle(request)
 
     def _respond(self, response: Response) -> None:
         assert self._current is not None, "a request is answered once"
         self._memory.give(len(self._current.body))
         head_only, self._current = self._current.head_only, None
-        self._busy = False
+        self._sending = _ON_ANSWERED[self._sending]
         transport = self._transport
         if transport is None:
             return
-        keep = self._keep and not self._closing
+        keep = self._receiving is not _CLOSED
         transport.write(response.encode(keep_alive=keep or bool(self._waiting), head_only=head_only))
         if self._waiting:
-            self._go_on()
+            self._handle_waiting()
             return
         self._rest()
         if not keep:
-            self._closing = True
             transport.close()
 
-    def _go_on(self) -> None:
-        """Turn to those that wait, unless the client does not take its answers: they would pile up here."""
-        if self._going_on:
+    def _handle_waiting(self) -> None:
+        """Handle requests that wait, unless the client does not read its answers: they would pile up here."""
+        if self._handling_waiting:
             return  # answered at once, by the loop below
-        self._going_on = True
-        while self._waiting and not self._busy and not self._draining and self._turns_left > 0:
-            request, keep = self._waiting.popleft()
-            self._handle(request, keep=keep)
+        self._handling_waiting = True
+        while self._waiting and self._sending is _READY and self._turns_left > 0:
+            self._handle(self._waiting.popleft())
             if self._paused and len(self._waiting) < _MAX_WAITING // 2:
-                self._take_more()
-        self._going_on = False
+                self._read_more()
+        self._handling_waiting = False
         if self._waiting:
             self._schedule()
 
     def _allow(self, seconds: float) -> None:
-        """Give the client time to send; while it waits for us, it has all the time it wants."""
-        if not self._busy and not self._draining:
+        """Give the client time to send; while it waits for us, its time does not pass."""
+        if self._sending is _READY:
             self.deadline = self._clock() + seconds
 
     def _rest(self) -> None:
-        if self._busy and not self._draining:
-            self.deadline = float("inf")
-        elif self._reading and not self._draining:
-            self.deadline = self._clock() + self._bounds.body_sec
-        else:
+        receiving, sending = self._receiving, self._sending
+        if sending is _ANSWERING:
+            self.deadline = _NEVER
+        elif receiving is _IDLE or receiving is _CLOSED or sending is not _READY:
             self.deadline = self._clock() + self._bounds.idle_sec
+        else:
+            self.deadline = self._clock() + self._bounds.body_sec
 
-    def _refuse(self, response: Response, *, head_only: bool = False) -> None:
+    def _reject(self, response: Response, *, head_only: bool = False) -> None:
         """Answer once more, behind what is being answered, and close."""
-        self._closing = True
+        if self._receiving is _CLOSED:
+            return  # what came behind the last request
+        self._receiving = _ON_CLOSE[self._receiving]
         self._drop_body()
         if self._transport is None:
             return
-        if self._busy or self._waiting:
+        if self._current is not None or self._waiting:
             return  # the answers on their way are the last ones
         self._transport.write(response.encode(keep_alive=False, head_only=head_only))
         self._linger(self._transport)
@@ -459,7 +493,6 @@ class Connection(asyncio.Protocol):
         if transport.can_write_eof():
             transport.write_eof()
             self.deadline = self._clock() + _LINGER_SEC
-            self._reading = False
         else:
             transport.close()
 
@@ -467,8 +500,9 @@ class Connection(asyncio.Protocol):
         """Cut off a client whose time is over."""
         if self._transport is None:
             return
-        self._closing = True
-        if self._reading and not self._busy and not self._draining:
+        is_late = self._sending is _READY and self._receiving not in (_IDLE, _CLOSED)
+        self._receiving = _ON_CLOSE[self._receiving]
+        if is_late:
             late = self._app.reject(_bad_request("the request took too long to arrive"))
             self._transport.write(late.encode(keep_alive=False))
             self._linger(self._transport)
@@ -482,6 +516,6 @@ class Connection(asyncio.Protocol):
 
     def shut(self) -> None:
         """Close as soon as what was asked has been answered: the server is stopping."""
-        self._closing = True
-        if not self._busy and not self._waiting and self._transport is not None:
+        self._receiving = _ON_CLOSE[self._receiving]
+        if self._current is None and not self._waiting and self._transport is not None:
             self._transport.close()

@@ -1,0 +1,110 @@
+"""The states of a connection: what is being received, and what is being sent; and every step between them.
+
+Receiving                                      Sending
+
+IDLE --BYTES--> STARTED                        READY <--HANDLE, ANSWERED--> ANSWERING
+  |                |                             ^                             ^
+  '--BEGIN--> HEAD <--BEGIN                 STALL, RESUME                 STALL, RESUME
+                | HEADERS                        v                             v
+              BODY <--DATA, CHUNK--> CHUNK     STALLED <---ANSWERED--- ANSWERING_STALLED
+                |                      |
+                +--COMPLETE--> IDLE----+       LOSE leads from anywhere to LOST
+                +--LAST----> CLOSED----+
+
+CLOSE leads from anywhere to CLOSED; UPGRADE from BODY to STARTED: the head is read again without the wish.
+A step that is not in its table is a fault of ours, never of a peer: it raises KeyError.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum, auto
+from typing import Final
+
+
+class Receiving(StrEnum):
+    """What has come of the next request."""
+
+    #: Nothing.
+    IDLE = auto()
+    #: Bytes, but no request line yet.
+    STARTED = auto()
+    #: A part of its head, which the parser does not show before it is whole.
+    HEAD = auto()
+    #: Its head.
+    BODY = auto()
+    #: Its head, and the line before a chunk; behind the last chunk there may be trailers.
+    CHUNK = auto()
+    #: No more requests are accepted, and what comes is ignored.
+    CLOSED = auto()
+
+
+class Received(StrEnum):
+    """A step of receiving."""
+
+    BYTES = auto()
+    BEGIN = auto()
+    HEADERS = auto()
+    CHUNK = auto()
+    DATA = auto()
+    COMPLETE = auto()
+    #: As COMPLETE, of a request that asks to close the connection.
+    LAST = auto()
+    UPGRADE = auto()
+    CLOSE = auto()
+
+
+class Sending(StrEnum):
+    """What becomes of answers."""
+
+    #: The next request can be handled.
+    READY = auto()
+    #: A request is being handled.
+    ANSWERING = auto()
+    #: The client does not read its answers.
+    STALLED = auto()
+    #: Both.
+    ANSWERING_STALLED = auto()
+    #: There is no connection any more.
+    LOST = auto()
+
+
+class Sent(StrEnum):
+    """A step of sending."""
+
+    HANDLE = auto()
+    ANSWERED = auto()
+    STALL = auto()
+    RESUME = auto()
+    LOSE = auto()
+
+
+#: By step and state, the next state.
+RECEIVING: Final[Mapping[Received, Mapping[Receiving, Receiving]]] = {
+    Received.BYTES: {Receiving.IDLE: Receiving.STARTED},
+    Received.BEGIN: {Receiving.IDLE: Receiving.HEAD, Receiving.STARTED: Receiving.HEAD},
+    Received.HEADERS: {Receiving.HEAD: Receiving.BODY},
+    Received.CHUNK: {Receiving.BODY: Receiving.CHUNK},
+    Received.DATA: {Receiving.BODY: Receiving.BODY, Receiving.CHUNK: Receiving.BODY},
+    Received.COMPLETE: {Receiving.BODY: Receiving.IDLE, Receiving.CHUNK: Receiving.IDLE},
+    Received.LAST: {Receiving.BODY: Receiving.CLOSED, Receiving.CHUNK: Receiving.CLOSED},
+    Received.UPGRADE: {Receiving.BODY: Receiving.STARTED},
+    Received.CLOSE: dict.fromkeys(Receiving, Receiving.CLOSED),
+}
+SENDING: Final[Mapping[Sent, Mapping[Sending, Sending]]] = {
+    Sent.HANDLE: {Sending.READY: Sending.ANSWERING},
+    Sent.ANSWERED: {
+        Sending.ANSWERING: Sending.READY,
+        Sending.ANSWERING_STALLED: Sending.STALLED,
+        Sending.LOST: Sending.LOST,
+    },
+    Sent.STALL: {
+        Sending.READY: Sending.STALLED,
+        Sending.ANSWERING: Sending.ANSWERING_STALLED,
+        Sending.LOST: Sending.LOST,
+    },
+    Sent.RESUME: {
+        Sending.STALLED: Sending.READY,
+        Sending.ANSWERING_STALLED: Sending.ANSWERING,
+        Sending.LOST: Sending.LOST,
+    },
+    Sent.LOSE: dict.fromkeys(Sending, Sending.LOST),
+}
