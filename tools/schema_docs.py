@@ -31,9 +31,9 @@ def schemas_page(note: str) -> str:
         "",
         note,
         "Bodies of events are maps with text keys **in the order listed here**, without others; integers are",
-        "the shortest, lengths definite, no tags, no fractions. What is not so is refused with a code (see",
+        "the shortest, lengths definite, no tags, no fractions. Any other body is rejected with a code (see",
         "[overlays](overlays.md#codes)). A field that may be absent may also be null: the operation profiles",
-        "write null, others leave it out, readers take both. `any` is deterministic CBOR with sorted keys.",
+        "write null, others omit it, readers accept both. `any` is deterministic CBOR with sorted keys.",
         "",
         "The id of a schema is H(name) in the families `id`, `wallet`, `rpc`, `crdt`, `disc` and `veen`, and",
         'H("veen/schema:" + name) for all others: `veen schema-id NAME`.',
@@ -59,7 +59,7 @@ def _overlay(overlay: type[Overlay]) -> str:
     parameters = ", ".join(f"`{item.name}`" for item in fields(overlay))
     if parameters:
         parts += ["", f"Parameters: {parameters}."]
-    return "\n".join((*parts, "", table(("table", "kept as", ""), rows), ""))
+    return "\n".join((*parts, "", table(("table", "monoid", ""), rows), ""))
 
 
 def _anchor(name: str) -> str:
@@ -72,11 +72,11 @@ def overlays_page(note: str) -> str:
         "# Overlays",
         "",
         note,
-        "An overlay folds a stream to a state: [how to](../how-to/interpret.md), and",
-        "[why so](../adr/0011-overlays.md). Its tables keep for each key what one of a few building blocks",
-        "keeps: MAX and MIN the record with the greatest or least order, FIRST the first record and the",
-        "first that differs from it, SUM a sum, CNT a count with first and last, SET records by id, PFX a",
-        "running sum with its lowest value; others are of their overlay.",
+        "An overlay folds a stream to a state: see [Interpret a log](../how-to/interpret.md) for its use and",
+        "[ADR 11](../adr/0011-overlays.md) for its design. A table holds one summary per key, joined by a",
+        "monoid: MAX and MIN hold the record with the greatest or least order, FIRST the first record and",
+        "the first that differs from it, SUM a sum, CNT a count with first and last, SET records by id, PFX",
+        "a running sum with its lowest value. Other monoids belong to their overlay.",
         "",
         'The hash of a state is Ht("veen/state-" + class, bytes of the state).',
         "",
@@ -85,8 +85,8 @@ def overlays_page(note: str) -> str:
         *map(_overlay, registry.overlays()),
         "## Codes",
         "",
-        "What a fold reports of an event. Unless it says *reported only*, the event does not count.",
-        "`veen explain-error CODE` says the same.",
+        "The codes that a fold reports for events. Unless the meaning ends with *reported only*, the event",
+        "does not count. `veen explain-error CODE` shows the meaning.",
         "",
         table(("code", "meaning"), ((f"`{code}`", meaning) for code, meaning in sorted(CODES.items()))),
     ]

@@ -75,7 +75,7 @@ def test_what_can_not_be_certified() -> None:
 def test_all_that_differs_is_told() -> None:
     made = issued(LwwMap())
     found = made.differences(GCounter(), [replace(LABELS[1], epoch=9)], ident("other"))
-    for text in ("overlay is", "state_class", "schemas", "epoch 9", "epoch 3", "epoch 4", "state hash"):
+    for text in ("overlay is", "state_class", "schemas", "epoch 9", "epoch 3", "epoch 4", "state_hash"):
         assert any(text in line for line in found), text
 
 

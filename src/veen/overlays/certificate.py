@@ -1,7 +1,7 @@
-"""State certificates: somebody's word that a log, up to given roots, folds to a state.
+"""State certificates: a signed statement that a log, up to given roots, folds to a state.
 
-Anybody who can read the log can check it: the log has these roots or not, and folds to this hash or not. The
-signature says who is to be asked if not.
+Any reader of the log can check it: the log has these roots or not, and folds to this hash or not. The
+signature names the issuer.
 """
 
 import json
@@ -24,7 +24,7 @@ _UNSIGNED: Final = Signature(bytes(ed25519.SIGNATURE_BYTES))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertifiedLabel(Wire):
-    """A label up to an entry, and the root there."""
+    """A label up to an entry, with the root there."""
 
     SHAPE: ClassVar = MapShape(
         "certified_label",
@@ -42,7 +42,7 @@ class CertifiedLabel(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateCertificate(Wire):
-    """What was folded, how, how far, and to what."""
+    """Stream, overlay and position of a fold, and the hash of its state."""
 
     SHAPE: ClassVar = MapShape(
         "state_certificate",
@@ -76,7 +76,7 @@ class StateCertificate(Wire):
     def _validate(self) -> None:
         epochs = [item.epoch for item in self.labels]
         if epochs != sorted(set(epochs)):
-            raise ProtocolError(Detail.VALUE, "labels must be in the order of their epochs", field="labels")
+            raise ProtocolError(Detail.VALUE, "labels must be sorted by epoch", field="labels")
         try:
             parameters = json.loads(self.parameters)
         except (ValueError, RecursionError):
@@ -120,22 +120,24 @@ class StateCertificate(Wire):
         return found
 
     def differences(self, overlay: Overlay, labels: Sequence[CertifiedLabel], state_hash: bytes) -> list[str]:
-        """Return in what another fold differs from what was certified; nothing if it is the same."""
+        """Return the differences between another fold and the certificate; empty if there are none."""
         found = [
-            f"{name} is {getattr(self, name)!r} in the certificate, and {value!r} here"
+            f"{name} is {getattr(self, name)!r} in the certificate, but {value!r} here"
             for name, value in _described(overlay).items()
             if getattr(self, name) != value and name != "schemas"
         ]
         if self.schemas != _described(overlay)["schemas"]:
-            found.append("the schemas are not those of the overlay here")
+            found.append("the schemas differ from those of the local overlay")
         found += _label_differences(self.labels, labels)
         if self.state_hash != state_hash:
-            found.append(f"the state hash is {self.state_hash.hex()} there, and {state_hash.hex()} here")
+            found.append(
+                f"state_hash is {self.state_hash.hex()} in the certificate, but {state_hash.hex()} here"
+            )
         return found
 
 
 def _described(overlay: Overlay) -> dict[str, Any]:
-    """Return the fields that say how a stream was folded."""
+    """Return the fields that describe the overlay."""
     return {
         "overlay": overlay.name,
         "overlay_version": overlay.version,
@@ -148,16 +150,17 @@ def _described(overlay: Overlay) -> dict[str, Any]:
 def _label_differences(there: Sequence[CertifiedLabel], here: Sequence[CertifiedLabel]) -> list[str]:
     mine = {item.epoch: item for item in here}
     found = [
-        f"the log has entries in epoch {epoch}" for epoch in mine.keys() - {item.epoch for item in there}
+        f"the log has entries in epoch {epoch}, the certificate does not"
+        for epoch in mine.keys() - {item.epoch for item in there}
     ]
     for item in there:
         other = mine.get(item.epoch)
         if other is None:
-            found.append(f"the log has no entries in epoch {item.epoch}")
+            found.append(f"the log does not have entries in epoch {item.epoch}")
         elif other.label != item.label:
-            found.append(f"epoch {item.epoch} has another label: it is another hub, or another stream")
+            found.append(f"epoch {item.epoch} has another label: it is another hub or stream")
         elif other.upto_seq != item.upto_seq:
-            found.append(f"epoch {item.epoch} has {other.upto_seq} entries, and not {item.upto_seq}")
+            found.append(f"epoch {item.epoch} has {other.upto_seq} entries, not {item.upto_seq}")
         elif other.mmr_root != item.mmr_root:
-            found.append(f"the root at entry {item.upto_seq} of epoch {item.epoch} is another one")
+            found.append(f"the root at entry {item.upto_seq} of epoch {item.epoch} differs")
     return found

@@ -169,10 +169,10 @@ class Annotator:
         if known is not None:
             if known[1] == content:
                 return canonical_id, Annotated(record.epoch, record.stream_seq, Outcome.DUPLICATE)
-            text = "a copy that differs from the event that it is a copy of"
+            text = "the copy differs from its original"
             return canonical_id, _reported(record, Outcome.REJECTED, canonical_id, "COPY.DIFFERS", text)
         if is_copy and self._bridges and record.client_id not in self._bridges:
-            text = "a copy of an event that is not here, from a key that is no bridge"
+            text = "a copy of an event that is not in the log, from a key that is not a bridge"
             return canonical_id, _reported(record, Outcome.REJECTED, canonical_id, "COPY.NOT_A_BRIDGE", text)
         head.add(FIRSTS, canonical_id, ((record.epoch, record.stream_seq, msg_id), content))
         return canonical_id, None

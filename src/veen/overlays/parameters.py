@@ -1,4 +1,4 @@
-"""Parameters of an overlay as text: what a command line and a certificate can say."""
+"""Parameters of an overlay as text, for the command line and for certificates."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -19,22 +19,22 @@ from veen.overlays.registry import overlay_class
 
 def _text(value: JsonValue) -> str:
     if not isinstance(value, str):
-        raise ParameterError("takes text")
+        raise ParameterError("must be text")
     return value
 
 
 def _number(value: JsonValue) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ParameterError("takes a number")
+        raise ParameterError("must be a number")
     try:
         return int(value)
     except ValueError:
-        raise ParameterError("takes a number") from None
+        raise ParameterError("must be a number") from None
 
 
 def _flag(value: JsonValue) -> bool:
     if value not in (True, False, "true", "false"):
-        raise ParameterError("is true or false")
+        raise ParameterError("must be true or false")
     return value in (True, "true")
 
 
@@ -42,13 +42,13 @@ def _bytes(value: JsonValue) -> bytes:
     try:
         return hex_from_json(value)
     except ProtocolError:
-        raise ParameterError("takes hex") from None
+        raise ParameterError("must be hex") from None
 
 
 def _bytes_set(value: JsonValue) -> frozenset[bytes]:
     listed = value.split(",") if isinstance(value, str) else value
     if not isinstance(listed, list):
-        raise ParameterError("takes hex, separated by commas")
+        raise ParameterError("must be hex values separated by commas")
     return frozenset(_bytes(item) for item in listed if item)
 
 
@@ -57,35 +57,35 @@ def _bytes_map(value: JsonValue) -> Mapping[bytes, bytes]:
         return {_bytes(key): _bytes(item) for key, item in value.items()}
     pairs = [item.split(":") for item in value.split(",")] if isinstance(value, str) else [[]]
     if any(len(pair) != 2 for pair in pairs):
-        raise ParameterError("takes HEX:HEX, separated by commas")
+        raise ParameterError("must be HEX:HEX, separated by commas")
     return {_bytes(key): _bytes(item) for key, item in pairs}
 
 
-def _listed(value: JsonValue, between: str = ",") -> list[JsonValue]:
+def _listed(value: JsonValue, separator: str = ",") -> list[JsonValue]:
     if isinstance(value, str):
-        return [item for item in value.split(between) if item]
+        return [item for item in value.split(separator) if item]
     if not isinstance(value, list):
-        raise ParameterError("takes a list")
+        raise ParameterError("must be a list")
     return value
 
 
-def _pair(value: JsonValue, between: str, form: str) -> tuple[JsonValue, JsonValue]:
-    """Take two things: with something between them, or as a list of two."""
-    parts = value.split(between, 1) if isinstance(value, str) else value
+def _pair(value: JsonValue, separator: str, form: str) -> tuple[JsonValue, JsonValue]:
+    """Read a pair: text with a separator, or a list of two."""
+    parts = value.split(separator, 1) if isinstance(value, str) else value
     if not isinstance(parts, list) or len(parts) != 2:
-        raise ParameterError(f"takes {form}")
+        raise ParameterError(f"must be {form}")
     return parts[0], parts[1]
 
 
 def _policy(value: JsonValue) -> RecoveryPolicy:
-    """Take THRESHOLD:GUARDIAN,GUARDIAN; or [[guardian, ...], threshold]."""
+    """Read THRESHOLD:GUARDIAN,GUARDIAN; or [[guardian, ...], threshold]."""
     first, second = _pair(value, ":", "THRESHOLD:HEX,HEX")
     guardians, threshold = (second, first) if isinstance(value, str) else (first, second)
     return RecoveryPolicy(_bytes_set(guardians), _number(threshold))
 
 
 def _policies(value: JsonValue) -> Mapping[bytes, RecoveryPolicy]:
-    """Take TARGET:THRESHOLD:GUARDIAN,GUARDIAN, separated by semicolons; or an object."""
+    """Read TARGET:THRESHOLD:GUARDIAN,GUARDIAN, separated by semicolons; or an object."""
     if isinstance(value, dict):
         return {_bytes(key): _policy(item) for key, item in value.items()}
     pairs = (_pair(item, ":", "TARGET:THRESHOLD:HEX,HEX") for item in _listed(value, ";"))
@@ -93,7 +93,7 @@ def _policies(value: JsonValue) -> Mapping[bytes, RecoveryPolicy]:
 
 
 def _known(value: JsonValue) -> tuple[KnownToken, ...]:
-    """Take TOKEN@ISSUED_AT, separated by commas; or a list of pairs."""
+    """Read TOKEN@ISSUED_AT, separated by commas; or a list of pairs."""
     pairs = (_pair(item, "@", "TOKEN@ISSUED_AT") for item in _listed(value))
     return tuple(KnownToken(_wire(CapToken, token), _number(when)) for token, when in pairs)
 
@@ -106,18 +106,18 @@ def _wire(cls: type[W], value: JsonValue) -> W:
     try:
         return cls.decode(_bytes(value))
     except ProtocolError as error:
-        raise ParameterError(f"takes the hex of a {cls.SHAPE.name}: {error.message}") from None
+        raise ParameterError(f"must be the hex of a {cls.SHAPE.name}: {error.message}") from None
 
 
 def _inner(value: JsonValue) -> Overlay:
-    """Take the name of an overlay; or its name, version and parameters."""
+    """Read the name of an overlay; or its name, version and parameters."""
     name, version, values = value if isinstance(value, list) and len(value) == 3 else (value, None, {})
     try:
         found = overlay_class(_text(name))
     except KeyError:
-        raise ParameterError(f"takes an overlay, and there is no {name}") from None
+        raise ParameterError(f"must be an overlay, and there is none named {name}") from None
     if version not in (None, found.version) or not isinstance(values, dict):
-        raise ParameterError(f"takes version {found.version} of {name}")
+        raise ParameterError(f"must be version {found.version} of {name}")
     return configured(found, values)
 
 
@@ -143,7 +143,7 @@ _READERS: Final[Mapping[Any, Callable[[JsonValue], Any]]] = {
 
 
 def configured(overlay: type[Overlay], values: Mapping[str, JsonValue]) -> Overlay:
-    """Return an overlay with parameters as ``Overlay.parameters`` gives them, or as a person writes them."""
+    """Return an overlay with parameters as ``Overlay.parameters`` returns them, or as text."""
     hints = get_type_hints(overlay)
     known = {item.name for item in fields(overlay)}
     given: dict[str, Any] = {}
@@ -154,8 +154,8 @@ def configured(overlay: type[Overlay], values: Mapping[str, JsonValue]) -> Overl
         reader = _READERS.get(hints[name])
         if reader is None:
             if value is None or value in ([], {}):
-                continue  # which is what is there without it
-            raise ParameterError(f"{name} of {overlay.name} can not be given as text")
+                continue  # the default
+            raise ParameterError(f"{name} of {overlay.name} cannot be given as text")
         try:
             given[name] = reader(value)
         except ParameterError as error:

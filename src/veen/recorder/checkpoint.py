@@ -381,7 +381,7 @@ class CoveredLog:
                 self.floors[entry.stream] = max(entry.epoch + 1, self.floors.get(entry.stream, 0))
 
     def forget_false(self) -> list[Vouched]:
-        """Drop what the hub can not confirm, and return it: to go on after a checkpoint that was false."""
+        """Drop what the hub cannot confirm, and return it: to go on after a checkpoint that was false."""
         self.refresh()
         found = [
             entry for entry in self.entries.values() if not self._client.run(_is_true(self._client, entry))

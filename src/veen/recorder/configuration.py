@@ -47,7 +47,7 @@ class Configuration:
     streams: Mapping[str, Declared] = field(default_factory=dict)
     #: Keys that have changed streams, in hex.
     admins: frozenset[str] = frozenset()
-    #: Changes that this client can not open.
+    #: Changes that this client cannot open.
     unreadable: int = 0
 
     @property
@@ -141,7 +141,7 @@ def keeps(said: LabelClass | None, seconds: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """The classes of labels, and how many entries say so or can not be opened."""
+    """The classes of labels, and how many entries say so or cannot be opened."""
 
     labels: Mapping[bytes, LabelClass] = field(default_factory=dict)
     entries: int = 0
@@ -154,7 +154,7 @@ def read_classes(client: Client, realm: str = DEFAULT_REALM) -> dict[bytes, Labe
 
 
 def fold_classes(client: Client, realm: str = DEFAULT_REALM) -> Classes:
-    """Fold the stream of classes, and count what can not be read."""
+    """Fold the stream of classes, and count what cannot be read."""
     client.connect()
     found = interpret(client, LabelClasses(), class_stream(realm))
     said = {bytes(label): LabelClass(*said[1:]) for label, said in found.tables.items("classes")}  # type: ignore[arg-type] # labels are bytes

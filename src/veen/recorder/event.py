@@ -178,7 +178,7 @@ def capture(value: object, most: int = PAYLOAD_BYTES) -> bytes:
         return _NOT_COPIED
 
 
-#: What packing raises for values that can not be an event.
+#: What packing raises for values that cannot be an event.
 UNFIT: Final = (VeenError, ValueError, TypeError, OverflowError, AttributeError)
 
 
@@ -203,7 +203,7 @@ class Captured(NamedTuple):
     metadata: bytes | None
 
     def pack(self, defaults: Defaults) -> tuple[int, bytes]:
-        """Return the time and the encoding; raises what ``UNFIT`` has if it can not be an event."""
+        """Return the time and the encoding; raises what ``UNFIT`` has if it cannot be an event."""
         seconds = _seconds(self.event_time)
         most = defaults.max_payload
         payload = _again(self.payload, most, "payload")

@@ -14,7 +14,7 @@ from veen.core.encoding import cbor
 from veen.core.objects import labels
 from veen.core.types import Signature
 from veen.overlays.engine import Fold, Summary, fold, state_hash
-from veen.overlays.errors import InvalidBodyError
+from veen.overlays.errors import InvalidBodyError, ParameterError
 from veen.overlays.event import Record
 from veen.overlays.wallet import schemas as wal
 from veen.overlays.wallet.effects import State
@@ -357,5 +357,5 @@ def test_enough_approvals_and_no_more() -> None:
     assert not policy.holds(digest, [one, (two[0], Signature(bytes(64)))])
     assert not policy.holds(approval_hash(A, B, 6, T0, ident("xfer")), [one, two])
     for threshold in (0, 4):
-        with pytest.raises(ValueError, match="no policy"):
+        with pytest.raises(ParameterError):
             ApprovalPolicy(threshold, policy.keys)

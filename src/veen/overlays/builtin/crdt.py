@@ -32,7 +32,7 @@ def _add_or_remove(body: Fields) -> None:
     adds = [body.get("id") is not None, body.get("elem") is not None]
     removes = body.get("tomb") is not None
     if all(adds) == removes or any(adds) != all(adds):
-        raise InvalidBodyError("CRDT.ADD_OR_REMOVE", "an or-set event has id and elem, or tomb, and not both")
+        raise InvalidBodyError("CRDT.ADD_OR_REMOVE", "an or-set event has either id and elem, or tomb")
 
 
 ORSET: Final = Schema(
@@ -126,7 +126,7 @@ class OrSet(Overlay):
         known = before.get("ids", one)
         if known is not None:
             same = known[0][2] == elem
-            text = "an id that was added before, with another element; the first stays"
+            text = "the id was used before for another element; the first addition stays"
             return NOTHING if same else Lowered((), (("CRDT.ID_REUSED", text),))
         cells: list[Cell] = [("ids", one, first(event.position, sha256(elem), elem))]
         if before.get("tombs", one) is None:

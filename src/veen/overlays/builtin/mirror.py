@@ -33,7 +33,7 @@ class Mirrors(Overlay):
 
     name: ClassVar[str] = "federation.mirror"
     version: ClassVar[int] = 2
-    about: ClassVar[str] = "Records of mirrors: what was copied from another hub; gaps and contradictions."
+    about: ClassVar[str] = "Mirrors: what was copied from other hubs, with gaps and conflicts."
     schemas: ClassVar[tuple[Schema, ...]] = (MIRROR,)
     tables: ClassVar[Mapping[str, Monoid]] = {
         "records": FIRST,
@@ -49,7 +49,7 @@ class Mirrors(Overlay):
         """Enter a record; of an entry the first one counts (FSY-006)."""
         body = event.body
         if body["source_label"] == body["target_label"]:  # FSY-008
-            return Lowered((), (("OP.MIRROR_LOOP", "a label is no mirror of itself"),))
+            return Lowered((), (("OP.MIRROR_LOOP", "a label cannot be a mirror of itself"),))
         road = _road(event)
         seq, leaf, root = body["source_stream_seq"], body["source_leaf_hash"], body["source_receipt_root"]
         said = sha256(leaf + root)
@@ -77,7 +77,7 @@ class Mirrors(Overlay):
         """Take HUB,SOURCE_LABEL,TARGET_LABEL."""
         parts = text.rsplit(",", 2)
         if len(parts) != _PARTS:
-            raise ParameterError(f"a mirror is named HUB,SOURCE_LABEL,TARGET_LABEL, not {text!r}")
+            raise ParameterError(f"the key of a mirror is HUB,SOURCE_LABEL,TARGET_LABEL, not {text!r}")
         return (parts[0], parse_hex32(parts[1].strip()), parse_hex32(parts[2].strip()))
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002

@@ -33,7 +33,7 @@ def _one_of_both(body: Fields) -> None:
     else:
         right = body.get("error") is not None and body.get("result") is None
     if not right:
-        raise InvalidBodyError("RPC.RESULT_OR_ERROR", "a reply that is ok has a result, another has an error")
+        raise InvalidBodyError("RPC.RESULT_OR_ERROR", "a reply has either ok and a result, or an error")
 
 
 REPLY: Final = Schema(
@@ -107,7 +107,9 @@ def _request(event: Event, before: Tables) -> Lowered:
     known = before.get("calls", key)
     reports: tuple[tuple[str, str], ...] = ()
     if known is not None and known[0][1] != content:
-        reports = (("RPC.IDEM_REUSED", "a call with the same idem has other arguments; the first counts"),)
+        reports = (
+            ("RPC.IDEM_REUSED", "the idem was used before with other arguments; the first call counts"),
+        )
     return Lowered(
         (
             ("calls", key, first(event.position, content, msg_id, body["method"])),
@@ -120,14 +122,14 @@ def _request(event: Event, before: Tables) -> Lowered:
 def _reply(event: Event, before: Tables) -> Lowered:
     request = event.record.parent_id
     if request is None:
-        return Lowered((), (("RPC.UNCORRELATED", "a reply that does not say what it answers"),))
+        return Lowered((), (("RPC.UNCORRELATED", "the reply names no request"),))
     content = sha256(event.record.body)
     known = before.get("replies", request)
     reports: tuple[tuple[str, str], ...] = ()
     if known is not None and known[0][1] != content:
-        reports = (("RPC.REPLY_DIFFERS", "a second reply says something else; the first counts"),)
+        reports = (("RPC.REPLY_DIFFERS", "a second reply to the request differs; the first counts"),)
     elif before.get("requests", request) is None:
-        reports = (("RPC.UNCORRELATED", "a reply to a request that is not there"),)
+        reports = (("RPC.UNCORRELATED", "the request is not in the log"),)
     return Lowered((("replies", request, first(event.position, content, event.record.body)),), reports)
 
 

@@ -37,7 +37,7 @@ class Snapshots(Overlay):
 
     name: ClassVar[str] = "snapshot"
     version: ClassVar[int] = 2
-    about: ClassVar[str] = "Snapshots: the last one of each state and place."
+    about: ClassVar[str] = "Snapshots: the last one of each state and position."
     schemas: ClassVar[tuple[Schema, ...]] = (SNAPSHOT,)
     tables: ClassVar[Mapping[str, Monoid]] = {
         #: (state, number, class) -> (place, root) of the last; the root is empty where there are no epochs.
@@ -53,7 +53,9 @@ class Snapshots(Overlay):
         body, record = event.body, event.record
         upto = body["upto_stream_seq"]
         if upto < 1 or (upto > record.stream_seq and not record.epoch):
-            return Lowered((), (("OP.SNAPSHOT_AHEAD", "a snapshot is of entries up to its own place"),))
+            return Lowered(
+                (), (("OP.SNAPSHOT_AHEAD", "a snapshot covers entries up to its own position at most"),)
+            )
         key = (body["state_id"], upto, body["state_class"])
         root = body["mmr_root"] if record.epoch else b""
         entry = (event.position, record.client_id, operation_body(event))
@@ -81,7 +83,7 @@ class Snapshots(Overlay):
         """Take STATE_ID:UPTO:CLASS."""
         parts = text.split(":", 2)
         if len(parts) != _PARTS:
-            raise ParameterError(f"a snapshot is named STATE_ID:UPTO:CLASS, not {text!r}")
+            raise ParameterError(f"the key of a snapshot is STATE_ID:UPTO:CLASS, not {text!r}")
         state_id, upto, state_class = parts
         if not (upto.isascii() and upto.isdigit() and 1 <= int(upto) <= U64_MAX):
             raise ParameterError(f"{upto!r} is not the number of an entry")

@@ -37,7 +37,7 @@ class LabelClasses(Overlay):
     """Of each label the last that was said of it."""
 
     name: ClassVar[str] = "label.class"
-    about: ClassVar[str] = "Classes of labels: sensitivity and retention; the last word on a label counts."
+    about: ClassVar[str] = "Classes of labels: sensitivity and retention; the last one of each label counts."
     schemas: ClassVar[tuple[Schema, ...]] = (CLASS,)
     tables: ClassVar[Mapping[str, Monoid]] = {"classes": MAX}
     state_class: ClassVar[str] = "label.class"
@@ -50,7 +50,7 @@ class LabelClasses(Overlay):
         """Enter what is said of a label."""
         client_id, body = event.record.client_id, event.body
         if self.admins and client_id not in self.admins:
-            return Lowered((), (("CLS.NOT_AN_ADMIN", f"{client_id.hex()} is no admin"),))
+            return Lowered((), (("CLS.NOT_AN_ADMIN", f"{client_id.hex()} is not an admin"),))
         said = (event.position, body["class"], body.get("sensitivity"), body.get("retention_hint"), client_id)
         return Lowered((("classes", body["label"], said),))
 

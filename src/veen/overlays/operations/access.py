@@ -49,7 +49,7 @@ class Access(Overlay):
 
     name: ClassVar[str] = "access"
     version: ClassVar[int] = 2
-    about: ClassVar[str] = "Permissions: grants that are neither taken back nor over."
+    about: ClassVar[str] = "Permissions: grants that are neither revoked nor expired."
     schemas: ClassVar[tuple[Schema, ...]] = (GRANT, REVOKE)
     tables: ClassVar[Mapping[str, Monoid]] = {**sequence_tables("grants"), "revokes": MAX}
     state_class: ClassVar[str] = "access"
@@ -66,7 +66,7 @@ class Access(Overlay):
         """Enter a grant or a revoke of somebody who may."""
         body, record = event.body, event.record
         if self.issuers and record.client_id not in self.issuers:
-            text = "permissions are changed by configured issuers only"
+            text = "the sender may not change permissions: issuers are configured"
             return Lowered((), (("OP.UNAUTHORIZED_ISSUER", text),))
         subject = body["subject_identity"]
         if event.schema is REVOKE:

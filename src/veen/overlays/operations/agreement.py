@@ -33,7 +33,7 @@ class Agreements(Overlay):
 
     name: ClassVar[str] = "agreement"
     version: ClassVar[int] = 2
-    about: ClassVar[str] = "Agreements: definitions, the last word of each party, and what is active."
+    about: ClassVar[str] = "Agreements: definitions, the last decision of each party, and what is active."
     schemas: ClassVar[tuple[Schema, ...]] = (DEFINITION, CONFIRMATION)
     tables: ClassVar[Mapping[str, Monoid]] = {
         "definitions": FIRST,
@@ -61,11 +61,11 @@ class Agreements(Overlay):
         key, party = (body["agreement_id"], body["version"]), body["party_identity"]
         known = before.get("definitions", key)
         if known is None:
-            return _refused("OP.AGREEMENT_UNDEFINED", "a confirmation of what was not defined before it")
+            return _refused("OP.AGREEMENT_UNDEFINED", "the agreement was not defined before")
         if party not in DEFINITION.decode(known[0][2])["parties"]:
-            return _refused("OP.AGREEMENT_STRANGER", "a confirmation of somebody who is no party")
+            return _refused("OP.AGREEMENT_STRANGER", "the sender is not a party")
         if not speaks_for(record.client_id, party, self.devices):
-            return _refused("OP.AGREEMENT_UNAUTHENTICATED", "a confirmation that the party has not signed")
+            return _refused("OP.AGREEMENT_UNAUTHENTICATED", "the party did not sign the confirmation")
         reports = []
         if body["decision"] not in _DECISIONS:
             reports.append(("OP.AGREEMENT_DECISION", "a decision is accept, reject or withdraw"))
@@ -155,9 +155,14 @@ def _define(event: Event, before: Tables) -> Lowered:
     highest = before.get("highest", one)
     reports = []
     if known is not None and known[0][1] != hashed:  # AGR-005
-        reports.append(("OP.AGREEMENT_REDEFINED", "the version was defined before, in another way"))
+        reports.append(
+            (
+                "OP.AGREEMENT_REDEFINED",
+                "the version was defined before with other content; the first one counts",
+            )
+        )
     elif highest is not None and version <= highest[0]:  # AGR-003
-        reports.append(("OP.AGREEMENT_VERSION", "the version is not above all that were defined"))
+        reports.append(("OP.AGREEMENT_VERSION", "the version is not above all earlier versions"))
     cells: list[Cell] = [("definitions", (one, version), first(event.position, hashed, data))]
     if known is None:
         cells += [*appended(before, "versions", one, (event.position, version)), ("highest", one, (version,))]

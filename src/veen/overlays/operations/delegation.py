@@ -149,15 +149,18 @@ class Delegated(Overlay):
         for number, ref in enumerate(body["delegation_chain"], start=1):
             known = self._tokens.get(ref)
             if known is None:  # DEL-003
-                return ("OP.DELEGATION_UNKNOWN", f"capability {number} is not known")
+                return ("OP.DELEGATION_UNKNOWN", f"capability {number} is unknown")
             chain.append(known)
         last = chain[-1].token
         if chain[0].token.subject_pk != body["principal_identity"]:  # DEL-004
             return ("OP.DELEGATION_PRINCIPAL", "the first capability is not the principal's")
         if last.subject_pk not in (body["agent_identity"], record.client_id):
-            return ("OP.DELEGATION_AGENT", "the last capability is neither the agent's nor the sender's")
+            return (
+                "OP.DELEGATION_AGENT",
+                "the subject of the last capability is neither the agent nor the sender",
+            )
         if self.stream_id and self.stream_id not in last.allow.stream_ids:
-            return ("OP.DELEGATION_SCOPE", "the last capability is not for this stream")
+            return ("OP.DELEGATION_SCOPE", "the last capability does not allow this stream")
         return _broken_link(chain) or self._not_in_force(chain, record.hub_ts)
 
     def _not_in_force(self, chain: Iterable[KnownToken], hub_ts: int) -> Verdict | None:
@@ -166,7 +169,7 @@ class Delegated(Overlay):
             if fault is not None:
                 return ("OP.DELEGATION_SIGNATURE", f"capability {number}: {fault}")
             if not known.issued_at <= hub_ts <= known.expires_at:
-                return ("OP.DELEGATION_EXPIRED", f"capability {number} does not count at {hub_ts}")
+                return ("OP.DELEGATION_EXPIRED", f"capability {number} is not valid at {hub_ts}")
             if any(item.holds_at(hub_ts) for name in names for item in self._by_target.get(name, ())):
                 return ("OP.DELEGATION_REVOKED", f"capability {number} is revoked at {hub_ts}")
         return None
@@ -220,12 +223,12 @@ def _broken_link(chain: list[KnownToken]) -> Verdict | None:
         if above.token.subject_pk != below.token.issuer_pk:
             return (
                 "OP.DELEGATION_LINK",
-                f"capability {number} has another issuer than the subject before",
+                f"capability {number} was not issued by the subject of the previous one",
             )
         if not set(below.token.allow.stream_ids) <= set(above.token.allow.stream_ids):
-            return ("OP.DELEGATION_STREAMS", f"capability {number} is for more streams than the one before")
+            return ("OP.DELEGATION_STREAMS", f"capability {number} allows more streams than the previous one")
         if below.expires_at > above.expires_at:
-            return ("OP.DELEGATION_OUTLIVES", f"capability {number} lasts longer than the one before")
+            return ("OP.DELEGATION_OUTLIVES", f"capability {number} expires later than the previous one")
     return None
 
 

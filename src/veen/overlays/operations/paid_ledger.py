@@ -37,7 +37,7 @@ class PaidLedger(Overlay):
 
     #: The currency of operations that name none; without it, those do not count.
     default_currency: str | None = None
-    #: An operation that its payer can not pay does not count at all (PAID-005).
+    #: An operation that its payer cannot pay does not count at all (PAID-005).
     forbid_negative: bool = False
     #: Accounts that money comes from, and that may owe it all the same: nobody starts with any.
     issuers: frozenset[bytes] = frozenset()
@@ -73,7 +73,7 @@ class PaidLedger(Overlay):
         if currency is None:
             currency = self.default_currency
         if currency is None:
-            return Lowered((), (("OP.CURRENCY_MISSING", "no currency is named, and none is configured"),))
+            return Lowered((), (("OP.CURRENCY_MISSING", "no currency is given, and none is configured"),))
         payer, payee, amount = body["payer_account"], body["payee_account"], body["amount"]
         if self.remap:
             payer, payee = self.account(payer), self.account(payee)
@@ -151,11 +151,11 @@ def _stale(event: Event) -> tuple[tuple[str, str], ...]:
     expires_at = event.record.expires_at
     if expires_at is None or event.record.hub_ts <= expires_at:
         return ()
-    text = f"taken at {event.record.hub_ts}, after its time {expires_at}; it counts all the same"
+    text = f"accepted at {event.record.hub_ts}, after its expiry at {expires_at}; it counts"
     return (("OP.STALE", text),)
 
 
 def _writable(balance: int) -> int:
     if not -U64_MAX <= balance <= U64_MAX:
-        raise InvalidBodyError("OP.OVERFLOW", "a balance is beyond 64 bits and can not be written")
+        raise InvalidBodyError("OP.OVERFLOW", "a balance exceeds 64 bits and cannot be encoded")
     return balance

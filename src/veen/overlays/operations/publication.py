@@ -54,7 +54,7 @@ def content_root(parts: Iterable[Part]) -> bytes:
     """Return the root of some files; there is at least one, and each name is there once."""
     ordered = sorted(parts, key=lambda part: part.name.encode())
     if not ordered:
-        raise InvalidBodyError("OP.CONTENT_EMPTY", "what is published has at least one file")
+        raise InvalidBodyError("OP.CONTENT_EMPTY", "published content has at least one file")
     if len({part.name for part in ordered}) != len(ordered):
         raise InvalidBodyError("OP.CONTENT_NAMES", "two files have the same name")
     peaks = Peaks.empty()

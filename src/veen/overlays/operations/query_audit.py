@@ -16,7 +16,7 @@ class QueryAudit(Overlay):
 
     name: ClassVar[str] = "query.audit"
     version: ClassVar[int] = 2
-    about: ClassVar[str] = "The audit of queries: who has asked for what, and when."
+    about: ClassVar[str] = "The audit of queries: who asked for what, and when."
     schemas: ClassVar[tuple[Schema, ...]] = (QUERY,)
     tables: ClassVar[Mapping[str, Monoid]] = {
         "queries": MIN,

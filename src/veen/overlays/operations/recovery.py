@@ -115,7 +115,7 @@ class Recoveries(Overlay):
             ("approvals", ("operation", event.operation_id), found),
             ("approvals", ("message", event.canonical_id), found),
         ]
-        text = "an approval that the approver has not signed is not counted"
+        text = "an approval that the approver did not sign does not count"
         return Lowered(cells, () if authentic else ((code, text),))
 
     def _verdict(self, event: Event, before: Tables) -> Verdict | None:
@@ -125,7 +125,7 @@ class Recoveries(Overlay):
         if self.executors and not any(
             speaks_for(client_id, one, self.devices) for one in self.executors
         ):  # REC-010
-            return ("OP.RECOVERY_EXECUTOR", "executions are sent by configured identities only")
+            return ("OP.RECOVERY_EXECUTOR", "the sender may not execute recoveries: executors are configured")
         policy = self.guardians.get(target, self.default_policy)
         if policy is None:
             return ("OP.RECOVERY_NO_POLICY", "no guardians are configured for the target")
@@ -137,7 +137,7 @@ class Recoveries(Overlay):
             return ("OP.RECOVERY_THRESHOLD", f"{len(counted)} of {policy.threshold} guardians approve")
         opened = _open_request(target, new, before)
         if opened is None or opened > min(item.position for item in found):
-            return ("OP.RECOVERY_NO_REQUEST", "no open request came before all of the approvals")
+            return ("OP.RECOVERY_NO_REQUEST", "no open request precedes all of the approvals")
         if _leads_to(new, target, before):  # REC-009
             return ("OP.RECOVERY_CYCLE", "the new identity leads back to the target")
         return None
@@ -200,7 +200,10 @@ def _resolve(body: Fields, before: Tables) -> tuple[list[_Approval], Verdict | N
     for number, ref in enumerate(body["approval_references"], start=1):
         known = before.get("approvals", ("operation", ref)) or before.get("approvals", ("message", ref))
         if known is None:
-            return found, ("OP.RECOVERY_REFERENCE", f"reference {number} is no approval before the execution")
+            return found, (
+                "OP.RECOVERY_REFERENCE",
+                f"reference {number} is not an approval before the execution",
+            )
         approval = _Approval(*known)
         if approval.decision != APPROVE:
             return found, ("OP.RECOVERY_NOT_APPROVED", f"reference {number} does not approve")

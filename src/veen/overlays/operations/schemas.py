@@ -39,7 +39,7 @@ def _grants_something(body: Fields) -> None:
     if not body["allowed_stream_ids"]:  # ACC-011
         raise InvalidBodyError("OP.GRANT_STREAMS", "a grant names at least one stream")
     if body.get("maximum_burst") is not None and body.get("maximum_rate_per_second") is None:  # ACC-010
-        raise InvalidBodyError("OP.GRANT_BURST", "maximum_burst goes with maximum_rate_per_second")
+        raise InvalidBodyError("OP.GRANT_BURST", "maximum_burst needs maximum_rate_per_second")
 
 
 GRANT: Final = Schema(
@@ -108,7 +108,7 @@ def _one_level(body: Fields) -> None:
     if not body["delegation_chain"]:  # DEL-002
         raise InvalidBodyError("OP.DELEGATION_EMPTY", "delegation_chain names at least one capability")
     if body["operation_schema"] == labels.schema_id(_DELEGATED):  # DEL-011
-        raise InvalidBodyError("OP.DELEGATION_NESTED", "a delegated execution carries no other one")
+        raise InvalidBodyError("OP.DELEGATION_NESTED", "a delegated execution cannot contain another one")
 
 
 DELEGATED: Final = Schema(
@@ -131,7 +131,9 @@ DELEGATED: Final = Schema(
 def _has_parties(body: Fields) -> None:
     parties = body["parties"]
     if not parties or len(set(parties)) != len(parties):  # AGR-012
-        raise InvalidBodyError("OP.AGREEMENT_PARTIES", "parties are at least one, each of them once")
+        raise InvalidBodyError(
+            "OP.AGREEMENT_PARTIES", "an agreement has at least one party, and each party once"
+        )
 
 
 DEFINITION: Final = Schema(
@@ -238,7 +240,7 @@ QUERY: Final = Schema(
 
 def _is_counted(body: Fields) -> None:
     if body["source_stream_seq"] == 0:
-        raise InvalidBodyError("OP.MIRROR_SEQ", "entries are counted from 1")
+        raise InvalidBodyError("OP.MIRROR_SEQ", "positions are counted from 1")
 
 
 MIRROR: Final = Schema(

@@ -58,7 +58,7 @@ class Recorder(Overlay):
             return _checkpoint(event)
         client_id = event.record.client_id
         if self.admins and client_id not in self.admins:
-            return Lowered((), (("SDR.NOT_AN_ADMIN", f"{client_id.hex()} is no admin of the recorder"),))
+            return Lowered((), (("SDR.NOT_AN_ADMIN", f"{client_id.hex()} is not an admin of the recorder"),))
         return _change(event)
 
     def parse_key(self, text: str) -> Key:
@@ -108,7 +108,7 @@ def _place_of(event: Event) -> tuple[int, int, int]:
 def _event(event: Event) -> Lowered:
     body, record = event.body, event.record
     if body["principal_id"] != record.client_id.hex():  # SDR-002, SDR-023
-        said = f"principal_id {body['principal_id']!r} is not {record.client_id.hex()}, which has signed"
+        said = f"principal_id {body['principal_id']!r} is not {record.client_id.hex()}, the key that signed"
         return Lowered((), (("SDR.PRINCIPAL_MISMATCH", said),))
     place = _place_of(event)
     cells: tuple[Cell, ...] = (

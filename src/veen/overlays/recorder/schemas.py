@@ -48,7 +48,7 @@ def _is_of_its_receipt(body: Fields) -> None:
     try:
         receipt = Receipt.decode(body["origin_receipt"])
     except ProtocolError as error:
-        raise InvalidBodyError("SDR.ORIGIN_RECEIPT", f"origin_receipt is no receipt: {error}") from None
+        raise InvalidBodyError("SDR.ORIGIN_RECEIPT", f"origin_receipt is not a receipt: {error}") from None
     if receipt.stream_seq != body["origin_stream_seq"]:
         raise InvalidBodyError("SDR.ORIGIN_SEQ", "origin_stream_seq is not that of origin_receipt")
 
@@ -90,7 +90,9 @@ def log_root(streams: Iterable[Fields]) -> bytes:
 def _is_of_its_streams(body: Fields) -> None:
     places = [(entry["stream"].encode(), entry["epoch"]) for entry in body["streams"]]
     if any(one >= other for one, other in pairwise(places)):
-        raise InvalidBodyError("SDR.CHECKPOINT_ORDER", "streams are sorted by name and epoch, each once")
+        raise InvalidBodyError(
+            "SDR.CHECKPOINT_ORDER", "the streams are not sorted by name and epoch, or repeated"
+        )
     if log_root(body["streams"]) != body["log_root"]:
         raise InvalidBodyError("SDR.LOG_ROOT", "log_root is not the root over streams")
 
@@ -118,9 +120,11 @@ def _is_a_change(body: Fields) -> None:
     least, most = _INTO[kind]
     named = [body["stream"], *into]
     if len(into) < least or (most is not None and len(into) > most) or len(set(named)) != len(named):
-        raise InvalidBodyError("SDR.INTO", f"a change {kind!r} does not lead into {list(into)}")
+        raise InvalidBodyError(
+            "SDR.INTO", f"a change {kind!r} of {body['stream']} cannot have the targets {list(into)}"
+        )
     if not all(name.startswith(STREAMS) for name in named):
-        raise InvalidBodyError("SDR.STREAM", f"streams of the recorder begin with {STREAMS}")
+        raise InvalidBodyError("SDR.STREAM", f"the name of a recorder stream begins with {STREAMS}")
 
 
 #: Streams come, are renamed, split and retired by events of their own (SDR-008).

@@ -117,7 +117,7 @@ def scan(rows: Rows, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes,
 def there(data: bytes | None) -> bytes:
     """Return the value of a row that has to be there."""
     if data is None:
-        raise DamagedTreeError("a row of summaries is missing")
+        raise DamagedTreeError("a row of the stored summaries is missing")
     return data
 
 
@@ -156,7 +156,7 @@ def decoded(data: bytes) -> Any:
     try:
         return cbor.decode(data, most=None)
     except CborError:
-        raise DamagedTreeError("a row of summaries is damaged") from None
+        raise DamagedTreeError("a row of the stored summaries is damaged") from None
 
 
 class KeyHead(NamedTuple):

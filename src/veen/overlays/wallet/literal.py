@@ -392,7 +392,7 @@ class LiteralWallets(Overlay):
     name: ClassVar[str] = "wallet.literal"
     version: ClassVar[int] = 2
     about: ClassVar[str] = (
-        "Wallets read literally, for diagnosis: every event counts, broken rules only show."
+        "Wallets without rules, for diagnosis: every event counts; broken rules are only reported."
     )
     schemas: ClassVar[tuple[Schema, ...]] = SCHEMAS
     tables: ClassVar[Mapping[str, Monoid]] = {"wallets": LITERAL}
@@ -446,11 +446,11 @@ def _reference(event: Event) -> bytes | None:
 
 
 def _seven(table: Table) -> list[Value]:
-    """Return the fields of a wallet; what they may hold without rules can not always be written."""
+    """Return the fields of a wallet; what they may hold without rules cannot always be written."""
     state, _ = applied(table, INITIAL)
     if not -U64_MAX <= state.balance <= U64_MAX or state.pending_daily_spent > U64_MAX:
         raise InvalidBodyError(
-            "WAL.OVERFLOW", "a wallet read literally is beyond 64 bits and can not be written"
+            "WAL.OVERFLOW", "a wallet read literally exceeds 64 bits and cannot be encoded"
         )
     return list(state)
 

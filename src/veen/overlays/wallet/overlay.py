@@ -84,7 +84,9 @@ class Wallets(Overlay):
 
     name: ClassVar[str] = "wallet"
     version: ClassVar[int] = 3
-    about: ClassVar[str] = "Wallets: balances, limits, freezes, transfers; what breaks a rule does not count."
+    about: ClassVar[str] = (
+        "Wallets: balances, limits, freezes, transfers; an event that breaks a rule does not count."
+    )
     schemas: ClassVar[tuple[Schema, ...]] = SCHEMAS
     tables: ClassVar[Mapping[str, Monoid]] = {
         "wallets": EFFECT,

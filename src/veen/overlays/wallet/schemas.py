@@ -84,7 +84,7 @@ def _is_signed(key: VerifyKey, digest: bytes, sig: Signature) -> bool:
 
 def _named_by_its_fields(body: Fields) -> None:
     if body["wallet_id"] != wallet_id(body["realm_id"], body["ctx_id"], body["currency"]):
-        raise InvalidBodyError("WAL.ID_MISMATCH", "wallet_id is not that of this realm, context and currency")
+        raise InvalidBodyError("WAL.ID_MISMATCH", "wallet_id does not match realm, context and currency")
 
 
 _WALLET: Final = Field("wallet_id", B32)

@@ -70,7 +70,7 @@ class Stats:
     refused: int
     #: Those for which there was no room, and those that the disk has damaged.
     lost: int
-    #: Why nothing is sent at the moment, or why it can not be made durable; empty if it is.
+    #: Why nothing is sent at the moment, or why it cannot be made durable; empty if it is.
     trouble: str
     #: Streams that the hub refuses, and why.
     held: Mapping[str, str]
@@ -172,7 +172,7 @@ class Feed:
         """Start with nothing queued, and no threads yet."""
         self._queue: deque[Captured] = deque()
         self._spools = Spools(self._root, self._settings)
-        #: Why the spools can not be written; empty if they can.
+        #: Why the spools cannot be written; empty if they can.
         self._trouble = ""
         self._starting = threading.Lock()
         self._wake = threading.Event()
@@ -319,7 +319,7 @@ class Feed:
         """Say what is wrong, once until it is not: it is tried again and again."""
         before, self._trouble = self._trouble, str(error) or type(error).__name__
         if not before:
-            _logger.error("the spool in %s can not be written: %s", self._root, error, exc_info=error)
+            _logger.error("the spool in %s cannot be written: %s", self._root, error, exc_info=error)
 
     # --- what is lost ---------------------------------------------------------------------------------------
 
@@ -330,7 +330,7 @@ class Feed:
             self._shipper.wake()
 
     def _tell_damage(self, stream: str, count: int) -> None:
-        """Record that events can not be read any more; if the disk fails, the thread tries it again."""
+        """Record that events cannot be read any more; if the disk fails, the thread tries it again."""
         try:
             self._spools.tell_damage(stream, count)
         except OSError as error:
@@ -345,7 +345,7 @@ class Feed:
         return self._deliver(timeout, patient=True)
 
     def _deliver(self, timeout: float | None, *, patient: bool) -> bool:
-        """``patient``: also while the hub can not be reached."""
+        """``patient``: also while the hub cannot be reached."""
         end = float("inf") if timeout is None else time.monotonic() + timeout
         self._to_spool(sync=True)
         wanted = self._spools.reached()

@@ -49,7 +49,7 @@ _LOCK: Final = "lock"
 REFUSED: Final = "refused.jsonl"
 #: How often to look whether other processes have recorded something, or ship no more.
 _POLL_SEC: Final = 1.0
-#: Pauses while the hub can not be reached, or refuses: twice as long each time, at random below that.
+#: Pauses while the hub cannot be reached, or refuses: twice as long each time, at random below that.
 PAUSES: Final = Retry(attempts=1, base_sec=0.2, cap_sec=30.0)
 
 
@@ -190,7 +190,7 @@ class Shipper:
                 self._journal.close()
             self._hang_up()
         except OSError as error:  # what is on its way was noted before, and is settled by who ships next
-            _logger.warning("the journal in %s can not be closed: %s", self.root, error)
+            _logger.warning("the journal in %s cannot be closed: %s", self.root, error)
         finally:
             if self._lock_fd is not None:
                 unlock(self._lock_fd)
@@ -337,7 +337,7 @@ class Shipper:
             journal.sync()
             reader.discard(done)
 
-    # --- what can not be sent -------------------------------------------------------------------------------
+    # --- what cannot be sent -------------------------------------------------------------------------------
 
     def _refuse(
         self, journal: Journal, reader: SpoolReader, batch: Sequence[Spooled], error: RejectedError
@@ -377,7 +377,7 @@ class Shipper:
         missing = first - 1 - journal.done(reader.name)
         if missing > 0:
             _logger.error(
-                "%d events of %s can not be read any more: %s", missing, reader.stream, reader.place
+                "%d events of %s cannot be read any more: %s", missing, reader.stream, reader.place
             )
             self._report_damage(reader.stream, missing)
             self._count_passed(reader, missing)

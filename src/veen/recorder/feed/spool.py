@@ -370,7 +370,7 @@ class SpoolReader:
 
     @property
     def passed(self) -> int:
-        """The number up to which everything was returned, or can not be read any more."""
+        """The number up to which everything was returned, or cannot be read any more."""
         return self._ahead[0].number - 1 if self._ahead else max(self._number, self._skip_to) - 1
 
     def peek(self, after: int, most: int) -> list[Spooled]:

@@ -89,7 +89,7 @@ class Spools:
             self._write(stream, events)
 
     def _pack(self, stream: str, item: Captured) -> tuple[int, bytes] | None:
-        """Return the time and the encoding of an event; what can not be one is set aside, or else lost."""
+        """Return the time and the encoding of an event; what cannot be one is set aside, or else lost."""
         try:
             if stream not in self._spools:
                 record_stream(stream)
@@ -100,7 +100,7 @@ class Spools:
         try:
             self._set_aside(stream, item, reason)
         except Exception as error:  # noqa: BLE001 - as above
-            self.losses.add(self._settings.stream, f"{reason}, and it can not be set aside: {error}")
+            self.losses.add(self._settings.stream, f"{reason}, and it cannot be set aside: {error}")
         return None
 
     def _set_aside(self, stream: str, item: Captured, reason: str) -> None:
@@ -117,7 +117,7 @@ class Spools:
             if self._tell_lost_of(stream):
                 written = self._spool(stream).append([body for _, body in events])
         except Exception as error:  # noqa: BLE001 - as above
-            reason = f"the spool in {self._root} can not be written: {error}"
+            reason = f"the spool in {self._root} cannot be written: {error}"
         self.spooled += written
         missing = events[written:]
         if missing:
@@ -223,7 +223,7 @@ class Spools:
                 try:
                     spool.close(done(spool.name))
                 except Exception as error:  # noqa: BLE001 - the others are closed all the same
-                    self._later.error("the spool %s can not be closed: %s", spool.place, error)
+                    self._later.error("the spool %s cannot be closed: %s", spool.place, error)
             self._spools.clear()
         self._later.log()
 

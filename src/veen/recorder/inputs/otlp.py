@@ -96,7 +96,7 @@ def _told(error: BadLineError | RecursionError) -> BadLineError:
 
 
 def _count(found: object, *path: str) -> int:
-    """Return how many records are lost with something that can not be read; at least one thing is."""
+    """Return how many records are lost with something that cannot be read; at least one thing is."""
     if not path:
         return 1
     inside = found.get(path[0]) if isinstance(found, dict) else None

@@ -45,7 +45,7 @@ class SealedCounts:
         return 0 < self.entries[stream] == self.sealed[stream]
 
     def unjudged(self) -> dict[str, list[str]]:
-        """Return verdicts that can not be given, and because of which streams."""
+        """Return verdicts that cannot be given, and because of which streams."""
         found: dict[str, list[str]] = {}
         for stream in sorted(self.sealed, key=str.encode):
             if self.is_closed(stream):
