@@ -89,7 +89,7 @@ class Inside:
 
 @asynccontextmanager
 async def inside(
-    place: Path, settings: Settings, now: int, *, workers: int = 0, fs: TimedFilesystem | None = None
+    place: Path, settings: Settings, now: int, *, fs: TimedFilesystem | None = None
 ) -> AsyncIterator[Inside]:
     """Open a hub; its clock stands still until the test moves it."""
     moment = [now]
@@ -104,7 +104,6 @@ async def inside(
         clock=lambda: moment[0],
         random=builders.counted_random("journal"),
         owner="the test",
-        workers=workers,
         events=events,
     )
     made = Inside(hub, moment, events.found)

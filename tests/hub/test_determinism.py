@@ -60,7 +60,7 @@ def story(hub_id: bytes) -> list[Msg]:
 async def tell(place: Path, sizes: Sequence[int], *, workers: int = 0, skip: int = 0) -> list[Outcome]:
     """Submit the story in groups of these sizes; the clock follows the messages, not the groups."""
     outcomes: list[Outcome] = []
-    async with inside(place, SETTINGS, NOW, workers=workers) as hub:
+    async with inside(place, SETTINGS.model_copy(update={"verify_workers": workers}), NOW) as hub:
         messages = story(hub.hub.home.identity.hub_id)
         if not skip:
             await hub.authorize(TOKEN)

@@ -117,7 +117,6 @@ def open_hub(fs: TimedFilesystem, home: Home, fatal: FatalErrors) -> Hub:
         clock=lambda: NOW,
         random=os.urandom,
         owner="the test",
-        workers=0,
         events=fatal,
     )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
-from typing import Final
+from typing import Any, Final, Protocol
 
 from veen.core.api.tooling import AnchorRequest, AnchorResponse
 from veen.core.data_dir import paths
@@ -85,32 +85,53 @@ class Cadence:
         )
 
 
+class AnchoredHub(Protocol):
+    """What the anchorer needs of the hub that it belongs to."""
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration: when a label is due."""
+
+    @property
+    def reader(self) -> Reader:
+        """The log."""
+
+    @property
+    def clock(self) -> Clock:
+        """The time."""
+
+    @property
+    def random(self) -> RandomBytes:
+        """The source of nonces."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """The counters."""
+
+    def checkpoint_now(self, label: Label, upto_seq: int | None) -> Checkpoint:
+        """Make a checkpoint of a label, up to an entry or its newest, and wait for it."""
+
+    def call(self, function: Callable[[Any], None], argument: object) -> None:
+        """Call a function on the loop."""
+
+    def bug(self, error: Exception) -> None:
+        """Log a fault of ours, without stopping."""
+
+
 class Anchorer:
     """Knows which labels are due, and publishes their roots."""
 
     def __init__(
         self,
         backend: Backend,
-        cadence: Cadence,
-        reader: Reader,
-        *,
-        checkpoint: Callable[[Label, int | None], Checkpoint],
-        on_loop: Callable[[Callable[[Job], None], Job], None],
-        clock: Clock,
-        random: RandomBytes,
-        metrics: Metrics,
-        bug: Callable[[Exception], None],
+        hub: AnchoredHub,
     ) -> None:
-        """``checkpoint`` makes one of a label, up to an entry or to its newest, and waits for it."""
         self._backend = backend
-        self._cadence = cadence
-        self._reader = reader
-        self._checkpoint = checkpoint
-        self._on_loop = on_loop
-        self._clock = clock
-        self._random = random
-        self._metrics = metrics
-        self._bug = bug
+        self._hub = hub
+        self._cadence = Cadence.of(hub.settings)
+        self._reader = reader = hub.reader
+        self._clock = hub.clock
+        self._metrics = hub.metrics
         self._grown: set[Label] = set()
         self._lock = Lock()
         self._saving = Lock()
@@ -195,7 +216,7 @@ class Anchorer:
             if job is None:
                 break
             job.do()
-            self._on_loop(job.on_done, job)
+            self._hub.call(job.on_done, job)
         self._retry_at = 0.0  # once more, whatever has failed before
         while self._round():
             pass
@@ -212,7 +233,7 @@ class Anchorer:
             waits = not self._due or monotonic() < self._retry_at or monotonic() > self._end_at
             return not waits and self._anchor_next()
         except Exception as error:  # noqa: BLE001 - a fault of ours: it is told, and the thread lives on
-            self._bug(error)
+            self._hub.bug(error)
             self._failed(error, None)
             return False
 
@@ -278,7 +299,7 @@ class Anchorer:
         """Anchor the label that is due for longest; False if no other could be anchored either."""
         label = next(iter(self._due))
         try:
-            checkpoint = self._checkpoint(label, None)
+            checkpoint = self._hub.checkpoint_now(label, None)
         except (ProtocolError, StorageError, OSError) as error:
             self._set_aside(label, error)
             return True
@@ -306,7 +327,7 @@ class Anchorer:
             checkpoint.mmr_root,
             checkpoint.epoch if epoch is None else epoch,
             self._clock() if ts is None else ts,
-            self._random(_NONCE_BYTES) if nonce is None else nonce,
+            self._hub.random(_NONCE_BYTES) if nonce is None else nonce,
         )
         record = AnchorRecord(
             label=checkpoint.label_curr,
@@ -396,10 +417,10 @@ class Anchorer:
                     code=Code.CONFLICT,
                     field="upto_seq",
                 )
-            return AnchorResponse(record=record, checkpoint=self._checkpoint(label, upto))
+            return AnchorResponse(record=record, checkpoint=self._hub.checkpoint_now(label, upto))
         if not local:
             self._require_few(label, chosen)
-        checkpoint = self._checkpoint(label, upto)
+        checkpoint = self._hub.checkpoint_now(label, upto)
         try:
             record = self._publish(checkpoint, epoch=asked.epoch, ts=asked.ts, nonce=asked.nonce)
         except StorageError as error:

@@ -4,6 +4,7 @@ Every mistake is reported at once, each with the name that it has in the file.
 """
 
 import difflib
+import os
 import tomllib
 from collections.abc import Mapping
 from ipaddress import ip_address
@@ -253,6 +254,13 @@ class Settings(BaseModel):
         return Limits(
             **{name: self.limits.get(name, getattr(default, name)) for name in Limits.__dataclass_fields__}
         )
+
+    @property
+    def resolved_verify_workers(self) -> int:
+        """How many verifier processes there are."""
+        if self.verify_workers is not None:
+            return self.verify_workers
+        return max(1, len(os.sched_getaffinity(0)) - 1)
 
     @property
     def resolved_require_cap(self) -> bool:

@@ -22,7 +22,7 @@ from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.core.objects.new_entry import NewEntry
 from veen.core.types import Label, RandomBytes, VerifyKey
 from veen.hub import home as homes
-from veen.hub.anchors import Anchorer, Cadence, make_backend
+from veen.hub.anchors import Anchorer, make_backend
 from veen.hub.config import Settings
 from veen.hub.control.control_plane import ControlPlane
 from veen.hub.home import Home, write_binding
@@ -33,7 +33,6 @@ from veen.hub.read.long_poll import LongPolls
 from veen.hub.read.thread_pool import Job, ThreadPool
 from veen.hub.submit.intake import Intake
 from veen.hub.submit.submission import Submission
-from veen.hub.submit.verifier_pool import QueueLimits
 from veen.net.byte_budget import ByteBudget
 from veen.stdx import json_log
 from veen.stdx.json_log import LogEvent
@@ -80,7 +79,6 @@ class Hub:
         clock: Clock,
         random: RandomBytes,
         owner: str,
-        workers: int,
         events: HubEvents,
     ) -> None:
         self.fs = fs
@@ -89,7 +87,7 @@ class Hub:
         self.clock = clock
         self.random = random
         self.started = perf_counter()
-        self._anchors = make_backend(settings, fs.root, owner)  # before anything is opened: it may refuse
+        anchors = make_backend(settings, fs.root, owner)  # before anything is opened: it may refuse
         self.metrics = Metrics(clock, fsync_ms=fs.sync_ms)
         self._events = events
         self._loop = asyncio.get_running_loop()
@@ -110,7 +108,7 @@ class Hub:
             if settings.attachments
             else None
         )
-        self.intake = self._make_intake(workers)
+        self.intake = self._make_intake()
         self.sequencer = self.intake.sequencer
         self.pow = (
             PowRules(settings.pow_difficulty, home.secrets.pow_key) if settings.pow_difficulty else None
@@ -128,7 +126,7 @@ class Hub:
         self.control_plane.catch_up()
         self._add_gauges()
         self.intake.start()
-        self.anchorer = self._make_anchorer()
+        self.anchorer = None if anchors is None else Anchorer(anchors, self)
         if self.anchorer is not None:
             self.anchorer.start()
 
@@ -142,37 +140,19 @@ class Hub:
             on_signed=self._checkpointed,
         )
 
-    def _make_intake(self, workers: int) -> Intake:
-        settings = self.settings
+    def _make_intake(self) -> Intake:
         pads = {profile.profile_id: profile.pad_block for profile in self.home.settings.profiles}
         return Intake(
             MessageRules(self.limits, pads),
             self.writer,
             self.home.ring,
             self.policy,
-            read_authority(self.reader, settings),
+            read_authority(self.reader, self.settings),
+            settings=self.settings,
             clock=self.clock,
-            limits=QueueLimits(max_items=settings.max_queue, max_bytes=settings.max_queue_bytes),
-            workers=workers,
             newest=newest_label(self.fs),
             events=self,
             metrics=self.metrics,
-            log_submits=settings.log_submits,
-        )
-
-    def _make_anchorer(self) -> Anchorer | None:
-        if self._anchors is None:
-            return None
-        return Anchorer(
-            self._anchors,
-            Cadence.of(self.settings),
-            self.reader,
-            checkpoint=self._checkpoint_now,
-            on_loop=self.call,
-            clock=self.clock,
-            random=self.random,
-            metrics=self.metrics,
-            bug=self.bug,
         )
 
     def call(self, function: Callable[[Any], None], argument: object) -> None:
@@ -258,7 +238,7 @@ class Hub:
         self._jobs += 1
         self.sequencer.run(Job(run, done))
 
-    def _checkpoint_now(self, label: Label, upto_seq: int | None) -> Checkpoint:
+    def checkpoint_now(self, label: Label, upto_seq: int | None) -> Checkpoint:
         """Make the checkpoint of a label, up to an entry or its newest; for other threads than the loop."""
         made: Future[Checkpoint] = Future()
 

@@ -213,9 +213,6 @@ class Server:
             _log.warning(LogEvent("every-issuer-trusted"))
 
     def _open(self, fs: TimedFilesystem, home: Home) -> Hub:
-        workers = self._settings.verify_workers
-        if workers is None:
-            workers = max(1, len(os.sched_getaffinity(0)) - 1)
         hub = Hub(
             fs,
             home,
@@ -223,7 +220,6 @@ class Server:
             clock=lambda: int(time()),
             random=os.urandom,
             owner=self._owner,
-            workers=workers,
             events=self,
         )
         recovered = hub.writer.recovered

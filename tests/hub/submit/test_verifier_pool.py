@@ -9,8 +9,9 @@ from tests.hub.submit.silent_events import NoEvents
 from veen.admission.prefilter import sized
 from veen.admission.stateless import MessageRules
 from veen.core.limits import default_limits
+from veen.hub.config import Settings
 from veen.hub.submit.submission import MessageForm, Submission
-from veen.hub.submit.verifier_pool import QueueLimits, VerifierPool
+from veen.hub.submit.verifier_pool import VerifierPool
 
 LIMITS = default_limits(0)
 PROFILE = builders.profile()
@@ -41,9 +42,8 @@ async def delivered(count: int, *, workers: int) -> list[tuple[int, int]]:
     pool = VerifierPool(
         MessageRules(LIMITS, {PROFILE.profile_id: 256}),
         deliver,
-        workers=workers,
-        limits=QueueLimits(max_items=100, max_bytes=1 << 20),
-        events=NoEvents(),
+        Settings.model_validate({"verify_workers": workers}),
+        NoEvents(),
     )
     pool.put([submission(number) for number in range(1, count + 1)])
     await asyncio.wait_for(done.wait(), 30)

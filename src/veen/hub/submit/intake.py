@@ -13,12 +13,13 @@ from veen.admission.authority import Authority
 from veen.admission.stateful import Policy
 from veen.admission.stateless import MessageRules
 from veen.core.types import Label
+from veen.hub.config import Settings
 from veen.hub.keyring import Clock, KeyRing
 from veen.hub.metrics import Failure, Metrics
 from veen.hub.submit.events import SubmitEvents
 from veen.hub.submit.sequencer import Sequencer
 from veen.hub.submit.submission import Submission
-from veen.hub.submit.verifier_pool import QueueLimits, VerifierPool
+from veen.hub.submit.verifier_pool import VerifierPool
 from veen.stdx.json_log import JsonLines
 from veen.storage import Writer
 
@@ -36,15 +37,12 @@ class Intake:
         policy: Policy,
         authority: Authority,
         *,
+        settings: Settings,
         clock: Clock,
-        limits: QueueLimits,
-        workers: int,
         newest: Label | None,
         events: SubmitEvents,
         metrics: Metrics,
-        log_submits: bool,
     ) -> None:
-        """``log_submits``: whether one line is logged for each message."""
         self.rules = rules
         self.sequencer = Sequencer(
             writer,
@@ -56,11 +54,11 @@ class Intake:
             events=events,
             metrics=metrics,
         )
-        self._verifiers = VerifierPool(rules, self._verified, workers=workers, limits=limits, events=events)
+        self._verifiers = VerifierPool(rules, self._verified, settings, events)
         self._events = events
         self._clock = clock
         self._metrics = metrics
-        self._log_submits = log_submits
+        self._log_submits = settings.log_submits
         #: The label that was committed last, as far as this process or the log knows (C-76).
         self.newest = newest
 

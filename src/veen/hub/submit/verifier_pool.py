@@ -11,13 +11,13 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Final, Protocol, cast
 
 from veen.admission.stateless import MessageRules
 from veen.core.errors import ProtocolError
 from veen.core.objects.error_envelope import unavailable
+from veen.hub.config import Settings
 from veen.hub.submit import verifier_process
 from veen.hub.submit.events import SubmitEvents
 from veen.hub.submit.submission import Submission
@@ -46,14 +46,6 @@ class Deliver(Protocol):
 
     def __call__(self, messages: Sequence[Submission], pending: int) -> None:
         """Take these; so many others are still being verified. None: only that number has changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLimits:
-    """How much may be queued."""
-
-    max_items: int
-    max_bytes: int
 
 
 class _Batch:
@@ -132,16 +124,14 @@ class VerifierPool:
         self,
         rules: MessageRules,
         deliver: Deliver,
-        *,
-        workers: int,
-        limits: QueueLimits,
+        settings: Settings,
         events: SubmitEvents,
     ) -> None:
         self.rules = rules
         self._deliver = deliver
         self._events = events
-        self._size = workers
-        self._limits = limits
+        self._settings = settings
+        self._size = settings.resolved_verify_workers
         self._fresh: list[Submission] = []
         self._waiting: deque[_Batch] = deque()
         self._order: deque[_Batch] = deque()
@@ -160,8 +150,8 @@ class VerifierPool:
         """Tell whether so much more may be taken; one request of any size always may, if nothing waits."""
         if not self.depth:
             return True
-        limits = self._limits
-        return self.depth + items <= limits.max_items and self.depth_bytes + size <= limits.max_bytes
+        bounds = self._settings
+        return self.depth + items <= bounds.max_queue and self.depth_bytes + size <= bounds.max_queue_bytes
 
     def put(self, items: Sequence[Submission]) -> None:
         """Take messages, in their order; there must be room."""
