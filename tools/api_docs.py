@@ -3,7 +3,8 @@
 import ast
 import inspect
 import re
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Final
 
@@ -12,15 +13,26 @@ from veen.client import errors
 from veen.client.async_client import AsyncClient
 from veen.client.body import Attachment
 from veen.client.client import Client
+from veen.client.fold.interpret import FoldedState
 from veen.client.home.pins import Trust
 from veen.client.models import Draft, Message, Sent
 from veen.client.resync import Consistency, Resynced
 from veen.client.retry import Retry
+from veen.client.rpc.async_serve import AsyncRpcServer
+from veen.client.rpc.serve import Call, Handled, RpcServer
 from veen.client.session import Rotation
 from veen.client.tokens import Authorized
+from veen.client.verify.offline import (
+    ProvedFraud,
+    VerifiedReceipt,
+    verify_fraud,
+    verify_proof,
+    verify_receipt,
+)
+from veen.testing import hub
 
 _VALUES: Final = (
-    *(Draft, Sent, Message, Attachment),
+    *(Draft, Sent, Message, Attachment, FoldedState, Call, Handled, VerifiedReceipt, ProvedFraud),
     *(Authorized, Resynced, Consistency, Trust, Retry, Rotation),
 )
 _ERRORS: Final = (
@@ -39,14 +51,15 @@ _ERRORS: Final = (
 #: Of a context manager, and for those who write operations of their own.
 _LEFT_OUT: Final = frozenset({"__init__", "__enter__", "__exit__", "__aenter__", "__aexit__", "run"})
 
+# Sections of docstrings, with what stands above them.
+_TITLES: Final = {"Args": "Parameters:", "Raises": "Raises:", "Example": "", "Attributes": ""}
 #: Sections of the specification, which say nothing to a user.
 _CITED: Final = re.compile(r" \([A-Z][A-Z0-9+]*(?:-[0-9]+)?(?:, [A-Z][A-Z0-9+]*-[0-9]+)*\)")
 
 _HEAD: Final = """# Python API
 {note}
-[Use the library](../how-to/use-the-library.md) shows it at work. All names are imported from
-`veen.client`. Everything is typed. A `Client` is for one thread at a time, an `AsyncClient` may be shared by
-tasks.
+[Use the library](../how-to/use-the-library.md) shows it at work. All names are in `veen.client`; those that
+most programs need are in `veen` as well, and all errors are in `veen.errors`. Everything is typed.
 
 `stream` is the name of a stream, or its id of 64 hex digits. A body (`Value`) is what deterministic CBOR
 holds: `None`, `bool`, `int` from 0 to 2^64 - 1, `str`, `bytes`, lists, and maps with `str` or `int` keys; no
@@ -55,9 +68,8 @@ fractions, and no negative numbers.
 
 _ERRORS_HEAD: Final = """## Errors
 
-Data that breaks a rule of the protocol
-is a `ProtocolError` of `veen.core`, with `code`, `stage` and `detail`. `ClientError` and `ProtocolError` are
-both a `VeenError` (`veen.core.errors`).
+Data that breaks a rule of the protocol is a `ProtocolError`, with `code`, `stage` and `detail`. Every error
+is a `VeenError`; all of them are in `veen.errors`.
 
 """
 
@@ -65,6 +77,7 @@ both a `VeenError` (`veen.core.errors`).
 def api_page(note: str) -> str:
     """Return the page of the Python client."""
     parts = [_HEAD.format(note=note), *_client()]
+    parts += [*_servers(), *_checks()]
     parts.append("## Values\n")
     parts += [_value(cls) for cls in _VALUES]
     rows = [
@@ -80,7 +93,7 @@ def _client() -> Iterator[str]:
     yield f"## Client\n\n{_doc(tree)}\n"
     for item in _functions(tree):
         assert item.name in other, f"AsyncClient has no {item.name}"
-        kind = "@classmethod\n" if _is_marked(item, "classmethod") else ""
+        kind = "".join(f"@{mark}\n" for mark in ("classmethod", "property") if _is_marked(item, mark))
         yield f"### {item.name}\n\n```py\n{kind}{_signature(item)}\n```\n\n{_doc(item)}\n"
     iterators = [name for name, item in other.items() if _is_iterator(item)]
     listed = " and ".join(f"`{name}`" for name in sorted(iterators))
@@ -91,6 +104,26 @@ def _client() -> Iterator[str]:
     )
 
 
+def _servers() -> Iterator[str]:
+    for cls in (RpcServer, AsyncRpcServer):
+        yield f"## {cls.__name__}\n\n{_doc(_tree(cls))}\n"
+        for item in _functions(_tree(cls)):
+            if not _is_marked(item, "overload"):
+                yield f"### {item.name}\n\n```py\n{_signature(item)}\n```\n\n{_doc(item)}\n"
+
+
+def _checks() -> Iterator[str]:
+    yield "## Without a client\n"
+    for function in (verify_receipt, verify_proof, verify_fraud, hub):
+        tree = ast.parse(inspect.getsource(function)).body[0]
+        assert isinstance(tree, ast.FunctionDef)
+        yield f"### {_where(function)}.{tree.name}\n\n```py\n{_signature(tree)}\n```\n\n{_doc(tree)}\n"
+
+
+def _where(function: Callable[..., object]) -> str:
+    return "veen.testing" if function.__module__ == "veen.testing" else "veen"
+
+
 def _is_iterator(item: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return item.returns is not None and ast.unparse(item.returns).startswith("AsyncIterator")
 
@@ -99,13 +132,14 @@ def _value(cls: type) -> str:
     tree = _tree(cls)
     lines = inspect.getsource(cls).splitlines()
     head = f"### {cls.__name__}\n\n{_doc(tree)}\n"
+    said = _attributes(tree)
     rows: list[tuple[str, str, str, str]] = []
     for item in tree.body:
         match item:
             case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
                 default = "" if item.value is None else f"`{ast.unparse(item.value)}`"
                 kind = f"`{ast.unparse(item.annotation)}`"
-                rows.append((f"`{name}`", kind, default, _beside(lines, item.lineno)))
+                rows.append((f"`{name}`", kind, default, said.get(name) or _beside(lines, item.lineno)))
             case ast.Assign(targets=[ast.Name(id=name)]) if issubclass(cls, Enum):
                 rows.append((f"`{name}`", "", f"`{ast.unparse(item.value)}`", _beside(lines, item.lineno)))
             case ast.FunctionDef(name=name) if not name.startswith("_") and _is_marked(item, "property"):
@@ -161,7 +195,47 @@ def _is_marked(item: ast.FunctionDef | ast.AsyncFunctionDef, mark: str) -> bool:
 
 
 def _doc(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    return _CITED.sub("", ast.get_docstring(node) or "").replace("``", "`")
+    """Return a docstring in Markdown; what it says of attributes is said in a table."""
+    text = _CITED.sub("", ast.get_docstring(node) or "").replace("``", "`")
+    return "\n\n".join(_section(*part) for part in _sections(text) if part[0] != "Attributes").strip()
+
+
+def _attributes(tree: ast.ClassDef) -> dict[str, str]:
+    """Return what the docstring of a class says of its attributes."""
+    text = _CITED.sub("", ast.get_docstring(tree) or "").replace("``", "`")
+    items = next((body for title, body in _sections(text) if title == "Attributes"), "")
+    return dict(_items(items))
+
+
+def _sections(text: str) -> list[tuple[str, str]]:
+    """Return the sections of a docstring with their titles; plain text has none."""
+    found: list[tuple[str, list[str]]] = [("", [])]
+    for line in text.splitlines():
+        title = line.removesuffix(":")
+        if line.endswith(":") and title in _TITLES:
+            found.append((title, []))
+        elif line and not line.startswith(" ") and found[-1][0]:
+            found.append(("", [line]))
+        else:
+            found[-1][1].append(line)
+    return [(title, textwrap.dedent("\n".join(lines)).strip("\n")) for title, lines in found if lines]
+
+
+def _section(title: str, body: str) -> str:
+    match title:
+        case "":
+            return body.strip()
+        case "Example":
+            return f"```py\n{body}\n```"
+    return f"{_TITLES[title]}\n\n" + "\n".join(f"- `{name}`: {said}" for name, said in _items(body))
+
+
+def _items(body: str) -> Iterator[tuple[str, str]]:
+    """Yield the entries of a section: a name, and what is said of it."""
+    for entry in re.split(r"\n(?! )", body):
+        name, _, said = entry.partition(": ")
+        if said:
+            yield name, " ".join(said.split())
 
 
 def _parameter(argument: ast.arg, default: ast.expr | None) -> str:

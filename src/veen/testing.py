@@ -20,8 +20,9 @@ __all__ = ["hub"]
 def hub(*, config: str = "") -> Iterator[str]:
     """Start a hub in a process of its own, and yield its URL; it ends with the block.
 
-    with veen.testing.hub() as url:
-        ...
+    Example:
+        with veen.testing.hub() as url:
+            ...
 
     It listens on a free port of 127.0.0.1, accepts messages from everybody, and keeps its data in a temporary
     directory, which is removed. It needs the extra ``hub``: ``pip install 'veen[hub]'``.

@@ -83,8 +83,9 @@ class AsyncOpening(Generic[C]):
 class AsyncClient:
     """One client at one hub, for asyncio. Tasks may share it; their messages are sent one after another.
 
-    async with AsyncClient.open("alice", "http://127.0.0.1:37411") as client:
-        await client.send("orders", {"item": "tea"})
+    Example:
+        async with AsyncClient.open("alice", "http://127.0.0.1:37411") as client:
+            await client.send("orders", {"item": "tea"})
 
     The methods have the parameters of ``Client``, and raise what those raise.
     """
@@ -109,8 +110,9 @@ class AsyncClient:
     ) -> AsyncOpening[Self]:
         """Open the directory of a client for work with a hub; see ``Client.open``.
 
-        async with AsyncClient.open() as client:
-            ...
+        Example:
+            async with AsyncClient.open() as client:
+                ...
 
         To close the client elsewhere: ``client = await AsyncClient.open()``.
 
@@ -222,7 +224,8 @@ class AsyncClient:
     ) -> Sent:
         """Send a message; returns when the hub has it on disk and its receipt is verified.
 
-        sent = await client.send("orders", {"item": "tea"}, schema="order.v1")
+        Example:
+            sent = await client.send("orders", {"item": "tea"}, schema="order.v1")
 
         Raises:
             BodyError: CBOR cannot represent the body.
@@ -249,7 +252,8 @@ class AsyncClient:
     ) -> list[Sent]:
         """Send messages in order, many in one request; returns when the hub has all of them.
 
-        await client.send_many("orders", [{"item": "tea"}, Draft({"item": "cup"}, schema="order.v1")])
+        Example:
+            await client.send_many("orders", [{"item": "tea"}, Draft({"item": "cup"}, schema="order.v1")])
 
         If one is rejected, those before it have been sent and the error is raised.
 
@@ -269,8 +273,9 @@ class AsyncClient:
     ) -> AsyncIterator[Sent]:
         """Send messages like ``send_many``, lazily: drafts are consumed as the caller iterates.
 
-        async for sent in client.iter_send_many("orders", read_orders()):
-            print(sent.position)
+        Example:
+            async for sent in client.iter_send_many("orders", read_orders()):
+                print(sent.position)
 
         Raises:
             BodyError: CBOR cannot represent a body.
@@ -310,7 +315,8 @@ class AsyncClient:
     ) -> Value:
         """Call a method of the server that answers on a stream, and return its result.
 
-        total = await client.call("math", "add", {"a": 1, "b": 2}, to=card)
+        Example:
+            total = await client.call("math", "add", {"a": 1, "b": 2}, to=card)
 
         Raises:
             RpcError: The method failed; ``code`` and ``detail`` are the server's.
@@ -372,8 +378,9 @@ class AsyncClient:
     ) -> AsyncIterator[Message]:
         """Yield the entries of a stream up to its end; each is verified before it is yielded.
 
-        async for message in client.read("orders", start=100):
-            print(message.position, message.body)
+        Example:
+            async for message in client.read("orders", start=100):
+                print(message.position, message.body)
 
         Raises:
             ProtocolError: An entry fails a check; the entries before it have been yielded.
@@ -395,8 +402,9 @@ class AsyncClient:
     ) -> AsyncIterator[Message]:
         """Yield the entries of a stream like ``read``, then wait for more; ends only at ``limit``.
 
-        async for message in client.follow("orders", resume=True):
-            await charge(message.body)
+        Example:
+            async for message in client.follow("orders", resume=True):
+                await charge(message.body)
 
         Raises:
             ProtocolError: An entry fails a check; the entries before it have been yielded.
@@ -428,8 +436,9 @@ class AsyncClient:
     ) -> "FoldedState":
         """Fold a stream with an overlay and return the state; it is computed in a thread.
 
-        state = await client.fold(Votes(), "poll")
-        print(state["tea"], state.position, state.hash.hex())
+        Example:
+            state = await client.fold(Votes(), "poll")
+            print(state["tea"], state.position, state.hash.hex())
 
         Raises:
             ProtocolError: An entry fails a check.

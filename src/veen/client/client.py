@@ -116,8 +116,9 @@ def _now() -> int:
 class Client:
     """One client at one hub; blocking, for one thread at a time.
 
-    with Client.open("alice", "http://127.0.0.1:37411") as client:
-        client.send("orders", {"item": "tea"})
+    Example:
+        with Client.open("alice", "http://127.0.0.1:37411") as client:
+            client.send("orders", {"item": "tea"})
 
     Every method that needs the hub raises NetworkError if it cannot be reached, RejectedError if it rejects
     the request, PinError if it is not the hub that this client knows, and ProtocolError or DivergenceError if
@@ -226,7 +227,8 @@ class Client:
     ) -> Sent:
         """Send a message; returns when the hub has it on disk and its receipt is verified.
 
-        sent = client.send("orders", {"item": "tea"}, schema="order.v1")
+        Example:
+            sent = client.send("orders", {"item": "tea"}, schema="order.v1")
 
         Args:
             stream: Name of the stream, or its id of 64 hex digits.
@@ -263,7 +265,8 @@ class Client:
     ) -> list[Sent]:
         """Send messages in order, many in one request; returns when the hub has all of them.
 
-        client.send_many("orders", [{"item": "tea"}, Draft({"item": "cup"}, schema="order.v1")])
+        Example:
+            client.send_many("orders", [{"item": "tea"}, Draft({"item": "cup"}, schema="order.v1")])
 
         If one is rejected, those before it have been sent and the error is raised.
 
@@ -283,8 +286,9 @@ class Client:
     ) -> Iterator[Sent]:
         """Send messages like ``send_many``, lazily: drafts are consumed as the caller iterates.
 
-        for sent in client.iter_send_many("orders", read_orders()):
-            print(sent.position)
+        Example:
+            for sent in client.iter_send_many("orders", read_orders()):
+                print(sent.position)
 
         Raises:
             BodyError: CBOR cannot represent a body.
@@ -307,7 +311,8 @@ class Client:
     ) -> Value:
         """Call a method of the server that answers on a stream, and return its result.
 
-        total = client.call("math", "add", {"a": 1, "b": 2}, to=card)
+        Example:
+            total = client.call("math", "add", {"a": 1, "b": 2}, to=card)
 
         Args:
             stream: The stream that the server reads.
@@ -336,7 +341,8 @@ class Client:
     def authorize(self, token: CapToken) -> Authorized:
         """Register a capability token at the hub; if it is for this client, store and use it.
 
-        client.authorize(CapToken.decode(Path("orders.cap").read_bytes()))
+        Example:
+            client.authorize(CapToken.decode(Path("orders.cap").read_bytes()))
 
         Raises:
             ProtocolError: The token is not valid.
@@ -376,8 +382,9 @@ class Client:
     ) -> Iterator[Message]:
         """Yield the entries of a stream up to its end; each is verified before it is yielded.
 
-        for message in client.read("orders", start=100):
-            print(message.position, message.body)
+        Example:
+            for message in client.read("orders", start=100):
+                print(message.position, message.body)
 
         Args:
             stream: Name of the stream, or its id of 64 hex digits.
@@ -409,8 +416,9 @@ class Client:
     ) -> Iterator[Message]:
         """Yield the entries of a stream like ``read``, then wait for more; ends only at ``limit``.
 
-        for message in client.follow("orders", resume=True):
-            charge(message.body)
+        Example:
+            for message in client.follow("orders", resume=True):
+                charge(message.body)
 
         Raises:
             ProtocolError: An entry fails a check; the entries before it have been yielded.
@@ -422,7 +430,8 @@ class Client:
     def attachment(self, message: Message, index: int = 0) -> bytes:
         """Fetch, verify and decrypt an attachment of a message.
 
-        data = client.attachment(message, 0)
+        Example:
+            data = client.attachment(message, 0)
 
         Raises:
             ClientStateError: The message has no attachment with this index.
@@ -436,8 +445,9 @@ class Client:
     ) -> "FoldedState":
         """Fold a stream with an overlay and return the state.
 
-        state = client.fold(Votes(), "poll")
-        print(state["tea"], state.position, state.hash.hex())
+        Example:
+            state = client.fold(Votes(), "poll")
+            print(state["tea"], state.position, state.hash.hex())
 
         Summaries are cached in the client directory, so that the next fold reads only what is new.
 

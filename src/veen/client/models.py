@@ -232,7 +232,8 @@ class Sent:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the receipt to a file, for ``veen.verify_receipt`` and ``veen verify-receipt``.
 
-        client.send("orders", {"item": "tea"}).save("tea.receipt")
+        Example:
+            client.send("orders", {"item": "tea"}).save("tea.receipt")
 
         Raises:
             OSError: The file cannot be written.

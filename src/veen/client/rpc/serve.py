@@ -342,13 +342,14 @@ def _is_too_large(error: ProtocolError | RejectedError) -> bool:
 class RpcServer:
     """Answers the calls on a stream, with the blocking client.
 
-    server = RpcServer(client, "math")
+    Example:
+        server = RpcServer(client, "math")
 
-    @server.method
-    def add(call):
-        return call.args["a"] + call.args["b"]
+        @server.method
+        def add(call):
+            return call.args["a"] + call.args["b"]
 
-    server.run()
+        server.run()
 
     Each call is executed at most once, also across restarts. A server needs a client directory of its own: it
     continues where that client stopped reading. Replies are sealed to the key that the request names, and

@@ -63,7 +63,8 @@ def verify_receipt(
 ) -> VerifiedReceipt:
     """Verify a receipt, and what is passed with it.
 
-    veen.verify_receipt("tea.receipt", hub="hub-identity.cbor")
+    Example:
+        veen.verify_receipt("tea.receipt", hub="hub-identity.cbor")
 
     Args:
         receipt: The receipt, as ``Sent.save`` writes it.
@@ -95,7 +96,8 @@ def verify_proof(
 ) -> VerifiedReceipt:
     """Verify that the log includes the message of a receipt.
 
-    veen.verify_proof("tea.proof", receipt="tea.receipt", hub="hub-identity.cbor")
+    Example:
+        veen.verify_proof("tea.proof", receipt="tea.receipt", hub="hub-identity.cbor")
 
     Args:
         proof: Inclusion proof of the message.
@@ -125,7 +127,8 @@ def verify_fraud(
 ) -> ProvedFraud:
     """Verify evidence that a hub signed two contradicting things.
 
-    print(veen.verify_fraud("alice/0123-4567-8.veen-fraud").statement)
+    Example:
+        print(veen.verify_fraud("alice/0123-4567-8.veen-fraud").statement)
 
     Args:
         evidence: The evidence, as a client writes it.
