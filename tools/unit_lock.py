@@ -35,7 +35,7 @@ def is_needed(requirement: Requirement) -> bool:
 
 def pins_of(lock: str) -> dict[str, Pin]:
     """Return the pins of a lock file that apply to this interpreter, by package."""
-    pins = {}
+    pins: dict[str, Pin] = {}
     for entry in lock.replace("\\\n", "\\").splitlines():
         requirement = Requirement(entry.partition("\\")[0])
         if is_needed(requirement):
