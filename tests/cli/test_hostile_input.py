@@ -47,7 +47,7 @@ def test_bodies_and_names_of_strangers(user: User, tmp_path: Path) -> None:
     mallory = Secrets.generate(os.urandom, 1, "bob\nid_sign: " + "ab" * 32)
     ClientHome.create(tmp_path / "mallory", mallory, now=1)
     shown = user.run("id", "card", tmp_path / "mallory").stdout
-    assert shown.count("\nid_sign: ") == 1, "a name can not look like another line"
+    assert shown.count("\nid_sign: ") == 1, "a name cannot look like another line"
 
 
 @pytest.mark.parametrize(

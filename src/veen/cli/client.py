@@ -1,4 +1,4 @@
-"""Opening a client for a command: whose keys, which hub, and what to tell a person."""
+"""Opening the client and the hub that a command uses."""
 
 import getpass
 import json
@@ -13,7 +13,7 @@ import typer
 
 from veen.cli.errors import UnreachableError, UsageError
 from veen.cli.hub_connection import read_address
-from veen.cli.options import hex32
+from veen.cli.options import HUB_HELP, HUB_ID_HELP, hex32
 from veen.cli.settings import common, find_hub
 from veen.client.client import Client, configured_trust, open_session
 from veen.client.contexts import find_client
@@ -28,46 +28,40 @@ from veen.core.errors import ProtocolError
 from veen.core.types import HubId
 from veen.stdx.atomic_file import write_file
 
-HubOption = Annotated[
-    str, typer.Option("--hub", help="URL or data directory of the hub.  [env: VEEN_HUB]", show_default=False)
-]
+HubOption = Annotated[str, typer.Option("--hub", help=f"{HUB_HELP}  [env var: VEEN_HUB]", show_default=False)]
 ClientOption = Annotated[
-    str, typer.Option("--client", help="Directory of the client.  [env: VEEN_CLIENT]", show_default=False)
+    str, typer.Option("--client", help="Client directory.  [env var: VEEN_CLIENT]", show_default=False)
 ]
-StreamOption = Annotated[
-    str, typer.Option("--stream", help="Name of the stream, or its id of 64 hex digits.")
-]
+StreamOption = Annotated[str, typer.Option("--stream", help="Stream: a name, or an id (64 hex digits).")]
 TrustFlag = Annotated[
     bool,
-    typer.Option("--trust-first-use", help="Pin a hub that was never seen, whoever it says it is."),
+    typer.Option("--trust-first-use", help="Pin an unknown hub on first use, without an expected id."),
 ]
-HubIdOption = Annotated[
-    str, typer.Option("--hub-id", help="Pin this hub, by the id that its operator has told you.")
-]
-#: Of a new file; the umask takes from it what it takes.
+HubIdOption = Annotated[str, typer.Option("--hub-id", help=HUB_ID_HELP)]
+#: Mode of a new file, before the umask.
 _USUAL_MODE: Final = 0o666
-#: A person waits at the other end: not as patient as a program.
+#: Shorter than the default of the library: a person is waiting.
 _RETRY: Final = Retry(attempts=3, base_sec=0.1, cap_sec=2.0)
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file that a command was given."""
+    """Read a file that is named on the command line."""
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path} can not be read: {error.strerror}") from None
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file that a command was asked for."""
+    """Write a file that is named on the command line."""
     try:
         path.write_bytes(data)
     except OSError as error:
-        raise UsageError(f"{path} can not be written: {error.strerror}") from None
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def replace_bytes(path: Path, data: bytes) -> None:
-    """Write a file that a command was asked for, and that may be there: as a whole, or not at all."""
+    """Write or replace a file that is named on the command line, atomically."""
     place = path.resolve()  # a link stays one
     try:
         if place.is_file() or not place.exists():
@@ -75,11 +69,11 @@ def replace_bytes(path: Path, data: bytes) -> None:
         else:
             place.write_bytes(data)  # a pipe or a terminal is not replaced
     except OSError as error:
-        raise UsageError(f"{path} can not be written: {error.strerror}") from None
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse a file that can not be written, before work is done for it."""
+    """Reject an output file that cannot be written, before any work is done."""
     place = path.resolve()
     problem = None
     if not place.parent.is_dir():
@@ -89,31 +83,31 @@ def check_replaceable(path: Path) -> None:
     elif not os.access(place.parent if place.is_file() or not place.exists() else place, os.W_OK):
         problem = "Permission denied"
     if problem is not None:
-        raise UsageError(f"{path} can not be written: {problem}")
+        raise UsageError(f"{path} cannot be written: {problem}")
 
 
 def prompt_passphrase() -> str | None:
-    """Ask a person, if there is one."""
+    """Prompt for the passphrase, if there is a terminal."""
     return getpass.getpass("Passphrase: ") if sys.stdin.isatty() else None
 
 
 def load_secrets(place: Path) -> tuple[ClientHome, Secrets, bytes | None]:
-    """Open the keys of a client that works without a hub."""
+    """Open the keys of a client, without a hub."""
     home = ClientHome(place)
     secrets, passphrase = home.load_secrets(asker(os.environ, prompt_passphrase))
     return home, secrets, passphrase
 
 
 def hub_at(hub: str) -> Hub:
-    """Return what answers for a hub: over the network, or from the files of one that does not run."""
+    """Return the transport to a hub: the network, or the files of a hub that is not running."""
     address = read_address(hub)
     if address.path is not None and not address.path.is_dir():
-        raise UnreachableError(f"there is no hub at {address.path}: give its URL or its data directory")
+        raise UnreachableError(f"there is no hub at {address.path}; give its URL or its data directory")
     return open_hub(address, common.timeout_ms / 1000)
 
 
 def open_client(client: str, hub: str, *, trust_first_use: bool = False, hub_id: str = "") -> Client:
-    """Open the client that a command is to use, for the hub that it is to use."""
+    """Open a client for a hub; both have defaults."""
     named = find_hub(hub)
     answering = hub_at(named)
     trust = Trust.FIRST_USE if trust_first_use else configured_trust()
@@ -130,7 +124,7 @@ def open_client(client: str, hub: str, *, trust_first_use: bool = False, hub_id:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """The hub that a command uses, and with whose keys: options, as ``option_groups`` expands them."""
+    """Options that select the hub and the client (see ``option_groups``)."""
 
     hub: HubOption = ""
     client: ClientOption = ""
@@ -138,12 +132,12 @@ class ClientOptions:
     hub_id: HubIdOption = ""
 
     def open(self) -> Client:
-        """Open the client, for the hub."""
+        """Open the client for the hub."""
         return open_client(self.client, self.hub, trust_first_use=self.trust_first_use, hub_id=self.hub_id)
 
 
 def read_card(text: str) -> IdentityCard:
-    """Read an identity card: the file, or the directory of a client."""
+    """Read an identity card: a file, or a client directory."""
     path = Path(text).expanduser()
     try:
         return IdentityCard.read(read_bytes(path / CARD if path.is_dir() else path))
@@ -152,7 +146,7 @@ def read_card(text: str) -> IdentityCard:
 
 
 def parse_json(text: str, option: str) -> Any:  # noqa: ANN401 - JSON
-    """Read JSON of the command line; @FILE reads it from there, @- from standard input."""
+    """Parse JSON from the command line; @FILE reads a file, @- standard input."""
     if text.startswith("@"):
         text = sys.stdin.read() if text == "@-" else read_bytes(Path(text[1:])).decode(errors="replace")
     try:

@@ -1,4 +1,4 @@
-"""Asking a hub over HTTP, for commands: by its URL, or by the data directory that it runs in."""
+"""Requests to a hub over HTTP: by its URL, or by the data directory that it runs in."""
 
 import contextlib
 import json
@@ -33,11 +33,11 @@ def read_address(text: str) -> HubAddress:
 
 @dataclass(frozen=True, slots=True)
 class HubClient:
-    """One hub, as commands talk to it."""
+    """A client of the JSON and CBOR endpoints of one hub."""
 
     url: str
     timeout_sec: float = DEFAULT_TIMEOUT_MS / 1000
-    #: The socket in its data directory, in place of the URL.
+    #: The socket in its data directory, used instead of the URL.
     admin: Path | None = None
 
     @classmethod
@@ -54,12 +54,12 @@ class HubClient:
         running = find_running(address.path)
         if running is None:
             raise _not_running(address.path)
-        # Through its own socket, if we may: its certificate is for others.
+        # Through its own socket, if permitted: the certificate is for remote clients.
         return cls(running.url, timeout, running.door)
 
     @classmethod
     def operator(cls, data_dir: Path) -> "HubClient | None":
-        """Return the hub that runs in a directory, through its operator's socket; None if none runs."""
+        """Return the hub that runs in a directory, through the operator's socket; None if none is running."""
         path = data_dir / paths.ADMIN_SOCKET
         client = cls("http://localhost", admin=path)
         try:
@@ -71,40 +71,40 @@ class HubClient:
         return client
 
     def get(self, path: str) -> dict[str, Any]:
-        """Return a description in JSON."""
+        """Send a GET request; return the JSON response."""
         return self._json(self.raw("GET", path))
 
     def text(self, path: str) -> str:
-        """Return a text."""
+        """Send a GET request; return the text response."""
         try:
             return self.raw("GET", path).decode()
         except UnicodeDecodeError:
             raise self.malformed() from None
 
     def order(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Send an operator's order in JSON."""
+        """Send an operator's request in JSON."""
         return self._json(self.raw("POST", path, json.dumps(body).encode(), "application/json"))
 
     def post(self, path: str, body: Wire, answer: type[W]) -> W:
-        """Send a request in CBOR, and read the answer."""
+        """Send a request in CBOR; return the decoded response."""
         data = self.raw("POST", path, body.encode(), CBOR)
         try:
             return answer.decode(data)
         except ProtocolError as error:
-            raise MalformedError(f"{self.url} answered something else than was asked: {error}") from None
+            raise MalformedError(f"{self.url} sent an unexpected response: {error}") from None
 
     def raw(self, method: str, path: str, body: bytes | None = None, content_type: str = "") -> bytes:
-        """Send a request; a refusal of the hub is raised with its code."""
+        """Send a request; raise an error with the code of the hub if it rejects it."""
         hub = HttpHub(self.url, self.timeout_sec, self.admin)
         try:
             reply = hub.exchange(HttpRequest(method, path, body, content_type))
         except NetworkError as error:
             if self.admin is not None and isinstance(error.__context__, ConnectionRefusedError):
-                raise _not_running(self.admin.parent.parent) from None  # it was killed, and left its files
+                raise _not_running(self.admin.parent.parent) from None  # it was killed, and its files remain
             raise UnreachableError(str(error)) from None
         finally:
             hub.close()
-        is_unwell = reply.status == 503 and path in {"/healthz", "/readyz"}  # which is what was asked
+        is_unwell = reply.status == 503 and path in {"/healthz", "/readyz"}  # the response describes it
         if reply.status >= 400 and not is_unwell:
             raise self._refusal(reply)
         return reply.body
@@ -124,16 +124,18 @@ class HubClient:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """Take an answer apart: what is missing or of another type is the fault of whoever sent it."""
+        """Read fields of a response; a missing field or a wrong type is a malformed response."""
         try:
             yield
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             raise self.malformed() from None
 
     def malformed(self) -> CommandError:
-        """Return the error for an answer that no hub gives."""
-        return MalformedError(f"{self.url} answered something else than a hub does")
+        """Return the error for a response that does not have the format of the protocol."""
+        return MalformedError(f"{self.url} did not respond like a hub; check the address")
 
 
 def _not_running(data_dir: Path) -> CommandError:
-    return UnreachableError(f"no hub runs in {data_dir}; start it with: veen hub start --data-dir {data_dir}")
+    return UnreachableError(
+        f"no hub is running in {data_dir}; start it with: veen hub start --data-dir {data_dir}"
+    )

@@ -9,13 +9,13 @@ import typer
 from typer.main import get_command
 
 from veen.cli.errors import USAGE, UsageError, interrupted
-from veen.cli.options import JSON_HELP
+from veen.cli.options import ENV_HELP, HUB_NAME_HELP, JSON_HELP, QUIET_HELP, TIMEOUT_HELP, VERBOSE_HELP
 from veen.cli.output import print_error
 from veen.cli.registry import LazyGroup, note_common
 from veen.cli.settings import common
 from veen.version import __version__
 
-#: What typer makes of an interrupt.
+#: The exit code of typer for an interrupt.
 _INTERRUPTED: Final = 130
 
 app = typer.Typer(
@@ -41,14 +41,14 @@ def root(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Say more, on standard error.")] = False,
-    timeout_ms: Annotated[int | None, typer.Option(min=1, help="Time for one answer of the hub.")] = None,
-    env: Annotated[str, typer.Option(help="Descriptor of an environment: take the hub from there.")] = "",
-    hub_name: Annotated[str, typer.Option(help="Which of its hubs.")] = "",
+    quiet: Annotated[bool, typer.Option("--quiet", help=QUIET_HELP)] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help=VERBOSE_HELP)] = False,
+    timeout_ms: Annotated[int | None, typer.Option(min=1, help=TIMEOUT_HELP)] = None,
+    env: Annotated[str, typer.Option(help=ENV_HELP)] = "",
+    hub_name: Annotated[str, typer.Option(help=HUB_NAME_HELP)] = "",
 ) -> None:
     """VEEN: an ephemeral, verifiable, end-to-end encrypted event fabric."""
-    del version  # its callback has dealt with it
+    del version  # handled by its callback
     common.reset()
     note_common(
         {
@@ -68,8 +68,8 @@ def main() -> None:
 
 
 def _run(arguments: list[str]) -> None:
-    """Run a command. A mistake in its arguments exits 1: 2 is for a hub that can not be reached (CLI-010)."""
-    usage: Any = typer.BadParameter.__base__  # of click, which typer may have a copy of
+    """Run a command. Wrong arguments exit 1, since 2 is for a hub that cannot be reached (CLI-010)."""
+    usage: Any = typer.BadParameter.__base__  # of click, or of the copy that typer ships
     try:
         code = get_command(app).main(arguments, prog_name="veen", standalone_mode=False)
     except usage as error:
@@ -78,21 +78,21 @@ def _run(arguments: list[str]) -> None:
     except (typer.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough; nobody is left to tell.
+        # The reader of our output has closed the pipe; there is nowhere to print an error.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = USAGE
     if code == _INTERRUPTED:
-        if "--json" in arguments and "--follow" not in arguments:  # which is interrupted in any case
+        if "--json" in arguments and "--follow" not in arguments:  # --follow always ends this way
             print_error(interrupted(), as_json=True)
         code = USAGE
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _complain(error: Any, arguments: list[str]) -> None:  # noqa: ANN401 - of click
-    """Say what is wrong with the arguments, in one line, and where to look."""
+    """Print what is wrong with the arguments, and which help to read."""
     text = error.format_message().rstrip(".")
-    if text.startswith("Usage: "):  # a group without a command: this is its help
+    if text.startswith("Usage: "):  # a group without a command: print its help
         if "--json" not in arguments:
             typer.echo(error.ctx.get_help())
             return

@@ -1,4 +1,4 @@
-"""Options that many commands share, taken together: a dataclass of them, as one parameter of a command."""
+"""Option groups: a dataclass of options that several commands share, as one parameter of a command."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take each option by itself, and build the groups of its parameters from them.
+    """Expand the option groups among the parameters of a command to single options.
 
-    What is needed comes first in its help, then its own options, then those of its groups.
+    Required options come first in its help, then its own options, then those of its groups.
     """
     found = sorted(_flat(command), key=lambda item: 0 if item[1].default is item[1].empty else 1 + item[0])
     options = {parameter.name: parameter for _, parameter in found}
@@ -36,7 +36,7 @@ def _flat(taker: Callable[..., Any], depth: int = 0) -> Iterator[tuple[int, insp
 
 
 def _parts(taker: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a command or group takes, of the options that are given."""
+    """Return the arguments of a command or group, taken from the options."""
     return {
         name: parameter.annotation(**_parts(parameter.annotation, given))
         if _is_group(parameter.annotation)

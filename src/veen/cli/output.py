@@ -1,4 +1,4 @@
-"""What commands print: one JSON document for scripts, or lines for people; errors in one line."""
+"""Output of commands: one JSON document for scripts, or lines for people; errors in one line."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ from veen.cli.errors import CommandError, as_command_error
 from veen.cli.option_groups import expand_groups
 from veen.cli.settings import common
 
-#: Categories of letters that are commands to a terminal, or end a line; and directions that turn it round.
+#: Categories of characters that control a terminal or end a line; and bidirectional controls.
 _STEERING: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _TURNING: Final = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 
@@ -31,9 +31,9 @@ def print_result(values: Mapping[str, Any], as_json: bool) -> None:
 
 
 def plain(text: str) -> str:
-    """Return a text for a terminal, in one line: what would steer it is shown as an escape.
+    """Return a text for a terminal, in one line, with control characters escaped.
 
-    Names, reasons and bodies are written by strangers.
+    Names, reasons and bodies come from untrusted senders.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -41,7 +41,7 @@ def plain(text: str) -> str:
 
 
 def plain_json(data: bytes) -> str:
-    """Return JSON for a terminal: the same values, with what would steer it written as JSON escapes it."""
+    """Return JSON for a terminal: the same values, with control characters as JSON escapes."""
     text = data.decode()
     if text.isascii() and text.isprintable():
         return text
@@ -58,7 +58,7 @@ def _escaped(letter: str) -> str:
 
 
 def warn(text: str) -> None:
-    """Tell a person something beside the result."""
+    """Print a message for people, on standard error."""
     if not common.quiet and not common.json:
         typer.echo(f"veen: {plain(text)}", err=True)
 
@@ -76,9 +76,9 @@ def _text(value: object) -> str:
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Turn what a command raises into one line and an exit code; into JSON, if that was asked for.
+    """Print the error that a command raises, and end with its exit code.
 
-    Groups among its parameters are taken as options (``option_groups``).
+    Parameters that are option groups are expanded to options (``option_groups``).
     """
     inner = expand_groups(function)
 
@@ -144,7 +144,7 @@ def progress_bar(what: str, *, in_bytes: bool = False) -> Iterator[Callable[[int
 
 
 def shown_time(hub_ts: int) -> str:
-    """Return a hub's time as people write it."""
+    """Return a hub's time in ISO 8601."""
     try:
         return datetime.fromtimestamp(hub_ts, UTC).isoformat().replace("+00:00", "Z")
     except (OverflowError, ValueError, OSError):  # hub_ts may be any 64-bit number

@@ -1,4 +1,4 @@
-"""Which overlay a command uses, ours by name or a user's own module, and the fold of a stream with it."""
+"""The overlay that a command uses, from the registry or a user's module, and folding a stream with it."""
 
 import importlib
 import importlib.util
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -26,6 +26,8 @@ from veen.overlays.errors import ParameterError
 from veen.overlays.overlay import Overlay
 from veen.overlays.parameters import configured
 
+PROVISIONAL: Final = "the state is provisional: new entries may still be ordered before some of those read"
+
 
 def fold_stream(
     opened: Client,
@@ -34,18 +36,18 @@ def fold_stream(
     upto: int | None = None,
     **more: Any,  # noqa: ANN401
 ) -> FoldedState:
-    """Fold a stream, with a bar if it takes long; a person is told if summaries could not be kept."""
+    """Fold a stream with a progress bar; warn if summaries could not be cached."""
     with progress("entries") as advance:
         found = interpret(opened, overlay, stream, upto=upto, progress=advance, **more)
     for text in found.notes:
         warn(text)
     if found.provisional:
-        warn("entries may still come before some of these: the state is provisional")
+        warn(PROVISIONAL)
     return found
 
 
 def load_module(text: str) -> ModuleType:
-    """Load a module of the user's: by its name, or a .py file."""
+    """Load a user's module: by its name, or a .py file."""
     try:
         if not text.endswith(".py"):
             return importlib.import_module(text)
@@ -58,7 +60,7 @@ def load_module(text: str) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is in it
         what = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UsageError(f"{text} can not be loaded: {what}") from None
+        raise UsageError(f"{text} cannot be loaded: {what}") from None
     return module
 
 
@@ -66,39 +68,46 @@ ModuleOption = Annotated[
     str,
     typer.Option(
         "--overlay-module",
-        help="Module with overlays of your own: its name, or a .py file.",
+        help="Python module with your own overlays: a module name or a .py file.",
         metavar="MODULE",
     ),
 ]
 ParamOption = Annotated[
     list[str] | None,
-    typer.Option("--param", help="NAME=VALUE, a parameter of the overlay; may be repeated."),
+    typer.Option("--param", help="Parameter of the overlay, as NAME=VALUE; may be repeated."),
 ]
 BridgeOption = Annotated[
     list[str] | None,
-    typer.Option("--bridge", help="Key whose messages with a parent are copies, in hex; may be repeated."),
+    typer.Option(
+        "--bridge",
+        help="Public key of a bridge (64 hex digits), whose messages with a parent are copies; may be "
+        "repeated.",
+    ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenOverlay:
-    """An overlay, and where it comes from."""
+    """An overlay with its parameters, and where it comes from."""
 
     overlay: Overlay
     module: str = ""
-    #: Stands for the code of a module, which changes without anybody counting versions.
+    #: Hash of a user's module, whose code changes without a new version number.
     code: bytes = b""
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
-        """Tell a mistake in a user's module in one line: it is no fault of the program."""
+        """Report an error of a user's module in one line: it is not a bug of this program."""
         try:
             yield
         except Exception as error:
             if not self.module or as_command_error(error) is not None:
                 raise
             what = f"{type(error).__name__}: {error}".splitlines()[0]
-            text = f"{self.overlay.name} of {self.module} fails: {what}; --verbose shows where"
+            text = (
+                f"overlay {self.overlay.name} of {self.module} failed: {what}; see the traceback with "
+                "--verbose"
+            )
             raise UsageError(text) from error
 
 
@@ -130,18 +139,18 @@ def choose(name: str, module: str = "", values: dict[str, JsonValue] | None = No
 
 
 def given_parameters(texts: list[str] | None) -> dict[str, JsonValue]:
-    """Read parameters of the command line."""
+    """Parse the values of --param."""
     found: dict[str, JsonValue] = {}
     for text in texts or []:
         name, sign, value = text.partition("=")
         if not sign:
-            raise UsageError(f"--param is NAME=VALUE, not {text!r}")
+            raise UsageError(f"--param takes NAME=VALUE, not {text!r}")
         found[name] = value
     return found
 
 
 def given_bridges(texts: list[str] | None) -> frozenset[bytes]:
-    """Read keys of bridges of the command line."""
+    """Parse the values of --bridge."""
     return frozenset(hex32(text, "--bridge") for text in texts or [])
 
 
@@ -150,7 +159,7 @@ def _of_registry(name: str) -> type[Overlay]:
         return registry.overlay_class(name)
     except KeyError:
         names = ", ".join(registry.names())
-        text = f"there is no overlay {name!r}; there are: {names}; your own: --overlay-module"
+        text = f"unknown overlay {name!r}; choose one of {names}, or load your own with --overlay-module"
         raise UsageError(text) from None
 
 
@@ -166,6 +175,6 @@ def _of_module(name: str, text: str) -> tuple[type[Overlay], bytes]:
     }
     if name not in found:
         names = ", ".join(sorted(found)) or "none"
-        raise UsageError(f"{text} has no overlay {name!r}; it has: {names}")
+        raise UsageError(f"{text} does not define overlay {name!r}; it defines: {names}")
     file = module.__file__
     return found[name], sha256(read_bytes(Path(file))) if file else b""

@@ -1,6 +1,6 @@
-"""The commands by name, each loaded when it is asked for: a program that starts fast, however much it can do.
+"""The commands by name; each is loaded when it is run, so that the program starts fast.
 
-Every command takes the flags of ``COMMON`` as well, behind its name or before it.
+Every command accepts the common flags, before or after its name.
 """
 
 import importlib
@@ -13,13 +13,13 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from veen.cli.options import JSON_HELP
+from veen.cli.options import ENV_HELP, HUB_NAME_HELP, JSON_HELP, QUIET_HELP, TIMEOUT_HELP, VERBOSE_HELP
 from veen.cli.settings import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, common
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a command is written, and under which heading it is listed; aliases are not."""
+    """The module of a command, and the heading it is listed under; aliases have none."""
 
     module: str
     name: str
@@ -28,8 +28,8 @@ class Entry:
 
 _KEYS, _MESSAGES, _AUTHORITY = "Keys and identities", "Messages", "Authority"
 _STATE = "State"
-_CHECKING, _HUBS, _HELP = "Checking and copies", "Hubs", "Finding out"
-_SPARK = "Whole logs on Spark"
+_CHECKING, _HUBS, _HELP = "Verification and copies", "Hubs", "Help and diagnostics"
+_SPARK = "Logs on Spark"
 
 COMMANDS: Final[Mapping[str, Entry]] = {
     "keygen": Entry("id", "keygen", _KEYS),
@@ -94,43 +94,41 @@ _OF_THE_ROOT: Final = ("install_completion", "show_completion")
 
 def _flags(
     _json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
-    _quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
-    _verbose: Annotated[bool, typer.Option("--verbose", help="Say more, on standard error.")] = False,
+    _quiet: Annotated[bool, typer.Option("--quiet", help=QUIET_HELP)] = False,
+    _verbose: Annotated[bool, typer.Option("--verbose", help=VERBOSE_HELP)] = False,
     _timeout_ms: Annotated[
         int | None,
-        typer.Option(
-            "--timeout-ms", help=f"Time for one answer of the hub.  [default: {DEFAULT_TIMEOUT_MS}]"
-        ),
+        typer.Option("--timeout-ms", help=f"{TIMEOUT_HELP}  [default: {DEFAULT_TIMEOUT_MS}]"),
     ] = None,
     _env: Annotated[
         str,
-        typer.Option("--env", hidden=True, help="Descriptor of an environment: take the hub from there."),
+        typer.Option("--env", hidden=True, help=ENV_HELP),
     ] = "",
-    _hub_name: Annotated[str, typer.Option("--hub-name", hidden=True, help="Which of its hubs.")] = "",
+    _hub_name: Annotated[str, typer.Option("--hub-name", hidden=True, help=HUB_NAME_HELP)] = "",
 ) -> None:
-    """Stand for the flags of every command: this is declared, and never run."""
+    """Declare the flags of every command; never run."""
 
 
 @cache
 def _common_options() -> tuple[Any, ...]:
-    """Return the flags of every command, as typer makes them: what its classes take changes with it."""
+    """Return the flags of every command, as this version of typer creates them."""
     app = typer.Typer(add_completion=False)
     app.command()(_flags)
     return tuple(get_command(app).params)
 
 
 def note_common(given: dict[str, Any]) -> None:
-    """Take the common flags out of what was given; a flag that is not given changes nothing."""
+    """Move the common flags from the arguments to ``common``; absent flags change nothing."""
     for name in ("json", "quiet", "verbose", "timeout_ms", "env", "hub_name"):
         value = given.pop(f"_{name}", None)
         if name == "timeout_ms" and value is not None and not 1 <= value <= MAX_TIMEOUT_MS:
-            raise typer.BadParameter(f"--timeout-ms is from 1 to {MAX_TIMEOUT_MS}")
+            raise typer.BadParameter(f"--timeout-ms takes a number from 1 to {MAX_TIMEOUT_MS}")
         if value:
             setattr(common, name, value)
 
 
 def _with_common(command: TyperCommand | TyperGroup) -> None:
-    """Let a command take the common flags, unless it has one of its own."""
+    """Add the common flags to a command, except those that it declares itself."""
     taken = {text for parameter in command.params for text in getattr(parameter, "opts", [])}
     command.params += [option for option in _common_options() if option.opts[0] not in taken]
     inner: Callable[..., Any] | None = command.callback
@@ -175,10 +173,10 @@ def load(name: str) -> Any:  # noqa: ANN401 - a group or a command
 
 
 class LazyGroup(TyperGroup):
-    """The root: lists all commands, loads the one that is run."""
+    """The root group: lists all commands, loads the one that is run."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - of click
-        """Return the names in the order of the table."""
+        """Return the names, in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002 - of click

@@ -1,4 +1,4 @@
-"""What the commands on Spark share: options, the session, its progress bar, and how failures are reported."""
+"""Shared by the commands on Spark: options, the session, its progress bar, and the report of failures."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def show_job_progress(spark: "SparkSession", what: str) -> Iterator[None]:
-    """Show how many tasks of the jobs that are begun inside have ended."""
+    """Show a progress bar of the tasks of the jobs that are started inside."""
     from veen.pipeline.spark import progress
 
     with progress_bar(f"{what}, tasks") as tell, progress.track_progress(spark.sparkContext, tell):
@@ -44,31 +44,29 @@ def show_job_progress(spark: "SparkSession", what: str) -> Iterator[None]:
 
 
 _MASTER: Final = "local[*,3]"
-#: Errors of storage and client that are the log's, and not of how it was asked for.
+#: Errors of storage and client that are caused by the log, not by the arguments.
 _OF_THE_LOG: Final = (DamagedStoreError, DamagedLogError, DivergenceError, PinError, RejectedError)
 
 MasterOption = Annotated[
     str,
-    typer.Option(
-        "--master", help="Where Spark runs: local[N,3], spark://HOST:PORT, yarn or k8s://HOST:PORT."
-    ),
+    typer.Option("--master", help="Spark master: local[N,3], spark://HOST:PORT, yarn or k8s://HOST:PORT."),
 ]
 ConfOption = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; as often as needed."),
+    typer.Option("--conf", metavar="NAME=VALUE", help="Spark setting; may be repeated."),
 ]
 DriverMemoryOption = Annotated[
     str,
-    typer.Option("--driver-memory", help="Memory for Spark's Java here: 1g.", show_default=False),
+    typer.Option("--driver-memory", help="Memory of the Spark driver, for example 1g.", show_default=False),
 ]
 VerboseSparkFlag = Annotated[
-    bool, typer.Option("--verbose-spark", help="Show what Spark logs, on standard error.")
+    bool, typer.Option("--verbose-spark", help="Print the log of Spark to standard error.")
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOptions:
-    """Spark, as a command is to run it: options, as ``option_groups`` expands them."""
+    """Options of Spark (see ``option_groups``)."""
 
     master: MasterOption = _MASTER
     conf: ConfOption = None
@@ -77,7 +75,7 @@ class SparkOptions:
 
     @contextmanager
     def running(self, app: str, *, oneshot: bool = True) -> Iterator["SparkSession"]:
-        """Have Spark for as long as a command needs it; what fails in it ends the command with one line."""
+        """Run Spark while a command needs it; a failure in Spark ends the command with one line."""
         with require_extra():
             from veen.pipeline.spark import failures, session
         try:
@@ -92,7 +90,7 @@ class SparkOptions:
                 try:
                     yield spark
                 except Exception as error:
-                    # While the JVM is there: it is asked for the cause.
+                    # While the JVM is running, which knows the cause.
                     reason = session.reason_of(error)
                     if reason is None:
                         raise
@@ -122,12 +120,12 @@ def _failure(cause: type[VeenError] | None, reason: str) -> CommandError:
 
 @contextmanager
 def require_extra() -> Iterator[None]:
-    """Say what to install, if what only the pipeline needs is missing."""
+    """Name the extra to install if a library of the pipeline is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"numpy", "pandas", "py4j", "pyarrow", "pyspark"}:
             raise
         raise UsageError(
-            f"{error.name} is not installed; it comes with Spark: pip install 'veen[spark]'",
+            f"{error.name} is not installed; install it with: pip install 'veen[spark]'",
         ) from None

@@ -1,4 +1,4 @@
-"""States as commands show and certify them, wherever they were folded."""
+"""Printing and certifying states, wherever they were folded."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ import typer
 
 from veen.cli.errors import UsageError
 from veen.cli.output import plain, print_result, warn
-from veen.cli.overlay import ChosenOverlay
+from veen.cli.overlay import PROVISIONAL, ChosenOverlay
 from veen.cli.settings import common
 from veen.client.fold.interpret import FoldedState, Reached
 from veen.core.crypto.ed25519 import SigningKey
@@ -21,15 +21,15 @@ from veen.overlays.overlay import Key
 
 
 def parse_key(chosen: ChosenOverlay, text: str) -> Key:
-    """Return the key that a person means."""
+    """Parse the value of --key."""
     try:
         return chosen.overlay.parse_key(text)
     except (ValueError, ProtocolError) as error:
-        raise UsageError(f"--key {text!r} is no key of {chosen.overlay.name}: {error}") from None
+        raise UsageError(f"--key {text!r} is not a key of {chosen.overlay.name}: {error}") from None
 
 
 def state_document(found: FoldedState, key: Key | None, now: int, *, listed: bool) -> dict[str, Any]:
-    """Return a state with how it came about; of one key, or all of it. ``listed``: with all reports."""
+    """Return a state, of one key or all, with its counts and reports. ``listed``: with all reports."""
     overlay, tables = found.overlay, found.tables
     state = overlay.view(tables, now) if key is None else overlay.view_key(tables, key, now)
     described: dict[str, Any] = {
@@ -42,7 +42,7 @@ def state_document(found: FoldedState, key: Key | None, now: int, *, listed: boo
         "reached": [_reached(item) for item in found.reached],
         "provisional": found.provisional,
     }
-    if key is None:  # the hash is of the whole state: one key is to be had without the rest
+    if key is None:  # the hash covers the whole state
         described["state_hash"] = _hash_of(found)
     return described
 
@@ -75,7 +75,7 @@ def _reached(item: Reached) -> dict[str, JsonValue]:
 
 
 def print_state(found: dict[str, Any]) -> None:
-    """Print what ``state_document`` gives."""
+    """Print the result of ``state_document``."""
     if common.json:
         print_result(found, as_json=True)
         return
@@ -88,7 +88,7 @@ def print_state(found: dict[str, Any]) -> None:
         warn(f"{place}: {item['code']}: {item['detail']}")
     count = len(told) if isinstance(told, list) else told
     if count and not isinstance(told, list):
-        warn(f"{count} events have something wrong with them: see --reports")
+        warn(f"{count} events were reported as invalid; list them with --reports")
     rest = {name: value for name, value in found.items() if name in ("state_hash", "counts") and value}
     print_result({**rest, "upto": found["reached"][-1]["upto_seq"] if found["reached"] else 0}, as_json=False)
 
@@ -96,7 +96,7 @@ def print_state(found: dict[str, Any]) -> None:
 def certificate_of(
     found: FoldedState, issuer: SigningKey, bridges: frozenset[bytes] = frozenset()
 ) -> StateCertificate:
-    """Certify a state, if nothing can come before its end any more."""
+    """Certify a state, unless it is provisional."""
     _check_certifiable(found)
     return StateCertificate.issue(
         issuer,
@@ -112,12 +112,12 @@ def _check_certifiable(found: FoldedState) -> None:
     if not found.reached:
         raise UsageError("there are no entries to certify")
     if found.provisional:
-        text = "entries may still come before some of these; certify an --epoch that is over"
+        text = f"{PROVISIONAL}; certify an --epoch that has ended"
         raise UsageError(text)
 
 
 def certified(found: FoldedState) -> list[CertifiedLabel]:
-    """Return what a state holds for, as certificates say it."""
+    """Return the labels that a state covers, as certificates list them."""
     return [
         CertifiedLabel(epoch=item.epoch, label=item.label, upto_seq=item.upto_seq, mmr_root=item.mmr_root)
         for item in found.reached
@@ -125,7 +125,7 @@ def certified(found: FoldedState) -> list[CertifiedLabel]:
 
 
 def shown_certificate(made: StateCertificate) -> dict[str, Any]:
-    """Return what a person is shown of a certificate."""
+    """Return the fields of a certificate that are printed."""
     last, parameters = made.labels[-1], made.parameter_values()
     return {
         "overlay": made.overlay,

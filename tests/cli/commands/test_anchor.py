@@ -145,8 +145,8 @@ def test_mistakes_are_told(hub: HubProcess, anchored: tuple[dict[str, Any], Path
         (1, "--label takes 64 hex digits", (*publishing, "--label", "00")),
         (4, "E.NOT_FOUND", (*publishing, "--stream", "nobody writes here")),
         (4, "E.NOT_FOUND", (*publishing, "--label", "00" * 32)),
-        (1, "can not be written", (*publishing, "--stream", STREAM, "--out", tmp_path / "no" / "file")),
-        (1, "can not be read", (*verifying, tmp_path / "none", "--data-dir", hub.place)),
+        (1, "cannot be written", (*publishing, "--stream", STREAM, "--out", tmp_path / "no" / "file")),
+        (1, "cannot be read", (*verifying, tmp_path / "none", "--data-dir", hub.place)),
         (3, "is not a checkpoint", (*verifying, tmp_path / "junk", "--data-dir", hub.place)),
         (1, "say where the anchor is", (*verifying, file)),
         (1, "there is no directory", (*verifying, file, "--anchors", tmp_path / "none")),
@@ -169,4 +169,4 @@ def test_a_time_stamp_is_verified_with_the_certificate_and_not_without(tmp_path:
     arguments = ("anchor", "verify", "--checkpoint", file, "--data-dir", tmp_path / "data")
     assert ok(*arguments, "--tsa-cert", authority.root)["reason"].startswith("time stamp of ")
     assert "not verifiable" in failed(4, *arguments).stdout
-    assert "can not be read" in failed(1, *arguments, "--tsa-cert", tmp_path / "none").stderr
+    assert "cannot be read" in failed(1, *arguments, "--tsa-cert", tmp_path / "none").stderr

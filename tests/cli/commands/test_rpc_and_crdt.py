@@ -158,7 +158,7 @@ class TestRpc:
             (("call", "--method", "add", "--repeats", "1"), "--idem"),
             (("serve",), "--module"),
             (("serve", "--exec", "add"), "METHOD=COMMAND"),
-            (("serve", "--module", "/nowhere.py"), "/nowhere.py can not be loaded"),
+            (("serve", "--module", "/nowhere.py"), "/nowhere.py cannot be loaded"),
         ],
     )
     def test_what_is_wrong_is_told(self, user: User, words: tuple[str, ...], says: str) -> None:

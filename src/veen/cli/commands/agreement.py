@@ -1,4 +1,4 @@
-"""``veen agreement``: who has agreed to what."""
+"""``veen agreement``: the status of agreements."""
 
 from time import time
 from typing import Annotated, Any
@@ -8,19 +8,19 @@ import typer
 from veen.cli.client import ClientOptions, StreamOption
 from veen.cli.commands.op.agreement import AgreementOption
 from veen.cli.errors import UsageError
-from veen.cli.options import hex32
+from veen.cli.options import UPTO_HELP, hex32
 from veen.cli.output import command, plain, print_result
 from veen.cli.overlay import fold_stream
 from veen.cli.settings import common
 from veen.core.crypto.hash import U64_MAX
 from veen.overlays.operations.agreement import Agreements
 
-app = typer.Typer(help="Agreements: who has agreed to what.", no_args_is_help=True)
+app = typer.Typer(help="Show the status of agreements.", no_args_is_help=True)
 
 
 @app.callback()
 def agreement() -> None:
-    """Agreements: who has agreed to what."""
+    """Show the status of agreements."""
 
 
 @app.command()
@@ -31,14 +31,17 @@ def status(
     at: ClientOptions,
     version: Annotated[
         int | None,
-        typer.Option(min=0, max=U64_MAX, help="Which version.  [default: the highest that is active]"),
+        typer.Option(min=0, max=U64_MAX, help="Version to show. Default: the highest active version."),
     ] = None,
-    upto: Annotated[int | None, typer.Option(min=1, max=U64_MAX, help="As it was after this entry.")] = None,
+    upto: Annotated[int | None, typer.Option(min=1, max=U64_MAX, help=UPTO_HELP)] = None,
     when: Annotated[
-        int | None, typer.Option("--at", min=0, max=U64_MAX, help="At this time.  [default: now]")
+        int | None,
+        typer.Option(
+            "--at", min=0, max=U64_MAX, help="Time to evaluate it at, in seconds since 1970. Default: now."
+        ),
     ] = None,
 ) -> None:
-    """Show whether an agreement is active, and the last word of each party."""
+    """Show the decisions on an agreement, and whether it is active."""
     one = hex32(agreement_id, "--agreement-id")
     agreements = Agreements()
     with at.open() as opened:

@@ -1,4 +1,4 @@
-"""``veen attachment``: fetching attachments, and checking a file against a message."""
+"""``veen attachment``: fetch attachments, and verify files against messages."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +15,7 @@ from veen.cli.client import (
     write_bytes,
 )
 from veen.cli.errors import FailedError, UsageError
+from veen.cli.options import OUT_FILE_HELP
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
 from veen.client.body import attachments_of, decode_body
@@ -24,11 +25,13 @@ from veen.core.errors import Detail, ProtocolError
 from veen.core.objects import attachment as att
 from veen.core.objects.msg import Msg
 
-app = typer.Typer(help="Files that travel beside a message.", no_args_is_help=True)
+app = typer.Typer(help="Fetch and verify attachments of messages.", no_args_is_help=True)
 
-MsgFile = Annotated[Path, typer.Option("--msg", help="The message in CBOR, as send --dump-raw writes it.")]
+MsgFile = Annotated[
+    Path, typer.Option("--msg", help="File of the message (CBOR), as written by veen send --dump-raw.")
+]
 FileOption = Annotated[
-    Path, typer.Option("--file", help="The attachment: the file itself, or its ciphertext.")
+    Path, typer.Option("--file", help="File to verify: the attachment, or its ciphertext.")
 ]
 
 
@@ -37,16 +40,19 @@ FileOption = Annotated[
 def verify(
     msg: MsgFile,
     file: FileOption,
-    index: Annotated[int, typer.Option(min=0, help="Which attachment, counted from 0.")] = 0,
+    index: Annotated[int, typer.Option(min=0, help="Index of the attachment, from 0.")] = 0,
     client: ClientOption = "",
 ) -> None:
-    """Check that a file is an attachment of a message: exits 0 if it is, 4 if a byte differs."""
+    """Verify that a file is an attachment of a message.
+
+    Exits 4 if it is not.
+    """
     _verify(msg, file, index, client)
 
 
 @command
 def verify_first_attachment(msg: MsgFile, file: FileOption, client: ClientOption = "") -> None:
-    """Check a file against the first attachment, as 'veen attachment verify --index 0' does."""
+    """Verify the first attachment, like 'veen attachment verify --index 0'."""
     _verify(msg, file, 0, client)
 
 
@@ -62,7 +68,7 @@ def _verify(msg_file: Path, file: Path, index: int, client: str) -> None:
         raise FailedError("no key of this client opens the message; choose another with --client", "E.OPEN")
     declared = attachments_of(decode_body(opened.body))
     if index >= len(declared):
-        raise UsageError(f"the message has {len(declared)} attachments, counted from 0")
+        raise UsageError(f"the message has {len(declared)} attachments; --index counts from 0")
     coids = [item.coid for item in declared]
     att.verify_root(opened.header.att_root, coids)
     data = read_bytes(file)
@@ -88,21 +94,21 @@ def _verify(msg_file: Path, file: Path, index: int, client: str) -> None:
 @command
 def get(
     stream: StreamOption,
-    seq: Annotated[int, typer.Option(min=1, help="Entry whose attachment is wanted.")],
-    out: Annotated[Path, typer.Option(help="File to write.")],
-    index: Annotated[int, typer.Option(min=0, help="Which attachment, counted from 0.")] = 0,
-    epoch: Annotated[int | None, typer.Option(min=0, help="Epoch of the entry.")] = None,
+    seq: Annotated[int, typer.Option(min=1, help="Position of the message in the stream.")],
+    out: Annotated[Path, typer.Option(help=OUT_FILE_HELP)],
+    index: Annotated[int, typer.Option(min=0, help="Index of the attachment, from 0.")] = 0,
+    epoch: Annotated[int | None, typer.Option(min=0, help="Epoch of the message.")] = None,
     hub: HubOption = "",
     client: ClientOption = "",
 ) -> None:
-    """Fetch an attachment, check it, open it and write it to a file."""
+    """Fetch, verify and open an attachment, and write it to a file."""
     with open_client(client, hub) as opened:
         options = ReadOptions(start=seq, stop=seq, epoch=epoch)
         message = next(read_stream(opened, stream, options), None)
         if message is None:
-            raise FailedError(f"there is no entry {seq} in {stream}", "E.NOT_FOUND")
+            raise FailedError(f"stream {stream} does not have an entry {seq}", "E.NOT_FOUND")
         if not message.is_open or message.problem:
-            raise FailedError(f"entry {seq} has no content to rely on: {message.problem}", "E.OPEN")
+            raise FailedError(f"the content of entry {seq} cannot be used: {message.problem}", "E.OPEN")
         data = opened.attachment(message, index)
     write_bytes(out, data)
     print_result(

@@ -1,4 +1,4 @@
-"""``veen audit``: queries that were asked, what streams hold, and an operator's rules (CLI-126)."""
+"""``veen audit``: recorded queries, contents of streams, and audit policies (CLI-126)."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from veen.cli.client import ClientOption, ClientOptions, HubOption, StreamOption, parse_json
-from veen.cli.commands.op.operation import known_streams, refuse
+from veen.cli.commands.op.operation import fail_check, known_streams
 from veen.cli.errors import UsageError
 from veen.cli.output import command, plain, print_result, warn
 from veen.cli.overlay import fold_stream
@@ -29,7 +29,7 @@ from veen.overlays.overlay import Overlay
 
 _AUDIT: Final = "require_audit"
 _RECOVERY: Final = "require_recovery_threshold"
-#: Of each type the fields that it needs, and those that it may have.
+#: The required and the optional fields of each type of rule.
 _FIELDS: Final = {
     _AUDIT: ({"stream", "resource_class"}, set[str]()),
     _RECOVERY: ({"target_identity_prefix", "min_approvals"}, {"stream"}),
@@ -39,59 +39,59 @@ _PREFIX: Final = re.compile(r"[0-9a-f]{0,64}")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule."""
+    """A rule of an audit policy."""
 
     kind: str
-    #: Where it is to hold; empty: everywhere.
+    #: The stream that it applies to; empty: all.
     stream: str
     resource_class: str = ""
     target_identity_prefix: str = ""
     min_approvals: int = 0
 
     def overlay(self) -> Overlay:
-        """Return the fold that tells whether it is kept."""
+        """Return the overlay that shows whether the rule is met."""
         return QueryAudit() if self.kind == _AUDIT else Recoveries()
 
 
 def read_policy(path: Path) -> list[Rule]:
-    """Read a file of rules; what is unknown is refused, so that no rule is silently not checked."""
+    """Read a policy; unknown fields are rejected, so that no rule is silently skipped."""
     found = parse_json(f"@{path}", "--policy-file")
     if not isinstance(found, dict) or set(found) != {"version", "rules"}:
-        raise UsageError(f"{path} is no policy: it has version and rules")
+        raise UsageError(f"{path} is not a policy: it must have the fields version and rules")
     if found["version"] != 1 or isinstance(found["version"], bool):
-        raise UsageError(f"{path} is of version {found['version']}; 1 is known here")
+        raise UsageError(f"{path} has version {found['version']}; only version 1 is supported")
     if not isinstance(found["rules"], list):
-        raise UsageError(f"{path} is no policy: rules are a list")
+        raise UsageError(f"{path} is not a policy: rules must be a list")
     return [_rule(number, item) for number, item in enumerate(found["rules"], start=1)]
 
 
 def _rule(number: int, item: Any) -> Rule:  # noqa: ANN401 - JSON
     kind = item.get("type") if isinstance(item, dict) else None
     if not isinstance(kind, str) or kind not in _FIELDS:
-        raise UsageError(f"rule {number} is of unknown type {kind!r}; there are: {', '.join(_FIELDS)}")
+        raise UsageError(f"rule {number} has the unknown type {kind!r}; use one of {', '.join(_FIELDS)}")
     needed, more = _FIELDS[kind]
     given = set(item) - {"type"}
     if not needed <= given <= needed | more:
         raise UsageError(
-            f"rule {number} has {', '.join(sorted(given))}; it needs {', '.join(sorted(needed))}"
+            f"rule {number} has the fields {', '.join(sorted(given))}; it needs {', '.join(sorted(needed))}"
         )
     least = item.get("min_approvals", 0)
     texts = [item[name] for name in given if name != "min_approvals"]
     if not isinstance(least, int) or least < 0 or not all(isinstance(text, str) for text in texts):
         raise UsageError(f"rule {number} has a value of the wrong type")
     if not _PREFIX.fullmatch(item.get("target_identity_prefix", "")):
-        raise UsageError(f"rule {number}: target_identity_prefix is lowercase hex")
+        raise UsageError(f"rule {number}: target_identity_prefix must be lowercase hex")
     return Rule(kind, item.get("stream", ""), **{name: item[name] for name in given if name != "stream"})
 
 
 def violations_of(rule: Rule, found: FoldedState) -> list[dict[str, Any]]:
-    """Return what breaks a rule in a stream."""
+    """Return the violations of a rule in a stream."""
     stream, tables = found.stream, found.tables
     shown = {"rule": rule.kind, "stream": stream}
     if rule.kind == _AUDIT:
         if tables.get("classes", rule.resource_class) is not None:
             return []
-        text = f"{stream} has no query.audit.v1 of class {rule.resource_class}"
+        text = f"{stream} has no query.audit.v1 record of class {rule.resource_class}"
         sealed = found.counts.get(Outcome.UNREADABLE.value, 0)
         text += f"; {sealed} entries are sealed for others" if sealed else ""
         return [{**shown, "resource_class": rule.resource_class, "detail": text}]
@@ -102,9 +102,7 @@ def violations_of(rule: Rule, found: FoldedState) -> list[dict[str, Any]]:
             continue
         for row, count in overlay.executions(tables, target):
             if count < rule.min_approvals:
-                text = (
-                    f"execution {row['msg_id']} in {stream} had {count} approvals, not {rule.min_approvals}"
-                )
+                text = f"execution {row['msg_id']} in {stream} had {count} of {rule.min_approvals} approvals"
                 broken.append(
                     {
                         **shown,
@@ -119,16 +117,18 @@ def violations_of(rule: Rule, found: FoldedState) -> list[dict[str, Any]]:
 
 
 app = typer.Typer(
-    help="Who has asked for what, what streams hold, and whether rules are kept.",
+    help="Audit queries, streams and policies.",
     invoke_without_command=True,
     no_args_is_help=True,
 )
 
-#: Classes of streams with data of people, by the descriptor of an environment (ENV-004).
+#: Classes of streams with personal data, in environment descriptors (ENV-004).
 _SENSITIVE: Final = frozenset({"user", "wallet"})
 StreamsOption = Annotated[
     list[str] | None,
-    typer.Option("--stream", help="Which stream; may be repeated.  [default: all that the client knows]"),
+    typer.Option(
+        "--stream", help="Stream to include; may be repeated. Default: all streams that the client has used."
+    ),
 ]
 
 
@@ -136,24 +136,26 @@ StreamsOption = Annotated[
 @command
 def audit(
     ctx: typer.Context,
-    stream: Annotated[str, typer.Option("--stream", help="As veen audit stream --stream.")] = "",
+    stream: Annotated[str, typer.Option("--stream", help="Stream to show, as veen audit stream does.")] = "",
     hub: HubOption = "",
     client: ClientOption = "",
 ) -> None:
-    """Who has asked for what, what streams hold, and whether rules are kept."""
+    """Audit queries, streams and policies."""
     if ctx.invoked_subcommand is not None:
         if stream or hub or client:
-            raise typer.BadParameter(f"give options behind the name: veen audit {ctx.invoked_subcommand} ...")
+            raise typer.BadParameter(
+                f"give options after the subcommand: veen audit {ctx.invoked_subcommand} ..."
+            )
         return
     if not stream:
-        raise UsageError("say which: queries, summary, enforce-check or stream; see: veen audit --help")
+        raise UsageError("a subcommand is missing; see: veen audit --help")
     _show_root(stream, ClientOptions(hub=hub, client=client).open())
 
 
 @app.command("stream")
 @command
 def audit_stream(stream: StreamOption, at: ClientOptions) -> None:
-    """Show how far a stream has come: its last entry and the root there, checked."""
+    """Show the last entry of a stream, and its verified root."""
     _show_root(stream, at.open())
 
 
@@ -178,11 +180,17 @@ def _show_root(stream: str, opened: Client) -> None:
 def queries(
     stream: StreamOption,
     at: ClientOptions,
-    resource_prefix: Annotated[str, typer.Option(help="Only resources that begin so.")] = "",
-    since: Annotated[int, typer.Option(min=0, max=U64_MAX, help="Only from this time on.")] = 0,
-    until: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Only before this time.")] = None,
+    resource_prefix: Annotated[str, typer.Option(help="List only resources with this prefix.")] = "",
+    since: Annotated[
+        int,
+        typer.Option(min=0, max=U64_MAX, help="List only queries from this time on, in seconds since 1970."),
+    ] = 0,
+    until: Annotated[
+        int | None,
+        typer.Option(min=0, max=U64_MAX, help="List only queries before this time, in seconds since 1970."),
+    ] = None,
 ) -> None:
-    """List who has asked for what, in the order of the log."""
+    """List recorded queries, in log order."""
     overlay = QueryAudit()
     with at.open() as opened:
         tables = fold_stream(opened, overlay, stream).tables
@@ -194,7 +202,7 @@ def queries(
         parts = (row["time"], row["requester_identity"], row["resource_class"], row["resource_identifier"])
         typer.echo(plain("  ".join(map(str, (*parts, row.get("purpose_code") or "-")))))
     if not rows:
-        warn(f"no such query is on record in {stream}")
+        warn(f"no matching query is recorded in {stream}")
 
 
 @app.command()
@@ -203,12 +211,12 @@ def summary(
     at: ClientOptions,
     stream: StreamsOption = None,
     sensitive: Annotated[
-        list[str] | None, typer.Option(help="Stream whose queries have to be on record; may be repeated.")
+        list[str] | None, typer.Option(help="Stream whose queries must be recorded; may be repeated.")
     ] = None,
 ) -> None:
-    """Show for each stream the schemas in it, and whether queries and permissions are on record.
+    """Show schemas, recorded queries and grants of streams.
 
-    With --env, streams of tenants of class user or wallet are sensitive.
+    With --env, streams of tenants of class user or wallet count as sensitive.
     """
     prefixes = _tenants(common.env) if common.env else {}
     with at.open() as opened:
@@ -221,18 +229,18 @@ def summary(
         print_result(row, as_json=False)
         typer.echo("")
     if not rows:
-        warn("this client has used no stream of the hub: give --stream")
+        warn("this client has not used any stream of the hub; give --stream")
 
 
 def _tenants(path: str) -> dict[str, str]:
-    """Return the class of streams by their prefix, of a descriptor (ENV-004)."""
+    """Read the class of each stream prefix from an environment descriptor (ENV-004)."""
     try:
         tenants = json.loads(Path(path).read_text(encoding="utf-8"))["tenants"]
         return {str(item["stream_prefix"]): str(item["label_class"]) for item in tenants.values()}
     except OSError as error:
-        raise UsageError(f"{path} can not be read: {error.strerror}") from None
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise UsageError(f"{path} is not the descriptor of an environment") from None
+        raise UsageError(f"{path} is not an environment descriptor") from None
 
 
 def _row(opened: Client, name: str, prefixes: dict[str, str], sensitive: set[str]) -> dict[str, Any]:
@@ -266,9 +274,13 @@ def _schema_name(schema: bytes) -> str:
 @app.command("enforce-check")
 @command
 def enforce_check(
-    policy_file: Annotated[Path, typer.Option(help="The rules, in JSON.")], at: ClientOptions
+    policy_file: Annotated[Path, typer.Option(help="File of the policy (JSON).")], at: ClientOptions
 ) -> None:
-    """Check rules: that queries are on record, and that recoveries had enough approvals. Exits 4 if not."""
+    """Check streams against an audit policy.
+
+    Its rules require that queries are recorded, and that recoveries had enough approvals. Exits 4 if a rule
+    is violated.
+    """
     rules = read_policy(policy_file)
     with at.open() as opened:
         found = [item for rule in rules for item in _check(opened, rule)]
@@ -278,7 +290,7 @@ def enforce_check(
     if not common.json:
         for item in found:
             typer.echo(plain(f"violation: {item['detail']}"))
-    refuse(
+    fail_check(
         {"rules": len(rules), "violations": found} if common.json else {},
         f"{len(found)} violations",
         "E.POLICY",
@@ -288,6 +300,9 @@ def enforce_check(
 def _check(opened: Client, rule: Rule) -> list[dict[str, Any]]:
     names = [rule.stream] if rule.stream else known_streams(opened)
     if not names:
-        raise UsageError(f"{rule.kind} names no stream, and this client has used none: add a stream")
+        raise UsageError(
+            f"rule {rule.kind} does not name a stream, and this client has not used any; add a "
+            "stream to the rule"
+        )
     overlay = rule.overlay()
     return [item for name in names for item in violations_of(rule, fold_stream(opened, overlay, name))]

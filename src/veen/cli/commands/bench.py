@@ -1,4 +1,4 @@
-"""``veen bench``: how fast this client and this hub are together."""
+"""``veen bench``: how fast messages are sent."""
 
 from time import perf_counter
 from typing import Annotated
@@ -10,27 +10,32 @@ from veen.cli.output import command, print_result, progress
 from veen.cli.settings import common
 from veen.client.models import Draft
 
-app = typer.Typer(help="Send many messages, and see how long it takes.", no_args_is_help=True)
+app = typer.Typer(help="Measure how fast messages are sent.", no_args_is_help=True)
 
 
 @app.callback()
 def group() -> None:
-    """Send many messages, and see how long it takes."""
+    """Measure how fast messages are sent."""
 
 
 @app.command()
 @command
 def send(
     stream: StreamOption,
-    count: Annotated[int, typer.Option(min=1, help="How many messages.")],
-    size: Annotated[int, typer.Option(min=0, max=1_000_000, help="Bytes of text in each.")] = 64,
+    count: Annotated[int, typer.Option(min=1, help="Number of messages.")],
+    size: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="Size of the text in each message, in bytes.")
+    ] = 64,
     one_by_one: Annotated[
-        bool, typer.Option("--one-by-one", help="A request each, instead of many in one.")
+        bool, typer.Option("--one-by-one", help="Send each message in a request of its own.")
     ] = False,
     hub: HubOption = "",
     client: ClientOption = "",
 ) -> None:
-    """Send messages to a stream; each is acknowledged and its receipt checked."""
+    """Send messages to a stream, and print the rate.
+
+    Each message is acknowledged, and its receipt is verified.
+    """
     text = "x" * size
     with open_client(client, hub) as opened, progress("sending", count) as advance:
         opened.connect()

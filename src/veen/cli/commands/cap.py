@@ -1,4 +1,4 @@
-"""``veen cap``: capability tokens, from their issuer to the hub; and taking them back."""
+"""``veen cap``: capability tokens, from their issuer to the hub; and revocations."""
 
 import re
 from pathlib import Path
@@ -13,6 +13,18 @@ from veen.cli.commands.hub.key_arguments import target_of
 from veen.cli.commands.send import read_token
 from veen.cli.errors import FailedError, UsageError
 from veen.cli.hub_connection import HubClient
+from veen.cli.options import (
+    ADMIN_HELP,
+    ISSUER_HELP,
+    KIND_HELP,
+    LIFETIME_HELP,
+    MAX_ITEMS_HELP,
+    OUT_FILE_HELP,
+    RATE_HELP,
+    REASON_HELP,
+    REVOKE_TTL_HELP,
+    TARGET_HELP,
+)
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.client.contexts import find_client
@@ -26,24 +38,24 @@ from veen.core.objects.capability import CapToken, Rate
 from veen.core.objects.control_record import REVOCATION_SCHEMA, REVOCATION_STREAM, RevocationBody
 from veen.core.types import VerifyKey
 
-app = typer.Typer(help="Capability tokens: who may write where, how long and how fast.", no_args_is_help=True)
+app = typer.Typer(help="Issue, register and revoke capability tokens.", no_args_is_help=True)
 
 _RATE: Final = re.compile(r"([0-9]{1,15})(?:/s)?,([0-9]{1,15})")
-CapFile = Annotated[Path, typer.Option("--cap", help="File of the token.")]
+CapFile = Annotated[Path, typer.Option("--cap", help="File of the capability token.")]
 
 
 def subject_of(text: str) -> VerifyKey:
-    """Return the key that a token is for: of a card, of a client's directory, or in hex (NAM-014)."""
+    """Return the key that a token is for: in hex, or of an identity card (NAM-014)."""
     return VerifyKey(parse_hex32(text)) if is_hex32(text) else read_card(text).client_id
 
 
 def rate_of(text: str) -> Rate | None:
-    """Read PER_SEC,BURST, if it is given."""
+    """Parse PER_SEC,BURST, if the option has a value."""
     if not text:
         return None
     match = _RATE.fullmatch(text)
     if match is None:
-        raise UsageError(f"--rate is PER_SEC,BURST, for example 5,10; not {text!r}")
+        raise UsageError(f"--rate takes PER_SEC,BURST, for example 5,10, not {text!r}")
     return Rate(per_sec=int(match[1]), burst=int(match[2]))
 
 
@@ -51,15 +63,20 @@ def rate_of(text: str) -> Rate | None:
 @command
 def issue(
     subject: Annotated[
-        str, typer.Option(help="Who it is for: an identity card, a client's directory or hex.")
+        str, typer.Option(help="Subject of the token: an identity card, a client directory or 64 hex digits.")
     ],
-    stream: Annotated[list[str], typer.Option(help="Stream that may be written; may be repeated.")],
-    ttl: Annotated[int, typer.Option(min=1, help="Seconds that it is good for, from its first use.")],
-    out: Annotated[Path, typer.Option(help="File to write.")],
-    issuer: Annotated[str, typer.Option(help="Directory of the issuer; default: the client.")] = "",
-    rate: Annotated[str, typer.Option(help="PER_SEC,BURST.")] = "",
+    stream: Annotated[
+        list[str], typer.Option(help="Stream that the token allows writing to; may be repeated.")
+    ],
+    ttl: Annotated[int, typer.Option(min=1, help=LIFETIME_HELP)],
+    out: Annotated[Path, typer.Option(help=OUT_FILE_HELP)],
+    issuer: Annotated[str, typer.Option(help=ISSUER_HELP)] = "",
+    rate: Annotated[str, typer.Option(help=RATE_HELP)] = "",
 ) -> None:
-    """Mint a token. The hub has to trust the issuer: veen hub trust add."""
+    """Issue a capability token.
+
+    The hub must trust the issuer: see veen hub trust add.
+    """
     _, secrets, _ = load_secrets(find_client(issuer))
     token = CapToken.mint(
         secrets.identity,
@@ -73,7 +90,7 @@ def issue(
 
 
 def describe_token(token: CapToken) -> dict[str, Any]:
-    """Return what people and scripts want to know of a token."""
+    """Return the fields of a token that are printed."""
     rate = token.allow.rate
     return {
         "auth_ref": token.auth_ref.hex(),
@@ -89,7 +106,10 @@ def describe_token(token: CapToken) -> dict[str, Any]:
 @app.command()
 @command
 def authorize(cap: CapFile, hub: HubOption = "", client: ClientOption = "") -> None:
-    """Make a token known to the hub; the client that it is for keeps it, and uses it from then on."""
+    """Register a token with the hub.
+
+    The client that the token is for stores it, and uses it from then on.
+    """
     token = read_token(cap)
     with open_client(client, hub) as opened:
         found = opened.authorize(token)
@@ -103,12 +123,15 @@ def authorize(cap: CapFile, hub: HubOption = "", client: ClientOption = "") -> N
 @app.command()
 @command
 def add(cap: CapFile, client: ClientOption = "") -> None:
-    """Keep a token that was given to this client; it is used for its streams from then on."""
+    """Store a token in the client directory.
+
+    The client uses it for the streams of the token from then on.
+    """
     token = read_token(cap)
     token.verify()
     home, secrets, _ = load_secrets(find_client(client))
     if token.subject_pk not in secrets.client_ids():
-        raise UsageError(f"the token is for {token.subject_pk.hex()}, which is no key of this client")
+        raise UsageError(f"the token is for {token.subject_pk.hex()}, which is not a key of this client")
     print_result({"ok": True, "file": str(home.keep_token(token)), **describe_token(token)}, common.json)
 
 
@@ -116,10 +139,13 @@ def add(cap: CapFile, client: ClientOption = "") -> None:
 @command
 def renew(
     cap: CapFile,
-    out: Annotated[Path, typer.Option(help="File to write.")],
-    issuer: Annotated[str, typer.Option(help="Directory of the issuer; default: the client.")] = "",
+    out: Annotated[Path, typer.Option(help=OUT_FILE_HELP)],
+    issuer: Annotated[str, typer.Option(help=ISSUER_HELP)] = "",
 ) -> None:
-    """Renew a token before it expires: another reference, so its time starts anew. Seven times at most."""
+    """Renew a token before it expires.
+
+    The renewed token has a new reference and its full lifetime. A token can be renewed up to seven times.
+    """
     _, secrets, _ = load_secrets(find_client(issuer))
     token = read_token(cap).renew(secrets.identity)
     write_bytes(out, token.encode())
@@ -129,7 +155,7 @@ def renew(
 @app.command("list")
 @command
 def list_tokens(client: ClientOption = "") -> None:
-    """List the tokens that this client keeps."""
+    """List the tokens that this client stores."""
     rows = [describe_token(token) for token in ClientHome(find_client(client)).tokens().values()]
     if common.json:
         print_result({"tokens": rows}, as_json=True)
@@ -143,7 +169,7 @@ def list_tokens(client: ClientOption = "") -> None:
 @app.command()
 @command
 def status(cap: CapFile, hub: HubOption = "", client: ClientOption = "") -> None:
-    """Show what the hub thinks of a token."""
+    """Show the status of a token at the hub."""
     token = read_token(cap)
     with open_client(client, hub) as opened:
         found = opened.cap_status(token)
@@ -168,19 +194,17 @@ def status(cap: CapFile, hub: HubOption = "", client: ClientOption = "") -> None
     )
 
 
-# --- taking back ------------------------------------------------------------------------------------------
+# --- revocations --------------------------------------------------------------------------------------------
 
 AdminOption = Annotated[
     str,
-    typer.Option("--admin", help="Directory of an admin of the hub.  [default: the configured admin]"),
+    typer.Option("--admin", help=ADMIN_HELP),
 ]
-KindOption = Annotated[str, typer.Option("--kind", help="client-id, auth-ref or cap-token.")]
-TargetOption = Annotated[
-    str, typer.Option("--target", help="64 hex digits, or a file: the card of the client, or the token.")
-]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
-TtlOption = Annotated[int | None, typer.Option("--ttl", min=1, help="Seconds; without it, for good.")]
-#: How long to wait for the hub to act on it.
+KindOption = Annotated[str, typer.Option("--kind", help=KIND_HELP)]
+TargetOption = Annotated[str, typer.Option("--target", help=TARGET_HELP)]
+ReasonOption = Annotated[str, typer.Option("--reason", help=REASON_HELP)]
+TtlOption = Annotated[int | None, typer.Option("--ttl", min=1, help=REVOKE_TTL_HELP)]
+#: How long to wait until the hub has applied it.
 _EFFECT_SEC: Final = 10
 _LOOKS: Final = 3
 
@@ -195,7 +219,10 @@ def revoke(
     reason: ReasonOption = "",
     ttl: TtlOption = None,
 ) -> None:
-    """Revoke a client or a token by a message of an admin; returns when the hub refuses it."""
+    """Revoke a client or a token.
+
+    Sends a message of an admin, and returns when the hub has applied it.
+    """
     _revoke(hub, admin, kind, target, reason, ttl)
 
 
@@ -203,13 +230,13 @@ def revoke(
 def revoke_alias(
     kind: KindOption,
     target: TargetOption,
-    word: Annotated[str, typer.Argument(metavar="[publish]", help="May be said, and changes nothing.")] = "",
+    word: Annotated[str, typer.Argument(metavar="[publish]", help="Optional; has no effect.")] = "",
     hub: HubOption = "",
     admin: AdminOption = "",
     reason: ReasonOption = "",
     ttl: TtlOption = None,
 ) -> None:
-    """Revoke a client or a token, as 'veen cap revoke' does."""
+    """Revoke a client or a token, like 'veen cap revoke'."""
     if word not in ("", "publish"):
         raise UsageError(f"there is no command 'revoke {word}'; see: veen cap revoke --help")
     _revoke(hub, admin, kind, target, reason, ttl)
@@ -224,18 +251,20 @@ def _revoke(hub: str, admin: str, kind: str, target: str, reason: str, ttl: int 
     with open_client(str(place), hub) as opened:
         control = opened.connect().identity.control_pk
         if control is None:
-            raise FailedError("E.PROFILE: the hub takes no administrative messages", "E.PROFILE")
+            raise FailedError("E.PROFILE: the hub does not accept administrative messages", "E.PROFILE")
         draft = Draft(None, schema=REVOCATION_SCHEMA, encoded=record.encode())
         sent = send_draft(opened, REVOCATION_STREAM.hex(), draft, SendOptions(to=control, as_identity=True))
     query = f"origin={sent.msg_id.hex()}&wait={_EFFECT_SEC}"
     client = HubClient.of(hub, common.timeout_ms + 1000 * _EFFECT_SEC)
     listed: list[Any] = []
-    for _ in range(_LOOKS):  # it answers early when it has dealt with orders of others
+    for _ in range(_LOOKS):  # it responds early when it has applied orders of others
         found = client.get(f"/tooling/revocations?{query}")
         with client.reading():
             listed = listed or list(found["revocations"])
     if not listed:
-        warn("the hub has the message and does not act on it: is this client one of its admins?")
+        warn(
+            "the hub received the message but has not applied it; check that this client is one of its admins"
+        )
     with client.reading():
         active = any(bool(item["active_now"]) for item in listed)
     print_result(
@@ -257,12 +286,18 @@ def _revoke(hub: str, admin: str, kind: str, target: str, reason: str, ttl: int 
 @command
 def revocations(
     hub: HubOption = "",
-    kind: Annotated[str, typer.Option(help="Only this kind.")] = "",
-    since: Annotated[int, typer.Option(min=0, help="Only from this time on.")] = 0,
-    active_only: Annotated[bool, typer.Option("--active-only", help="Only what is in force now.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+    kind: Annotated[
+        str, typer.Option(help="List only revocations of this kind: client-id, auth-ref or cap-token.")
+    ] = "",
+    since: Annotated[
+        int, typer.Option(min=0, help="List only revocations from this time on, in seconds since 1970.")
+    ] = 0,
+    active_only: Annotated[
+        bool, typer.Option("--active-only", help="List only revocations that are in force now.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, help=MAX_ITEMS_HELP)] = 100,
 ) -> None:
-    """List what was revoked at a hub."""
+    """List the revocations of a hub."""
     query = (
         f"since={since}&limit={limit}" + (f"&kind={quote(kind)}" if kind else "") + "&active=1" * active_only
     )

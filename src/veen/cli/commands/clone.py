@@ -1,4 +1,4 @@
-"""``veen clone``, ``veen fork`` and ``veen replay``: a log taken elsewhere, and made again from its files."""
+"""``veen clone``, ``veen fork`` and ``veen replay``: copies of a data directory."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ import typer
 from veen.cli.data_dir import open_data_dir
 from veen.cli.errors import FAILED, UsageError
 from veen.cli.extras import needing_hub
-from veen.cli.options import hex32
+from veen.cli.options import OUT_DIR_HELP, hex32
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.core.objects import labels
@@ -21,8 +21,10 @@ from veen.core.types import Label
 from veen.storage import Reader, RealFilesystem, clone
 from veen.storage.directory import read_public
 
-SourceArgument = Annotated[Path, typer.Argument(metavar="SOURCE", help="Data directory; its hub may run.")]
-TargetArgument = Annotated[Path, typer.Argument(metavar="TARGET", help="Directory to make.")]
+SourceArgument = Annotated[
+    Path, typer.Argument(metavar="SOURCE", help="Data directory of a hub, which may be running.")
+]
+TargetArgument = Annotated[Path, typer.Argument(metavar="TARGET", help=OUT_DIR_HELP)]
 
 
 @contextmanager
@@ -37,7 +39,7 @@ def _target(place: Path) -> Iterator[RealFilesystem]:
     try:
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{where} can not be made: {error.strerror}") from None
+        raise UsageError(f"{where} cannot be created: {error.strerror}") from None
     fs = RealFilesystem(where)
     try:
         yield fs
@@ -47,14 +49,18 @@ def _target(place: Path) -> Iterator[RealFilesystem]:
 
 @command
 def clone_command(source: SourceArgument, target: TargetArgument) -> None:
-    """Copy a log with everything acknowledged so far; the copy can be read, checked, and take over."""
+    """Copy the data directory of a hub.
+
+    The copy contains everything acknowledged so far. It can be read, verified, and started instead of the
+    original.
+    """
     with _source(source) as reader, _target(target) as fs:
         clone(reader, fs)
         count = reader.label_count()
     print_result(
         {"ok": True, "clone": str(target), "hub_id": reader.store.hub_id.hex(), "labels": count}, common.json
     )
-    warn("a clone has the identity of its original: of the two, only one may ever be written to again")
+    warn("a clone has the same identity as the original; from now on, start only one of them")
 
 
 @command
@@ -63,10 +69,16 @@ def fork_command(
     target: TargetArgument,
     cut: Annotated[
         list[str] | None,
-        typer.Option(help="LABEL=SEQ: cut a label at this checkpoint; default: each at its last one."),
+        typer.Option(
+            help="Cut a label at this checkpoint, as LABEL=SEQ; may be repeated. Default: all at their "
+            "last one."
+        ),
     ] = None,
 ) -> None:
-    """Continue a log as another hub: its entries stay as they are, new ones get new labels and keys."""
+    """Fork a log into a new hub.
+
+    Existing entries do not change; new entries get new labels and keys.
+    """
     with _source(source) as reader, _target(target) as fs:
         identity, done = needing_hub("veen.hub.home").fork_home(reader, fs, os.urandom, _cuts(cut))
     left = [label.hex() for label in done.left_out]
@@ -82,7 +94,10 @@ def fork_command(
         common.json,
     )
     if left:
-        warn("labels without a checkpoint were left out; make one first with: veen hub checkpoint --label")
+        warn(
+            "labels without a checkpoint were omitted; create one first with: veen hub checkpoint "
+            "--label LABEL"
+        )
 
 
 def _cuts(given: list[str] | None) -> dict[Label, int] | None:
@@ -92,7 +107,7 @@ def _cuts(given: list[str] | None) -> dict[Label, int] | None:
     for text in given:
         name, _, seq = text.partition("=")
         if not seq.isdecimal():
-            raise UsageError(f"--cut is LABEL=SEQ, not {text!r}")
+            raise UsageError(f"--cut takes LABEL=SEQ, not {text!r}")
         cuts[Label(hex32(name, "--cut"))] = int(seq)
     return cuts
 
@@ -100,9 +115,14 @@ def _cuts(given: list[str] | None) -> dict[Label, int] | None:
 @command
 def replay_command(
     source: SourceArgument,
-    into: Annotated[Path | None, typer.Option(help="Keep what was made again in this directory.")] = None,
+    into: Annotated[
+        Path | None, typer.Option(help="Directory to rebuild into. Default: a temporary directory.")
+    ] = None,
 ) -> None:
-    """Make everything again from the log alone, and compare it with what the hub has: heads and roots."""
+    """Rebuild a hub from its log alone, and compare.
+
+    Compares the heads and roots of all labels. Exits 4 if they differ.
+    """
     with contextlib.ExitStack() as stack:
         place = into or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veen-replay-")))
         reader = stack.enter_context(_source(source))
@@ -127,7 +147,7 @@ def replay_command(
 
 
 def _difference(label: Label, live: Reader, again: Reader) -> dict[str, Any] | None:
-    """Return how a label differs; entries that came while it was copied do not count."""
+    """Return how a label differs; entries that were added during the copy are ignored."""
     made = again.head(label)
     if made is None:
         return {"label": label.hex(), "why": "it is missing"}

@@ -1,4 +1,4 @@
-"""``veen config``: the client and the hub that are meant when none is named."""
+"""``veen config``: the default client, hub and admin."""
 
 import json
 from typing import Annotated
@@ -11,13 +11,13 @@ from veen.cli.settings import common
 from veen.client.contexts import KEYS, config_path, load_config
 from veen.stdx.atomic_file import write_file
 
-app = typer.Typer(help="Defaults of this user: client, hub, admin, trust.", no_args_is_help=True)
-Key = Annotated[str, typer.Argument(help=f"One of {', '.join(KEYS)}.")]
+app = typer.Typer(help="Show and change the defaults of this user.", no_args_is_help=True)
+Key = Annotated[str, typer.Argument(help=f"Setting: one of {', '.join(KEYS)}.")]
 
 
 def _check(key: str) -> None:
     if key not in KEYS:
-        raise UsageError(f"there is no setting {key}; there are {', '.join(KEYS)}")
+        raise UsageError(f"unknown setting {key}; use one of {', '.join(KEYS)}")
 
 
 def _save(values: dict[str, str]) -> None:
@@ -28,25 +28,28 @@ def _save(values: dict[str, str]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, text.encode())
     except OSError as error:
-        raise UsageError(f"{path} can not be written: {error.strerror}") from None
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
 
 
 @app.command("show")
 @command
 def show_config() -> None:
-    """Show what is set, and where."""
+    """Show the settings, and the file that they are in."""
     print_result({"file": str(config_path()), **{key: load_config().get(key) for key in KEYS}}, common.json)
 
 
 @app.command("set")
 @command
 def set_value(
-    key: Key, value: Annotated[str, typer.Argument(help="A directory or URL; for trust, a word.")]
+    key: Key,
+    value: Annotated[
+        str, typer.Argument(help="Value: a directory or a URL; for trust, local, first-use or never.")
+    ],
 ) -> None:
-    """Set a default."""
+    """Change a default."""
     _check(key)
     if key == "trust" and value not in ("local", "first-use", "never"):
-        raise UsageError("trust is local, first-use or never")
+        raise UsageError(f"trust takes local, first-use or never, not {value!r}")
     _save({**load_config(), key: value})
     print_result({"ok": True, key: value}, common.json)
 
@@ -54,7 +57,7 @@ def set_value(
 @app.command()
 @command
 def unset(key: Key) -> None:
-    """Take a default away."""
+    """Remove a default."""
     _check(key)
     _save({name: value for name, value in load_config().items() if name != key})
     print_result({"ok": True, key: None}, common.json)

@@ -1,10 +1,13 @@
-"""``veen conformance``: the library behind JSON lines."""
+"""``veen conformance``: the library behind a JSON Lines interface."""
 
 import typer
 
 
 def conformance() -> None:
-    """Answer conformance requests: one JSON object a line on standard input, one answer a line."""
+    """Answer conformance requests from standard input.
+
+    Reads one JSON object per line, and prints one response per line.
+    """
     from veen.conformance import adapter
 
     raise typer.Exit(adapter.main())

@@ -1,4 +1,4 @@
-"""``veen crdt``: registers, sets and counters that many write to at once."""
+"""``veen crdt``: registers, sets and counters with concurrent writers."""
 
 import os
 from time import time
@@ -8,6 +8,7 @@ import typer
 
 from veen.cli.client import ClientOptions, StreamOption
 from veen.cli.errors import UsageError
+from veen.cli.options import UPTO_HELP
 from veen.cli.output import command, print_result
 from veen.cli.overlay import fold_stream
 from veen.cli.settings import common
@@ -21,27 +22,23 @@ from veen.core.errors import ProtocolError
 from veen.overlays.builtin.crdt import COUNTER, LWW, ORSET, GCounter, LwwMap, OrSet, parse_value
 from veen.overlays.schema import Schema
 
-crdt_app = typer.Typer(help="Registers, sets and counters that many write to at once.", no_args_is_help=True)
-lww_app = typer.Typer(help="Registers: of each key the value with the greatest time.", no_args_is_help=True)
-orset_app = typer.Typer(
-    help="A set: additions win over removals that have not seen them.", no_args_is_help=True
-)
-counter_app = typer.Typer(help="A counter that only grows.", no_args_is_help=True)
+crdt_app = typer.Typer(help="Use registers, sets and counters with concurrent writers.", no_args_is_help=True)
+lww_app = typer.Typer(help="Set and read registers; the last write wins.", no_args_is_help=True)
+orset_app = typer.Typer(help="Add, remove and list the elements of a set.", no_args_is_help=True)
+counter_app = typer.Typer(help="Add to and read a counter that only grows.", no_args_is_help=True)
 crdt_app.add_typer(lww_app, name="lww")
 crdt_app.add_typer(orset_app, name="orset")
 crdt_app.add_typer(counter_app, name="counter")
 
-Upto = Annotated[
-    int | None, typer.Option("--upto", min=1, max=U64_MAX, help="The state after this entry, not the last.")
-]
-_BYTES = "Text, or hex behind 0x."
+Upto = Annotated[int | None, typer.Option("--upto", min=1, max=U64_MAX, help=UPTO_HELP)]
+_BYTES = "Text, or hex after 0x."
 
 
 def _bytes(text: str, option: str) -> bytes:
     try:
         return parse_value(text)
     except ProtocolError:
-        raise UsageError(f"{option} is not hex behind 0x: {text!r}") from None
+        raise UsageError(f"{option} takes hex digits after 0x, not {text!r}") from None
 
 
 def _send(opened: Client, stream: str, schema: Schema, body: Fields) -> Sent:
@@ -56,13 +53,15 @@ def _sent(sent: Sent, **more: Any) -> None:  # noqa: ANN401 - what is shown
 @command
 def lww_set(
     stream: StreamOption,
-    key: Annotated[str, typer.Option(help=f"Which register. {_BYTES}")],
-    value: Annotated[str, typer.Option(help=f"What it is to hold. {_BYTES}")],
+    key: Annotated[str, typer.Option(help=f"Key of the register. {_BYTES}")],
+    value: Annotated[str, typer.Option(help=f"Value to set. {_BYTES}")],
     at: ClientOptions,
     ts: Annotated[
         int | None,
         typer.Option(
-            min=0, max=U64_MAX, help="Its time; the greatest wins.  [default: now, in milliseconds]"
+            min=0,
+            max=U64_MAX,
+            help="Time of the write; the greatest time wins. Default: now, in milliseconds.",
         ),
     ] = None,
 ) -> None:
@@ -81,11 +80,11 @@ def lww_set(
 @command
 def lww_get(
     stream: StreamOption,
-    key: Annotated[str, typer.Option(help=f"Which register. {_BYTES}")],
+    key: Annotated[str, typer.Option(help=f"Key of the register. {_BYTES}")],
     at: ClientOptions,
     upto: Upto = None,
 ) -> None:
-    """Show the value of a register, or that it is unset."""
+    """Show the value of a register."""
     wanted = _bytes(key, "--key")
     with at.open() as opened:
         found = fold_stream(opened, LwwMap(), stream, upto)[wanted]
@@ -101,10 +100,10 @@ def lww_get(
 @command
 def orset_add(
     stream: StreamOption,
-    elem: Annotated[str, typer.Option(help=f"What to add. {_BYTES}")],
+    elem: Annotated[str, typer.Option(help=f"Element to add. {_BYTES}")],
     at: ClientOptions,
 ) -> None:
-    """Add an element."""
+    """Add an element to the set."""
     made = ORSET.make(id=os.urandom(32), elem=_bytes(elem, "--elem"))
     with at.open() as opened:
         sent = _send(opened, stream, ORSET, made)
@@ -115,10 +114,13 @@ def orset_add(
 @command
 def orset_remove(
     stream: StreamOption,
-    elem: Annotated[str, typer.Option(help=f"What to remove. {_BYTES}")],
+    elem: Annotated[str, typer.Option(help=f"Element to remove. {_BYTES}")],
     at: ClientOptions,
 ) -> None:
-    """Remove the additions of an element that are there now; one that comes meanwhile stays."""
+    """Remove an element from the set.
+
+    Removes the additions that are in the log now; a concurrent addition remains.
+    """
     wanted = _bytes(elem, "--elem")
     with at.open() as opened:
         ids = OrSet().ids(fold_stream(opened, OrSet(), stream).tables, wanted)
@@ -132,7 +134,7 @@ def orset_remove(
 @orset_app.command("list")
 @command
 def orset_list(stream: StreamOption, at: ClientOptions, upto: Upto = None) -> None:
-    """List the elements, sorted."""
+    """List the elements of the set, sorted."""
     with at.open() as opened:
         found = fold_stream(opened, OrSet(), stream, upto).view()
     print_result({"elements": found}, common.json)
@@ -143,9 +145,9 @@ def orset_list(stream: StreamOption, at: ClientOptions, upto: Upto = None) -> No
 def counter_add(
     stream: StreamOption,
     at: ClientOptions,
-    delta: Annotated[int, typer.Option(min=0, max=U64_MAX, help="How much to add.")] = 1,
+    delta: Annotated[int, typer.Option(min=0, max=U64_MAX, help="Number to add.")] = 1,
 ) -> None:
-    """Add to the counter, in the shard of this client's key."""
+    """Add to the counter."""
     with at.open() as opened:
         shard = opened.session.secrets.client.signing_key.public_key
         sent = _send(opened, stream, COUNTER, COUNTER.make(shard=bytes(shard), delta=delta))
@@ -155,7 +157,7 @@ def counter_add(
 @counter_app.command("get")
 @command
 def counter_get(stream: StreamOption, at: ClientOptions, upto: Upto = None) -> None:
-    """Show the total, and what each shard has added."""
+    """Show the total of the counter."""
     with at.open() as opened:
         found = fold_stream(opened, GCounter(), stream, upto).view()
     assert isinstance(found, dict)

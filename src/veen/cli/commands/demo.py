@@ -1,6 +1,6 @@
-"""``veen demo``: a hub, two people and an auditor, in commands that a person could type.
+"""``veen demo``: a hub, two people and an auditor, in commands to copy.
 
-Every command is run for real, as a process of its own, in a directory that is removed afterwards.
+Every command runs for real, as a process of its own, in a directory that is removed afterwards.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ _MOST_LINES: Final = 8
 
 @dataclass(slots=True)
 class Done:
-    """A command that was run, and what it said."""
+    """A command that was run, and its output."""
 
     command: str
     exit_code: int
@@ -56,7 +56,7 @@ class Done:
 
 @dataclass(slots=True)
 class Step:
-    """One thing that happens, what it means, and the commands that do it."""
+    """A step: its title, its meaning, and its commands."""
 
     title: str
     means: str
@@ -64,16 +64,16 @@ class Step:
 
 
 class Demo:
-    """The story. Steps are shown as they happen."""
+    """The steps, which are printed as they run."""
 
     def __init__(self, place: Path, console: Console | None) -> None:
         self._place = place
         self._console = console
         self.steps: list[Step] = []
 
-    # --- telling --------------------------------------------------------------------------------------------
+    # --- printing -------------------------------------------------------------------------------------------
 
-    def _tell(self, title: str, means: str) -> None:
+    def _step(self, title: str, means: str) -> None:
         self.steps.append(Step(title, means))
         if self._console is not None:
             self._console.print(Text(f"\n{len(self.steps)}. {title}", style="bold"))
@@ -101,7 +101,7 @@ class Demo:
         if self._console is not None:
             self._show(said, done.returncode)
         if done.returncode != expect:
-            raise FailedError(f"the demo failed: {text} ended with {done.returncode}: {said}")
+            raise FailedError(f"the demo failed: {text} exited with status {done.returncode}: {said}")
         return done.stdout
 
     def _show(self, said: str, exit_code: int) -> None:
@@ -114,36 +114,37 @@ class Demo:
         if exit_code:
             self._console.print(Text(f"     (exit code {exit_code})", style="yellow"))
 
-    # --- the story ------------------------------------------------------------------------------------------
+    # --- the steps ------------------------------------------------------------------------------------------
 
     def play(self) -> None:
-        """Run all of it."""
+        """Run all steps."""
         self._identities()
         self._hub()
         self._share()
         self._send_and_read()
-        self._refuse()
+        self._reject()
         self._state()
         self._record()
         self._kill()
         self._audit()
         self._tables()
         self._tamper()
-        self._tell("The end", "The hub stops in order: everything is flushed, nothing waits.")
+        self._step("The end", "The hub finishes its requests, flushes its files and stops.")
         self._veen("hub", "stop", "--data-dir", "hub")
 
     def _identities(self) -> None:
-        self._tell(
+        self._step(
             "Two people",
-            "Each has keys of their own, in a directory that only they can read, and a card to hand out.",
+            "Each of them has keys, in a directory that only they can read, and an identity card to share.",
         )
         for name in ("Alice", "Bob"):
             self._veen("keygen", "--out", name.lower(), "--name", name)
 
     def _hub(self) -> None:
-        self._tell(
+        self._step(
             "A hub",
-            "It orders messages and signs receipts. It takes messages only from people with a token that "
+            "The hub orders messages and signs receipts. It accepts messages only from clients with "
+            "a token that "
             "Alice has issued.",
         )
         self._veen(
@@ -157,10 +158,10 @@ class Demo:
         self._veen("cap", "authorize", "--hub", "hub", "--client", "alice", "--cap", "alice.cap")
 
     def _share(self) -> None:
-        self._tell(
+        self._step(
             "A shared stream",
-            "Messages to the stream are sealed to one key. Alice makes it, and seals a copy to Bob's card: "
-            "the file could be sent by any postman.",
+            "Messages to the stream are sealed to one key. Alice creates it, and seals a copy to Bob's card. "
+            "The file can be sent over any channel.",
         )
         self._veen("reader", "new", "--client", "alice", "--stream", _STREAM)
         self._veen(
@@ -171,18 +172,19 @@ class Demo:
 
     def _send_and_read(self) -> None:
         (self._place / "plan.txt").write_text("The plan, in detail.\n" * 50)
-        self._tell(
+        self._step(
             "A message with an attachment",
-            "Sealed and signed by Alice; a receipt comes when it is on the hub's disk, and she checks it.",
+            "Alice seals and signs it. The hub returns a receipt when it is on disk, and her client "
+            "verifies it.",
         )
         body = json.dumps({"text": _WORDS})
         self._veen(
             *("send", "--hub", "hub", "--client", "alice", "--stream", _STREAM),
             *("--body", body, "--attach", "plan.txt"),
         )
-        self._tell(
+        self._step(
             "Bob reads",
-            "Signatures, hashes, order and the root of the log are checked before anything is shown.",
+            "Signatures, hashes, order and the root of the log are verified before anything is printed.",
         )
         self._veen("stream", "--hub", "hub", "--client", "bob", "--stream", _STREAM)
         self._veen(
@@ -190,11 +192,14 @@ class Demo:
             *("--seq", "1", "--out", "bobs-plan.txt"),
         )
         self._run(["cmp", "plan.txt", "bobs-plan.txt"], ["cmp", "plan.txt", "bobs-plan.txt"], 0)
-        self._tell("What the hub sees", "No plaintext: grep does not find the words in its files.")
+        self._step("What the hub sees", "No plaintext: grep does not find the text in its files.")
         self._run(["grep", "-r", _WORDS, "hub"], ["grep", "-r", _WORDS, "hub"], 1)
 
-    def _refuse(self) -> None:
-        self._tell("A refusal", "Bob may read, and has no token to write: the hub says so, with a code.")
+    def _reject(self) -> None:
+        self._step(
+            "A rejection",
+            "Bob can read, but has no token to write. The hub rejects the message, with an error code.",
+        )
         answer = (
             "send",
             "--hub",
@@ -207,8 +212,8 @@ class Demo:
             '{"text": "I will"}',
         )
         self._veen(*answer, expect=FAILED)
-        self._tell(
-            "A capability", "Alice issues a token for Bob: this stream, one day, five messages a second."
+        self._step(
+            "A capability", "Alice issues a token for Bob: this stream, one day, five messages per second."
         )
         self._veen(
             *("cap", "issue", "--issuer", "alice", "--subject", "bob/identity_card.pub"),
@@ -218,10 +223,11 @@ class Demo:
         self._veen(*answer)
 
     def _state(self) -> None:
-        self._tell(
-            "What it amounts to",
-            "Both set where to meet. State is a fold of the log: who reads the same log has the same state. "
-            "Alice signs it, and Bob checks it by folding the log himself.",
+        self._step(
+            "A shared state",
+            "Both set the place to meet. State is a fold of the log: readers of the same log get the "
+            "same state. "
+            "Alice signs it, and Bob verifies it by folding the log again.",
         )
         at = ("--hub", "hub", "--stream", _STREAM, "--client")
         for name, place in (("alice", "north gate"), ("bob", "south gate")):
@@ -232,10 +238,11 @@ class Demo:
         self._veen("state", "verify", certificate, "--hub", "hub", "--client", "bob")
 
     def _record(self) -> None:
-        self._tell(
+        self._step(
             "A flight recorder",
-            "Bob's server may append to one stream of the recorder, and do nothing else. Nobody can remove, "
-            "reorder or edit what is recorded without being found out.",
+            "Bob's server can append to one stream of the recorder, and do nothing else. Any attempt "
+            "to remove, "
+            "reorder or edit recorded events is detected.",
         )
         self._veen(
             *("recorder", "grant", "--issuer", "alice", "--producer", "bob/identity_card.pub"),
@@ -249,9 +256,10 @@ class Demo:
         self._veen("recorder", "replay", *asked)
 
     def _kill(self) -> None:
-        self._tell(
+        self._step(
             "The hub is killed",
-            "With SIGKILL, at once. Acknowledged means on disk: after a restart all is there.",
+            "With SIGKILL, without warning. Acknowledged messages are on disk: after a restart, all "
+            "are there.",
         )
         pid = _pid(self._place / "hub")
         assert pid is not None
@@ -262,9 +270,10 @@ class Demo:
         self._veen("verify-state", "--hub", "hub", "--client", "alice", "--stream", _STREAM)
 
     def _audit(self) -> None:
-        self._tell(
+        self._step(
             "An auditor",
-            "She has files and the hub's id, and no key: she checks every signature, hash, root and number.",
+            "The auditor has files and the id of the hub, but no keys, and verifies all signatures, "
+            "hashes and roots.",
         )
         hub_id = self._veen("hub-id", "--hub", "hub").strip()
         self._veen("export", "--hub", "hub", "--stream", _STREAM, "--out", "audit")
@@ -275,27 +284,29 @@ class Demo:
     def _tables(self) -> None:
         if importlib.util.find_spec("pyspark") is None:
             return  # an extra
-        self._tell(
+        self._step(
             "The whole log on Spark",
-            "Checked by as many processes as there are cores; then opened with Bob's keys into tables, which "
-            "are tied to the roots of the log, and asked in SQL. With --master the same runs on a cluster.",
+            "Spark verifies the log with one process per core. Then it is opened with Bob's keys "
+            "into tables, which "
+            "are tied to the roots of the log, and queried in SQL. With --master, the same runs on a "
+            "cluster.",
         )
         self._veen("pipeline", "verify", "copy")
         self._veen("pipeline", "ingest", "copy", "--lake", "lake", "--keyring", "bob")
         query = "SELECT stream_seq, hub_ts, length(body) AS bytes FROM silver_records ORDER BY stream_seq"
         self._veen("pipeline", "sql", "--lake", "lake", query)
-        self._tell(
-            "A question whose answer can be checked",
-            "Every row is verified down to the signatures. Whoever asks the same log the same gets the same "
-            "hashes: tomorrow, on a copy, in another zone.",
+        self._step(
+            "A query with a verifiable result",
+            "Every row is verified down to the signatures. The same query over the same log gives the same "
+            "hashes: tomorrow, on a copy, or in another zone.",
         )
         (self._place / "query.json").write_text(json.dumps(_QUERY))
         self._veen("query", "run", "query.json", "--lake", "lake", "--unrecorded")
 
     def _tamper(self) -> None:
-        self._tell(
-            "Somebody tampers",
-            "One bit of one file is flipped, in the copy: it is found, and its place is named.",
+        self._step(
+            "Tampering",
+            "One bit in a file of the copy is flipped. The check detects it, and prints its position.",
         )
         chunk = next((self._place / "copy" / paths.Domain.DATA).glob("chunk-*.log"), None)
         if chunk is None:  # not moved out of the journal yet
@@ -307,7 +318,7 @@ class Demo:
 
 
 def _environment(place: Path) -> dict[str, str]:
-    """Return an environment in which nothing of the user's is found."""
+    """Return an environment without the settings of the user."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("VEEN_", "XDG_"))}
     for name in ("NOTIFY_SOCKET", "INVOCATION_ID"):
         kept.pop(name, None)
@@ -331,7 +342,7 @@ def _wait_for_end(pid: int) -> None:
 
 @contextlib.contextmanager
 def _scene(keep: Path | None) -> Iterator[Path]:
-    """Give the demo a place; whatever happens, no hub outlives it, and nothing unwanted is left."""
+    """Create the directory of the demo; at the end, stop its hub and remove the directory."""
     with contextlib.ExitStack() as stack:
         if keep is None:
             place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veen-demo-")))
@@ -353,14 +364,18 @@ def _scene(keep: Path | None) -> Iterator[Path]:
 @command
 def demo(
     keep: Annotated[
-        Path | None, typer.Option(help="Leave everything in this directory, to look at and go on with.")
+        Path | None,
+        typer.Option(help="Directory to create, which is not removed. Default: a temporary directory."),
     ] = None,
 ) -> None:
-    """Show a hub, two people and an auditor at work: each step is a command that you could type."""
+    """Run a demo: a hub, two people and an auditor.
+
+    Prints and runs each command.
+    """
     console = None if common.json or common.quiet else Console(highlight=False)
     with _scene(keep) as place:
-        story = Demo(place, console)
-        story.play()
+        demo_run = Demo(place, console)
+        demo_run.play()
     if common.json:
         steps: list[dict[str, Any]] = [
             {
@@ -371,11 +386,11 @@ def demo(
                     for item in step.commands
                 ],
             }
-            for step in story.steps
+            for step in demo_run.steps
         ]
         print_result({"ok": True, "steps": steps}, as_json=True)
         return
     if console is not None:
-        console.print(Text("\nEverything went as it should.", style="green"))
+        console.print(Text("\nThe demo succeeded.", style="green"))
     if keep is not None:
-        warn(f"all files are in {keep}; go on with: veen hub start --data-dir {keep}/hub")
+        warn(f"all files are in {keep}; to continue, run: veen hub start --data-dir {keep}/hub")

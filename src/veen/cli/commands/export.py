@@ -1,4 +1,4 @@
-"""``veen export`` and ``veen import``: the portable set, for auditors and for moving a client."""
+"""``veen export`` and ``veen import``: the portable set, for audits and for moving a client."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ import typer
 
 from veen.cli.client import HubIdOption, HubOption, hub_at, load_secrets
 from veen.cli.errors import CommandError, FailedError, UsageError
-from veen.cli.options import hex32
+from veen.cli.options import OUT_DIR_HELP, hex32
 from veen.cli.output import command, print_result, progress, warn
 from veen.cli.settings import common, find_hub
 from veen.client.audit import LabelAudit, SetWriter, Source, audit_label, export_label, pin_for_audit
@@ -41,21 +41,24 @@ from veen.stdx.atomic_file import PRIVATE, write_file
 
 @command
 def export_command(
-    out: Annotated[Path, typer.Option(help="Directory to make.")],
+    out: Annotated[Path, typer.Option(help=OUT_DIR_HELP)],
     hub: HubOption = "",
-    stream: Annotated[list[str] | None, typer.Option(help="Stream to take; may be repeated.")] = None,
+    stream: Annotated[list[str] | None, typer.Option(help="Stream to export; may be repeated.")] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="All labels of a data directory; its hub must not run.")
+        bool, typer.Option("--all", help="Export all labels of a data directory, whose hub must be stopped.")
     ] = False,
     client: Annotated[
-        str, typer.Option(help="Take this client along: keys (sealed as they are), card, tokens.")
+        str, typer.Option(help="Client directory to include: its sealed keys, card and tokens.")
     ] = "",
     attachments: Annotated[
-        str, typer.Option(help="Take attachments along, of messages that this client can open.")
+        str, typer.Option(help="Client directory; attachments of the messages that it can open are included.")
     ] = "",
     hub_id: HubIdOption = "",
 ) -> None:
-    """Write streams to files that anybody can check offline; everything is checked on the way."""
+    """Export streams to files that can be verified offline.
+
+    All entries are verified during the export.
+    """
     answering = hub_at(find_hub(hub))
     asker = Asker(os.urandom, Retry())
     try:
@@ -95,7 +98,7 @@ def export_command(
 
 
 def _take_attachments(client: Path, answering: Hub, out: Path) -> int:
-    """Fetch the attachments of a set; what a message names is taken if it is what the name says."""
+    """Fetch the attachments that messages of the set declare, and verify their hashes."""
     _, secrets, _ = load_secrets(client)
     place = out / portable_set.ATTACHMENTS_DIR
     place.mkdir(mode=0o700)
@@ -110,14 +113,16 @@ def _take_attachments(client: Path, answering: Hub, out: Path) -> int:
                 warn(f"the hub does not have attachment {coid.hex()}")
                 continue
             if att.coid(sealed) != coid:
-                raise InvalidResponseError(f"{answering.name} serves another attachment than {coid.hex()}")
+                raise InvalidResponseError(
+                    f"{answering.name} returned a different attachment for {coid.hex()}"
+                )
             write_file(place / coid.hex(), sealed)
             count += 1
     return count
 
 
 def _declared(msg: Msg, secrets: Secrets) -> list[Coid]:
-    """Return the attachments of a message; none if its sender has written nonsense."""
+    """Return the attachments of a message; none if they are malformed."""
     try:
         opened = open_any(msg, secrets)
         if opened is None:
@@ -142,7 +147,7 @@ def _sources(
     asker: Asker, answering: Hub, facts: HubFacts, streams: list[str], *, everything: bool
 ) -> list[Source]:
     if bool(streams) == everything:
-        raise UsageError("say what to export: --stream NAME, or --all of a data directory")
+        raise UsageError("give what to export: either --stream NAME, or --all")
     if everything:
         if not isinstance(answering, DataDirectory):
             raise UsageError("--all needs the data directory of a hub that is stopped, or a copy of it")
@@ -176,13 +181,16 @@ def _take_client(place: Path, out: Path) -> None:
 
 @command
 def import_command(
-    place: Annotated[Path, typer.Argument(metavar="SET", help="An exported set.")],
+    place: Annotated[Path, typer.Argument(metavar="SET", help="Directory of an exported set.")],
     hub_id: HubIdOption = "",
     out: Annotated[
-        Path | None, typer.Option(help="Make a client of what the set has of one: keys, tokens, state.")
+        Path | None, typer.Option(help="Client directory to restore from the set: keys, tokens and state.")
     ] = None,
 ) -> None:
-    """Check an exported set, with nothing but the id of its hub; with --out, make its client anew."""
+    """Verify an exported set.
+
+    Needs only the id of the hub. With --out, restores the client that was exported with the set.
+    """
     found = PortableSet(place)
     facts = read_facts(found.describe())
     pin = pin_for_audit(facts, _hub_id(hub_id), str(place))
@@ -228,26 +236,26 @@ def _describe(audit: LabelAudit) -> dict[str, Any]:
 
 
 def _compare(found: PortableSet, audits: list[LabelAudit]) -> None:
-    """Refuse a set that is shorter than it says, or that says of a label what is not so."""
+    """Reject a set whose entries do not match the states and labels that it lists."""
     routing = found.identity.routing_key
     stated = {item.label: (item.last_stream_seq, item.last_mmr_root) for item in found.states}
     read = {item.label: (item.entries, item.last_mmr_root) for item in audits}
     if stated != read or any(item.label_curr not in read for item in found.checkpoints):
-        raise _not_whole(found, "its entries are not those that it lists")
+        raise _inconsistent(found, "its entries do not match its list of labels")
     for item in found.states:
         if item.stream_id is None or item.epoch is None:
             continue
         if labels.label(routing, item.stream_id, item.epoch) != item.label:
-            raise _not_whole(found, "a label is not of the stream that it names")
+            raise _inconsistent(found, "a label does not belong to the stream listed for it")
 
 
-def _not_whole(found: PortableSet, why: str) -> CommandError:
-    return FailedError(f"{found.name} is not whole: {why}", "E.PROOF")
+def _inconsistent(found: PortableSet, why: str) -> CommandError:
+    return FailedError(f"{found.name} is not consistent: {why}", "E.PROOF")
 
 
 def _make_client(place: Path, out: Path, found: PortableSet, pin: Pin, audits: list[LabelAudit]) -> None:
     if not (place / KEYSTORE).exists():
-        raise UsageError(f"{place} has no client in it; it was exported without --client")
+        raise UsageError(f"{place} does not contain a client; it was exported without --client")
     if out.exists() and any(out.iterdir()):
         raise UsageError(f"{out} is not empty; choose another directory")
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -258,7 +266,7 @@ def _make_client(place: Path, out: Path, found: PortableSet, pin: Pin, audits: l
     for token in decode_sequence((place / portable_set.TOKENS).read_bytes(), CapToken):
         home.keep_token(token)
     state = State()
-    if pin.how == "given":  # a set does not vouch for itself
+    if pin.how == "given":  # a set is not evidence of its own origin
         state.pins[pin.identity.hub_id] = replace(pin, pinned_at=int(time()))
     by_label = {item.label: item for item in found.states}
     for audit in audits:

@@ -1,4 +1,4 @@
-"""``veen fsck``: what it is asked, and how its answer looks."""
+"""``veen fsck``: its options, and how the report is printed."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from veen.cli.data_dir import open_data_dir
 from veen.cli.errors import FAILED, OK, FailedError, UsageError
-from veen.cli.options import JsonFlag, hex32
+from veen.cli.options import HUB_ID_HELP, JsonFlag, hex32
 from veen.cli.output import command, progress_bar, shown_time
 from veen.cli.settings import common
 from veen.core.errors import ProtocolError
@@ -23,13 +23,13 @@ from veen.storage.errors import DamagedStoreError
 from veen.storage.fs import RealFilesystem
 from veen.storage.fsck import DERIVED, LEVELS, LabelReport, Report, check
 
-#: Labels listed one by one; --json has all of them.
+#: Labels that are listed; --json lists all of them.
 _MOST_LABELS: Final = 20
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to check."""
+    """What to check, and how thoroughly."""
 
     data_dir: Path
     level: Level
@@ -40,26 +40,29 @@ class Request:
 
 @command
 def fsck(
-    data_dir: Annotated[Path, typer.Argument(help="The data directory of a hub.", show_default=False)],
+    data_dir: Annotated[Path, typer.Argument(help="Data directory of a hub.", show_default=False)],
     level: Annotated[
-        str, typer.Option(help="How much to check: frames, hashes, roots or full; each includes the former.")
+        str,
+        typer.Option(
+            help="Level of checks: frames, hashes, roots or full; each includes the levels before it."
+        ),
     ] = "full",
     hub_key: Annotated[
         list[str] | None,
-        typer.Option(help="A public key of the hub in hex, in place of hub-identity.cbor; may be repeated."),
+        typer.Option(
+            help="Public key of the hub (64 hex digits), instead of hub-identity.cbor; may be repeated."
+        ),
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option(help="Check only this label, in hex; may be repeated.")
+        list[str] | None, typer.Option(help="Check only this label (64 hex digits); may be repeated.")
     ] = None,
-    hub_id: Annotated[
-        str, typer.Option(help="Whose log it must be, by the id that its operator has told you.")
-    ] = "",
+    hub_id: Annotated[str, typer.Option(help=HUB_ID_HELP)] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Check a data directory; nothing is changed, and a hub may be running.
+    """Check the integrity of a data directory.
 
-    Ends with 0 if all is well, with 4 if something is damaged or stale or it is another hub's, and with 1
-    if nothing was checked.
+    Does not change anything, and the hub may be running. Exits 4 if a file is damaged or stale, or if the log
+    belongs to another hub, and 1 if nothing was checked.
     """
     report = run(parse(data_dir, level, hub_key or [], label or [], hub_id))
     if as_json:
@@ -70,10 +73,10 @@ def fsck(
 
 
 def parse(data_dir: Path, level: str, hub_keys: list[str], labels: list[str], hub_id: str = "") -> Request:
-    """Turn the words of the command line into a request."""
+    """Parse the options."""
     names = [item.name.lower() for item in LEVELS]
     if level not in names:
-        raise UsageError(f"no level {level!r}; use one of {', '.join(names)}")
+        raise UsageError(f"unknown level {level!r}; use one of {', '.join(names)}")
     return Request(
         data_dir=data_dir,
         level=Level[level.upper()],
@@ -126,13 +129,13 @@ def _print(console: Console, report: Report) -> None:
     for item in report.labels[:_MOST_LABELS]:
         console.print(Text(_label_line(item)), soft_wrap=True)
     if len(report.labels) > _MOST_LABELS:
-        console.print(Text(f"and {len(report.labels) - _MOST_LABELS} more labels; --json has all of them"))
+        console.print(Text(f"and {len(report.labels) - _MOST_LABELS} more labels; --json lists all of them"))
     if not report.ok:
         console.print(Text(_advice(report)), soft_wrap=True)
 
 
 def _verdicts(report: Report) -> Iterator[tuple[str, str, bool | None]]:
-    """Yield the verdicts: a name, a text, and whether it is good (None: nobody knows)."""
+    """Yield the verdicts: a name, a text, and whether it is good (None: not known)."""
     yield "integrity", report.integrity, {"ok": True, "damaged": False}.get(report.integrity)
     yield "signatures", report.signatures, True if report.signatures == "ok" else None
     clients = sum(item.clients or 0 for item in report.labels)
@@ -165,5 +168,5 @@ def _label_line(item: LabelReport) -> str:
 
 def _advice(report: Report) -> str:
     if report.integrity == "damaged":
-        return "The log is damaged. Keep this directory as it is, and restore a copy or a mirror beside it."
-    return "The log is sound; only derived files are not. Run: veen repair DATA_DIR"
+        return "The log is damaged. Leave this directory as it is, and restore a copy or a mirror next to it."
+    return "The log is intact; only derived files are stale. Run: veen repair DATA_DIR"

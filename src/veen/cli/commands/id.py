@@ -1,4 +1,4 @@
-"""``veen keygen`` and ``veen id``: who one is."""
+"""``veen keygen`` and ``veen id``: the identity of a client."""
 
 import getpass
 import os
@@ -12,6 +12,7 @@ import typer
 from veen.cli.client import ClientOption, HubOption, load_secrets, read_card
 from veen.cli.errors import UsageError
 from veen.cli.hub_connection import HubClient
+from veen.cli.options import OUT_DIR_HELP
 from veen.cli.output import command, plain, print_result, warn
 from veen.cli.settings import common
 from veen.client.contexts import DEFAULT_CLIENT, find_client
@@ -21,21 +22,25 @@ from veen.client.home.state import LabelState
 from veen.client.keys.keystore import Secrets, given_passphrase
 from veen.client.session import DEFAULT_ROTATION
 
-app = typer.Typer(help="Show and change who one is.", no_args_is_help=True)
+app = typer.Typer(help="Show and rotate the keys of a client.", no_args_is_help=True)
 
 
 @command
 def keygen(
-    out: Annotated[Path, typer.Option(help="Directory to make.", show_default=True)] = Path(DEFAULT_CLIENT),
-    name: Annotated[str, typer.Option(help="A name for the card, for people.")] = "",
+    out: Annotated[Path, typer.Option(help=OUT_DIR_HELP, show_default=True)] = Path(DEFAULT_CLIENT),
+    name: Annotated[str, typer.Option(help="Display name on the identity card.")] = "",
     passphrase: Annotated[
-        bool, typer.Option("--passphrase", help="Ask for a passphrase; without one, files protect the keys.")
+        bool,
+        typer.Option(
+            "--passphrase",
+            help="Prompt for a passphrase. Without it, keys are protected by file permissions only.",
+        ),
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Destroy an identity that is there, for good.")
+        bool, typer.Option("--force", help="Replace an existing identity; its keys are lost.")
     ] = False,
 ) -> None:
-    """Make a new identity: keys to sign, to be written to, and a card for others."""
+    """Create a client: its keys and its identity card."""
     place = out.expanduser()
     words = given_passphrase(os.environ)
     if passphrase and words is None:
@@ -61,17 +66,17 @@ def keygen(
 
 def _new_passphrase() -> bytes:
     if not sys.stdin.isatty():
-        raise UsageError("there is nobody to ask: set VEEN_KEYSTORE_PASSPHRASE")
+        raise UsageError("there is no terminal to prompt on; set VEEN_KEYSTORE_PASSPHRASE")
     first = getpass.getpass("New passphrase: ")
     if not first or first != getpass.getpass("Again: "):
-        raise UsageError("the two are empty or differ; nothing was made")
+        raise UsageError("the passphrases are empty or differ; nothing was created")
     return first.encode(errors="surrogateescape")
 
 
 @app.command("show")
 @command
 def show_identity(client: ClientOption = "") -> None:
-    """Show the public keys, and how far each label was checked."""
+    """Show public keys, and how far labels were verified."""
     home, secrets, _ = load_secrets(find_client(client))
     state = home.load()
     card = secrets.card(int(time()))
@@ -111,7 +116,10 @@ def _label(label: str, kept: LabelState) -> dict[str, Any]:
 @app.command()
 @command
 def rotate(client: ClientOption = "") -> None:
-    """Take a new client key and prekey; nothing on the wire links it to the old one."""
+    """Rotate the client key and the prekey.
+
+    Nothing on the wire links the new key to the old one.
+    """
     place = find_client(client)
     home = ClientHome(place)
     with home.hold():
@@ -127,13 +135,13 @@ def rotate(client: ClientOption = "") -> None:
         common.json,
     )
     if bound:
-        warn("capability tokens are for one key: give your new card to their issuers")
+        warn("capability tokens are bound to the old key; give your new card to their issuers")
 
 
 @app.command()
 @command
 def usage(client: ClientOption = "", hub: HubOption = "") -> None:
-    """Show how much the client key was used, and whether it should be changed."""
+    """Show the use of client keys, and whether to rotate."""
     home, secrets, _ = load_secrets(find_client(client))
     lifetime, messages = DEFAULT_ROTATION.max_age_sec, DEFAULT_ROTATION.max_msgs
     known = False
@@ -178,9 +186,12 @@ def usage(client: ClientOption = "", hub: HubOption = "") -> None:
 @app.command()
 @command
 def card(
-    who: Annotated[str, typer.Argument(help="A card, or the directory of a client.")] = "",
+    who: Annotated[
+        str,
+        typer.Argument(help="Identity card: a file or a client directory. Default: the configured client."),
+    ] = "",
 ) -> None:
-    """Show an identity card, and whether its signature is good."""
+    """Verify and show an identity card."""
     found = read_card(who or str(find_client()))
     print_result(
         {

@@ -1,4 +1,4 @@
-"""``veen label-class``: how sensitive the content of a label is, and how long it is to be kept."""
+"""``veen label-class``: the sensitivity and the retention of labels."""
 
 from typing import Annotated, Any
 
@@ -7,7 +7,7 @@ import typer
 from veen.cli.client import ClientOptions
 from veen.cli.commands.send import describe
 from veen.cli.errors import UsageError
-from veen.cli.options import hex32
+from veen.cli.options import LABEL_HELP, LABEL_STREAM_HELP, RETENTION_HELP, hex32
 from veen.cli.output import command, plain, print_result, warn
 from veen.cli.settings import common
 from veen.client.client import Client
@@ -16,13 +16,11 @@ from veen.core.objects.labels import DEFAULT_REALM
 from veen.overlays.errors import InvalidBodyError
 from veen.recorder.configuration import LabelClass, class_stream, label_now, read_classes, set_class
 
-app = typer.Typer(help="Classes of labels: sensitivity and retention.", no_args_is_help=True)
+app = typer.Typer(help="Set and show the classes of labels.", no_args_is_help=True)
 
-LabelOption = Annotated[str, typer.Option("--label", help="A label: 64 hex digits.")]
-StreamOption = Annotated[
-    str, typer.Option("--stream", help="In place of a label: the stream whose label of now is meant.")
-]
-RealmOption = Annotated[str, typer.Option("--realm", help="Name or id of the realm.")]
+LabelOption = Annotated[str, typer.Option("--label", help=LABEL_HELP)]
+StreamOption = Annotated[str, typer.Option("--stream", help=LABEL_STREAM_HELP)]
+RealmOption = Annotated[str, typer.Option("--realm", help="Realm: a name, or an id (64 hex digits).")]
 
 
 def _label_of(opened: Client, label: str, stream: str) -> bytes:
@@ -38,15 +36,13 @@ def set_command(
     at: ClientOptions,
     label: LabelOption = "",
     stream: StreamOption = "",
-    sensitivity: Annotated[str, typer.Option(help="low, medium or high.")] = "",
-    retention_hint: Annotated[
-        int | None, typer.Option(min=0, max=U64_MAX, help="Seconds that entries are to be kept.")
-    ] = None,
+    sensitivity: Annotated[str, typer.Option(help="Sensitivity: low, medium or high.")] = "",
+    retention_hint: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help=RETENTION_HELP)] = None,
     realm: RealmOption = DEFAULT_REALM,
 ) -> None:
-    """Say of what class a label is; the last word on a label counts.
+    """Set the class of a label.
 
-    Sign with the keys of an admin: who folds the classes may count only those.
+    The last record of a label applies. Use the client of an admin: readers may ignore records of others.
     """
     with at.open() as opened:
         try:
@@ -90,7 +86,7 @@ def _row(label: bytes, found: LabelClass | None) -> dict[str, Any]:
 @command
 def list_command(
     at: ClientOptions,
-    class_name: Annotated[str, typer.Option("--class", help="Only labels of this class.")] = "",
+    class_name: Annotated[str, typer.Option("--class", help="List only labels of this class.")] = "",
     realm: RealmOption = DEFAULT_REALM,
 ) -> None:
     """List the labels that have a class."""
@@ -103,4 +99,4 @@ def list_command(
     for row in rows:
         typer.echo(plain("  ".join(str(value) for value in row.values())))
     if not rows:
-        warn("no label has such a class, or its records are sealed for others")
+        warn("no label has this class, or its records are sealed for others")

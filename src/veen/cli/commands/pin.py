@@ -1,4 +1,4 @@
-"""``veen pin``: which hubs a client believes."""
+"""``veen pin``: the hubs that a client trusts."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ from veen.client.home.directory import ClientHome
 from veen.client.home.state import State
 from veen.core.types import HubId
 
-app = typer.Typer(help="Hubs that this client believes, by the id of their identity.", no_args_is_help=True)
+app = typer.Typer(help="Manage the hubs that this client trusts.", no_args_is_help=True)
 
 
 @app.command()
@@ -25,7 +25,7 @@ def add(
     client: ClientOption = "",
     trust_first_use: TrustFlag = False,
 ) -> None:
-    """Pin a hub: by the id that its operator has told you, or at first use if you say so."""
+    """Pin a hub by its id, or on first use."""
     with open_client(client, hub, hub_id=hub_id, trust_first_use=trust_first_use) as opened:
         pin = opened.connect()
     print_result(
@@ -36,7 +36,7 @@ def add(
 @app.command("list")
 @command
 def list_pins(client: ClientOption = "") -> None:
-    """List the hubs that are pinned."""
+    """List the pinned hubs."""
     state = ClientHome(find_client(client)).load()
     rows = [
         {
@@ -60,7 +60,10 @@ def list_pins(client: ClientOption = "") -> None:
 def remove(
     hub_id: Annotated[str, typer.Argument(help="Id of the hub: 64 hex digits.")], client: ClientOption = ""
 ) -> None:
-    """Forget a hub; its next use is the first one again."""
+    """Remove the pin of a hub.
+
+    The next use of the hub is a first use again.
+    """
     wanted = HubId(hex32(hub_id, "HUB_ID"))
     found = False
 
@@ -70,7 +73,7 @@ def remove(
 
     home = ClientHome(find_client(client))
     if not home.root.is_dir():
-        raise UsageError(f"there is no client in {home.root}")
+        raise UsageError(f"there is no client in {home.root}; create one with: veen keygen")
     home.update(change)
     print_result(
         {"ok": True, "hub_id": hub_id, "note": "removed" if found else "was not pinned"}, common.json

@@ -1,17 +1,18 @@
-"""``veen pow``: proof of work, asked for and done by hand. ``veen send`` does it by itself."""
+"""``veen pow``: proof of work by hand. ``veen send`` does it automatically."""
 
 from typing import Annotated
 
 import typer
 
 from veen.cli.client import HubOption
-from veen.cli.errors import FailedError, UsageError
+from veen.cli.errors import FailedError
 from veen.cli.hub_connection import HubClient
+from veen.cli.options import hex_bytes
 from veen.cli.output import command, print_result, progress
 from veen.cli.settings import common
 from veen.core.objects.proof_of_work import MAX_DIFFICULTY, solve
 
-app = typer.Typer(help="Proof of work: what a hub may ask of senders.", no_args_is_help=True)
+app = typer.Typer(help="Request and solve proof-of-work challenges.", no_args_is_help=True)
 
 _PORTION = 1 << 14
 
@@ -20,9 +21,9 @@ _PORTION = 1 << 14
 @command
 def request(
     hub: HubOption = "",
-    difficulty: Annotated[int | None, typer.Option(min=0, help="Ask for at least so many bits.")] = None,
+    difficulty: Annotated[int | None, typer.Option(min=0, help="Minimum difficulty, in bits.")] = None,
 ) -> None:
-    """Ask a hub for a challenge."""
+    """Request a challenge from a hub."""
     client = HubClient.of(hub, common.timeout_ms)
     found = client.get("/tooling/pow_request")
     with client.reading():
@@ -38,15 +39,15 @@ def request(
 @app.command("solve")
 @command
 def solve_command(
-    challenge: Annotated[str, typer.Option(help="The challenge, in hex.")],
-    difficulty: Annotated[int, typer.Option(min=0, max=MAX_DIFFICULTY, help="Bits that have to be zero.")],
-    max_iterations: Annotated[int, typer.Option(min=1, help="Nonces to try.")] = 1 << 32,
+    challenge: Annotated[str, typer.Option(help="Challenge, in hex.")],
+    difficulty: Annotated[int, typer.Option(min=0, max=MAX_DIFFICULTY, help="Difficulty, in bits.")],
+    max_iterations: Annotated[int, typer.Option(min=1, help="Number of nonces to try, from 0.")] = 1 << 32,
 ) -> None:
-    """Find a nonce, from 0 on; exits 4 if there is none among those that were tried."""
-    try:
-        words = bytes.fromhex(challenge)
-    except ValueError:
-        raise UsageError("--challenge is hex") from None
+    """Search for a nonce that solves a challenge.
+
+    Exits 4 if there is none.
+    """
+    words = hex_bytes(challenge, "--challenge")
     found = None
     with progress("searching") as advance:
         for start in range(0, max_iterations, _PORTION):
@@ -56,7 +57,10 @@ def solve_command(
             if found is not None:
                 break
     if found is None:
-        raise FailedError(f"none of the first {max_iterations} nonces has {difficulty} zero bits")
+        raise FailedError(
+            f"none of the first {max_iterations} nonces solves difficulty {difficulty}; raise "
+            "--max-iterations"
+        )
     print_result(
         {
             "ok": True,

@@ -1,4 +1,4 @@
-"""``veen reader``: reader keys of streams, made once and shared with members."""
+"""``veen reader``: reader keys of streams, created once and shared with members."""
 
 import os
 from pathlib import Path
@@ -9,6 +9,7 @@ import typer
 
 from veen.cli.client import ClientOption, StreamOption, load_secrets, read_bytes, read_card, write_bytes
 from veen.cli.errors import UsageError
+from veen.cli.options import CARD_HELP
 from veen.cli.output import command, plain, print_result
 from veen.cli.settings import common
 from veen.client.contexts import find_client
@@ -18,11 +19,11 @@ from veen.client.keys.stream_keys import SealedKey, accept, share
 from veen.core.errors import ProtocolError
 from veen.core.objects import labels
 
-app = typer.Typer(help="Streams that several people read: one key for all members.", no_args_is_help=True)
+app = typer.Typer(help="Manage the reader keys of shared streams.", no_args_is_help=True)
 
 
 def add_key(place: Path, key: StreamKey) -> None:
-    """Keep a reader key in the directory of a client."""
+    """Store a reader key in a client directory."""
     home = ClientHome(place)
     with home.hold():
         _, secrets, passphrase = load_secrets(place)
@@ -30,7 +31,7 @@ def add_key(place: Path, key: StreamKey) -> None:
 
 
 def new_key(stream: str) -> StreamKey:
-    """Make a reader key for a stream."""
+    """Create a reader key for a stream."""
     return StreamKey(
         stream_id=labels.stream_id(stream), secret=os.urandom(32), created_at=int(time()), name=stream
     )
@@ -39,7 +40,10 @@ def new_key(stream: str) -> StreamKey:
 @app.command()
 @command
 def new(stream: StreamOption, client: ClientOption = "") -> None:
-    """Make a reader key; messages to the stream are sealed to it from now on, by all who have it."""
+    """Create a reader key for a stream.
+
+    From then on, all clients that have the key seal messages to it.
+    """
     place = find_client(client)
     key = new_key(stream)
     add_key(place, key)
@@ -50,15 +54,17 @@ def new(stream: StreamOption, client: ClientOption = "") -> None:
 @command
 def share_command(
     stream: StreamOption,
-    to: Annotated[str, typer.Option(help="Identity card of the member.")],
-    out: Annotated[Path, typer.Option(help="File to write: only the member can open it.")],
+    to: Annotated[str, typer.Option(help=CARD_HELP)],
+    out: Annotated[Path, typer.Option(help="File to write. Only the recipient can open it.")],
     client: ClientOption = "",
 ) -> None:
-    """Seal the reader key of a stream to a member's card."""
+    """Seal the reader key of a stream for a new member."""
     _, secrets, _ = load_secrets(find_client(client))
     key = secrets.stream_key(labels.stream_id(stream))
     if key is None:
-        raise UsageError(f"there is no reader key for {stream}; make one: veen reader new --stream {stream}")
+        raise UsageError(
+            f"this client has no reader key of {stream}; create one with: veen reader new --stream {stream}"
+        )
     card = read_card(to)
     write_bytes(out, share(secrets, key, card, int(time()), os.urandom).encode())
     print_result({"ok": True, "stream": stream, "to": card.id_sign.hex(), "file": str(out)}, common.json)
@@ -67,13 +73,13 @@ def share_command(
 @app.command("accept")
 @command
 def accept_command(
-    file: Annotated[Path, typer.Argument(help="What a member was given.")],
+    file: Annotated[Path, typer.Argument(help="File that veen reader share has written.")],
     giver: Annotated[
-        str, typer.Option("--from", help="Identity card of who gives it; others are refused.")
+        str, typer.Option("--from", help="Identity card of the expected sender; keys of others are rejected.")
     ] = "",
     client: ClientOption = "",
 ) -> None:
-    """Take a reader key that was shared with this client."""
+    """Accept a reader key that was shared with this client."""
     place = find_client(client)
     _, secrets, _ = load_secrets(place)
     try:
@@ -99,7 +105,7 @@ def accept_command(
 @app.command("list")
 @command
 def list_keys(client: ClientOption = "") -> None:
-    """List the reader keys that this client has."""
+    """List the reader keys of this client."""
     _, secrets, _ = load_secrets(find_client(client))
     rows = [
         {

@@ -1,4 +1,4 @@
-"""``veen recovery``: what happened about a lost identity."""
+"""``veen recovery``: recoveries of lost identities."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from veen.cli.output import command, plain, print_result, warn
 from veen.cli.overlay import fold_stream
 from veen.cli.settings import common
 
-app = typer.Typer(help="Recovery of lost identities.", no_args_is_help=True)
+app = typer.Typer(help="Show recoveries of lost identities.", no_args_is_help=True)
 
 
 @app.callback()
 def recovery() -> None:
-    """Recovery of lost identities."""
+    """Show recoveries of lost identities."""
 
 
 @app.command()
@@ -28,9 +28,9 @@ def timeline(
     guardians: Guardians,
     at: ClientOptions,
 ) -> None:
-    """List requests, approvals and executions about an identity, in order.
+    """List the recovery events of an identity, in order.
 
-    Which executions count depends on its guardians: name them, else none does.
+    Which executions are valid depends on its guardians: without --guardian, none is.
     """
     target = hex32(target_identity, "--target-identity")
     overlay = guardians.recoveries()
@@ -45,7 +45,7 @@ def timeline(
     for row in rows:
         typer.echo(plain("  ".join(_parts(row))))
     if not rows:
-        warn(f"nothing happened about this identity in {stream}")
+        warn(f"{stream} has no recovery events of this identity")
     print_result({"identity": identity}, as_json=False)
 
 

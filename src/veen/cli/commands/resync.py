@@ -1,4 +1,4 @@
-"""``veen resync`` and ``veen verify-state``: what a client knows, against what the hub serves."""
+"""``veen resync`` and ``veen verify-state``: the state of a client against the hub."""
 
 import typer
 
@@ -10,9 +10,10 @@ from veen.cli.settings import common
 
 @command
 def resync_command(stream: StreamOption, at: ClientOptions) -> None:
-    """Read what is new, check it and remember it; with a lost state, everything is read again.
+    """Bring the client's state of a stream up to date.
 
-    Messages that were sent and not answered are sent again.
+    Reads and verifies new entries, or all of them if the state was lost. Messages that were not acknowledged
+    are sent again.
     """
     with at.open() as opened, progress("reading") as advance:
         found = opened.resync(stream, advance)
@@ -39,7 +40,10 @@ def resync_command(stream: StreamOption, at: ClientOptions) -> None:
 
 @command
 def verify_state_command(stream: StreamOption, hub: HubOption = "", client: ClientOption = "") -> None:
-    """Compare what is remembered of a stream with what the hub serves; exits 4 if they differ."""
+    """Compare the client's state of a stream with the hub.
+
+    Exits 4 if they differ.
+    """
     with open_client(client, hub) as opened:
         found = opened.verify_state(stream)
     consistent = all(item.consistent for item in found)

@@ -1,4 +1,4 @@
-"""``veen retention``: what a data directory keeps, and in which files."""
+"""``veen retention``: what a data directory retains, and in which files."""
 
 from contextlib import closing
 from typing import Any
@@ -14,18 +14,18 @@ from veen.client.contexts import DEFAULT_DATA_DIR
 from veen.core.data_dir import paths
 from veen.storage import Manifest, Reader
 
-app = typer.Typer(help="What is kept, and in which files.", no_args_is_help=True)
+app = typer.Typer(help="Show what a hub retains.", no_args_is_help=True)
 
 
 @app.callback()
 def group() -> None:
-    """What is kept, and in which files."""
+    """Show what a hub retains."""
 
 
 @app.command("show")
 @command
 def show_retention(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """Show the rules and the files of a data directory, with the entries that each file holds."""
+    """Show the retention rules, files and entries of a hub."""
     place = directory_of(data_dir).expanduser()
     with open_data_dir(place) as fs, closing(Reader.open(fs)) as reader:
         manifests = [reader.manifest(label) for label in sorted(reader.labels())]

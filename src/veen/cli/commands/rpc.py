@@ -1,4 +1,4 @@
-"""``veen rpc``: call a method of whoever serves a stream, and serve methods."""
+"""``veen rpc``: call methods over a stream, and serve them."""
 
 import json
 import subprocess
@@ -25,11 +25,11 @@ from veen.core.encoding.cbor import Value
 from veen.core.types import VerifyKey
 from veen.overlays.builtin.rpc import REPLY
 
-app = typer.Typer(help="Call a method of whoever serves a stream, or serve methods.", no_args_is_help=True)
+app = typer.Typer(help="Call methods over a stream, or serve them.", no_args_is_help=True)
 
 _DEFAULT_WAIT_MS: Final = 10_000
 _MOST_WAIT_MS: Final = 86_400_000
-#: A program that answers calls may take as long; the caller waits as long as he likes.
+#: How long a program of --exec may run; callers have timeouts of their own.
 _EXEC_SEC: Final = 300
 
 
@@ -40,32 +40,41 @@ def call_command(
     method: Annotated[str, typer.Option(help="Name of the method.")],
     at: ClientOptions,
     args: Annotated[
-        str, typer.Option(help="Its arguments in JSON; @FILE or @- read them from there.")
+        str, typer.Option(help="Arguments, in JSON; @FILE reads a file, @- standard input.")
     ] = "null",
     to: Annotated[
         str,
         typer.Option(
-            help="Identity card of the server, whose replies count; needed unless the stream is shared."
+            help="Identity card of the server, whose replies are accepted. Needed unless the stream is "
+            "shared."
         ),
     ] = "",
     wait_ms: Annotated[
-        int, typer.Option("--timeout-ms", min=1, max=_MOST_WAIT_MS, help="How long to wait for the reply.")
+        int,
+        typer.Option(
+            "--timeout-ms", min=1, max=_MOST_WAIT_MS, help="Time to wait for the reply, in milliseconds."
+        ),
     ] = _DEFAULT_WAIT_MS,
     idem: Annotated[
         int | None,
         typer.Option(
-            min=0, max=U64_MAX, help="Number of this call: given again, the call is not made twice."
+            min=0, max=U64_MAX, help="Idempotency number of the call; calls with the same number run once."
         ),
     ] = None,
-    repeats: Annotated[int, typer.Option(min=0, max=16, help="Ask again so often; needs --idem.")] = 0,
+    repeats: Annotated[
+        int, typer.Option(min=0, max=16, help="Number of times to repeat the call. Needs --idem.")
+    ] = 0,
     server_key: Annotated[
         list[str] | None,
-        typer.Option(help="Replies signed with this key count, and no others; may be repeated."),
+        typer.Option(help="Accept only replies signed with this key (64 hex digits); may be repeated."),
     ] = None,
 ) -> None:
-    """Call a method and show its result. Ends with 4 if the method refuses, with 2 if no reply comes."""
+    """Call a method, and print its result.
+
+    Exits 4 if the method returns an error, and 2 if no reply arrives in time.
+    """
     if repeats and idem is None:
-        raise UsageError("--repeats needs --idem: else each repetition would be a call of its own")
+        raise UsageError("--repeats needs --idem; without it, each repetition would be a new call")
     given = _arguments(args)
     card = read_card(to) if to else None
     keys = [VerifyKey(hex32(key, "--server-key")) for key in server_key or ()]
@@ -103,7 +112,8 @@ def serve_command(
     module: Annotated[
         Path | None,
         typer.Option(
-            help="Python file: each of its functions is a method; lists are its arguments, maps its names."
+            help="Python file whose functions are the methods; a list is passed as positional arguments, "
+            "a map as keywords."
         ),
     ] = None,
     run: Annotated[
@@ -111,21 +121,20 @@ def serve_command(
         typer.Option(
             "--exec",
             metavar="METHOD=COMMAND",
-            help="Answer with a program: JSON of the arguments on its input, of the result from its output.",
+            help="Run a program for a method; it reads the arguments and prints the result, both in JSON.",
         ),
     ] = None,
     repeatable: Annotated[
         bool,
-        typer.Option(
-            "--repeatable", help="Run a method again that was interrupted by the end of the server."
-        ),
+        typer.Option("--repeatable", help="Run methods again that were interrupted when the server stopped."),
     ] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many calls.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Answer the calls that are there, and stop.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many calls.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Answer the pending calls, and stop.")] = False,
 ) -> None:
-    """Answer calls until interrupted; each once, also across restarts.
+    """Serve methods on a stream until interrupted.
 
-    Use a client directory of its own for it: a server goes on where that client has stopped reading.
+    Each call is answered once, also across restarts. Give each server a client directory of its own: a server
+    resumes where its client stopped reading.
     """
     methods = _methods(module, run or [])
     printed = _PrintedEvents()
@@ -170,7 +179,7 @@ def _print_handled(handled: Handled) -> None:
     again = "  (again)" if handled.repeated else ""
     typer.echo(plain(f"{handled.msg_id.hex()[:16]}  {handled.method[:60]}  {outcome}{again}"))
     if handled.error is not None:
-        warn(f"{handled.method} has raised {type(handled.error).__name__}: {handled.error}")
+        warn(f"{handled.method} raised {type(handled.error).__name__}: {handled.error}")
 
 
 def _methods(module: Path | None, commands: list[str]) -> Mapping[str, Method]:
@@ -193,7 +202,7 @@ def _functions(path: Path) -> dict[str, Method]:
         if callable(item) and not name.startswith("_") and getattr(item, "__module__", "") == loaded.__name__
     }
     if not found:
-        raise UsageError(f"{path} has no functions")
+        raise UsageError(f"{path} does not define any functions")
     return dict(found)
 
 
@@ -217,11 +226,11 @@ def _execute(command: str, call: Call) -> Value:
             command, shell=True, input=given, capture_output=True, text=True, timeout=_EXEC_SEC, check=False
         )
     except subprocess.TimeoutExpired:
-        raise RpcError("RPC.TIMEOUT", f"the program has not ended in {_EXEC_SEC} s") from None
+        raise RpcError("RPC.TIMEOUT", f"the program did not finish within {_EXEC_SEC} s") from None
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"the program has ended with {done.returncode}"]
+        lines = done.stderr.strip().splitlines() or [f"the program exited with status {done.returncode}"]
         raise RpcError("RPC.FAILED", lines[-1])
     try:
         return json.loads(done.stdout)  # type: ignore[no-any-return] # any JSON
     except ValueError:
-        raise RpcError("RPC.RESULT", "the program has written no JSON") from None
+        raise RpcError("RPC.RESULT", "the program did not print JSON") from None

@@ -1,4 +1,4 @@
-"""``veen schema-id``: the id of a schema, and what it is if it is one of ours."""
+"""``veen schema-id``: the id of a schema, and the fields of a built-in one."""
 
 from typing import Annotated, Any
 
@@ -12,9 +12,12 @@ from veen.overlays import registry
 
 @command
 def schema_id_command(
-    name: Annotated[str, typer.Argument(help="Name of the schema, as wallet.open.v1.")],
+    name: Annotated[str, typer.Argument(help="Name of the schema, for example wallet.open.v1.")],
 ) -> None:
-    """Print the id of a schema: H(name) in the protocol's families, H("veen/schema:" + name) for others."""
+    """Print the id of a schema.
+
+    It is H(name) for schemas of the protocol, and H("veen/schema:" + name) for others.
+    """
     found: dict[str, Any] = {"schema_id": labels.schema_id(name).hex()}
     if common.json:
         schema = registry.schemas().get(name)

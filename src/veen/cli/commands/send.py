@@ -1,4 +1,4 @@
-"""``veen send``: one message, or a line each from standard input."""
+"""``veen send``: send a message."""
 
 from pathlib import Path
 from time import time
@@ -18,7 +18,7 @@ from veen.cli.client import (
     write_bytes,
 )
 from veen.cli.errors import UsageError
-from veen.cli.options import hex32
+from veen.cli.options import CAP_HELP, EXPIRES_HELP, PARENT_HELP, hex32, hex_bytes
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.client.body import encode_body
@@ -42,32 +42,40 @@ _POW_SEC = 60
 @command
 def send(
     stream: StreamOption,
-    body: Annotated[str, typer.Option(help="The body in JSON; @FILE or @- read it from there.")],
+    body: Annotated[str, typer.Option(help="Body, in JSON; @FILE reads a file, @- standard input.")],
     at: ClientOptions,
-    schema: Annotated[str, typer.Option(help="Schema: 64 hex digits or a name.")] = "",
+    schema: Annotated[str, typer.Option(help="Schema: a name, or an id (64 hex digits).")] = "",
     to: Annotated[
-        str, typer.Option(help="Seal to this identity card; default: the stream's members, or oneself.")
+        str,
+        typer.Option(
+            help="Identity card of the recipient. Default: the members of the stream, or this client."
+        ),
     ] = "",
     attach: Annotated[list[Path] | None, typer.Option(help="File to attach; may be repeated.")] = None,
-    cap: Annotated[list[Path] | None, typer.Option(help="Capability token to use.")] = None,
-    parent_id: Annotated[str, typer.Option(help="Message that this one answers: 64 hex digits.")] = "",
-    expires_at: Annotated[
-        int | None, typer.Option(min=0, max=U64_MAX, help="Time after which readers should ignore it.")
-    ] = None,
-    profile_id: Annotated[str, typer.Option(help="Profile to use: 64 hex digits.")] = "",
+    cap: Annotated[list[Path] | None, typer.Option(help=CAP_HELP)] = None,
+    parent_id: Annotated[str, typer.Option(help=PARENT_HELP)] = "",
+    expires_at: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help=EXPIRES_HELP)] = None,
+    profile_id: Annotated[str, typer.Option(help="Id of the profile to use: 64 hex digits.")] = "",
     no_store_body: Annotated[
-        bool, typer.Option("--no-store-body", help="Keep no copy in the client's directory.")
+        bool, typer.Option("--no-store-body", help="Do not store a copy in the client directory.")
     ] = False,
     dump_raw: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(metavar="MSG_FILE RECEIPT_FILE", help="Write the CBOR of message and receipt."),
+        typer.Option(
+            metavar="MSG_FILE RECEIPT_FILE", help="Files to write the message and its receipt to (CBOR)."
+        ),
     ] = None,
     pow_challenge: Annotated[str, typer.Option(help="Challenge of a proof of work, in hex.")] = "",
-    pow_nonce: Annotated[int | None, typer.Option(help="Its solution.")] = None,
-    pow_difficulty: Annotated[int | None, typer.Option(help="Its difficulty in bits.")] = None,
-    pow_max_time: Annotated[int, typer.Option(help="Seconds to search for a solution.")] = _POW_SEC,
+    pow_nonce: Annotated[int | None, typer.Option(help="Nonce that solves --pow-challenge.")] = None,
+    pow_difficulty: Annotated[
+        int | None, typer.Option(help="Difficulty of the proof of work, in bits.")
+    ] = None,
+    pow_max_time: Annotated[int, typer.Option(help="Time to search for a nonce, in seconds.")] = _POW_SEC,
 ) -> None:
-    """Seal, sign and submit a message; returns when the hub has it on disk and the receipt was checked."""
+    """Send a message.
+
+    Seals, signs and submits it, and returns when it is on the hub's disk and its receipt is verified.
+    """
     value, schema_id = _body(body), _schema(schema)
     draft = Draft(
         body=value,
@@ -93,7 +101,7 @@ def send(
 
 
 def describe(sent: Sent, stream: str) -> dict[str, Any]:
-    """Return what people and scripts want to know of a message that was sent."""
+    """Return the fields of a sent message that are printed."""
     found: dict[str, Any] = {
         "ok": True,
         "stream": stream,
@@ -134,25 +142,25 @@ def _encoded(schema_id: SchemaId | None, value: Any) -> bytes | None:  # noqa: A
     try:
         return known.encode(known.from_json(value))
     except InvalidBodyError as error:
-        warn(f"this is no body of {known.name}, and readers will refuse it: {error}")
+        warn(f"the body does not match schema {known.name}, so readers will reject it: {error}")
         return None
 
 
 def _existing(path: Path) -> Path:
     if not path.is_file():
-        raise UsageError(f"{path} is not a file that could be attached")
+        raise UsageError(f"{path} cannot be attached: it is not a file")
     return path
 
 
 def _token(paths: list[Path]) -> CapToken | None:
     found = {read_token(path).auth_ref: read_token(path) for path in paths}
     if len(found) > 1:
-        raise UsageError("a message is sent under one capability; --cap was given different ones")
+        raise UsageError("a message uses one capability token, but --cap names different ones")
     return next(iter(found.values()), None)
 
 
 def read_token(path: Path) -> CapToken:
-    """Read a capability token that a command was given."""
+    """Read the file of a capability token."""
     try:
         return CapToken.decode(read_bytes(path))
     except ProtocolError as error:
@@ -162,19 +170,16 @@ def read_token(path: Path) -> CapToken:
 def _cookie(
     opened: Client, challenge: str, nonce: int | None, difficulty: int | None, max_time: int
 ) -> PowCookie | None:
-    """Return the proof of work that was given, or find it; None: it is done if the hub wants it."""
+    """Return the given proof of work, or search for it; None leaves it to the client."""
     if not challenge and nonce is None and difficulty is None:
         return None
     if not challenge:
         opened.connect()
-        opened.session.pow_difficulty = difficulty or 0  # bound to the message itself, when that is made
+        opened.session.pow_difficulty = difficulty or 0  # bound to the message itself, when it is created
         return None
     if difficulty is None:
-        raise UsageError("--pow-challenge goes with --pow-difficulty")
-    try:
-        words = bytes.fromhex(challenge)
-    except ValueError:
-        raise UsageError("--pow-challenge is hex") from None
+        raise UsageError("--pow-challenge needs --pow-difficulty")
+    words = hex_bytes(challenge, "--pow-challenge")
     if nonce is not None:
         return PowCookie(challenge=words, nonce=nonce, difficulty=difficulty)
     if common.verbose:
@@ -193,11 +198,11 @@ def _cookie(
 def send_with_attachment(
     stream: StreamOption,
     file: Annotated[list[Path], typer.Option(help="File to attach; may be repeated.")],
-    body: Annotated[str, typer.Option(help="The body in JSON.")] = "null",
+    body: Annotated[str, typer.Option(help="Body, in JSON; @FILE reads a file, @- standard input.")] = "null",
     hub: HubOption = "",
     client: ClientOption = "",
 ) -> None:
-    """Send files, as 'veen send --attach' does."""
+    """Send files, like 'veen send --attach'."""
     draft = Draft(body=_body(body), attachments=tuple(_existing(path) for path in file))
     with open_client(client, hub) as opened:
         sent = send_draft(opened, stream, draft)

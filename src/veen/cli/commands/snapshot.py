@@ -1,4 +1,4 @@
-"""``veen snapshot``: whether a snapshot is what the log says."""
+"""``veen snapshot``: verify snapshots against the log."""
 
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -6,19 +6,19 @@ from typing import Annotated, Any
 import typer
 
 from veen.cli.client import ClientOptions, StreamOption
-from veen.cli.commands.op.operation import present, refuse
+from veen.cli.commands.op.operation import fail_check, present
 from veen.cli.options import hex32, hex32_or_none
 from veen.cli.output import command, print_result, progress
 from veen.cli.settings import common
 from veen.client.fold.snapshots import verify_snapshot
 from veen.core.crypto.hash import U64_MAX
 
-app = typer.Typer(help="Snapshots of states, checked against the log.", no_args_is_help=True)
+app = typer.Typer(help="Verify snapshots of states against the log.", no_args_is_help=True)
 
 
 @app.callback()
 def snapshot() -> None:
-    """Snapshots of states, checked against the log."""
+    """Verify snapshots of states against the log."""
 
 
 @app.command()
@@ -26,14 +26,21 @@ def snapshot() -> None:
 def verify(
     stream: StreamOption,
     state_id: Annotated[
-        str, typer.Option(help="Which state: 64 hex digits; of a map or set, the id of the stream.")
+        str, typer.Option(help="Id of the state: 64 hex digits. For a map or a set, the id of the stream.")
     ],
-    upto_stream_seq: Annotated[int, typer.Option(min=1, max=U64_MAX, help="After which entry.")],
-    state_class: Annotated[str, typer.Option(help="Class of the state, as lww.map.")],
+    upto_stream_seq: Annotated[
+        int, typer.Option(min=1, max=U64_MAX, help="Last entry that the snapshot covers.")
+    ],
+    state_class: Annotated[str, typer.Option(help="Class of the state, for example lww.map.")],
     at: ClientOptions,
-    expected_root: Annotated[str, typer.Option(help="The log is to have this root there.")] = "",
+    expected_root: Annotated[
+        str, typer.Option(help="Root that the log must have at that entry: 64 hex digits.")
+    ] = "",
 ) -> None:
-    """Fold a state again, and compare it with its last snapshot; exits 4 if they differ."""
+    """Verify the last snapshot of a state.
+
+    Folds the log again, and exits 4 if the snapshot differs.
+    """
     root = hex32_or_none(expected_root, "--expected-root")
     one = hex32(state_id, "--state-id")
     with at.open() as opened, progress("entries") as advance:
@@ -56,5 +63,5 @@ def verify(
     }
     if mismatch is not None:
         text = f"{mismatch.field}: {mismatch.actual} instead of {mismatch.expected}"
-        refuse(found, text, "E.SNAPSHOT")
+        fail_check(found, text, "E.SNAPSHOT")
     print_result(present({"ok": True, **found}), common.json)

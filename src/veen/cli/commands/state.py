@@ -1,4 +1,4 @@
-"""``veen interpret`` and ``veen state``: what a stream amounts to, and certificates of it."""
+"""``veen interpret`` and ``veen state``: states of streams, and their certificates."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +9,7 @@ import typer
 
 from veen.cli.client import ClientOptions, StreamOption, read_bytes, write_bytes
 from veen.cli.errors import FailedError, MalformedError
+from veen.cli.options import KEY_HELP, NOW_HELP, OUT_FILE_HELP, REPORTS_HELP, UPTO_HELP
 from veen.cli.output import command, print_result
 from veen.cli.overlay import (
     BridgeOption,
@@ -37,22 +38,22 @@ from veen.core.errors import ProtocolError
 from veen.overlays.certificate import StateCertificate
 from veen.overlays.event import Outcome
 
-app = typer.Typer(help="Certificates of what a stream amounts to.", no_args_is_help=True)
+app = typer.Typer(help="Certify states of streams, and verify certificates.", no_args_is_help=True)
 
 OverlayArgument = Annotated[str, typer.Argument(help="Name of the overlay, for example crdt.lww.")]
-Upto = Annotated[
-    int | None, typer.Option("--upto", min=0, max=U64_MAX, help="The state after this entry, not the last.")
-]
+Upto = Annotated[int | None, typer.Option("--upto", min=0, max=U64_MAX, help=UPTO_HELP)]
 Epoch = Annotated[
     int | None,
-    typer.Option("--epoch", min=0, max=U64_MAX, help="Epoch that --upto counts in; default: the last one."),
+    typer.Option("--epoch", min=0, max=U64_MAX, help="Epoch of --upto. Default: the newest."),
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Read everything again, and keep nothing.")]
+NoCache = Annotated[
+    bool, typer.Option("--no-cache", help="Read the whole stream, and do not cache summaries.")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldOptions:
-    """Which state is wanted: by which overlay, of which stream, after which entry."""
+    """Options that select a state: the overlay, the stream and the last entry."""
 
     overlay: OverlayArgument
     stream: StreamOption
@@ -85,15 +86,13 @@ class FoldOptions:
 def interpret_command(
     wanted: FoldOptions,
     at: ClientOptions,
-    key: Annotated[str, typer.Option("--key", help="Only the state of this key.")] = "",
-    now: Annotated[
-        int | None, typer.Option(min=0, max=U64_MAX, help="Time that decides what has expired; default: now.")
-    ] = None,
-    reports: Annotated[bool, typer.Option("--reports", help="List what is wrong with events.")] = False,
+    key: Annotated[str, typer.Option("--key", help=KEY_HELP)] = "",
+    now: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help=NOW_HELP)] = None,
+    reports: Annotated[bool, typer.Option("--reports", help=REPORTS_HELP)] = False,
 ) -> None:
-    """Fold a stream with an overlay, and print the state at its end or at any entry of it.
+    """Fold a stream with an overlay, and print the state.
 
-    Summaries are kept in the client's directory: the next time only new entries are read.
+    Summaries are cached in the client directory, so that the next run reads only new entries.
     """
     chosen = wanted.choose()
     one = parse_key(chosen, key) if key else None
@@ -106,9 +105,12 @@ def interpret_command(
 @app.command()
 @command
 def certify(
-    wanted: FoldOptions, out: Annotated[Path, typer.Option(help="File to write.")], at: ClientOptions
+    wanted: FoldOptions, out: Annotated[Path, typer.Option(help=OUT_FILE_HELP)], at: ClientOptions
 ) -> None:
-    """Sign what a stream amounts to, with the identity of the client, for whoever can read it to check."""
+    """Sign the state of a stream with the identity of the client.
+
+    Readers of the stream can verify the certificate.
+    """
     chosen = wanted.choose()
     bridges = given_bridges(wanted.bridge)
     with at.open() as opened, chosen.blamed():
@@ -124,20 +126,23 @@ def verify(
     file: Annotated[Path, typer.Argument(help="File of the certificate.")],
     at: ClientOptions,
     overlay_module: ModuleOption = "",
-    cached: Annotated[bool, typer.Option("--cached", help="Believe summaries that are kept.")] = False,
+    cached: Annotated[bool, typer.Option("--cached", help="Use cached summaries.")] = False,
 ) -> None:
-    """Check a certificate: its signature, and by folding the stream again; exits 4 if something differs."""
+    """Verify the certificate of a state.
+
+    Checks its signature, and folds the stream again. Exits 4 if something differs.
+    """
     try:
         made = StateCertificate.decode(read_bytes(file))
     except ProtocolError as error:
         raise MalformedError(f"{file} is not a state certificate: {error}") from None
     made.verify()
     if not made.labels:
-        raise FailedError(f"{file} certifies no entries")
+        raise FailedError(f"{file} does not certify any entries")
     overlay = find(made.overlay, overlay_module)
-    # First of all: another version may have had other parameters, which nobody here has given.
+    # Compared first: another version may have other parameters.
     if (there := made.overlay_version) != (here := overlay.overlay.version):
-        text = f"overlay_version is {there} in the certificate, and {here} here"
+        text = f"the certificate is for version {there} of the overlay, but this is version {here}"
         raise FailedError(text, "E.STATE")
     chosen = overlay.choose(made.parameter_values())
     last = made.labels[-1]
@@ -155,7 +160,7 @@ def verify(
         differing = made.differences(chosen.overlay, certified(found), found.hash)
     sealed = found.counts.get(Outcome.UNREADABLE.value, 0)
     if differing and sealed:
-        differing.append(f"{sealed} entries could not be opened with the keys here")
+        differing.append(f"{sealed} entries could not be opened with the keys of this client")
     if differing:
         raise FailedError("; ".join(differing), "E.STATE")
     print_result({"ok": True, **shown_certificate(made)}, common.json)

@@ -1,4 +1,4 @@
-"""``veen stream``: the entries of a stream, each checked, opened where this client can."""
+"""``veen stream``: read a stream, and verify each entry."""
 
 import json
 from typing import Annotated, Any
@@ -21,23 +21,26 @@ def stream(
     stream: StreamOption,
     at: ClientOptions,
     from_seq: Annotated[
-        int, typer.Option("--from", min=0, max=U64_MAX, help="First entry; 0 and 1 are the beginning.")
+        int,
+        typer.Option("--from", min=0, max=U64_MAX, help="First entry; 0 and 1 are the start of the stream."),
     ] = 1,
     to_seq: Annotated[int | None, typer.Option("--to", min=1, max=U64_MAX, help="Last entry.")] = None,
-    epoch: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Only this epoch.")] = None,
+    epoch: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Read only this epoch.")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="From where this client has read to the last time.")
+        bool, typer.Option("--resume", help="Resume after the last entry that this client read.")
     ] = False,
     with_proof: Annotated[
-        bool, typer.Option("--with-proof", "--with-proofs", help="Have the hub prove each page as well.")
+        bool,
+        typer.Option("--with-proof", "--with-proofs", help="Also request and verify a proof of each page."),
     ] = False,
-    follow: Annotated[bool, typer.Option("--follow", help="Wait for more, until interrupted.")] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many entries.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for new entries until interrupted.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many entries.")] = None,
 ) -> None:
-    """Read a stream. Signatures, hashes, order and the root after each entry are checked before it is shown.
+    """Read a stream, and verify each entry.
 
-    An entry that fails a check ends the command with code 4, and is named. With --json there is one array, or
-    an error with the entries before it; with --follow --json, one object a line.
+    Signatures, hashes, order and the root are verified before an entry is printed. Exits 4 at the first entry
+    that fails. With --json, prints one array, or an error that includes the entries before it; with --follow
+    --json, one object per line.
     """
     options = ReadOptions(
         start=from_seq, stop=to_seq, epoch=epoch, resume=resume, prove=with_proof, limit=limit
@@ -62,11 +65,11 @@ def stream(
     if common.json and not follow:
         typer.echo(json.dumps(shown))
     elif not count:
-        warn(f"stream {stream} has no entries{' there' if from_seq > 1 else ''}")
+        warn(f"stream {stream} has no entries{' in this range' if from_seq > 1 else ''}")
 
 
 def _fail_with(error: VeenError | KeyboardInterrupt, shown: list[dict[str, Any]]) -> None:
-    """End with an error; entries before it were good, and would not be read again with --resume."""
+    """Raise an error that includes the entries before it: --resume would not read them again."""
     if not shown:
         raise error
     known = as_command_error(error) if isinstance(error, VeenError) else interrupted()
@@ -76,7 +79,7 @@ def _fail_with(error: VeenError | KeyboardInterrupt, shown: list[dict[str, Any]]
 
 
 def describe(message: Message) -> dict[str, Any]:
-    """Return an entry for scripts."""
+    """Return the fields of an entry for scripts."""
     header = message.header
     return {
         "stream_seq": message.position,

@@ -1,4 +1,4 @@
-"""``veen verify-receipt`` and ``veen verify-fraud``: what somebody was given, checked by anybody."""
+"""``veen verify-receipt`` and ``veen verify-fraud``: verification of files that others hand over."""
 
 import os
 from pathlib import Path
@@ -31,16 +31,19 @@ from veen.core.types import HubId
 
 @command
 def verify_receipt(
-    receipt: Annotated[Path, typer.Option(help="The receipt in CBOR, as send --dump-raw writes it.")],
+    receipt: Annotated[
+        Path, typer.Option(help="File of the receipt (CBOR), as written by veen send --dump-raw.")
+    ],
     stream: StreamOption,
-    msg: Annotated[Path | None, typer.Option(help="Its message in CBOR.")] = None,
+    msg: Annotated[Path | None, typer.Option(help="File of its message (CBOR).")] = None,
     hub: HubOption = "",
-    client: Annotated[str, typer.Option(help="Client whose pins to go by.")] = "",
+    client: Annotated[str, typer.Option(help="Client directory whose pinned hubs are trusted.")] = "",
     hub_id: HubIdOption = "",
 ) -> None:
-    """Check a receipt: the hub's signature, its message, and that the log of the stream holds it.
+    """Verify a receipt.
 
-    At the hub, in its files, or, if no hub is named or configured, by what the client remembers.
+    Checks the hub's signature, the message, and that the log of the stream contains it. Asks the hub or reads
+    its files; if no hub is named or configured, uses the state of the client.
     """
     found = _decode(receipt, Receipt, "a receipt")
     its = None if msg is None else _decode(msg, Msg, "a message")
@@ -82,7 +85,7 @@ def _at_hub(
 
 
 def _check_pinned(facts: HubFacts, client: str, *, known: bool) -> None:
-    """Say if nobody has vouched for the hub whose key was used."""
+    """Warn if the hub is neither pinned nor named by --hub-id."""
     if known:
         return
     try:
@@ -94,7 +97,10 @@ def _check_pinned(facts: HubFacts, client: str, *, known: bool) -> None:
     if facts.identity.hub_id not in pins:
         if client:
             raise PinError(f"the client has not pinned hub {facts.identity.hub_id.hex()}")
-        warn(f"checked by the key of hub {facts.identity.hub_id.hex()}: compare that with what you know")
+        warn(
+            f"verified with the key of hub {facts.identity.hub_id.hex()}, which is not pinned; check "
+            "its id with --hub-id"
+        )
 
 
 def _decode(path: Path, cls: type[W], what: str) -> W:
@@ -106,16 +112,19 @@ def _decode(path: Path, cls: type[W], what: str) -> W:
 
 @command
 def verify_fraud(
-    file: Annotated[Path, typer.Argument(help="Evidence that a client has written: *.veen-fraud.")],
+    file: Annotated[Path, typer.Argument(help="File of evidence that a client has written: *.veen-fraud.")],
     hub_key: Annotated[
-        str, typer.Option(help="First public key of the hub, if you know it: hex or a file.")
+        str, typer.Option(help="First public key of the hub, if known: 64 hex digits or a file.")
     ] = "",
 ) -> None:
-    """Check evidence against a hub: exits 0 if it proves that the hub has signed a contradiction."""
+    """Verify evidence of fraud by a hub.
+
+    Exits 0 if the evidence proves that the hub signed two contradicting statements.
+    """
     try:
         fraud = Fraud.decode(read_bytes(file))
     except ProtocolError as error:
-        raise UsageError(f"{file} is not evidence: {error}") from None
+        raise UsageError(f"{file} is not a file of evidence: {error}") from None
     shown = verify_evidence(fraud, hub=issuer_of(hub_key) if hub_key else None).statement
     print_result(
         {

@@ -1,4 +1,4 @@
-"""``veen version``: the version, and the commit if it is known."""
+"""``veen version``: the version, and the commit if known."""
 
 import subprocess
 from pathlib import Path
@@ -11,7 +11,7 @@ from veen.cli.settings import common
 
 
 def version() -> None:
-    """Show the version, and the commit it was built from if that is known."""
+    """Show the version, and the commit if known."""
     found = {"version": version_module.__version__, "git": _commit()}
     if common.json:
         print_result(found, as_json=True)

@@ -111,7 +111,7 @@ def test_what_is_wrong_is_told_in_one_line_with_the_right_code(user: User, hub: 
     lake = ("--lake", user.home / "lake")
     assert "is no lake" in user.fails(1, "pipeline", "check", *lake)["detail"]
     wrong = ("pipeline", "ingest", user.home / "hub", *lake, "--keyring", user.home / "nobody")
-    assert "can not be read" in user.fails(1, *wrong)["detail"]
+    assert "cannot be read" in user.fails(1, *wrong)["detail"]
     assert (
         "no overlay"
         in user.fails(1, "pipeline", "ingest", user.home / "hub", *lake, "--overlay", "x")["detail"]

@@ -232,7 +232,7 @@ def test_a_file_of_rows_is_replaced_by_whole_and_right_rows_only(service: Servic
     assert sorted(path.name for path in tmp_path.iterdir()) == ["asked.json", "rows"]
     assert ask(service, "result", result_id, "--out", "/dev/null")["rows"] == COUNT
     found = ask(service, "result", result_id, "--out", str(tmp_path / "none" / "rows"), code=1)
-    assert "can not be written" in found["detail"]
+    assert "cannot be written" in found["detail"]
 
 
 def grant(policy: Path, *words: str) -> Result:
@@ -272,7 +272,7 @@ def test_a_service_says_what_is_missing_before_it_starts_spark(tmp_path: Path) -
     (tmp_path / "s" / STORE).write_bytes(b"no database" * 100)
     found = run(*base, "--policy", str(tmp_path / "policy.toml"), "--listen", "127.0.0.1:0")
     assert found.exit_code == 1
-    assert f"{STORE} can not be used" in found.stderr
+    assert f"{STORE} cannot be used" in found.stderr
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_files_that_are_no_descriptor_or_digest_end_with_3(tmp_path: Path) -> No
         (("--map", "=here"), 1, "NAME=NAME"),
         (("--map", "a=b", "--map", "a=c"), 1, "each stream once"),
         (("--origin", "nothing"), 1, "no hub-identity.cbor"),
-        (("--origin", "hub-identity.cbor"), 1, "can not be read"),
+        (("--origin", "hub-identity.cbor"), 1, "cannot be read"),
         (("--origin", "."), 4, "hub-identity.sig"),
     ],
 )

@@ -148,7 +148,7 @@ def test_a_name_that_was_used_and_a_file_that_can_not_be_written_are_told_before
         again = world.user.run("query", "run", used, *base, "--json")
         assert (again.exit_code, json.loads(again.stdout)["code"]) == (4, "duplicate_query_id")
         lost = world.user.run("query", "run", new, *base, "--out", world.place / "none" / "rows")
-        assert (lost.exit_code, "can not be written" in lost.stderr) == (1, True)
+        assert (lost.exit_code, "cannot be written" in lost.stderr) == (1, True)
         counted = world.user.run("stream", "--stream", REQUESTS, *base[2:])
         assert counted.stdout == ""
         found = world.user.ok("query", "run", new, *base, "--out", world.place / "rows.jsonl")

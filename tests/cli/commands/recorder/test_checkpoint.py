@@ -67,7 +67,7 @@ def test_when_nothing_is_new_the_newest_one_is_written(office: Office) -> None:
 def test_a_file_that_can_not_be_written_is_told_before_anything_is_recorded(office: Office) -> None:
     for bad in ("nowhere/file", "."):
         refused = office.admin.fails(1, "recorder", "checkpoint", "--out", office.place / bad)
-        assert "can not be written" in refused["detail"]
+        assert "cannot be written" in refused["detail"]
     assert office.admin.ok("recorder", "checkpoint")["stream_seq"] == 1, "it is the first one"
 
 
@@ -156,7 +156,7 @@ def test_a_disk_that_is_away_does_not_end_the_checkpoints(
     assert newest is not None
     assert (disk / "file").read_bytes() == newest.encode()
     told = capfd.readouterr().err
-    assert told.count("can not be written") == 1, told
+    assert told.count("cannot be written") == 1, told
 
 
 # --- documents that grow ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""``veen recorder`` by clients that lack a key: what they can not do, and what they can not judge."""
+"""``veen recorder`` by clients that lack a key: what they cannot do, and what they cannot judge."""
 
 import json
 import os

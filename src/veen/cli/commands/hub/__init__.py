@@ -1,10 +1,10 @@
-"""``veen hub``: run a hub, ask it, and give it orders."""
+"""``veen hub``: run, inspect and administer a hub."""
 
 import typer
 
 from veen.cli.commands.hub import admin, anchor, explain, show, start, stop
 
-app = typer.Typer(help="Run a hub, ask it how it is, and give it orders.", no_args_is_help=True)
+app = typer.Typer(help="Run, inspect and administer a hub.", no_args_is_help=True)
 
 app.command()(start.start)
 app.command()(stop.stop)

@@ -1,4 +1,4 @@
-"""Orders of the operator: whom to trust, what to refuse, a new key. To a running hub, or to its directory."""
+"""Orders of the operator: trust, revocation, key rotation. To a running hub, or to its directory."""
 
 import os
 import socket
@@ -14,14 +14,14 @@ from veen.cli.commands.hub.start import DataDir
 from veen.cli.errors import UsageError
 from veen.cli.extras import needing_hub
 from veen.cli.hub_connection import HubClient, directory_of
-from veen.cli.options import JsonFlag
+from veen.cli.options import ISSUER_KEY_HELP, KIND_HELP, REASON_HELP, REVOKE_TTL_HELP, TARGET_HELP, JsonFlag
 from veen.cli.output import command, print_result
 from veen.client.contexts import DEFAULT_DATA_DIR
 from veen.storage import RealFilesystem
 
 _DAY_SEC: Final = 86_400
 
-trust_app = typer.Typer(help="Issuers whose capability tokens count.", no_args_is_help=True)
+trust_app = typer.Typer(help="Manage the trusted issuers of capability tokens.", no_args_is_help=True)
 
 
 def _change(data_dir: str, running: Callable[[HubClient], Any], stopped: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - what the two return
@@ -51,24 +51,30 @@ def _place(data_dir: str) -> Path:
 @trust_app.command("add")
 @command
 def add(
-    issuer: Annotated[str, typer.Argument(help="Public key of the issuer: 64 hex digits or a file.")],
+    issuer: Annotated[str, typer.Argument(help=ISSUER_KEY_HELP)],
     data_dir: DataDir = DEFAULT_DATA_DIR,
-    note: Annotated[str | None, typer.Option(help="Why, for the record.")] = None,
+    note: Annotated[str | None, typer.Option(help=REASON_HELP)] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Let tokens of an issuer count; at once, and recorded in the control log."""
+    """Trust an issuer of capability tokens.
+
+    Applies at once, and is recorded in the control log.
+    """
     _record(issuer, data_dir, note, trusted=True, as_json=as_json)
 
 
 @trust_app.command("remove")
 @command
 def remove(
-    issuer: Annotated[str, typer.Argument(help="Public key of the issuer: 64 hex digits or a file.")],
+    issuer: Annotated[str, typer.Argument(help=ISSUER_KEY_HELP)],
     data_dir: DataDir = DEFAULT_DATA_DIR,
-    note: Annotated[str | None, typer.Option(help="Why, for the record.")] = None,
+    note: Annotated[str | None, typer.Option(help=REASON_HELP)] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Let tokens of an issuer no longer count; an issuer of the configuration has to be removed there."""
+    """Remove a trusted issuer.
+
+    An issuer in the configuration of the hub must be removed there.
+    """
     _record(issuer, data_dir, note, trusted=False, as_json=as_json)
 
 
@@ -85,7 +91,7 @@ def _record(issuer: str, data_dir: str, note: str | None, *, trusted: bool, as_j
 @trust_app.command("list")
 @command
 def list_trusted(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: JsonFlag = False) -> None:
-    """List the issuers whose tokens count."""
+    """List the trusted issuers."""
     found = _change(data_dir, lambda hub: hub.get("/admin/trust"), lambda home: home.trusted())
     if as_json:
         print_result(found, as_json)
@@ -98,17 +104,20 @@ def list_trusted(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: JsonFlag = False
 
 @command
 def revoke(
-    kind: Annotated[str, typer.Option(help="client-id, auth-ref or cap-token.")],
+    kind: Annotated[str, typer.Option(help=KIND_HELP)],
     target: Annotated[
         str,
-        typer.Option(help="64 hex digits, or a file: the card of the client, or the token."),
+        typer.Option(help=TARGET_HELP),
     ],
     data_dir: DataDir = DEFAULT_DATA_DIR,
-    ttl: Annotated[int | None, typer.Option(min=0, help="For so many seconds; by default for good.")] = None,
-    reason: Annotated[str | None, typer.Option(help="Why, for the record.")] = None,
+    ttl: Annotated[int | None, typer.Option(min=0, help=REVOKE_TTL_HELP)] = None,
+    reason: Annotated[str | None, typer.Option(help=REASON_HELP)] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Refuse a client or a token from now on; at once, and recorded in the control log."""
+    """Revoke a client or a token.
+
+    Applies at once, and is recorded in the control log.
+    """
     asked = {"kind": kind, "target": target_of(kind, target), "ttl": ttl, "reason": reason}
     order = {name: value for name, value in asked.items() if value is not None}
     done = _change(data_dir, lambda hub: hub.order("/admin/revoke", order), lambda home: home.revoke(order))
@@ -123,12 +132,15 @@ def rotate_key(
         typer.Option(
             min=0,
             max=100 * 365 * _DAY_SEC,
-            help="How long the old key stays valid, and both witness checkpoints.",
+            help="Time that the old key remains valid, and both keys sign checkpoints, in seconds.",
         ),
     ] = _DAY_SEC,
     as_json: JsonFlag = False,
 ) -> None:
-    """Give the hub a new signing key; receipts signed with the old one stay valid for ever."""
+    """Rotate the signing key of the hub.
+
+    Receipts that were signed with the old key remain valid.
+    """
     done = _change(
         data_dir,
         lambda hub: hub.order("/admin/rotate_key", {"overlap_sec": overlap_sec}),

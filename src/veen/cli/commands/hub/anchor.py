@@ -1,4 +1,4 @@
-"""``veen hub anchor``, also ``veen anchor publish``: have a hub publish the root of a label."""
+"""``veen hub anchor``, also ``veen anchor publish``: publish the root of a label."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +9,15 @@ import typer
 from veen.cli.commands.hub.show import HubOption, Timeout
 from veen.cli.errors import FailedError, UsageError
 from veen.cli.hub_connection import HubClient
-from veen.cli.options import JsonFlag, hex32
+from veen.cli.options import (
+    CHECKPOINT_OUT_HELP,
+    LABEL_HELP,
+    LABEL_STREAM_HELP,
+    UPTO_HELP,
+    JsonFlag,
+    hex32,
+    hex_bytes,
+)
 from veen.cli.output import command, print_result
 from veen.cli.settings import DEFAULT_TIMEOUT_MS
 from veen.core.api.tooling import AnchorRequest, AnchorResponse
@@ -23,23 +31,24 @@ from veen.core.types import Label, RoutingKey
 @command
 def publish(
     hub: HubOption = "",
-    stream: Annotated[
-        str, typer.Option(help="Name or id of a stream: of its label in the current epoch.")
-    ] = "",
-    label: Annotated[str, typer.Option(help="A label, in place of a stream: 64 hex digits.")] = "",
-    upto_seq: Annotated[
-        int | None, typer.Option(min=1, help="Up to this entry; by default the newest.")
+    stream: Annotated[str, typer.Option(help=LABEL_STREAM_HELP)] = "",
+    label: Annotated[str, typer.Option(help=LABEL_HELP)] = "",
+    upto_seq: Annotated[int | None, typer.Option(min=1, help=UPTO_HELP)] = None,
+    epoch: Annotated[
+        int | None, typer.Option(min=0, help="Epoch of the anchor. Default: the epoch of the checkpoint.")
     ] = None,
-    epoch: Annotated[int | None, typer.Option(min=0, help="By default that of the checkpoint.")] = None,
-    ts: Annotated[int | None, typer.Option(min=0, help="Seconds since 1970; by default now.")] = None,
-    nonce: Annotated[str, typer.Option(help="16 to 32 bytes in hex; by default drawn by the hub.")] = "",
-    out: Annotated[Path | None, typer.Option(help="Write the checkpoint to this file.")] = None,
+    ts: Annotated[
+        int | None, typer.Option(min=0, help="Time of the anchor, in seconds since 1970. Default: now.")
+    ] = None,
+    nonce: Annotated[str, typer.Option(help="Nonce of 16 to 32 bytes, in hex. Default: random.")] = "",
+    out: Annotated[Path | None, typer.Option(help=CHECKPOINT_OUT_HELP)] = None,
     timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
     as_json: JsonFlag = False,
 ) -> None:
-    """Have a hub publish the root of a label, and print the anchor_ref; one that is there is not made again.
+    """Publish the root of a label, and print the anchor_ref.
 
-    Only the operator, by --hub DATA_DIR, may choose epoch, ts and nonce, and ask as often as wanted.
+    An existing anchor is reused. Only the operator (--hub DATA_DIR) can choose --epoch, --ts and --nonce, and
+    is not rate limited.
     """
     if bool(stream) == bool(label):
         raise UsageError("give either --stream or --label")
@@ -50,7 +59,7 @@ def publish(
             upto_seq=upto_seq,
             epoch=epoch,
             ts=ts,
-            nonce=read_hex(nonce, "--nonce") if nonce else None,
+            nonce=hex_bytes(nonce, "--nonce") if nonce else None,
         )
     except ProtocolError as error:
         raise UsageError(str(error)) from None
@@ -59,7 +68,7 @@ def publish(
         try:
             out.write_bytes(made.checkpoint.encode())
         except OSError as error:
-            raise UsageError(f"{out} can not be written: {error.strerror}") from None
+            raise UsageError(f"{out} cannot be written: {error.strerror}") from None
     record = paths.anchor(made.record.label, made.record.upto_seq)
     if client.admin is not None:
         record = str(client.admin.parent.parent.absolute() / record)
@@ -88,16 +97,8 @@ def _label_of(client: HubClient, stream: str) -> Label:
     return made
 
 
-def read_hex(text: str, option: str) -> bytes:
-    """Read the value of an option that is hex."""
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise UsageError(f"{option} is not hex") from None
-
-
 def describe_ref(anchor_ref: bytes) -> dict[str, Any]:
-    """Return what an anchor_ref says, for people and scripts."""
+    """Return the fields of an anchor_ref that are printed."""
     ref = AnchorRef.decode(anchor_ref)
     return {
         "anchor_ref": anchor_ref.hex(),

@@ -1,4 +1,4 @@
-"""``veen hub explain``: a verdict of admission, computed again from files."""
+"""``veen hub explain``: the admission checks of a message, run again on files."""
 
 import os
 from contextlib import closing
@@ -27,17 +27,23 @@ from veen.storage.directory import read_public
 @command
 def explain(
     what: Annotated[
-        str, typer.Argument(metavar="SEQ|MSG_FILE", help="An entry's number, or a message in a file.")
+        str, typer.Argument(metavar="SEQ|MSG_FILE", help="Position of an entry, or file of a message (CBOR).")
     ],
     data_dir: DataDir = DEFAULT_DATA_DIR,
     label: Annotated[str, typer.Option(help="Label of the entry: 64 hex digits.")] = "",
-    stream: Annotated[str, typer.Option(help="Or its stream, by name or id.")] = "",
+    stream: Annotated[str, typer.Option(help="Stream of the entry, by name or id, instead of --label.")] = "",
     epoch: Annotated[int, typer.Option(help="Epoch of the stream.")] = 0,
-    at: Annotated[int | None, typer.Option(help="Time at which a message is sent. [now]")] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file that the hub runs with.")] = None,
+    at: Annotated[
+        int | None,
+        typer.Option(help="Time at which the message arrives, in seconds since 1970. Default: now."),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Configuration file of the hub (TOML).")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show why a message was accepted, or would be: every check in its order. Needs files, not a hub."""
+    """Show why a message is accepted or rejected.
+
+    Runs all admission checks, in order. Reads the files of a hub, which need not be running.
+    """
     place = directory_of(data_dir).expanduser()
     with open_data_dir(place) as fs, closing(Reader.open(fs)) as reader:
         settings = needing_hub("veen.hub.config").load({}, os.environ, config)
@@ -61,7 +67,7 @@ def _label(reader: Reader, identity: HubIdentity, label: str, stream: str, epoch
     reserved = {labels.authorize_label(identity.hub_id), labels.control_label(identity.hub_id)}
     found = [item for item in reader.labels() if item not in reserved]
     if len(found) != 1:
-        raise UsageError(f"there are {len(found)} labels here; choose one with --label or --stream")
+        raise UsageError(f"the hub has {len(found)} labels; choose one with --label or --stream")
     return found[0]
 
 
@@ -87,4 +93,4 @@ def _print(found: Any, as_json: bool) -> None:  # noqa: ANN401 - of the extra
     typer.echo("")
     print_result(found.facts, as_json)
     typer.echo(f"hub_ts: {found.hub_ts}")
-    typer.echo("accepted" if found.accepted else f"refused: {found.error}")
+    typer.echo("accepted" if found.accepted else f"rejected: {found.error}")

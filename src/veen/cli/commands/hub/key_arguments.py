@@ -1,4 +1,4 @@
-"""Keys, cards and tokens as operators name them on the command line: in hex, or by a file."""
+"""Keys, cards and tokens on the command line: in hex, or by a file."""
 
 import contextlib
 from pathlib import Path
@@ -35,13 +35,13 @@ def issuer_of(text: str) -> VerifyKey:
     try:
         return VerifyKey(parse_hex32(data.decode("ascii", "replace").strip()))
     except ValueError:
-        raise UsageError(f"{text} contains no public key of 64 hex digits") from None
+        raise UsageError(f"{text} does not contain a public key of 64 hex digits") from None
 
 
 def target_of(kind: str, text: str) -> str:
-    """Return the target in hex; of a file that is there, by what it holds."""
+    """Return the target in hex: given as such, or read from a file."""
     if kind not in set(Target):
-        raise UsageError(f"--kind is one of {', '.join(Target)}")
+        raise UsageError(f"--kind takes one of {', '.join(Target)}")
     path = Path(text).expanduser()
     if not path.exists():
         return hex32(text, "--target").hex()

@@ -1,4 +1,4 @@
-"""The hub in this very process: ``veen hub start --foreground``."""
+"""The hub in this process: ``veen hub start --foreground``."""
 
 import contextlib
 import gc
@@ -22,7 +22,7 @@ from veen.stdx.json_log import json_lines, to_stderr
 
 
 def serve(place: Path, flags: dict[str, Any], config: Path | None, *, as_json: bool) -> None:
-    """Serve until told to stop."""
+    """Serve until stopped."""
     fd = int(os.environ.pop(READY_FD, "-1"))
 
     def ready(running: RunningHub) -> None:
@@ -72,7 +72,7 @@ def _make(place: Path) -> None:
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise StartError(f"{place} can not be made: {error.strerror}; choose another --data-dir") from None
+        raise StartError(f"{place} cannot be created: {error.strerror}; choose another --data-dir") from None
 
 
 def _report(fd: int, what: dict[str, Any]) -> None:
@@ -81,9 +81,9 @@ def _report(fd: int, what: dict[str, Any]) -> None:
 
 
 def _notify_service() -> None:
-    """Tell systemd that the hub serves, if it asked to be told."""
+    """Notify systemd that the hub serves, if it asked for it."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address:
-        # Nobody listens: the hub serves all the same.
+        # If nothing listens, the hub serves all the same.
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.sendto(b"READY=1", "\0" + address[1:] if address.startswith("@") else address)

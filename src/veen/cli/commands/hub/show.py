@@ -1,4 +1,4 @@
-"""What a hub says about itself: status, key, health, metrics, profile, admission, role, checkpoint, TLS."""
+"""What a hub reports: status, key, health, metrics, profile, admission, role, checkpoint, TLS."""
 
 import contextlib
 import json
@@ -14,7 +14,15 @@ from veen.cli.client import hub_at, write_bytes
 from veen.cli.commands.hub.key_arguments import issuer_of
 from veen.cli.errors import FAILED, CommandError, FailedError, MalformedError, UnreachableError, UsageError
 from veen.cli.hub_connection import HubClient, directory_of
-from veen.cli.options import JsonFlag
+from veen.cli.options import (
+    CHECKPOINT_OUT_HELP,
+    HUB_HELP,
+    LABEL_HELP,
+    LABEL_STREAM_HELP,
+    MAX_ITEMS_HELP,
+    TIMEOUT_HELP,
+    JsonFlag,
+)
 from veen.cli.output import command, print_result
 from veen.cli.settings import DEFAULT_TIMEOUT_MS, find_hub
 from veen.client.home.pins import STATUS, read_facts
@@ -30,10 +38,10 @@ from veen.core.types import Label, RoutingKey
 
 HubOption = Annotated[
     str,
-    typer.Option("--hub", envvar="VEEN_HUB", help="URL or data directory of the hub.", show_default=False),
+    typer.Option("--hub", envvar="VEEN_HUB", help=HUB_HELP, show_default=False),
 ]
-Timeout = Annotated[int, typer.Option("--timeout-ms", min=1, help="Time for one answer of the hub.")]
-#: What people are shown of a status, in this order; scripts get all.
+Timeout = Annotated[int, typer.Option("--timeout-ms", min=1, help=TIMEOUT_HELP)]
+#: The fields of a status that are printed, in this order; scripts get all.
 _STATUS: Final = (
     "role",
     "profile_id",
@@ -59,11 +67,11 @@ _LATENCIES: Final = ("verify", "commit", "end_to_end")
 @command
 def status(
     hub: HubOption = "",
-    label: Annotated[str, typer.Option(help="Of one label: 64 hex digits.")] = "",
+    label: Annotated[str, typer.Option(help=LABEL_HELP)] = "",
     timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show role, profile, head of the log, uptime and settings."""
+    """Show the role, log head, uptime and settings of a hub."""
     client = HubClient.of(hub, timeout_ms)
     found = client.get(f"/tooling/status?label={quote(label)}" if label else "/tooling/status")
     address = HubAddress.parse(find_hub(hub))
@@ -77,7 +85,7 @@ def status(
 
 @command
 def key(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: JsonFlag = False) -> None:
-    """Show the hub's public key and profile: what clients pin."""
+    """Show the public key and the profile of a hub."""
     client = HubClient.of(hub, timeout_ms)
     found = client.get("/tooling/identity")
     with client.reading():
@@ -93,7 +101,10 @@ def key(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: 
 
 @command
 def hub_id(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: JsonFlag = False) -> None:
-    """Print the hub's id, 64 hex digits; of a directory or an exported set, no hub need run."""
+    """Print the id of a hub.
+
+    For a data directory or an exported set, the hub need not be running.
+    """
     named = find_hub(hub)
     place = directory_of(named).expanduser()
     if (place / hub_settings.IDENTITY).is_file() and find_running(place) is None:
@@ -109,8 +120,11 @@ def hub_id(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_jso
 
 @command
 def health(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: JsonFlag = False) -> None:
-    """Show whether the hub is well, as JSON; exits 4 if it is not."""
-    del as_json  # it always is
+    """Show the health of a hub, as JSON.
+
+    Exits 4 if the hub is not healthy.
+    """
+    del as_json  # the output always is
     client = HubClient.of(hub, timeout_ms)
     found = client.get("/healthz")
     if not isinstance(found.get("ok"), bool):
@@ -124,11 +138,13 @@ def health(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_jso
 @command
 def metrics(
     hub: HubOption = "",
-    raw: Annotated[bool, typer.Option("--raw", help="The text as Prometheus reads it.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print the metrics in the text format of Prometheus.")
+    ] = False,
     timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show counts of messages and how long they took."""
+    """Show message counts and latencies."""
     client = HubClient.of(hub, timeout_ms)
     text = client.text("/metrics")
     if raw and not as_json:
@@ -163,7 +179,7 @@ def _samples(text: str) -> dict[str, float]:
 
 @command
 def profile(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: JsonFlag = False) -> None:
-    """Show the protocol version, profile and optional features."""
+    """Show protocol version, profile and optional features."""
     try:
         found = HubClient.of(hub, timeout_ms).get("/tooling/profile")
     except CommandError as error:
@@ -177,7 +193,7 @@ def profile(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_js
 def kex_policy(
     hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: JsonFlag = False
 ) -> None:
-    """Show the bounds on client keys, tokens and the rotation of the hub's key."""
+    """Show the limits on client keys, tokens and key rotation."""
     print_result(HubClient.of(hub, timeout_ms).get("/tooling/kex_policy"), as_json)
 
 
@@ -185,7 +201,7 @@ def kex_policy(
 def admission(
     hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: JsonFlag = False
 ) -> None:
-    """Show the stages of admission, their queues, and how much is refused a minute."""
+    """Show admission stages, queues and rejection rates."""
     client = HubClient.of(hub, timeout_ms)
     found = client.get("/tooling/admission")
     with client.reading():
@@ -200,18 +216,18 @@ def admission(
         return
     for line in lines:
         typer.echo(line)
-    print_result({"refused a minute": rates}, as_json)
+    print_result({"rejected per minute": rates}, as_json)
 
 
 @command
 def admission_log(
     hub: HubOption = "",
-    limit: Annotated[int, typer.Option(help="How many of the newest.")] = 100,
-    codes: Annotated[str, typer.Option(help="Only these codes, separated by commas.")] = "",
+    limit: Annotated[int, typer.Option(help=MAX_ITEMS_HELP)] = 100,
+    codes: Annotated[str, typer.Option(help="List only these error codes, separated by commas.")] = "",
     timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the newest messages that were refused, and why."""
+    """Show recently rejected messages, and why."""
     client = HubClient.of(hub, timeout_ms)
     found = client.get(f"/tooling/admission_log?limit={limit}&codes={quote(codes)}")
     with client.reading():
@@ -227,11 +243,11 @@ def admission_log(
 def role(
     hub: HubOption = "",
     realm: Annotated[str, typer.Option(help="Realm of the stream.")] = "",
-    stream: Annotated[str, typer.Option(help="Show who is the primary of a stream.")] = "",
+    stream: Annotated[str, typer.Option(help="Stream whose primary hub to show.")] = "",
     timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the hub's part in a federation."""
+    """Show the role of a hub in a federation."""
     client = HubClient.of(hub, timeout_ms)
     found = client.get("/tooling/status")
     if realm or stream:
@@ -246,15 +262,17 @@ def role(
 @command
 def checkpoint(
     hub: HubOption = "",
-    stream: Annotated[
-        str, typer.Option(help="Name or id of a stream: of its label in the current epoch.")
-    ] = "",
-    label: Annotated[str, typer.Option(help="A label: 64 hex digits.")] = "",
-    out: Annotated[Path | None, typer.Option(help="File to write it to, in CBOR.")] = None,
+    stream: Annotated[str, typer.Option(help=LABEL_STREAM_HELP)] = "",
+    label: Annotated[str, typer.Option(help=LABEL_HELP)] = "",
+    out: Annotated[Path | None, typer.Option(help=CHECKPOINT_OUT_HELP)] = None,
     timeout_ms: Timeout = DEFAULT_TIMEOUT_MS,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a checkpoint of a label up to its newest entry; by default of the label used last."""
+    """Create a checkpoint of a label.
+
+    The checkpoint covers all entries of the label. Without --label or --stream, it is of the label that was
+    used last.
+    """
     client = HubClient.of(hub, timeout_ms)
     found = client.get("/tooling/status")
     if stream:
@@ -266,7 +284,9 @@ def checkpoint(
     with client.reading():
         last = int(found["last_stream_seq"])
         if not last:
-            raise FailedError("E.NOT_FOUND: there is no entry to make a checkpoint of", "E.NOT_FOUND")
+            raise FailedError(
+                "E.NOT_FOUND: the label has no entries to create a checkpoint of", "E.NOT_FOUND"
+            )
         asked = CheckpointRequest(label=Label(bytes.fromhex(found["label"])), upto_seq=last)
     made = client.post("/v1/checkpoint", asked, CheckpointResponse).checkpoint
     if out is not None:
@@ -286,16 +306,21 @@ def checkpoint(
 
 @command
 def verify_rotation(
-    checkpoint_file: Annotated[Path, typer.Option("--checkpoint", help="A checkpoint of the overlap.")],
-    old_key: Annotated[str, typer.Option(help="The old hub key: 64 hex digits or a file.")],
-    new_key: Annotated[str, typer.Option(help="The new hub key: 64 hex digits or a file.")],
+    checkpoint_file: Annotated[
+        Path, typer.Option("--checkpoint", help="File of a checkpoint from the overlap of both keys.")
+    ],
+    old_key: Annotated[str, typer.Option(help="Old hub key: 64 hex digits or a file.")],
+    new_key: Annotated[str, typer.Option(help="New hub key: 64 hex digits or a file.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Check that both the old and the new key of a hub have witnessed a checkpoint; no hub is needed."""
+    """Verify a key rotation by a checkpoint of both keys.
+
+    Works offline. Exits 4 if one of the keys has not signed the checkpoint.
+    """
     try:
         found = Checkpoint.decode(checkpoint_file.read_bytes())
     except OSError as error:
-        raise UsageError(f"{checkpoint_file} can not be read: {error.strerror}") from None
+        raise UsageError(f"{checkpoint_file} cannot be read: {error.strerror}") from None
     except ProtocolError as error:
         raise MalformedError(f"{checkpoint_file} is not a checkpoint: {error}") from None
     wanted = {"old_key": issuer_of(old_key), "new_key": issuer_of(new_key)}
@@ -310,20 +335,22 @@ def verify_rotation(
 def tls_info(
     hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: JsonFlag = False
 ) -> None:
-    """Show TLS version and cipher suite of a hub, and whether they are as they should be."""
+    """Show the TLS version and the cipher suite of a hub."""
     url = HubClient.of(hub, timeout_ms).url
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
         raise UsageError(f"{url} does not use TLS")
     context = ssl.create_default_context()
-    context.check_hostname = False  # the suite is asked for, not the identity; that is for those who send
+    context.check_hostname = (
+        False  # only the suite is inspected; clients verify the identity when they connect
+    )
     context.verify_mode = ssl.CERT_NONE
     try:
         plain = socket.create_connection((parts.hostname, parts.port or 443), timeout=timeout_ms / 1000)
         with plain, context.wrap_socket(plain, server_hostname=parts.hostname) as secure:
             version, suite, compression = secure.version(), secure.cipher(), secure.compression()
     except OSError as error:
-        raise UnreachableError(f"{url} can not be reached: {error}") from None
+        raise UnreachableError(f"{url} cannot be reached: {error}") from None
     name = suite[0] if suite else ""
     aead = any(part in name for part in ("GCM", "CHACHA20", "CCM"))
     print_result(

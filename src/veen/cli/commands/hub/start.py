@@ -1,4 +1,4 @@
-"""``veen hub start``: in the foreground, or in the background once it serves."""
+"""``veen hub start``: start a hub in the background or in the foreground."""
 
 import json
 import os
@@ -13,14 +13,20 @@ from veen.cli.commands.hub.key_arguments import issuer_of
 from veen.cli.errors import UsageError
 from veen.cli.extras import needing_hub
 from veen.cli.hub_connection import directory_of
-from veen.cli.options import JsonFlag
+from veen.cli.options import (
+    HOST_HELP,
+    LISTEN_HELP,
+    LOG_LEVEL_HELP,
+    TLS_CERT_HELP,
+    TLS_KEY_HELP,
+    JsonFlag,
+)
 from veen.cli.output import command, print_result
 from veen.client.contexts import DEFAULT_DATA_DIR
 
 LOG: Final = "hub.log"
 #: The child of a start in the background reports through this descriptor.
 READY_FD: Final = "VEEN_READY_FD"
-_USAGE: Final = 1
 #: Settings that are lists, and whose flags name one.
 _PLURAL: Final = ("hosts", "trust_issuers", "admins")
 DataDir = Annotated[
@@ -28,7 +34,7 @@ DataDir = Annotated[
     typer.Option(
         "--data-dir",
         envvar="VEEN_DATA_DIR",
-        help="Where the hub lives: a path or file:// URI.",
+        help="Data directory of the hub: a path or a file:// URI.",
     ),
 ]
 
@@ -38,50 +44,56 @@ def start(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     listen: Annotated[
         list[str] | None,
-        typer.Option(help="Address to serve, HOST:PORT; may be repeated. By default 127.0.0.1:37411."),
+        typer.Option(help=f"{LISTEN_HELP} Default: 127.0.0.1:37411."),
     ] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Name under which clients may address the hub; may be repeated. By default the machine's "
-            "host name and its full name. Addresses and localhost always may."
-        ),
+        typer.Option(help=HOST_HELP),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file; flags and VEEN_* variables win over it.")
+        Path | None, typer.Option(help="Configuration file (TOML). Options and VEEN_* variables override it.")
     ] = None,
     profile_id: Annotated[
-        str | None, typer.Option(help="Refuse to start unless this profile is served.")
+        str | None, typer.Option(help="Id of a profile (64 hex digits). Fail if the hub does not serve it.")
     ] = None,
     foreground: Annotated[
-        bool, typer.Option("--foreground", help="Stay here, log to standard error.")
+        bool, typer.Option("--foreground", help="Run in the foreground, and log to standard error.")
     ] = False,
-    log_level: Annotated[
-        str | None, typer.Option(help="debug, info, warn or error; by default info.")
+    log_level: Annotated[str | None, typer.Option(help=f"{LOG_LEVEL_HELP} Default: info.")] = None,
+    role: Annotated[
+        str | None, typer.Option(help="Role of the hub: primary or replica. Default: primary.")
     ] = None,
-    role: Annotated[str | None, typer.Option(help="primary or replica; by default primary.")] = None,
     require_cap: Annotated[
-        str | None, typer.Option(help="Whether messages need a token: auto (default), true or false.")
+        str | None,
+        typer.Option(help="Require a capability token for messages: auto, true or false. Default: auto."),
     ] = None,
     trust_issuer: Annotated[
         list[str] | None,
-        typer.Option(help="Issuer whose tokens count: 64 hex digits or a file; may be repeated."),
+        typer.Option(
+            help="Public key of a trusted issuer of tokens: 64 hex digits or a file; may be repeated."
+        ),
     ] = None,
     admin: Annotated[
         list[str] | None,
-        typer.Option(help="Client that may revoke: 64 hex digits or a file; may be repeated."),
+        typer.Option(
+            help="Public key of an admin, who may revoke: 64 hex digits or a file; may be repeated."
+        ),
     ] = None,
     epoch_sec: Annotated[
-        int | None, typer.Option(help="Seconds after which labels change; 0 (default): never.")
+        int | None,
+        typer.Option(help="Length of an epoch in seconds, after which labels change; 0: never. Default: 0."),
     ] = None,
     pow_difficulty: Annotated[
-        int | None, typer.Option(help="Bits of proof of work for a submit; by default 0.")
+        int | None, typer.Option(help="Difficulty of the proof of work for a message, in bits. Default: 0.")
     ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM): serve HTTPS.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Private key of the certificate (PEM).")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help=TLS_CERT_HELP)] = None,
+    tls_key: Annotated[Path | None, typer.Option(help=TLS_KEY_HELP)] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Start a hub, and make it if there is none; on a fresh machine this one command is all."""
+    """Start a hub.
+
+    Creates the hub if there is none in the data directory.
+    """
     flags: dict[str, Any] = {
         "listen": listen,
         "hosts": host,
@@ -116,18 +128,18 @@ def _arguments(place: Path, flags: dict[str, Any], config: Path | None) -> list[
 
 
 def _is_service() -> bool:
-    """Tell whether systemd runs us: it wants the hub itself, not something that goes away (OS-015)."""
+    """Return whether systemd runs this process: it must then stay in the foreground (OS-015)."""
     return bool({"NOTIFY_SOCKET", "INVOCATION_ID"} & set(os.environ)) and not sys.stdin.isatty()
 
 
 def _detach(place: Path, arguments: list[str], *, as_json: bool) -> None:
-    """Start the hub as a process of its own, and wait until it serves or has said why it can not."""
+    """Start the hub as a new process, and wait until it serves or reports why it cannot."""
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = os.open(place / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as error:
         raise UsageError(
-            f"{place} can not be used: {error.strerror}; choose another with --data-dir"
+            f"{place} cannot be used: {error.strerror}; choose another with --data-dir"
         ) from None
     reading, writing = os.pipe()
     with os.fdopen(log, "wb") as sink:

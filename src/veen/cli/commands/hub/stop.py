@@ -1,4 +1,4 @@
-"""``veen hub stop``: ask the hub to finish, and return when it has."""
+"""``veen hub stop``: stop a hub, and wait for its end."""
 
 import contextlib
 import json
@@ -23,18 +23,19 @@ from veen.stdx.file_lock import is_locked
 @command
 def stop(
     data_dir: DataDir = DEFAULT_DATA_DIR,
-    timeout_sec: Annotated[int, typer.Option(help="How long to wait for it to finish.")] = 60,
+    timeout_sec: Annotated[int, typer.Option(help="Time to wait until it has stopped, in seconds.")] = 60,
     as_json: JsonFlag = False,
 ) -> None:
-    """Stop the hub of a data directory: it answers what it has taken, and leaves everything in order."""
+    """Stop a hub.
+
+    The hub finishes the requests that it has accepted, and flushes its files.
+    """
     place = directory_of(data_dir).expanduser()
     if not place.is_dir():
         raise UsageError(f"there is no directory {place}")
     pid = _pid(place)
     if pid is None and _is_locked(place):
-        raise UnreachableError(
-            f"{place} is in use by {_holder(place)}, which has not said that it serves; try again"
-        )
+        raise UnreachableError(f"{place} is in use by {_holder(place)}, which is not serving yet; try again")
     if pid is None or not _is_locked(place):
         for name in (paths.HUB_PID, paths.HUB_RUNNING):
             with contextlib.suppress(FileNotFoundError):
@@ -55,7 +56,7 @@ def _end(process: int, pid: int, timeout_sec: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(process, signal.SIGTERM)
         if not select.select([process], [], [], timeout_sec)[0]:
-            raise UnreachableError(f"process {pid} has not finished in {timeout_sec} s; look at its log")
+            raise UnreachableError(f"process {pid} did not stop within {timeout_sec} s; see its log")
     except PermissionError:
         raise UsageError(f"process {pid} belongs to another user; run as the hub's user") from None
     finally:
@@ -74,7 +75,7 @@ def _holder(place: Path) -> str:
 
 
 def _is_locked(place: Path) -> bool:
-    """Tell whether a hub holds the directory: a process id alone may be anybody's by now."""
+    """Return whether a hub holds the lock: the process id alone may have been reused."""
     try:
         return is_locked(place / paths.LOCK)
     except PermissionError:

@@ -1,4 +1,4 @@
-"""``veen op``: operations, typed and checked before they are sent."""
+"""``veen op``: typed operations, validated before they are sent."""
 
 import json
 from time import time
@@ -17,7 +17,7 @@ from veen.cli.commands.op.operation import (
     make_body,
 )
 from veen.cli.errors import UsageError
-from veen.cli.options import hex32, hex32_or_none
+from veen.cli.options import AMOUNT_HELP, EXPIRES_HELP, PARENT_HELP, hex32, hex32_or_none
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
 from veen.core.crypto.hash import U64_MAX
@@ -28,9 +28,7 @@ from veen.overlays.operations.paid_ledger import PAID
 from veen.overlays.operations.schemas import DELEGATED, SCHEMAS
 from veen.overlays.schema import Schema
 
-app = typer.Typer(
-    help="Operations: payments, permissions, agreements, publications and more.", no_args_is_help=True
-)
+app = typer.Typer(help="Send operations: payments, grants, agreements and more.", no_args_is_help=True)
 
 _PROFILES = {PAID.name: PAID, **SCHEMAS}
 
@@ -38,7 +36,7 @@ _PROFILES = {PAID.name: PAID, **SCHEMAS}
 def operation_schema(name: str) -> Schema:
     """Return the schema of an operation profile."""
     if name not in _PROFILES:
-        raise UsageError(f"there is no operation {name}; there are: {', '.join(_PROFILES)}")
+        raise UsageError(f"unknown operation {name}; use one of {', '.join(_PROFILES)}")
     return _PROFILES[name]
 
 
@@ -48,14 +46,19 @@ def send(
     place: OperationOptions,
     schema_name: Annotated[str, typer.Option("--schema-name", help="Name of the schema.")],
     body_json: Annotated[
-        str, typer.Option("--body-json", help="The body in JSON, byte strings as hex; @FILE reads it there.")
+        str,
+        typer.Option(
+            "--body-json",
+            help="Body, in JSON, with byte strings in hex; @FILE reads a file, @- standard input.",
+        ),
     ],
-    expires_at: Annotated[
-        int | None, typer.Option(min=0, max=U64_MAX, help="Time after which readers should ignore it.")
-    ] = None,
-    parent_id: Annotated[str, typer.Option(help="Message that this one answers: 64 hex digits.")] = "",
+    expires_at: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help=EXPIRES_HELP)] = None,
+    parent_id: Annotated[str, typer.Option(help=PARENT_HELP)] = "",
 ) -> None:
-    """Send an operation with a body in JSON; fields that are unknown, missing or wrong are refused first."""
+    """Send an operation with a JSON body.
+
+    Unknown, missing or malformed fields are rejected before anything is sent.
+    """
     schema = operation_schema(schema_name)
     body = from_json(schema, body_json, "--body-json")
     if schema is DELEGATED:
@@ -81,19 +84,19 @@ def _inner_from(inner: Schema, value: object) -> Fields:
 @command
 def paid(
     place: OperationOptions,
-    op_type: Annotated[str, typer.Option("--op-type", help="What is paid for.")],
+    op_type: Annotated[str, typer.Option("--op-type", help="Type of the operation that is paid for.")],
     payer: Annotated[str, typer.Option(help="Account that pays: 64 hex digits.")],
     payee: Annotated[str, typer.Option(help="Account that is paid: 64 hex digits.")],
-    amount: Annotated[int, typer.Option(min=0, max=U64_MAX, help="In the smallest unit.")],
-    currency_code: Annotated[str, typer.Option(help="The currency, as EUR.")],
+    amount: Annotated[int, typer.Option(min=0, max=U64_MAX, help=AMOUNT_HELP)],
+    currency_code: Annotated[str, typer.Option(help="Currency, for example EUR.")],
     op_args_json: Annotated[str, typer.Option(help="Arguments of the operation, in JSON.")] = "",
     ttl_seconds: Annotated[
-        int | None, typer.Option(min=0, max=U64_MAX, help="How long it is meant to be good for.")
+        int | None, typer.Option(min=0, max=U64_MAX, help="Lifetime of the operation in seconds.")
     ] = None,
-    op_ref: Annotated[str, typer.Option(help="A reference of your own: 64 hex digits.")] = "",
+    op_ref: Annotated[str, typer.Option(help="Reference of your own: 64 hex digits.")] = "",
     parent_op: ParentOption = "",
 ) -> None:
-    """Move an amount from one account to another."""
+    """Pay an amount from one account to another."""
     body = make_body(
         PAID,
         operation_type=op_type,
@@ -106,7 +109,7 @@ def paid(
         parent_operation_id=hex32_or_none(parent_op, "--parent-op"),
         ttl_seconds=ttl_seconds,
     )
-    # The log knows when it was taken, not how old it was: the header says until when it is meant (PAID-012).
+    # The log has the time of acceptance, not the age of the operation: the header has its end (PAID-012).
     expires_at = None if ttl_seconds is None else min(int(time()) + ttl_seconds, U64_MAX)
     with place.open() as opened:
         sent = place.send(opened, PAID, body, expires_at=expires_at)
@@ -117,25 +120,30 @@ def paid(
 @command
 def delegated(
     place: OperationOptions,
-    principal: Annotated[str, typer.Option(help="For whom: 64 hex digits.")],
-    agent: Annotated[str, typer.Option(help="Who acts: 64 hex digits.")],
+    principal: Annotated[str, typer.Option(help="Identity that the agent acts for: 64 hex digits.")],
+    agent: Annotated[str, typer.Option(help="Identity that acts: 64 hex digits.")],
     delegation_cap: Annotated[
         list[str],
-        typer.Option(help="auth_refs of the chain, the principal's first; with commas, or repeated."),
+        typer.Option(
+            help="auth_refs of the delegation chain, the principal's first; comma-separated, or repeated."
+        ),
     ],
     operation_schema_id: Annotated[
-        str, typer.Option(help="Schema of the operation: 64 hex digits, or its name.")
+        str, typer.Option(help="Schema of the operation: a name, or an id (64 hex digits).")
     ],
-    operation_body_json: Annotated[str, typer.Option(help="The operation, in JSON.")],
+    operation_body_json: Annotated[str, typer.Option(help="Body of the operation, in JSON.")],
     parent_op: ParentOption = "",
 ) -> None:
-    """Do an operation for somebody else, under a chain of capabilities."""
+    """Send an operation on behalf of another identity.
+
+    It is authorized by a chain of capability tokens.
+    """
     chain = [part for text in delegation_cap for part in text.split(",") if part]
     named = registry.schemas().get(operation_schema_id)
     schema_id = hex32(operation_schema_id, "--operation-schema-id") if named is None else named.schema_id
     inner = named or registry.schemas_by_id().get(schema_id)
     if inner is None:
-        raise UsageError("--operation-schema-id is of no schema that is known here")
+        raise UsageError("--operation-schema-id does not name a known schema")
     body = make_body(
         DELEGATED,
         principal_identity=hex32(principal, "--principal"),

@@ -1,4 +1,4 @@
-"""``veen op access-grant`` and ``access-revoke``: who may write where, as operations of the log."""
+"""``veen op access-grant`` and ``access-revoke``: write access, as operations in the log."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from veen.cli.commands.op.operation import (
     stream_ids,
 )
 from veen.cli.errors import UsageError
-from veen.cli.options import hex32, hex32_or_none
+from veen.cli.options import ADMIN_HELP, REASON_HELP, hex32, hex32_or_none
 from veen.cli.output import command, print_result
 from veen.cli.overlay import fold_stream
 from veen.cli.settings import common
@@ -27,18 +27,19 @@ from veen.overlays.operations.access import Access
 from veen.overlays.operations.schemas import GRANT, REVOKE
 
 SubjectOption = Annotated[
-    str, typer.Option("--subject-identity", help="Key that is meant: 64 hex digits, as veen id show says.")
+    str,
+    typer.Option(
+        "--subject-identity", help="Identity of the subject: 64 hex digits, as printed by veen id show."
+    ),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByAdmin:
-    """The hub, and who changes permissions there: options, as ``option_groups`` expands them."""
+    """Options of the hub and its admin (see ``option_groups``)."""
 
     hub: HubOption = ""
-    admin: Annotated[
-        str, typer.Option(help="Directory of who changes permissions.  [default: the configured admin]")
-    ] = ""
+    admin: Annotated[str, typer.Option(help=ADMIN_HELP)] = ""
 
     def open(self) -> Client:
         """Open the client of the administrator."""
@@ -49,26 +50,34 @@ class ByAdmin:
 def access_grant(
     subject_identity: SubjectOption,
     stream: StreamOption,
-    expiry_time: Annotated[int, typer.Option(min=1, max=U64_MAX, help="When it is over.")],
+    expiry_time: Annotated[
+        int, typer.Option(min=1, max=U64_MAX, help="Time at which the grant expires, in seconds since 1970.")
+    ],
     by: ByAdmin,
     allowed_stream: Annotated[
         list[str] | None,
-        typer.Option(help="Stream that may be written; may be repeated.  [default: that of --stream]"),
+        typer.Option(help="Stream that the grant allows writing to; may be repeated. Default: --stream."),
     ] = None,
     max_rate_per_second: Annotated[
-        int | None, typer.Option(min=0, max=U64_MAX, help="Messages per second.")
+        int | None, typer.Option(min=0, max=U64_MAX, help="Maximum number of messages per second.")
     ] = None,
-    max_burst: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Messages at once.")] = None,
+    max_burst: Annotated[
+        int | None, typer.Option(min=0, max=U64_MAX, help="Maximum number of messages in a burst.")
+    ] = None,
     max_amount: Annotated[
-        int | None, typer.Option(min=0, max=U64_MAX, help="Most that may be paid, for applications.")
+        int | None,
+        typer.Option(min=0, max=U64_MAX, help="Maximum amount of a payment; applications enforce it."),
     ] = None,
-    currency_code: Annotated[str, typer.Option(help="Its currency.")] = "",
-    subject_label: Annotated[str, typer.Option(help="A name of the subject, for people.")] = "",
-    reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    currency_code: Annotated[str, typer.Option(help="Currency of --max-amount.")] = "",
+    subject_label: Annotated[str, typer.Option(help="Display name of the subject.")] = "",
+    reason: Annotated[str, typer.Option(help=REASON_HELP)] = "",
     parent_op: ParentOption = "",
-    out: Annotated[Path | None, typer.Option(help="Write the token to this file, for the subject.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write the token to, for the subject.")] = None,
 ) -> None:
-    """Grant access: a token is minted and made known to the hub, and the grant is in the log."""
+    """Grant write access to streams.
+
+    Issues a token, registers it with the hub, and records the grant in the log.
+    """
     body = make_body(
         GRANT,
         subject_identity=hex32(subject_identity, "--subject-identity"),
@@ -101,15 +110,20 @@ def access_revoke(
     by: ByAdmin,
     target_cap_ref: Annotated[
         str,
-        typer.Option(help="Only this grant: its auth_ref or operation_id.  [default: all of the subject's]"),
+        typer.Option(
+            help="Revoke only this grant: its auth_ref or operation_id. Default: all grants of the subject."
+        ),
     ] = "",
-    reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    reason: Annotated[str, typer.Option(help=REASON_HELP)] = "",
     parent_op: ParentOption = "",
     stream: Annotated[
-        str, typer.Option(help="Where the grants are.  [default: streams of the admin that have some]")
+        str, typer.Option(help="Stream of the grants. Default: all streams that the admin has used.")
     ] = "",
 ) -> None:
-    """Take permissions back, in every stream that has grants of the subject."""
+    """Revoke write access to streams.
+
+    Sends an operation to each stream that has grants of the subject.
+    """
     subject = hex32(subject_identity, "--subject-identity")
     target = hex32_or_none(target_cap_ref, "--target-cap-ref")
     body = make_body(
@@ -123,7 +137,7 @@ def access_revoke(
     with by.open() as opened:
         names = [stream] if stream else _with_grants(opened, subject)
         if not names:
-            raise UsageError("no stream that this client has used has a grant of the subject: give --stream")
+            raise UsageError("no stream that this client has used has a grant of the subject; give --stream")
         for name in names:
             sent = send_operation(opened, name, REVOKE, body)
             rows.append({**described(REVOKE, sent), "stream": name})

@@ -22,9 +22,10 @@ from veen.cli.settings import common
 from veen.core.crypto.hash import U64_MAX, sha256
 from veen.overlays.operations.schemas import CONFIRMATION, DEFINITION
 
-AgreementOption = Annotated[str, typer.Option("--agreement-id", help="Which agreement: 64 hex digits.")]
-VersionOption = Annotated[int, typer.Option("--version", min=0, max=U64_MAX, help="Which version of it.")]
-TimeOption = Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Seconds since 1970.")]
+AgreementOption = Annotated[str, typer.Option("--agreement-id", help="Id of the agreement: 64 hex digits.")]
+VersionOption = Annotated[
+    int, typer.Option("--version", min=0, max=U64_MAX, help="Version of the agreement.")
+]
 
 
 @command
@@ -33,14 +34,26 @@ def agreement_define(
     agreement_id: AgreementOption,
     version: VersionOption,
     party: Annotated[list[str], typer.Option(help="Identity of a party: 64 hex digits; may be repeated.")],
-    terms_file: Annotated[Path | None, typer.Option(help="The terms: their hash is taken.")] = None,
-    terms_hash: Annotated[str, typer.Option(help="The hash, in place of the file.")] = "",
+    terms_file: Annotated[
+        Path | None, typer.Option(help="File of the terms; the agreement contains its hash.")
+    ] = None,
+    terms_hash: Annotated[
+        str, typer.Option(help="Hash of the terms: 64 hex digits, instead of --terms-file.")
+    ] = "",
     terms_attachment_root: Annotated[str, typer.Option(help="Root of attached terms: 64 hex digits.")] = "",
-    effective_time: TimeOption = None,
-    expiry_time: TimeOption = None,
+    effective_time: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=U64_MAX, help="Time from which the version is effective, in seconds since 1970."
+        ),
+    ] = None,
+    expiry_time: Annotated[
+        int | None,
+        typer.Option(min=0, max=U64_MAX, help="Time at which the version expires, in seconds since 1970."),
+    ] = None,
     metadata_json: MetadataOption = "",
 ) -> None:
-    """Define a version of an agreement: its terms and its parties."""
+    """Define the terms and parties of an agreement."""
     if bool(terms_hash) == (terms_file is not None):
         raise UsageError("give either --terms-file or --terms-hash")
     hashed = hex32(terms_hash, "--terms-hash") if terms_file is None else sha256(read_bytes(terms_file))
@@ -64,16 +77,18 @@ def agreement_confirm(
     agreement_id: AgreementOption,
     version: VersionOption,
     party_identity: Annotated[
-        str, typer.Option(help="For which party: 64 hex digits.  [default: this client's identity]")
+        str, typer.Option(help="Identity of the party: 64 hex digits. Default: this client's identity.")
     ] = "",
-    decision: Annotated[str, typer.Option(help="accept, reject or withdraw.")] = "accept",
-    decision_time: TimeOption = None,
+    decision: Annotated[str, typer.Option(help="Decision: accept, reject or withdraw.")] = "accept",
+    decision_time: Annotated[
+        int | None, typer.Option(min=0, max=U64_MAX, help="Time of the decision, in seconds since 1970.")
+    ] = None,
     parent_op: ParentOption = "",
     metadata_json: MetadataOption = "",
 ) -> None:
-    """Say yes or no to a version of an agreement, or take a word back."""
+    """Accept, reject or withdraw from an agreement."""
     if decision not in ("accept", "reject", "withdraw"):
-        raise UsageError(f"--decision is accept, reject or withdraw, not {decision!r}")
+        raise UsageError(f"--decision takes accept, reject or withdraw, not {decision!r}")
     with place.open() as opened:
         body = make_body(
             CONFIRMATION,

@@ -17,7 +17,7 @@ from veen.cli.commands.op.operation import (
     present,
 )
 from veen.cli.errors import FailedError, UsageError
-from veen.cli.options import hex32, hex32_or_none
+from veen.cli.options import UPTO_HELP, hex32, hex32_or_none
 from veen.cli.output import command, print_result, progress
 from veen.cli.overlay import fold_stream
 from veen.cli.settings import common
@@ -39,21 +39,27 @@ def _root(paths: list[Path]) -> tuple[bytes, int]:
 
 @command
 def publish(
-    paths: Annotated[list[Path], typer.Argument(help="Files and directories.", metavar="FILE_OR_DIR...")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Files and directories to publish.", metavar="FILE_OR_DIR...")
+    ],
     place: OperationOptions,
-    publication_id: Annotated[str, typer.Option(help="Which publication: 64 hex digits.")],
-    version: Annotated[str, typer.Option(help="Its version, as 1.2.")],
-    content_class: Annotated[str, typer.Option(help="What kind of content it is.")] = "dataset",
-    label: Annotated[list[str] | None, typer.Option(help="A label; may be repeated.")] = None,
-    source_uri: Annotated[str, typer.Option(help="Where it can be had.")] = "",
+    publication_id: Annotated[str, typer.Option(help="Id of the publication: 64 hex digits.")],
+    version: Annotated[str, typer.Option(help="Version, for example 1.2.")],
+    content_class: Annotated[str, typer.Option(help="Class of the content.")] = "dataset",
+    label: Annotated[
+        list[str] | None, typer.Option(help="Label of the publication; may be repeated.")
+    ] = None,
+    source_uri: Annotated[str, typer.Option(help="URI where the content is available.")] = "",
     metadata_json: MetadataOption = "",
     check: Annotated[
-        bool, typer.Option("--check", help="Publish nothing: compare the files with what was published.")
+        bool,
+        typer.Option("--check", help="Compare the files with the publication, and do not publish anything."),
     ] = False,
 ) -> None:
-    """Publish data by the root over its files; with --check, find out whether files are what was published.
+    """Publish the root hash of files.
 
-    With --check the exit code is 4 if they are not. What is published is the root, not the files.
+    The files themselves are not sent. With --check, compares files with a publication, and exits 4 if they
+    differ.
     """
     root, count = _root(paths)
     one = hex32(publication_id, "--publication-id")
@@ -77,7 +83,7 @@ def publish(
 
 
 def _check(place: OperationOptions, publication_id: bytes, version: str, root: bytes) -> None:
-    """Compare files with the first publication of a version; reading has checked its receipt (PUB-005)."""
+    """Compare files with the first publication of a version; its receipt was verified (PUB-005)."""
     publications = Publications()
     with place.open() as opened:
         tables = fold_stream(opened, publications, place.stream).tables
@@ -85,7 +91,7 @@ def _check(place: OperationOptions, publication_id: bytes, version: str, root: b
     if found is None:
         raise FailedError(f"version {version} was not published in {place.stream}", "E.CONTENT")
     if found["content_root"] != root.hex():
-        text = f"the files have the root {root.hex()}, and {found['content_root']} was published"
+        text = f"the files have the root {root.hex()}, but {found['content_root']} was published"
         raise FailedError(text, "E.CONTENT")
     names = ("stream_seq", "publisher_identity", "signed_by_publisher", "conflict")
     shown = {"ok": True, "content_root": root.hex(), **{name: found[name] for name in names}}
@@ -99,14 +105,15 @@ def snapshot(
         str, typer.Option(help="Class of the state: lww.map, orset, counter.map, wallet.ledger, ...")
     ],
     state_id: Annotated[
-        str, typer.Option(help="Wallet or account: 64 hex digits.  [default: the stream]")
+        str, typer.Option(help="Id of the state, a wallet or an account: 64 hex digits. Default: the stream.")
     ] = "",
-    upto_stream_seq: Annotated[
-        int | None, typer.Option(min=1, max=U64_MAX, help="Up to this entry.  [default: all]")
-    ] = None,
+    upto_stream_seq: Annotated[int | None, typer.Option(min=1, max=U64_MAX, help=UPTO_HELP)] = None,
     metadata_json: MetadataOption = "",
 ) -> None:
-    """Fold a state, and put its hash and the root of the log that it holds for in the log."""
+    """Record a snapshot of a state.
+
+    Folds the state, and records its hash with the root of the log that it covers.
+    """
     with place.open() as opened:
         with progress("entries") as advance:
             body = make_snapshot(
@@ -126,21 +133,24 @@ def snapshot(
 @command
 def query_audit(
     place: OperationOptions,
-    resource_identifier: Annotated[str, typer.Option(help="What was asked for.")],
-    resource_class: Annotated[str, typer.Option(help="What kind of resource it is.")],
+    resource_identifier: Annotated[str, typer.Option(help="Resource that was queried.")],
+    resource_class: Annotated[str, typer.Option(help="Class of the resource.")],
     requester_identity: Annotated[
-        str, typer.Option(help="Who has asked: 64 hex digits.  [default: this client's identity]")
+        str, typer.Option(help="Identity of the requester: 64 hex digits. Default: this client's identity.")
     ] = "",
-    purpose_code: Annotated[str, typer.Option(help="Why.")] = "",
-    query_parameters_json: Annotated[str, typer.Option(help="The question, in JSON.")] = "",
-    result_digest: Annotated[str, typer.Option(help="H of what was answered: 64 hex digits.")] = "",
-    result_file: Annotated[Path | None, typer.Option(help="What was answered: its H is taken.")] = None,
+    purpose_code: Annotated[str, typer.Option(help="Purpose of the query.")] = "",
+    query_parameters_json: Annotated[str, typer.Option(help="Parameters of the query, in JSON.")] = "",
+    result_digest: Annotated[str, typer.Option(help="Hash of the result: 64 hex digits.")] = "",
+    result_file: Annotated[
+        Path | None, typer.Option(help="File of the result; its hash is recorded.")
+    ] = None,
     request_time: Annotated[
-        int | None, typer.Option(min=0, max=U64_MAX, help="When.  [default: now]")
+        int | None,
+        typer.Option(min=0, max=U64_MAX, help="Time of the query, in seconds since 1970. Default: now."),
     ] = None,
     metadata_json: MetadataOption = "",
 ) -> None:
-    """Put on record that somebody has asked for something."""
+    """Record a query for audits."""
     if result_digest and result_file is not None:
         raise UsageError("give either --result-digest or --result-file")
     digest = hex32_or_none(result_digest, "--result-digest")

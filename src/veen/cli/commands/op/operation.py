@@ -1,4 +1,4 @@
-"""What the commands of operations share: reading what a person has written, sending it, and what to print."""
+"""Shared by the operation commands: parsing bodies, sending them, and printing the result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import typer
 from veen.cli.client import ClientOptions, StreamOption, parse_json
 from veen.cli.commands.send import read_token
 from veen.cli.errors import FailedError, UsageError
-from veen.cli.options import hex32
+from veen.cli.options import CAP_HELP, METADATA_HELP, hex32
 from veen.cli.output import print_result
 from veen.cli.settings import common
 from veen.client.client import Client
@@ -25,15 +25,13 @@ from veen.overlays.event import operation_id
 from veen.overlays.operations.recovery import Recoveries, RecoveryPolicy
 from veen.overlays.schema import ANY, Schema
 
-CapOption = Annotated[Path | None, typer.Option("--cap", help="Capability token to use.")]
-ParentOption = Annotated[
-    str, typer.Option("--parent-op", help="Operation that this one belongs to: 64 hex digits.")
-]
-MetadataOption = Annotated[str, typer.Option("--metadata-json", help="Anything more, in JSON.")]
+CapOption = Annotated[Path | None, typer.Option("--cap", help=CAP_HELP)]
+ParentOption = Annotated[str, typer.Option("--parent-op", help="Id of the parent operation: 64 hex digits.")]
+MetadataOption = Annotated[str, typer.Option("--metadata-json", help=METADATA_HELP)]
 
 
 def make_body(schema: Schema, **values: Any) -> Fields:  # noqa: ANN401 - of its fields
-    """Make a body; what the schema refuses is a mistake of whoever has written it."""
+    """Build a body; values that the schema rejects are usage errors."""
     try:
         return schema.make(**values)
     except (InvalidBodyError, ProtocolError) as error:
@@ -41,25 +39,28 @@ def make_body(schema: Schema, **values: Any) -> Fields:  # noqa: ANN401 - of its
 
 
 def from_json(schema: Schema, text: str, option: str) -> Fields:
-    """Read a body in JSON; names that are unknown or missing are told first (CLI-106)."""
+    """Parse a body in JSON; unknown and missing fields are reported first (CLI-106)."""
     value = parse_json(text, option)
     if isinstance(value, dict):
         known = [field.name for field in schema.fields]
         unknown = [name for name in value if name not in known]
         missing = [field.name for field in schema.fields if not field.optional and field.name not in value]
         if unknown:
-            text = f"{schema.name} has no {', '.join(unknown)}; it has: {', '.join(known)}"
+            text = (
+                f"{schema.name} does not have the field {', '.join(unknown)}; its fields are: "
+                f"{', '.join(known)}"
+            )
             raise UsageError(f"{option}: {text}")
         if missing:
-            raise UsageError(f"{option}: {schema.name} needs {', '.join(missing)}")
+            raise UsageError(f"{option}: {schema.name} needs the field {', '.join(missing)}")
     try:
         return schema.from_json(value)
     except (InvalidBodyError, ProtocolError) as error:
-        raise UsageError(f"{option} is no {schema.name}: {error}") from None
+        raise UsageError(f"{option} is not a valid {schema.name}: {error}") from None
 
 
 def json_or_none(text: str, option: str) -> Any:  # noqa: ANN401 - JSON
-    """Read JSON that only the application knows, if it is given."""
+    """Parse application-defined JSON, if the option has a value."""
     if not text:
         return None
     try:
@@ -74,18 +75,18 @@ def stream_ids(texts: Sequence[str]) -> tuple[bytes, ...]:
 
 
 def own_identity(client: Client) -> bytes:
-    """Return the identity of the client that is used."""
+    """Return the identity of the client."""
     return bytes(client.session.secrets.identity.public_key)
 
 
 def under(cap: Path | None) -> SendOptions:
-    """Return how to send under a capability, if one is given."""
+    """Return the options to send with a capability token, if one is given."""
     return SendOptions(token=None if cap is None else read_token(cap))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationOptions:
-    """Where an operation is sent, and by whom: options, as ``option_groups`` expands them."""
+    """Options to send an operation (see ``option_groups``)."""
 
     stream: StreamOption
     cap: CapOption = None
@@ -116,14 +117,14 @@ class OperationOptions:
         )
 
     def send_and_show(self, schema: Schema, body: Fields, **more: str) -> None:
-        """Send an operation, and print where it stands."""
+        """Send an operation, and print its position."""
         with self.open() as opened:
             sent = self.send(opened, schema, body)
         print_result({**described(schema, sent), **more}, common.json)
 
 
 def described(schema: Schema, sent: Sent) -> dict[str, Any]:
-    """Return what scripts want to know of an operation that was sent (CLI-105)."""
+    """Return the fields of a sent operation that are printed (CLI-105)."""
     return {
         "ok": True,
         "schema_name": schema.name,
@@ -143,12 +144,12 @@ def known_streams(opened: Client) -> list[str]:
 
 
 def present(found: dict[str, Any]) -> dict[str, Any]:
-    """Return what there is to tell a person: scripts get the rest too."""
+    """Return the fields to print: people see only those that are set."""
     return found if common.json else {name: value for name, value in found.items() if value is not None}
 
 
-def refuse(found: dict[str, Any], detail: str, code: str) -> None:
-    """Print what was found, and end with the code of a failed check."""
+def fail_check(found: dict[str, Any], detail: str, code: str) -> None:
+    """Print the result, and raise the error of a failed check."""
     if not common.json:
         print_result(present(found), as_json=False)
     raise FailedError(detail, code, found)
@@ -156,30 +157,30 @@ def refuse(found: dict[str, Any], detail: str, code: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guardians:
-    """Who may approve a recovery: options, as ``option_groups`` expands them."""
+    """Options that define the guardians of identities (see ``option_groups``)."""
 
     guardian: Annotated[
-        list[str] | None, typer.Option(help="Identity that may approve: 64 hex digits; may be repeated.")
+        list[str] | None, typer.Option(help="Identity of a guardian: 64 hex digits; may be repeated.")
     ] = None
     threshold: Annotated[
-        int | None, typer.Option(min=1, help="How many have to.  [default: all guardians]")
+        int | None, typer.Option(min=1, help="Number of approvals required. Default: all guardians.")
     ] = None
 
     @property
     def given(self) -> bool:
-        """Whether anything is said about them."""
+        """Whether any of the options is given."""
         return bool(self.guardian or self.threshold)
 
     def recoveries(self) -> Recoveries:
-        """Return the fold of recoveries under one policy for all; without guardians, none counts."""
+        """Return the overlay of recoveries under one policy; without guardians, none is valid."""
         ids = frozenset(hex32(text, "--guardian") for text in self.guardian or ())
         if not ids:
             if self.threshold is not None:
-                raise UsageError("--threshold goes with --guardian")
+                raise UsageError("--threshold needs --guardian")
             return Recoveries()
         try:
             return Recoveries(
                 default_policy=RecoveryPolicy(ids, len(ids) if self.threshold is None else self.threshold)
             )
         except ValueError as error:
-            raise UsageError(f"that can not be a policy: {error}") from None
+            raise UsageError(f"--threshold: {error}") from None

@@ -13,20 +13,16 @@ from veen.cli.commands.op.operation import (
     make_body,
     own_identity,
 )
-from veen.cli.options import hex32, hex32_or_none
+from veen.cli.options import NEW_IDENTITY_HELP, REASON_HELP, hex32, hex32_or_none
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
 from veen.core.crypto.hash import U64_MAX
 from veen.overlays.operations.schemas import RECOVERY_APPROVAL, RECOVERY_EXECUTION, RECOVERY_REQUEST
 
-TargetOption = Annotated[
-    str, typer.Option("--target-identity", help="Identity that was lost: 64 hex digits.")
-]
-RequestedOption = Annotated[
-    str, typer.Option("--requested-new-identity", help="Identity to take its place: 64 hex digits.")
-]
+TargetOption = Annotated[str, typer.Option("--target-identity", help="Lost identity: 64 hex digits.")]
+RequestedOption = Annotated[str, typer.Option("--requested-new-identity", help=NEW_IDENTITY_HELP)]
 TimeOption = Annotated[
-    int | None, typer.Option("--time", min=0, max=U64_MAX, help="When, in seconds since 1970.")
+    int | None, typer.Option("--time", min=0, max=U64_MAX, help="Time of the event, in seconds since 1970.")
 ]
 
 
@@ -35,11 +31,11 @@ def recovery_request(
     place: OperationOptions,
     target_identity: TargetOption,
     requested_new_identity: RequestedOption,
-    reason: Annotated[str, typer.Option(help="Why.")] = "",
+    reason: Annotated[str, typer.Option(help=REASON_HELP)] = "",
     when: TimeOption = None,
     metadata_json: MetadataOption = "",
 ) -> None:
-    """Ask that a new identity takes the place of a lost one."""
+    """Request the replacement of a lost identity."""
     body = make_body(
         RECOVERY_REQUEST,
         target_identity=hex32(target_identity, "--target-identity"),
@@ -57,15 +53,15 @@ def recovery_approval(
     target_identity: TargetOption,
     requested_new_identity: RequestedOption,
     approver_identity: Annotated[
-        str, typer.Option(help="Which guardian: 64 hex digits.  [default: this client's identity]")
+        str, typer.Option(help="Identity of the guardian: 64 hex digits. Default: this client's identity.")
     ] = "",
-    policy_group: Annotated[str, typer.Option(help="Group of guardians: 64 hex digits.")] = "",
-    decision: Annotated[str, typer.Option(help="approve; anything else is a no.")] = "approve",
+    policy_group: Annotated[str, typer.Option(help="Id of a group of guardians: 64 hex digits.")] = "",
+    decision: Annotated[str, typer.Option(help="Decision: approve; any other value rejects.")] = "approve",
     when: TimeOption = None,
     parent_op: ParentOption = "",
     metadata_json: MetadataOption = "",
 ) -> None:
-    """Say as a guardian whether a new identity may take the place of a lost one."""
+    """Approve or reject a recovery, as a guardian."""
     with place.open() as opened:
         body = make_body(
             RECOVERY_APPROVAL,
@@ -86,16 +82,16 @@ def recovery_approval(
 def recovery_execution(
     place: OperationOptions,
     target_identity: TargetOption,
-    new_identity: Annotated[str, typer.Option(help="Identity that takes its place: 64 hex digits.")],
+    new_identity: Annotated[str, typer.Option(help=NEW_IDENTITY_HELP)],
     approval_ref: Annotated[
         list[str], typer.Option(help="operation_id or msg_id of an approval; may be repeated.")
     ],
     when: TimeOption = None,
     metadata_json: MetadataOption = "",
 ) -> None:
-    """Put a new identity in the place of a lost one, by the approvals of its guardians.
+    """Replace a lost identity, with approvals of guardians.
 
-    Whether it counts is decided by whoever folds the stream: see veen recovery timeline.
+    Readers of the stream decide whether the approvals suffice: see veen recovery timeline.
     """
     body = make_body(
         RECOVERY_EXECUTION,

@@ -12,7 +12,7 @@ from veen.cli.commands.pipeline.lake import (
 )
 from veen.cli.commands.pipeline.verify import verify_command
 
-app = typer.Typer(help="Whole logs on Spark: verify, open into tables, fold, query.", no_args_is_help=True)
+app = typer.Typer(help="Verify, ingest, fold and query logs on Spark.", no_args_is_help=True)
 app.command("verify")(verify_command)
 app.command("ingest")(ingest_command)
 app.command("check")(check_command)

@@ -1,4 +1,4 @@
-"""``veen pipeline fold``: what a stream amounts to, folded on Spark."""
+"""``veen pipeline fold``: the state of a stream, folded on Spark."""
 
 import os
 from collections.abc import Iterator
@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from veen.cli.client import StreamOption, prompt_passphrase, write_bytes
+from veen.cli.commands.pipeline.lake import lake_errors_exit
 from veen.cli.commands.pipeline.verify import HubIdOption, parse_hub_id
 from veen.cli.commands.state import Epoch, OverlayArgument, Upto
-from veen.cli.errors import FailedError, UsageError
+from veen.cli.errors import UsageError
+from veen.cli.options import KEY_HELP, LEVEL_HELP, LOG_HELP, NOW_HELP, REPORTS_HELP
 from veen.cli.output import command, warn
 from veen.cli.overlay import (
+    PROVISIONAL,
     BridgeOption,
     ChosenOverlay,
     ModuleOption,
@@ -39,22 +42,9 @@ if TYPE_CHECKING:
 _LEVELS: Final = ("frames", "roots", "full")
 
 
-@contextmanager
-def _telling_of_a_lake() -> Iterator[None]:
-    """End with 4 where a lake is damaged, with 1 where there is none."""
-    from veen.pipeline.errors import DamagedLakeError, LakeError
-
-    try:
-        yield
-    except DamagedLakeError as error:
-        raise FailedError(str(error), "E.PROOF") from None
-    except LakeError as error:
-        raise UsageError(str(error), "E.LAKE") from None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkFoldOptions:
-    """Which state is wanted: by which overlay, of which entries of which stream."""
+    """Options that select a state: the overlay, the stream and its entries."""
 
     overlay: OverlayArgument
     stream: StreamOption
@@ -62,7 +52,7 @@ class SparkFoldOptions:
     epoch: Epoch = None
     since: Annotated[
         int | None,
-        typer.Option(min=0, max=U64_MAX, help="Only what entries from this one on did, given the past."),
+        typer.Option(min=0, max=U64_MAX, help="Print only the changes made by this entry and later ones."),
     ] = None
     overlay_module: ModuleOption = ""
     param: ParamOption = None
@@ -75,43 +65,41 @@ class SparkFoldOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where entries are: a log, with keys to open them, or a lake."""
+    """Options that select the source of entries: a log, with keys to open it, or a lake."""
 
     log: Annotated[
         str,
         typer.Argument(
             metavar="[LOG]",
-            help="A hub's data directory, an exported set, or a hub's URL.",
+            help=LOG_HELP,
             show_default=False,
         ),
     ] = ""
     lake: Annotated[
-        Path | None, typer.Option(help="Directory of a lake, instead of a log.", show_default=False)
+        Path | None, typer.Option(help="Directory of a lake, instead of LOG.", show_default=False)
     ] = None
     keyring: Annotated[
         Path | None,
         typer.Option(
-            help="Keys to open a log with, and to sign with: a client's directory or keystore.",
+            help="Keys that open messages and sign the certificate: a client directory, or its keystore.enc.",
             show_default=False,
         ),
     ] = None
     hub_id: HubIdOption = ""
-    level: Annotated[str, typer.Option(help="How much of a log is checked first: frames, roots or full.")] = (
-        "full"
-    )
+    level: Annotated[str, typer.Option(help=LEVEL_HELP)] = "full"
 
     def check(self, *, signs: bool) -> None:
-        """Refuse what can not be meant."""
+        """Reject options that contradict each other."""
         if bool(self.log) == (self.lake is not None):
-            raise UsageError("give a LOG, or --lake, and not both")
+            raise UsageError("give either LOG or --lake")
         if self.level not in _LEVELS:
-            raise UsageError(f"no level {self.level!r}; use one of {', '.join(_LEVELS)}")
+            raise UsageError(f"unknown level {self.level!r}; use one of {', '.join(_LEVELS)}")
         if self.keyring is None and (signs or self.log):
             what = "a certificate is signed" if signs else "a log is opened"
-            raise UsageError(f"{what} with the keys of a client: give its --keyring")
+            raise UsageError(f"{what} with the keys of a client; give them with --keyring")
 
     def load_keyring(self) -> "Keyring | None":
-        """Unlock the keys, before anything else is begun."""
+        """Unlock the keys."""
         from veen.pipeline.open.keyring import load_keyring
 
         if self.keyring is None:
@@ -122,7 +110,7 @@ class Origin:
     def open(
         self, spark: "SparkSession", asked: SparkFoldOptions, keyring: "Keyring | None", partitions: int
     ) -> Iterator["FoldInput"]:
-        """Have the records of the stream."""
+        """Open the records of the stream."""
         from veen.core.objects.finding import Level
         from veen.pipeline.fold.inputs import from_log
         from veen.pipeline.lake_jobs.fold_input import from_lake
@@ -131,7 +119,7 @@ class Origin:
 
         stream_id = labels.stream_id(asked.stream)
         if self.lake is not None:
-            with _telling_of_a_lake():
+            with lake_errors_exit():
                 found = from_lake(
                     spark, self.lake.expanduser(), stream_id, upto=asked.upto, epoch=asked.epoch
                 )
@@ -160,29 +148,28 @@ def fold_command(
     asked: SparkFoldOptions,
     origin: Origin,
     engine: SparkOptions,
-    key: Annotated[str, typer.Option("--key", help="Only the state of this key.")] = "",
-    now: Annotated[
-        int | None, typer.Option(min=0, max=U64_MAX, help="Time that decides what has expired; default: now.")
-    ] = None,
-    reports: Annotated[bool, typer.Option("--reports", help="List what is wrong with events.")] = False,
+    key: Annotated[str, typer.Option("--key", help=KEY_HELP)] = "",
+    now: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help=NOW_HELP)] = None,
+    reports: Annotated[bool, typer.Option("--reports", help=REPORTS_HELP)] = False,
     partitions: Annotated[
-        int, typer.Option(min=0, help="How many tasks; 0: as many as there are cores.", show_default=False)
+        int,
+        typer.Option(min=0, help="Number of partitions; 0: one per core. Default: 0.", show_default=False),
     ] = 0,
     certificate: Annotated[
         Path | None,
-        typer.Option(help="Sign the state with the identity of the keyring, and write that here."),
+        typer.Option(help="File to write a certificate of the state to, signed with --keyring."),
     ] = None,
 ) -> None:
-    """Fold a stream with an overlay on Spark, and print the state at its end or at any entry of it.
+    """Fold a stream with an overlay on Spark.
 
-    The document is that of veen interpret. A log is checked first, and opened with the keys of a client; of
-    a lake this was done when it was filled, and its files are compared with the hashes of then.
+    Prints the same document as veen interpret. A log is verified first, and opened with the keys of a client.
+    A lake was verified when it was ingested; its files are compared with the hashes of that time.
     """
     chosen = asked.choose()
     one = parse_key(chosen, key) if key else None
     origin.check(signs=certificate is not None)
     if certificate is not None and asked.since is not None:
-        raise UsageError("a certificate is of the whole state: not with --since")
+        raise UsageError("--certificate and --since exclude each other: a certificate covers the whole state")
     when = int(time()) if now is None else now
     with engine.running("pipeline fold") as spark:
         keyring = origin.load_keyring()
@@ -226,7 +213,7 @@ def _folded(
     reached = opened.reached(folded.runs, roots)
     provisional = opened.is_provisional(reached, int(time()))
     if provisional:
-        warn("entries may still come before some of these: the state is provisional")
+        warn(PROVISIONAL)
     return FoldedState(
         chosen.overlay,
         asked.stream,

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 _FORMS: Final = ("table", "jsonl", "parquet")
 _CHECKS: Final = ("roots", "full")
-#: Rows that are shown as a table; more than a person reads.
+#: Rows that are printed as a table.
 _MOST_ROWS: Final = 1000
-#: Literals, names and comments of SQL, whole or not ended yet: a semicolon inside of them ends no query.
+#: Literals, names and comments of SQL, complete or not: a semicolon inside them does not end a query.
 _SQL_TOKEN: Final = re.compile(
     r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`|--[^\n]*|/\*.*?\*/|['"`].*|/\*.*|.""", re.DOTALL
 )
@@ -44,20 +44,20 @@ KeyringOption = Annotated[
     Path | None,
     typer.Option(
         "--keyring",
-        help="Keys to open messages with: a client's directory, or its keystore.enc.",
+        help="Keys that open messages: a client directory, or its keystore.enc.",
         show_default=False,
     ),
 ]
 
 
 CheckedFlag = Annotated[
-    bool, typer.Option("--checked", help="Compare files with the commit by their hashes, not by their sizes.")
+    bool, typer.Option("--checked", help="Compare the files with the commit by hash, not only by size.")
 ]
 
 
 @contextmanager
-def reporting_progress() -> Iterator[None]:
-    """End a command with 4 where a log or a lake is not what it should be, else with 1."""
+def lake_errors_exit() -> Iterator[None]:
+    """Exit 4 if a log or a lake fails a check, and 1 if a lake cannot be used."""
     from veen.pipeline.errors import DamagedLakeError, LakeBusyError, LakeError, RejectedEntryError
     from veen.pipeline.finding_format import to_json
 
@@ -79,7 +79,7 @@ def reporting_progress() -> Iterator[None]:
 
 @contextmanager
 def opening_log(place: str, hub_id: str, streams: list[str] | None) -> Iterator["Log"]:
-    """Have a log open for as long as a command needs it."""
+    """Open a log, and close it afterwards."""
     from veen.pipeline.log.open import open_log
 
     log = open_log(place, parse_hub_id(hub_id), streams or ())
@@ -90,7 +90,7 @@ def opening_log(place: str, hub_id: str, streams: list[str] | None) -> Iterator[
 
 
 def load_keys(path: Path | None) -> "Keyring | None":
-    """Unlock the keys that messages are opened with, if any are given."""
+    """Unlock the keys that open messages, if any are given."""
     from veen.pipeline.open.keyring import load_keyring
 
     return None if path is None else load_keyring(path.expanduser(), asker(os.environ, prompt_passphrase))
@@ -106,29 +106,32 @@ def ingest_command(
     stream: StreamsOption = None,
     overlay: Annotated[
         list[str] | None,
-        typer.Option(help="Keep states of this overlay; may be repeated. Default: all that have events."),
+        typer.Option(
+            help="Store states of this overlay; may be repeated. Default: all overlays that have events."
+        ),
     ] = None,
-    no_gold: Annotated[bool, typer.Option("--no-gold", help="Keep no states of overlays.")] = False,
+    no_gold: Annotated[bool, typer.Option("--no-gold", help="Do not store states of overlays.")] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on as the log grows, until interrupted.")
+        bool, typer.Option("--follow", help="Continue as the log grows, until interrupted.")
     ] = False,
     interval: Annotated[
-        float, typer.Option(min=0.1, help="Seconds between two looks for new entries.")
+        float, typer.Option(min=0.1, help="Time between checks for new entries, in seconds.")
     ] = 1.0,
     checked: CheckedFlag = False,
 ) -> None:
-    """Take a log into a lake: entries checked in full, opened with your keys, in tables of Parquet.
+    """Ingest a log into a lake of Parquet tables.
 
-    Takes what the lake does not have. Entries that fail their checks are not taken in: then it ends with 4
-    and the first of them. Run it again after whatever has stopped it. Entries that no key opened are opened
-    by a later run whose keys do; so are streams found whose names come later. Ends with 4 before it begins if
-    a file that the lake has committed is gone or has another size; with --checked, if it is another one.
+    Entries are verified in full, and opened with your keys. Each run ingests only what the lake does not
+    contain, so an interrupted run can be repeated. A later run opens entries whose keys were missing, and
+    resolves streams whose names were unknown. Exits 4 at the first entry that fails a check, and does not
+    ingest it. Exits 4 before it starts if a committed file of the lake is missing or has another size; with
+    --checked, also if its hash differs.
     """
     if overlay and no_gold:
-        raise UsageError("--overlay keeps states and --no-gold keeps none: give one of them")
+        raise UsageError("--overlay and --no-gold exclude each other")
     with (
         engine.running("pipeline ingest", oneshot=not follow) as spark,
-        reporting_progress(),
+        lake_errors_exit(),
         ExitStack() as stack,
     ):
         from veen.pipeline.lake.lake import lock_lake
@@ -136,14 +139,14 @@ def ingest_command(
             Ingest,
             stoppable,
         )
-        from veen.pipeline.lake_jobs.ingest import follow as go_on
+        from veen.pipeline.lake_jobs.ingest import follow as follow_log
         from veen.pipeline.shared_keys import sharing
 
         keys = load_keys(keyring)
         shared = None if keys is None else stack.enter_context(sharing(spark, keys))
         opened = stack.enter_context(opening_log(log, hub_id, stream))
         held = stack.enter_context(lock_lake(lake.expanduser(), create=True))
-        _tell_foreign(held.foreign)
+        _warn_of_foreign_files(held.foreign)
         _compare(spark, held, checked=checked)
         work = Ingest(
             spark,
@@ -156,18 +159,18 @@ def ingest_command(
         )
         if follow:
             stopped = stack.enter_context(stoppable())
-            taken = go_on(work, opened, stopped, interval_sec=interval, on_run=_tell_step)
+            taken = follow_log(work, opened, stopped, interval_sec=interval, on_run=_print_step)
         else:
-            with show_job_progress(spark, "taking in"):
+            with show_job_progress(spark, "ingesting"):
                 taken = work.run()
             _require_found(work, stream or [])
         found = _described(taken, held)
-        _tell_rest(taken, held)
+        _warn_of_rest(taken, held)
     print_result(found, common.json)
 
 
 def _compare(spark: "SparkSession", held: "Lake", *, checked: bool) -> None:
-    """Refuse a lake whose files are not those that it has committed; states that are lost are made again."""
+    """Reject a lake whose files differ from the commit; lost states are rebuilt."""
     from veen.pipeline.lake.committed_files import kept_in, require_sizes, states_in
     from veen.pipeline.lake_jobs.file_hashes import require_committed
 
@@ -178,44 +181,42 @@ def _compare(spark: "SparkSession", held: "Lake", *, checked: bool) -> None:
             require_committed(spark.sparkContext, held.root, [*files, *states_in(held.root, held.state)])
 
 
-def _tell_foreign(paths: list[str]) -> None:
+def _warn_of_foreign_files(paths: list[str]) -> None:
     if paths:
-        warn(f"{len(paths)} files among those of the lake are not its own and were left, first {paths[0]}")
+        warn(f"the lake contains {len(paths)} foreign files, which are ignored; the first is {paths[0]}")
 
 
 def _require_found(work: "Ingest", names: list[str]) -> None:
-    """Refuse streams of which there is nothing at all; some of several may be without entries yet."""
+    """Reject the command if none of the given streams has entries; warn if some have none."""
     nothing = [name for name in names if labels.stream_id(name) in work.unknown]
     if not nothing:
         return
-    text = f"there are no entries of {', '.join(nothing)}"
+    text = f"no entries were found of stream {', '.join(nothing)}"
     if len(nothing) == len(names):
-        raise UsageError(f"{text}: nothing was taken in")
+        raise UsageError(f"{text}; nothing was ingested")
     warn(text)
 
 
-def _tell_rest(taken: "IngestStats", held: "Lake") -> None:
-    """Tell what has become of entries that were taken in before, and what keys or names are missing for."""
+def _warn_of_rest(taken: "IngestStats", held: "Lake") -> None:
+    """Warn about entries of earlier runs that were opened, and about missing keys and names."""
     if taken.bound:
-        warn(f"{taken.bound} labels have got their stream, and their tables were made again")
+        warn(f"the streams of {taken.bound} labels were resolved; their tables were rebuilt")
     if taken.opened:
-        warn(f"{taken.opened} entries that were sealed are open now; states were made again")
+        warn(f"{taken.opened} sealed entries were opened; states were rebuilt")
     sealed = held.state.sealed
     if sealed:
         warn(f"{sealed} entries could not be opened; run it again with a keyring that opens them")
     unknown = sum(fact.stream is None for fact in held.state.labels.values())
     if unknown:
-        warn(
-            f"it is not known of which streams {unknown} labels are: name them with --stream, to have states"
-        )
+        warn(f"the streams of {unknown} labels are unknown; name them with --stream, to compute states")
 
 
-def _tell_step(taken: "IngestStats") -> None:
+def _print_step(taken: "IngestStats") -> None:
     if common.json:
         typer.echo(json.dumps({"entries": taken.entries, "files": taken.files}))
         sys.stdout.flush()
     else:
-        warn(f"{taken.entries} entries taken in")
+        warn(f"{taken.entries} entries ingested")
 
 
 def _described(taken: "IngestStats", held: "Lake") -> dict[str, Any]:
@@ -237,26 +238,26 @@ def check_command(
     lake: LakeOption,
     engine: SparkOptions,
     log: Annotated[
-        str, typer.Argument(metavar="[LOG]", help="The log that it was made of, to compare with.")
+        str, typer.Argument(metavar="[LOG]", help="Log that was ingested, to compare with the lake.")
     ] = "",
     keyring: KeyringOption = None,
     level: Annotated[
-        str, typer.Option(help="How entries are checked: full, or roots, which leaves signatures out.")
+        str, typer.Option(help="Level of checks: full; or roots, which skips signatures.")
     ] = "full",
     hub_id: HubIdOption = "",
     stream: StreamsOption = None,
 ) -> None:
-    """Check a lake: each entry by its signatures and roots, and that all else in it follows from the entries.
+    """Verify a lake.
 
-    Senders and the hub have signed the entries, by the identity of the hub that the lake keeps. Records,
-    typed rows, refusals and states are made again and compared. With --keyring messages are opened again too:
-    without it nothing ties bodies to what was signed. With the log, also that it continues what the lake has,
-    and by how much. A lake that was set back to an earlier commit is a sound lake of an earlier time: only
-    the log, or a newer receipt, tells. Ends with 4 and what is wrong first.
+    Verifies signatures and roots of all entries, with the hub identity that the lake contains. Records, typed
+    rows, rejections and states are rebuilt and compared. With --keyring, messages are opened again; without
+    it, bodies are not compared with what was signed. With LOG, also verifies that the log continues the lake,
+    and prints by how many entries. A lake that was reset to an earlier commit is valid for that time: only
+    the log, or a newer receipt, reveals it. Exits 4, and names the first problem, if a check fails.
     """
     if level not in _CHECKS:
-        raise UsageError(f"no level {level!r}; use one of {', '.join(_CHECKS)}")
-    with engine.running("pipeline check") as spark, reporting_progress(), ExitStack() as stack:
+        raise UsageError(f"unknown level {level!r}; use one of {', '.join(_CHECKS)}")
+    with engine.running("pipeline check") as spark, lake_errors_exit(), ExitStack() as stack:
         from veen.core.objects.finding import Level
         from veen.pipeline.lake_jobs.check import check_lake
         from veen.pipeline.shared_keys import sharing
@@ -272,35 +273,37 @@ def check_command(
 @command
 def replay_command(
     lake: LakeOption,
-    into: Annotated[Path, typer.Option(help="Directory to make; it must be empty.", show_default=False)],
+    into: Annotated[
+        Path, typer.Option(help="Directory to create. If it exists, it must be empty.", show_default=False)
+    ],
     partial: Annotated[
-        bool, typer.Option("--partial", help="Write what the lake has, though the hub has more.")
+        bool, typer.Option("--partial", help="Restore what the lake contains, even if the hub has more.")
     ] = False,
 ) -> None:
-    """Write a hub's data directory again from a lake: the same log, byte by byte, without secret keys.
+    """Restore a data directory from a lake.
 
-    Refuses a lake that has not all entries of its hub, as far as its checkpoints tell: some were pruned
-    before, or only some streams were taken in. Ends with 4 if the lake is damaged; nothing is left of the
-    directory then.
+    Restores the same log, byte by byte, without secret keys. Fails if checkpoints show that the lake does not
+    contain all entries of the hub, because some were pruned or only some streams were ingested. Exits 4 if
+    the lake is damaged, and then removes the directory.
     """
     with require_extra():
         from veen.pipeline.lake_jobs.restore import replay
-    with reporting_progress(), progress("writing") as advance:
+    with lake_errors_exit(), progress("writing") as advance:
         done = replay(lake.expanduser(), into.expanduser(), advance, partial=partial)
     print_result({"ok": True, "directory": str(into), **done._asdict()}, common.json)
 
 
 @command
 def compact_command(lake: LakeOption, engine: SparkOptions) -> None:
-    """Join the small files that runs have left; tables stay the same, row by row.
+    """Merge the small files of a lake.
 
-    Ends with 4, and changes nothing, if a file is not the one that was committed.
+    The rows of the tables do not change. Exits 4, and changes nothing, if a file is not the committed one.
     """
-    with engine.running("pipeline compact") as spark, reporting_progress():
+    with engine.running("pipeline compact") as spark, lake_errors_exit():
         from veen.pipeline.lake.lake import lock_lake
         from veen.pipeline.lake_jobs.compact import compact
 
-        with lock_lake(lake.expanduser()) as held, show_job_progress(spark, "joining"):
+        with lock_lake(lake.expanduser()) as held, show_job_progress(spark, "compacting"):
             done = compact(spark, held)
     print_result(
         {"ok": True, "lake": str(lake), "slices": done.slices, "before": done.before, "after": done.after},
@@ -312,28 +315,31 @@ def compact_command(lake: LakeOption, engine: SparkOptions) -> None:
 def sql_command(
     lake: LakeOption,
     engine: SparkOptions,
-    query: Annotated[str, typer.Argument(metavar="[QUERY]", help="What to ask; without it, a prompt.")] = "",
-    form: Annotated[str, typer.Option("--format", help="table, jsonl or parquet.")] = "table",
+    query: Annotated[
+        str, typer.Argument(metavar="[QUERY]", help="SQL query. Default: an interactive prompt.")
+    ] = "",
+    form: Annotated[str, typer.Option("--format", help="Output format: table, jsonl or parquet.")] = "table",
     out: Annotated[
-        Path | None, typer.Option(help="Write the answer here: a file, or a directory of Parquet.")
+        Path | None, typer.Option(help="File to write the result to; for parquet, a directory.")
     ] = None,
     checked: CheckedFlag = False,
 ) -> None:
-    """Ask a lake in SQL: bronze_entries, silver_records, silver_SCHEMA, gold_OVERLAY; try SHOW TABLES.
+    """Query the tables of a lake in SQL.
 
-    Byte strings are shown in hex; write them as X'..' in a query. In JSON, numbers with places behind the
-    point that must be exact are strings, as are NaN, infinity and intervals; a second column a is a_2. Only
-    questions are answered: what would change anything is refused. Ends with 4 if a file of a table that the
-    query names is gone or has another size than was committed; with --checked, if it is another one.
+    The tables are bronze_entries, silver_records, silver_SCHEMA and gold_OVERLAY; list them with SHOW TABLES.
+    Byte strings are printed in hex; write them as X'..' in a query. In JSON, decimals are strings, as are
+    NaN, infinity and intervals; a second column a is named a_2. Statements that change anything are rejected.
+    Exits 4 if a file of a table in the query is missing or has another size than was committed; with
+    --checked, also if its hash differs.
     """
     if form not in _FORMS:
-        raise UsageError(f"no format {form!r}; use one of {', '.join(_FORMS)}")
+        raise UsageError(f"unknown format {form!r}; use one of {', '.join(_FORMS)}")
     if form == "parquet" and out is None:
-        raise UsageError("Parquet needs a place: --out DIRECTORY")
+        raise UsageError("--format parquet needs --out DIRECTORY")
     if out is not None:
         _check_place(out, lake, asked=bool(query))
     wanted = "jsonl" if common.json and form == "table" else form
-    with engine.running("pipeline sql", oneshot=bool(query)) as spark, reporting_progress():
+    with engine.running("pipeline sql", oneshot=bool(query)) as spark, lake_errors_exit():
         from veen.pipeline.lake_sql.views import Views
 
         views = Views(spark, lake.expanduser(), checked=checked)
@@ -348,15 +354,15 @@ def sql_command(
 
 
 def _check_place(out: Path, lake: Path, *, asked: bool) -> None:
-    """Refuse a place where answers would overwrite each other, or the lake."""
+    """Reject a path where results would overwrite each other, or the lake."""
     if not asked:
-        raise UsageError("--out is for the answer of one QUERY, not for a prompt")
+        raise UsageError("--out needs a QUERY")
     if out.expanduser().resolve().is_relative_to(lake.expanduser().resolve()):
-        raise UsageError(f"{out} is in the lake; choose another place for the answer")
+        raise UsageError(f"{out} is inside the lake; choose another path")
 
 
 def _written(views: "Views", query: str, form: str, place: Path) -> int:
-    """Write an answer to a place; return how many rows it has."""
+    """Write a result to a path; return the number of rows."""
     if form != "parquet":
         return _answer(views, query, form, place)
     from veen.pipeline.lake_sql.json_rows import write_parquet
@@ -365,7 +371,7 @@ def _written(views: "Views", query: str, form: str, place: Path) -> int:
 
 
 def _answer(views: "Views", query: str, form: str, place: Path | None = None) -> int:
-    """Print an answer; return how many rows were printed."""
+    """Print a result; return the number of rows printed."""
     count = 0
     names, rows = views.rows(query, None if form == "jsonl" else _MOST_ROWS + 1)
     with ExitStack() as stack:
@@ -381,7 +387,7 @@ def _answer(views: "Views", query: str, form: str, place: Path | None = None) ->
 
 
 def _private(place: Path) -> TextIO:
-    """Open a file to write to; a new one is for its owner alone."""
+    """Open a file to write to; a new one is readable by its owner only."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     return os.fdopen(os.open(place, flags, PRIVATE), "w", encoding="utf-8")
 
@@ -395,7 +401,7 @@ def _table(names: list[str], rows: list[dict[str, Any]]) -> Iterator[str]:
     for row in shown:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
     if more:
-        yield f"... only the first {_MOST_ROWS} rows; --format jsonl has all"
+        yield f"... only the first {_MOST_ROWS} rows; --format jsonl prints all"
 
 
 def _cell(value: object) -> str:
@@ -405,19 +411,19 @@ def _cell(value: object) -> str:
 
 
 def _prompt(spark: "SparkSession", views: "Views", form: str) -> None:
-    """Ask a person for queries, each ended by a semicolon."""
+    """Prompt for queries, each ended by a semicolon."""
     from veen.pipeline.errors import LakeError
     from veen.pipeline.spark.failures import reason_of
 
     if sys.stdin.isatty():
         import readline  # noqa: F401 - for whoever types
-    warn(f"tables: {', '.join(views.names)}; end a query with a semicolon, leave with quit")
+    warn(f"tables: {', '.join(views.names)}; end a query with a semicolon, exit with quit")
     for query in _queries():
         try:
             _answer(views, query, form)
         except LakeError as error:
             warn(str(error))
-        except Exception as error:  # what Spark says of a query is for the person to read
+        except Exception as error:  # errors of Spark about a query are printed
             reason = reason_of(error)
             if reason is None:
                 raise
@@ -442,7 +448,7 @@ def _queries() -> Iterator[str]:
 
 
 def _statements(text: str) -> tuple[list[str], str]:
-    """Return the queries of a text that are ended, and the rest."""
+    """Split a text into complete queries and the rest."""
     found, start = [], 0
     for token in _SQL_TOKEN.finditer(text):
         if token[0] == ";":

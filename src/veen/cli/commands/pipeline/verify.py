@@ -1,4 +1,4 @@
-"""``veen pipeline verify``: a whole log checked on Spark, with nothing secret at hand."""
+"""``veen pipeline verify``: verify a whole log on Spark, without secret keys."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +8,7 @@ import typer
 
 from veen.cli.client import read_bytes
 from veen.cli.errors import FAILED, MalformedError, UsageError
+from veen.cli.options import HUB_ID_HELP, LEVEL_HELP, LOG_HELP
 from veen.cli.output import command, plain, print_result, shown_time, warn
 from veen.cli.settings import common
 from veen.cli.spark import SparkOptions, require_extra
@@ -27,20 +28,17 @@ _MOST_SHOWN: Final = 10
 
 LogArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="LOG", help="A hub's data directory, an exported set, or a hub's URL.", show_default=False
-    ),
+    typer.Argument(metavar="LOG", help=LOG_HELP, show_default=False),
 ]
-HubIdOption = Annotated[
-    str, typer.Option("--hub-id", help="Whose log it must be, by the id that its operator has told you.")
-]
+HubIdOption = Annotated[str, typer.Option("--hub-id", help=HUB_ID_HELP)]
 StreamsOption = Annotated[
-    list[str] | None, typer.Option("--stream", help="Only this stream; may be repeated. A URL needs it.")
+    list[str] | None,
+    typer.Option("--stream", help="Read only this stream; may be repeated. Required for a URL."),
 ]
 
 
 def parse_hub_id(text: str) -> HubId | None:
-    """Return the id of a hub that a person has written."""
+    """Parse the value of --hub-id."""
     if not text:
         return None
     try:
@@ -69,29 +67,28 @@ def labels_of(log: "Log", streams: Sequence[str] | None) -> list[Label] | None:
 def verify_command(
     log: LogArgument,
     engine: SparkOptions,
-    level: Annotated[
-        str, typer.Option(help="How much to check: frames, roots or full; each includes the former.")
-    ] = "full",
+    level: Annotated[str, typer.Option(help=LEVEL_HELP)] = "full",
     hub_id: HubIdOption = "",
     stream: StreamsOption = None,
     receipts: Annotated[
         list[Path] | None,
-        typer.Option(help="Receipts that you hold (receipts.cborseq): the log must have them. Repeatable."),
+        typer.Option(help="File of receipts that the log must contain (receipts.cborseq); may be repeated."),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="How many tasks at least; default: four for each core.")
+        int | None, typer.Option(min=1, help="Minimum number of partitions. Default: four per core.")
     ] = None,
 ) -> None:
-    """Check every entry of a log: frames, hashes, both signatures, the root of each receipt, and each client.
+    """Verify every entry of a log.
 
-    Verdicts are separate: integrity, completeness of each client, agreement with receipts that you hold, and
-    how fresh the log is. Ends with 0 if all is well, with 4 and the first bad entry if not.
+    Checks frames, hashes, both signatures, the root of each receipt, and the sequence of each client. Prints
+    separate verdicts: integrity, completeness of each client, agreement with your receipts, and freshness.
+    Exits 4, and names the first bad entry, if a check fails.
     """
     if level not in _LEVELS:
-        raise UsageError(f"no level {level!r}; use one of {', '.join(_LEVELS)}")
+        raise UsageError(f"unknown level {level!r}; use one of {', '.join(_LEVELS)}")
     expected, held = parse_hub_id(hub_id), _read_receipts(receipts or [])
     if held and level != "full":
-        raise UsageError("--receipts are compared with what a hub has signed: that takes --level full")
+        raise UsageError("--receipts needs --level full, which verifies the signatures of the hub")
     with require_extra():
         from veen.cli.spark import show_job_progress
         from veen.core.objects.finding import Level
@@ -132,7 +129,7 @@ def _print(report: "Report") -> None:
     }
     pruned = sum(item.pruned_upto for item in report.labels)
     if pruned:
-        shown["pruned"] = f"{pruned} entries, which the hub has dropped and says so"
+        shown["pruned"] = f"{pruned} entries, as declared by the hub"
     newest = report.newest_ts
     shown["freshness"] = "no entries" if newest is None else f"newest entry of {shown_time(newest)}"
     shown["entries"] = f"{report.entries} in {len(report.labels)} labels"
@@ -140,7 +137,9 @@ def _print(report: "Report") -> None:
     for fault in report.told[:_MOST_SHOWN]:
         warn(to_text(fault))
     if report.held.unchecked:
-        warn(f"{report.held.unchecked} receipts that you hold could not be compared with what was read")
+        warn(
+            f"{report.held.unchecked} of your receipts could not be compared with the entries that were read"
+        )
     told = described["faults_total"] + described["gaps_total"]
     if told > _MOST_SHOWN:
         warn(f"{told} faults in all; --json lists the first hundred")

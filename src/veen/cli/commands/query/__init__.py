@@ -1,4 +1,4 @@
-"""``veen query``: questions about the record, with digests that anybody can compute again."""
+"""``veen query``: queries over recorded events, with verifiable digests."""
 
 import typer
 
@@ -13,9 +13,7 @@ from veen.cli.commands.query.run import run_command
 from veen.cli.commands.query.serve import grant_command, serve_command
 from veen.cli.commands.query.verify import verify_command
 
-app = typer.Typer(
-    help="Queries over recorded events, and digests that anybody can compute again.", no_args_is_help=True
-)
+app = typer.Typer(help="Query recorded events, with verifiable digests.", no_args_is_help=True)
 app.command("serve")(serve_command)
 app.command("grant")(grant_command)
 app.command("submit")(submit_command)

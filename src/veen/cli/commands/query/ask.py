@@ -1,4 +1,4 @@
-"""``veen query submit``, ``status``, ``result``, ``descriptor`` and ``cancel``: asking a query service."""
+"""``veen query submit``, ``status``, ``result``, ``descriptor`` and ``cancel``: a query service's client."""
 
 import http.client
 import os
@@ -19,6 +19,7 @@ import typer
 from veen.cli.client import read_bytes
 from veen.cli.errors import CommandError, FailedError, MalformedError, UsageError, as_command_error
 from veen.cli.hub_connection import read_address
+from veen.cli.options import ROWS_OUT_HELP
 from veen.cli.output import command, plain_json, print_result, warn
 from veen.cli.settings import common
 from veen.client.errors import ClientError, NetworkError
@@ -43,20 +44,24 @@ UrlOption = Annotated[
 ]
 TokenOption = Annotated[
     Path | None,
-    typer.Option("--token-file", help=f"File with your token.  [env: {_TOKEN}, the token itself]"),
+    typer.Option("--token-file", help=f"File with your token.  [env var: {_TOKEN}, the token itself]"),
 ]
-CaOption = Annotated[Path | None, typer.Option("--ca", help="Certificates of the service's authority (PEM).")]
-CertOption = Annotated[Path | None, typer.Option("--cert", help="Your own certificate (PEM).")]
-KeyOption = Annotated[Path | None, typer.Option("--key", help="Private key of your certificate (PEM).")]
-ResultArgument = Annotated[str, typer.Argument(metavar="RESULT_ID", show_default=False)]
+CaOption = Annotated[Path | None, typer.Option("--ca", help="CA certificates of the service (PEM).")]
+CertOption = Annotated[Path | None, typer.Option("--cert", help="Your client certificate (PEM).")]
+KeyOption = Annotated[
+    Path | None, typer.Option("--key", help="Private key of your client certificate (PEM).")
+]
+ResultArgument = Annotated[
+    str, typer.Argument(metavar="RESULT_ID", help="Id of the result.", show_default=False)
+]
 
 
 class _BusyError(FailedError):
-    """The service can not answer at the moment."""
+    """The service is temporarily unavailable."""
 
 
 class _Host(HttpHub):
-    """The service behind a URL; with a certificate, if there is one to show."""
+    """The service at a URL, optionally with a client certificate."""
 
     def __init__(self, url: str, timeout_sec: float, context: ssl.SSLContext | None) -> None:
         super().__init__(url, timeout_sec)
@@ -74,7 +79,7 @@ class _Host(HttpHub):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """The service that a command asks, and who asks: options, as ``option_groups`` expands them."""
+    """Options of the query service and the caller's credentials (see ``option_groups``)."""
 
     url: UrlOption = ""
     token_file: TokenOption = None
@@ -83,9 +88,9 @@ class Service:
     key: KeyOption = None
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> Any:  # noqa: ANN401 - JSON
-        """Ask the service; what it refuses ends the command with 4."""
+        """Send a request; a request that is rejected exits 4."""
         if not is_http_url(self.url):
-            raise UsageError("name the query service: --url URL, or the variable VEEN_QUERY_URL")
+            raise UsageError("give the query service with --url URL, or in VEEN_QUERY_URL")
         read_address(self.url)
         host = _Host(self.url.rstrip("/"), common.timeout_ms / 1000, self._context())
         token = self._token()
@@ -100,7 +105,7 @@ class Service:
         if reply.status < 400:
             return found
         if not isinstance(found.get("error_code"), str) or not isinstance(found.get("message"), str):
-            raise MalformedError(f"{self.url} is no query service: status {reply.status}")
+            raise MalformedError(f"{self.url} is not a query service: status {reply.status}")
         failure = _BusyError if reply.status == _UNAVAILABLE else FailedError
         raise failure(found["message"], found["error_code"])
 
@@ -110,11 +115,11 @@ class Service:
         except ProtocolError:
             found = None
         if not isinstance(found, dict):
-            raise MalformedError(f"{self.url} is no query service: it does not answer in JSON")
+            raise MalformedError(f"{self.url} is not a query service: the response is not JSON")
         return found
 
     def _token(self) -> str:
-        """Return the token; no message shows what else was found in its place."""
+        """Return the token; error texts never contain the value."""
         if self.token_file is not None:
             data, where = read_bytes(self.token_file.expanduser()).strip(), str(self.token_file)
         else:
@@ -123,7 +128,8 @@ class Service:
                 return ""
         if not _TOKEN_FORM.fullmatch(data):
             raise UsageError(
-                f"{where} has no token: that is one line of at most 512 letters, digits and . _ ~ + / = -",
+                f"{where} does not contain a token: one line of at most 512 letters, digits and . _ "
+                "~ + / = -",
             )
         return data.decode()
 
@@ -135,14 +141,14 @@ class Service:
             if self.cert is not None:
                 context.load_cert_chain(self.cert, self.key)
         except (OSError, ssl.SSLError) as error:
-            raise UsageError(f"the certificates can not be used: {error}") from None
+            raise UsageError(f"the certificates cannot be used: {error}") from None
         return context
 
     def wait(self, result_id: str) -> Any:  # noqa: ANN401 - JSON
-        """Wait for the end of a query; one that has failed ends the command with 4.
+        """Wait until a query has completed; exit 4 if it failed.
 
-        A service that is away may come back, and the query goes on: it is given as long as any answer. What
-        ends the wait names the result, which is there to be asked for.
+        The query continues while the service is unreachable, which is tolerated for the usual timeout. An
+        error names the result, so that the caller can ask for it later.
         """
         polls, since = 0, time.monotonic()
         while True:
@@ -157,7 +163,7 @@ class Service:
                 raise _naming(result_id, error) from None
             else:
                 if found["status"] == "failed":
-                    text = f"the query of {result_id} has failed: {found['message']}"
+                    text = f"the query of {result_id} failed: {found['message']}"
                     raise FailedError(text, str(found["error_code"]))
                 if found["status"] == "completed":
                     return found
@@ -165,17 +171,17 @@ class Service:
 
 
 def _naming(result_id: str, error: Exception) -> CommandError:
-    """Return an error that says which query was waited for."""
+    """Return an error that names the query."""
     known = as_command_error(error)
     assert known is not None, "errors of clients and of commands are known"
-    text = f"{known}; the query was accepted, ask again with: veen query status {result_id}"
+    text = f"{known}; the query was accepted, check it with: veen query status {result_id}"
     return known.with_text(text)
 
 
 def checked_id(text: str) -> str:
-    """Return an id that can stand in a path."""
+    """Return an id that is safe in a path."""
     if not is_id(text):
-        raise UsageError(f"{text!r} is no id of a query or result")
+        raise UsageError(f"{text!r} is not the id of a query or a result")
     return text
 
 
@@ -185,7 +191,7 @@ def read_descriptor(file: str) -> bytes:
 
 
 def show_json(value: dict[str, Any]) -> None:
-    """Print what may have exact decimals in it; to people, what there is."""
+    """Print values with exact decimals; people see only those that are set."""
     if common.json:
         typer.echo(plain_json(canonical_json.encode({"ok": True, **value})))
     else:
@@ -193,7 +199,10 @@ def show_json(value: dict[str, Any]) -> None:
 
 
 FileArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="The descriptor, JSON; - is standard input.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="FILE", help="File of the descriptor (JSON); - reads standard input.", show_default=False
+    ),
 ]
 
 
@@ -201,34 +210,41 @@ FileArgument = Annotated[
 def submit_command(
     file: FileArgument,
     service: Service,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the query has completed.")] = False,
 ) -> None:
-    """Submit a query; when this returns, its request is in the log."""
+    """Submit a query.
+
+    Returns when the request is recorded in the log.
+    """
     accepted = service.ask("POST", "submit", read_descriptor(file))
     if wait:
         result_id = checked_id(str(accepted["result_id"]))
-        warn(f"accepted: {result_id}")  # who loses the service meanwhile can ask for it
+        warn(f"accepted: {result_id}")  # to find the result if the connection is lost
         accepted = service.wait(result_id)
     show_json(accepted)
 
 
 @command
 def status_command(result_id: ResultArgument, service: Service) -> None:
-    """Show where a query is."""
+    """Show the status of a query."""
     show_json(service.ask("GET", f"status/{checked_id(result_id)}"))
 
 
 @command
 def cancel_command(result_id: ResultArgument, service: Service) -> None:
-    """Cancel a query of your own; one that has ended stays as it is."""
+    """Cancel one of your queries.
+
+    A query that has ended does not change.
+    """
     show_json(service.ask("POST", f"cancel/{checked_id(result_id)}", b"{}"))
 
 
 @command
 def descriptor_command(
-    query_id: Annotated[str, typer.Argument(metavar="QUERY_ID", show_default=False)], service: Service
+    query_id: Annotated[str, typer.Argument(metavar="QUERY_ID", help="Id of the query.", show_default=False)],
+    service: Service,
 ) -> None:
-    """Show what was asked, in its normal form, and where that is in the log."""
+    """Show the descriptor of a query, in normal form."""
     found = service.ask("GET", f"descriptor/{checked_id(query_id)}")
     if common.json:
         show_json(found)
@@ -239,10 +255,9 @@ def descriptor_command(
 
 @contextmanager
 def rows_out(out: Path | None) -> Iterator[BinaryIO | None]:
-    """Have the file that rows are written to, one in each line; None if there is none.
+    """Open the file that rows are written to, one per line; None if there is none.
 
-    A file that is there stays as it is until all rows are written: they are written beside it. A new one is
-    for its owner alone.
+    An existing file is replaced when all rows are written. A new one is readable by its owner only.
     """
     if out is None:
         yield None
@@ -254,7 +269,7 @@ def rows_out(out: Path | None) -> Iterator[BinaryIO | None]:
         with _replacing(place.resolve()) if is_plain else place.open("wb") as file:
             yield file
     except OSError as error:
-        raise UsageError(f"{out} can not be written: {error.strerror}") from None
+        raise UsageError(f"{out} cannot be written: {error.strerror}") from None
 
 
 @contextmanager
@@ -270,19 +285,17 @@ def _replacing(place: Path) -> Iterator[BinaryIO]:
 def result_command(
     result_id: ResultArgument,
     service: Service,
-    every: Annotated[bool, typer.Option("--all", help="All rows, page by page.")] = False,
-    offset: Annotated[int, typer.Option(min=0, help="The first row.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many rows.")] = 1000,
-    out: Annotated[
-        Path | None, typer.Option(help="Write rows to this file, one in each line.", show_default=False)
-    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Fetch all rows, page by page.")] = False,
+    offset: Annotated[int, typer.Option(min=0, help="First row, from 0.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of rows.")] = 1000,
+    out: Annotated[Path | None, typer.Option(help=ROWS_OUT_HELP, show_default=False)] = None,
 ) -> None:
-    """Show the digest and rows of an answer; all rows are hashed again, and must be those of the digest.
+    """Show the digest and the rows of a result.
 
-    Ends with 4 if they are not.
+    If all rows are fetched, their hash is compared with the digest; exits 4 if they differ.
     """
     if every and offset:
-        raise UsageError("--all begins with the first row: leave out --offset")
+        raise UsageError("--all and --offset exclude each other")
     hasher = RowsHasher()
     rows: list[Any] = []
     with rows_out(out) as sink:
@@ -303,7 +316,7 @@ def result_command(
             if not every or not found["page"]["has_more"]:
                 break
             if not found["rows"]:
-                raise MalformedError(f"{service.url} gives no rows where there are more")
+                raise MalformedError(f"{service.url} returned an empty page before the last row")
         whole = offset == 0 and not found["page"]["has_more"]
         if whole:
             _require_hash(found["result_digest"], hasher)
@@ -316,10 +329,10 @@ def _require_hash(digest: Any, hasher: RowsHasher) -> None:  # noqa: ANN401 - JS
     try:
         wanted = ResultDigest.from_json(digest)
     except ProtocolError as error:
-        raise MalformedError(f"the service has answered with no digest: {error}") from None
+        raise MalformedError(f"the service did not return a valid digest: {error}") from None
     if (hasher.count, hasher.rows_hash) != (wanted.row_count, wanted.rows_hash):
         raise FailedError(
-            f"these {hasher.count} rows have the hash {hasher.rows_hash}, and the digest is of"
+            f"these {hasher.count} rows have the hash {hasher.rows_hash}, but the digest is of"
             f" {wanted.row_count} rows with {wanted.rows_hash}: do not use them",
             "E.PROOF",
         )

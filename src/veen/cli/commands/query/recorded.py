@@ -1,4 +1,4 @@
-"""What a lake has recorded of queries: requests and digests, by the names of results."""
+"""Recorded queries in a lake: requests and digests, by result id."""
 
 import json
 import os
@@ -26,14 +26,16 @@ _ANSWERED: Final = ("record/query/results", "query.result")
 
 
 def find(queries: "Queries", result_id: str, place: Path) -> tuple[Descriptor, ResultDigest]:
-    """Return descriptor and digest of a result, as they are recorded."""
+    """Return the recorded descriptor and digest of a result."""
     request = next(_recorded(queries, _REQUESTED, result_id, place), None)
     if request is None:
-        raise FailedError(f"the lake has no request for {result_id}")
+        raise FailedError(f"the lake does not contain a request for {result_id}")
     answers = _recorded(queries, _ANSWERED, result_id, place)
     answer = next((item for item in answers if item.principal_id == request.principal_id), None)
     if answer is None:
-        raise FailedError(f"the lake has no digest of {result_id} by who has recorded the request")
+        raise FailedError(
+            f"the lake does not contain a digest of {result_id} by the principal that recorded the request"
+        )
     digest = digest_of(answer.text.encode(), result_id)
     if digest.result_id != result_id:
         raise FailedError(f"the digest that is recorded for {result_id} is of {digest.result_id}")
@@ -41,17 +43,17 @@ def find(queries: "Queries", result_id: str, place: Path) -> tuple[Descriptor, R
 
 
 class _Noted(NamedTuple):
-    """An event about a query: who has recorded it, and what it says."""
+    """An event about a query: its principal, and its payload."""
 
     principal_id: str
     text: str
 
 
 def _recorded(queries: "Queries", where: tuple[str, str], result_id: str, place: Path) -> Iterator[_Noted]:
-    """Yield what the lake has recorded of a result, in order.
+    """Yield the recorded events of a result, in order.
 
-    The first request is that of who has answered: before it was recorded nobody else knew the result's name.
-    Anybody who may write to the stream can have added others later.
+    The first request is that of the service that answered: before it, no other writer knew the result id.
+    Other writers of the stream may have added more later.
     """
     for row in _rows(queries, where, ["metadata.result_id", "principal_id", "payload"], place):
         if row["metadata.result_id"] == result_id and isinstance(row["payload"], str):
@@ -59,12 +61,12 @@ def _recorded(queries: "Queries", where: tuple[str, str], result_id: str, place:
 
 
 def require_new(queries: "Queries", query_id: str, place: Path) -> None:
-    """Refuse the name of a query that the lake knows (QRY-047)."""
+    """Reject a query id that the lake contains (QRY-047)."""
     if queries.knows(_REQUESTED[0]):
         for row in _rows(queries, _REQUESTED, ["payload"], place):
             with suppress(CommandError):
                 if descriptor_of(str(row["payload"]).encode(), "").query_id == query_id:
-                    raise QueryError("duplicate_query_id", f"there is a query {query_id} already")
+                    raise QueryError("duplicate_query_id", f"query {query_id} already exists")
 
 
 def _rows(
@@ -83,7 +85,7 @@ def _rows(
 
 
 def request_of(queries: "Queries", result_id: str, place: Path) -> Descriptor | None:
-    """Return what was asked for a result as it is recorded; None if the lake does not have it."""
+    """Return the recorded descriptor of a result; None if the lake does not contain it."""
     if not queries.knows(_REQUESTED[0]):
         return None
     request = next(_recorded(queries, _REQUESTED, result_id, place), None)
@@ -91,7 +93,7 @@ def request_of(queries: "Queries", result_id: str, place: Path) -> Descriptor | 
 
 
 def descriptor_of(data: bytes, name: str) -> Descriptor:
-    """Parse a descriptor in its normal form, alone or as the service and ``veen query run`` give it."""
+    """Parse a descriptor in normal form, alone or as the service and ``veen query run`` print it."""
     found = parse_json(data, name)
     if isinstance(found, dict) and "descriptor" in found:
         found = found["descriptor"]
@@ -102,7 +104,7 @@ def descriptor_of(data: bytes, name: str) -> Descriptor:
 
 
 def digest_of(data: bytes, name: str) -> ResultDigest:
-    """Parse a digest, alone or as the service and ``veen query run`` give it."""
+    """Parse a digest, alone or as the service and ``veen query run`` print it."""
     found = parse_json(data, name)
     if isinstance(found, dict) and "result_digest" in found:
         found = found["result_digest"]

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veen.cli.client import ClientOptions
-from veen.cli.commands.pipeline.lake import LakeOption, reporting_progress
+from veen.cli.commands.pipeline.lake import LakeOption, lake_errors_exit
 from veen.cli.commands.query.ask import FileArgument, read_descriptor, rows_out, show_json
 from veen.cli.commands.query.recorded import require_new
 from veen.cli.commands.query.zones import Zones
 from veen.cli.errors import FailedError, UsageError
+from veen.cli.options import ROWS_OUT_HELP
 from veen.cli.output import command, plain_json, warn
 from veen.cli.settings import common
 from veen.cli.spark import SparkOptions, show_job_progress
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def query_errors_exit() -> Iterator[None]:
-    """End a command with 4 where a query fails, and with 1 where it is none."""
+    """Exit 4 if a query fails, and 1 if it is malformed."""
     try:
         yield
     except QueryError as error:
@@ -49,14 +50,14 @@ def query_errors_exit() -> Iterator[None]:
 
 
 class _Recording:
-    """What a service records of a query, for one that is run here (QRY-001, QAL-003)."""
+    """The events that a service records about a query, for one that runs here (QRY-001, QAL-003)."""
 
     def __init__(self, sender: "Sender", query: "Query") -> None:
         self._sender = sender
         self.query = query
 
     def send(self, kind: "Kind", **changed: Any) -> None:  # noqa: ANN401 - fields of a query
-        """Record something, of the query as it is now."""
+        """Record an event about the query in its present state."""
         from veen.query_service.recorder import event_of
 
         self.query = replace(self.query, **changed)
@@ -90,18 +91,16 @@ def run_command(
     zones: Zones,
     engine: SparkOptions,
     unrecorded: Annotated[
-        bool, typer.Option("--unrecorded", help="Leave no trace of the query in any log.")
+        bool, typer.Option("--unrecorded", help="Do not record the query in any log.")
     ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Write rows to this file, one in each line.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help=ROWS_OUT_HELP, show_default=False)] = None,
 ) -> None:
-    """Run a query over a lake, here. Request, digest and an audit record go to --hub, as a service does it.
+    """Run a query over a lake, without a service.
 
-    With --unrecorded nothing does.
+    Request, digest and an audit record are recorded at --hub, as by a service, unless --unrecorded is given.
     """
     if (unrecorded and at.hub) or not (unrecorded or at.hub or os.environ.get("VEEN_HUB")):
-        raise UsageError("give --hub and --client to record the query, or --unrecorded to do without")
+        raise UsageError("give --hub and --client to record the query, or --unrecorded")
     made = new_query_id(os.urandom)
     with query_errors_exit():
         descriptor = parse_descriptor(read_descriptor(file), lambda: made)
@@ -109,7 +108,7 @@ def run_command(
     _require_place(out)
     names, origins = zones.names(), zones.origins()
     result_id, now = new_result_id(os.urandom), int(time.time())
-    with engine.running("query run") as spark, reporting_progress(), ExitStack() as stack:
+    with engine.running("query run") as spark, lake_errors_exit(), ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veen-query-")))
         queries = open_queries(spark, lake.expanduser(), names, origins)
         with query_errors_exit():
@@ -123,18 +122,18 @@ def run_command(
 
 
 def _require_place(out: Path | None) -> None:
-    """Refuse a file that can not be written before anything is recorded."""
+    """Reject a file that cannot be written, before anything is recorded."""
     if out is None:
         return
     place = out.expanduser()
     if place.is_dir() or not os.access(place if place.exists() else place.parent, os.W_OK):
-        raise UsageError(f"{out} can not be written: name a file in a directory that is there")
+        raise UsageError(f"{out} cannot be written; name a file in an existing directory")
 
 
 def open_queries(
     spark: "SparkSession", lake: Path, names: Mapping[str, str], origins: Mapping[bytes, "HubIdentity"]
 ) -> "Queries":
-    """Have queries executed over a lake, which must be there."""
+    """Return the query engine of a lake, which must exist."""
     from veen.pipeline.lake.lake import load
     from veen.pipeline.query.engine import Engine as Queries
 
@@ -152,23 +151,23 @@ def _run(
 ) -> "Answer":
     now = int(time.time())
     if recording is None:
-        with show_job_progress(spark, "asking"):
+        with show_job_progress(spark, "running the query"):
             return queries.run(descriptor, result_id=result_id, out=out, executed_at=now)
     from veen.query_service.recorder import recordable
     from veen.query_service.store import Kind, State
 
     for stream in descriptor.scope:
         if not queries.knows(stream):
-            raise QueryError("forbidden_scope", f"there is no stream {stream} in the lake")
+            raise QueryError("forbidden_scope", f"the lake does not contain stream {stream}")
     recording.send(Kind.REQUEST)
     try:
-        with show_job_progress(spark, "asking"):
+        with show_job_progress(spark, "running the query"):
             answer = queries.run(descriptor, result_id=result_id, out=out, executed_at=now)
         text = recordable(answer.digest)
         recording.send(Kind.RESULT, state=State.COMMITTING, digest=text, ended_at=int(time.time()))
     except (Exception, KeyboardInterrupt) as error:
         code = _code_of(error)
-        with suppress(Exception):  # what has gone wrong first is what counts
+        with suppress(Exception):  # the first error is reported
             recording.send(Kind.AUDIT, state=State.FAILED, error_code=code, ended_at=int(time.time()))
         raise
     recording.send(Kind.AUDIT, state=State.COMPLETED)

@@ -1,4 +1,4 @@
-"""``veen query serve`` and ``veen query grant``: the service, and who may use it."""
+"""``veen query serve`` and ``veen query grant``: the service, and its access policy."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,13 +10,23 @@ from veen.cli.commands.pipeline.lake import KeyringOption, LakeOption
 from veen.cli.commands.query.zones import Zones
 from veen.cli.errors import UsageError
 from veen.cli.extras import needing_hub
-from veen.cli.options import hex32_or_none
+from veen.cli.options import (
+    HOST_HELP,
+    LISTEN_HELP,
+    LOG_LEVEL_HELP,
+    TLS_CERT_HELP,
+    TLS_KEY_HELP,
+    hex32_or_none,
+)
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
 from veen.cli.spark import SparkOptions
 
 PolicyOption = Annotated[
-    Path, typer.Option("--policy", help="Who may ask what; see: veen query grant.", show_default=False)
+    Path,
+    typer.Option(
+        "--policy", help="File of the access policy, written by veen query grant.", show_default=False
+    ),
 ]
 
 
@@ -24,49 +34,50 @@ PolicyOption = Annotated[
 def serve_command(
     lake: LakeOption,
     policy: PolicyOption,
-    state: Annotated[Path, typer.Option(help="Directory of the service's own state.", show_default=False)],
+    state: Annotated[Path, typer.Option(help="Directory for the state of the service.", show_default=False)],
     at: ClientOptions,
     engine: SparkOptions,
     zones: Zones,
     listen: Annotated[
         list[str] | None,
-        typer.Option(help="Address to serve, HOST:PORT; may be repeated. By default 127.0.0.1:37413."),
+        typer.Option(help=f"{LISTEN_HELP} Default: 127.0.0.1:37413."),
     ] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A name under which requests may come; may be repeated. By default the machine's host name "
-            "and its full name. Addresses and localhost always may."
-        ),
+        typer.Option(help=HOST_HELP),
     ] = None,
     log: Annotated[
-        str, typer.Option(help="Take this log into the lake: a data directory, a set of files or a URL.")
+        str,
+        typer.Option(
+            help="Log to ingest into the lake: a data directory, an exported set or the URL of a hub."
+        ),
     ] = "",
     keyring: KeyringOption = None,
     stream: Annotated[
-        list[str] | None, typer.Option(help="Take in this stream from the start; may be repeated.")
+        list[str] | None, typer.Option(help="Stream to ingest when the service starts; may be repeated.")
     ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM): serve HTTPS.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Private key of the certificate (PEM).")] = None,
-    client_ca: Annotated[
-        Path | None, typer.Option(help="Authorities (PEM) whose certificates clients may show.")
-    ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, max=64, help="Queries that run at once.")] = 2,
+    tls_cert: Annotated[Path | None, typer.Option(help=TLS_CERT_HELP)] = None,
+    tls_key: Annotated[Path | None, typer.Option(help=TLS_KEY_HELP)] = None,
+    client_ca: Annotated[Path | None, typer.Option(help="CA certificates of clients (PEM).")] = None,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=64, help="Maximum number of queries that run at once.")
+    ] = 2,
     max_waiting: Annotated[
-        int, typer.Option(min=1, help="Queries that may wait; more are told to come back.")
+        int, typer.Option(min=1, help="Maximum number of waiting queries; more are rejected.")
     ] = 1000,
-    log_level: Annotated[str, typer.Option(help="debug, info, warn or error.")] = "info",
+    log_level: Annotated[str, typer.Option(help=LOG_LEVEL_HELP)] = "info",
 ) -> None:
-    """Serve queries over HTTP until told to stop. Requests and digests are recorded at --hub by --client.
+    """Serve queries over HTTP until stopped.
 
-    With --log the lake takes in what is new before each query; else it answers from the lake as it is.
+    Requests and digests are recorded at --hub by --client. With --log, new entries are ingested before each
+    query; without it, queries use the lake as it is.
     """
     if (tls_cert is None) != (tls_key is None) or (client_ca is not None and tls_cert is None):
-        raise UsageError("--tls-cert and --tls-key go together, and --client-ca needs them")
+        raise UsageError("--tls-cert and --tls-key must be given together; --client-ca needs both")
     if log_level not in ("debug", "info", "warn", "error"):
-        raise UsageError(f"--log-level is debug, info, warn or error, not {log_level}")
+        raise UsageError(f"--log-level takes debug, info, warn or error, not {log_level!r}")
     if (keyring is not None or stream) and not log:
-        raise UsageError("--keyring and --stream are for taking in a log: give --log too")
+        raise UsageError("--keyring and --stream need --log")
     serving = needing_hub("veen.cli.commands.query.service_process")
     serving.serve(
         serving.ServiceOptions(
@@ -94,23 +105,30 @@ def serve_command(
 
 @command
 def grant_command(
-    name: Annotated[str, typer.Argument(help="Who it is for.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Name of the principal.", show_default=False)],
     policy: PolicyOption,
     scope: Annotated[
         list[str],
         typer.Option(
-            help="A stream, or all below a name: 'record/app/*'; may be repeated.", show_default=False
+            help="Stream that may be queried, or a prefix such as 'record/app/*'; may be repeated.",
+            show_default=False,
         ),
     ],
     identity: Annotated[
         str,
-        typer.Option(help="The identity that audit records name: 64 hex digits. Default: one of its own."),
+        typer.Option(help="Identity in audit records: 64 hex digits. Default: a new one."),
     ] = "",
     auditor: Annotated[
-        bool, typer.Option("--auditor", help="Let it see what others have asked, within its scopes.")
+        bool,
+        typer.Option(
+            "--auditor", help="Allow the principal to see the queries of others, within its scopes."
+        ),
     ] = False,
 ) -> None:
-    """Let somebody ask: adds a principal to the policy, and prints its token, once. Only its hash is kept."""
+    """Grant a principal access to the query service.
+
+    Adds the principal to the policy, and prints its token once. Only the hash of the token is stored.
+    """
     grants = needing_hub("veen.query_service.grants")
     try:
         token = grants.grant(

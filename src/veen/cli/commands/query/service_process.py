@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from veen.cli.client import ClientOptions
-from veen.cli.commands.pipeline.lake import load_keys, reporting_progress
+from veen.cli.commands.pipeline.lake import lake_errors_exit, load_keys
 from veen.cli.commands.pipeline.verify import parse_hub_id
 from veen.cli.errors import UsageError
 from veen.cli.output import print_result
@@ -49,14 +49,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
-    """What the command was given."""
+    """The options of the command."""
 
     lake: Path
     policy: Path
     state: Path
     at: ClientOptions
     engine: SparkOptions
-    #: Of other zones: what their streams are called here, and their hubs.
+    #: Of other zones: the local names of their streams, and their hubs.
     names: Mapping[str, str]
     origins: Mapping[bytes, HubIdentity]
     listen: tuple[str, ...]
@@ -73,13 +73,13 @@ class ServiceOptions:
 
 
 def serve(wish: ServiceOptions) -> None:
-    """Serve until told to stop."""
+    """Serve until stopped."""
     try:
         code = _serve(wish)
     except (BusyStateError, PolicyError, StartError, StoreError, TlsError) as error:
         raise UsageError(str(error)) from None
     except sqlite3.Error as error:
-        raise UsageError(f"{wish.state / STORE} can not be written: {error}") from None
+        raise UsageError(f"{wish.state / STORE} cannot be written: {error}") from None
     raise typer.Exit(code)
 
 
@@ -93,7 +93,7 @@ def _serve(wish: ServiceOptions) -> int:
     )
     with ExitStack() as stack:
         stack.enter_context(json_lines(to_stderr(), wish.log_level))
-        # What can be wrong is found before Spark is started, which takes its time.
+        # Everything that can fail is checked before Spark, which starts slowly.
         policy = PolicyFile(wish.policy)
         state = StateDirectory(wish.state)
         stack.callback(state.close)
@@ -103,7 +103,7 @@ def _serve(wish: ServiceOptions) -> int:
             stack.callback(sock.close)
         sender = Sender(wish.at.open())
         spark = stack.enter_context(wish.engine.running("query serve", oneshot=False))
-        stack.enter_context(reporting_progress())
+        stack.enter_context(lake_errors_exit())
         service = QueryService(
             wish.state,
             policy,
@@ -119,7 +119,7 @@ def _serve(wish: ServiceOptions) -> int:
 
 @contextmanager
 def _runs(spark: "SparkSession", wish: ServiceOptions, policy: PolicyFile) -> Iterator["SparkRuns"]:
-    """Have what runs queries; a log that is given is taken in first, if it can be reached."""
+    """Open what runs queries; a given log is ingested first, if it is reachable."""
     with require_extra():
         from veen.pipeline.lake.lake import load
         from veen.pipeline.query.engine import Engine as Queries
@@ -136,7 +136,7 @@ def _runs(spark: "SparkSession", wish: ServiceOptions, policy: PolicyFile) -> It
         intake.add(named | set(wish.streams))
         try:
             intake.run()
-        except NetworkError as error:  # each query takes it in anyway
+        except NetworkError as error:  # each query ingests it anyway
             _log.warning(LogEvent("log-not-taken-in", error=str(error)))
         yield SparkRuns(replace(queries, keys=intake.keys), intake)
     finally:

@@ -1,4 +1,4 @@
-"""``veen query verify``: is it what the log says?"""
+"""``veen query verify``: verify the digest of a query."""
 
 import os
 import tempfile
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from veen.cli.client import read_bytes
-from veen.cli.commands.pipeline.lake import KeyringOption, load_keys, opening_log, reporting_progress
+from veen.cli.commands.pipeline.lake import KeyringOption, lake_errors_exit, load_keys, opening_log
 from veen.cli.commands.pipeline.verify import HubIdOption
 from veen.cli.commands.query.ask import checked_id
 from veen.cli.commands.query.recorded import descriptor_of, digest_of, find, parse_json, request_of
 from veen.cli.commands.query.run import open_queries, query_errors_exit
 from veen.cli.commands.query.zones import Zones
 from veen.cli.errors import FAILED, UsageError
+from veen.cli.options import LOG_HELP
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.cli.spark import SparkOptions, show_job_progress
@@ -44,46 +45,48 @@ def verify_command(
     engine: SparkOptions,
     log: Annotated[
         str,
-        typer.Argument(
-            metavar="[LOG]", help="A data directory, an exported set, or a URL.", show_default=False
-        ),
+        typer.Argument(metavar="[LOG]", help=LOG_HELP, show_default=False),
     ] = "",
-    lake: Annotated[Path | None, typer.Option(help="A lake that has the events.", show_default=False)] = None,
+    lake: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory of a lake that contains the events, instead of LOG.", show_default=False
+        ),
+    ] = None,
     keyring: KeyringOption = None,
     hub_id: HubIdOption = "",
     descriptor: Annotated[
-        Path | None, typer.Option(help="What was asked: JSON, in its normal form.", show_default=False)
+        Path | None, typer.Option(help="File of the descriptor, in normal form (JSON).", show_default=False)
     ] = None,
     digest: Annotated[
-        Path | None, typer.Option(help="What was answered: the digest, JSON.", show_default=False)
+        Path | None, typer.Option(help="File of the digest (JSON).", show_default=False)
     ] = None,
     result_id: Annotated[
-        str, typer.Option(help="Take both from the lake, which has record/query/requests and results.")
+        str, typer.Option(help="Result whose descriptor and digest are read from the lake.")
     ] = "",
     rows: Annotated[
         Path | None,
-        typer.Option(
-            help="Rows that somebody has got, one in each line: compare them too.", show_default=False
-        ),
+        typer.Option(help="File of rows to compare as well, one per line.", show_default=False),
     ] = None,
 ) -> None:
-    """Compute the digest of an answer again, from a lake or a log, and say equal or what differs.
+    """Verify the digest of a query.
 
-    The log counts as far as it went when the query was answered. Ends with 0 if all is equal, with 4 if not.
+    Runs the query again over a lake or a log, up to the entries at the time of the digest, and prints what
+    differs. Exits 4 if something differs.
     """
     if bool(log) == (lake is not None):
-        raise UsageError("give a LOG or --lake, one of them")
+        raise UsageError("give either LOG or --lake")
     if bool(result_id) == (descriptor is not None and digest is not None) or (result_id and lake is None):
         raise UsageError("give --descriptor and --digest, or --result-id and --lake")
     asked = None if descriptor is None else _read_descriptor(descriptor)
     answered = None if digest is None else _read_digest(digest)
     given = None if rows is None else _read_rows(rows)
     names, origins = zones.names(), zones.origins()
-    with engine.running("query verify") as spark, reporting_progress(), ExitStack() as stack:
+    with engine.running("query verify") as spark, lake_errors_exit(), ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veen-verify-")))
         if lake is None:
             assert asked is not None, "a log comes with files"
-            keys = _take_in(spark, place / "lake", _Source(log, keyring, hub_id), asked.scope, names)
+            keys = _ingest(spark, place / "lake", _Source(log, keyring, hub_id), asked.scope, names)
             queries = replace(open_queries(spark, place / "lake", names, origins), keys=lambda: keys)
         else:
             queries = open_queries(spark, lake.expanduser(), names, origins)
@@ -91,7 +94,7 @@ def verify_command(
             if asked is None or answered is None:
                 asked, answered = find(queries, checked_id(result_id), place)
             request = request_of(queries, answered.result_id, place)
-            with show_job_progress(spark, "asking again"):
+            with show_job_progress(spark, "running the query"):
                 again = queries.run(
                     asked,
                     result_id=new_result_id(os.urandom),
@@ -109,17 +112,17 @@ def verify_command(
 
 
 class _Source(NamedTuple):
-    """A log, and what it is read with."""
+    """A log, and the options it is read with."""
 
     log: str
     keyring: Path | None
     hub_id: str
 
 
-def _take_in(
+def _ingest(
     spark: "SparkSession", place: Path, source: _Source, scope: Sequence[str], names: Mapping[str, str]
 ) -> "HubKeys":
-    """Make a lake of the streams in scope alone, whatever they are called in this log; return its keys."""
+    """Ingest the streams in scope, under their names in this log, into a new lake; return its keys."""
     from veen.pipeline.lake.lake import lock_lake
     from veen.pipeline.lake_jobs.ingest import Ingest
     from veen.pipeline.query.scope import local_names
@@ -133,7 +136,7 @@ def _take_in(
         shared = None if keys is None else stack.enter_context(sharing(spark, keys))
         streams = [labels.stream_id(name) for name in local]
         work = Ingest(spark, held, opened, keyring=keys, shared=shared, overlays=None, streams=streams)
-        with show_job_progress(spark, "taking in"):
+        with show_job_progress(spark, "ingesting"):
             work.run()
         return opened.keys
 
@@ -154,7 +157,7 @@ def _read_rows(path: Path) -> RowsHasher:
 
 
 def _standing(queries: "Queries", asked: Descriptor, answered: ResultDigest) -> "Coverage":
-    """Return what an answer does not cover of the log."""
+    """Return what a digest does not cover of the log."""
     from veen.pipeline.lake.lake import load
     from veen.pipeline.query.coverage import standing
 
@@ -163,7 +166,7 @@ def _standing(queries: "Queries", asked: Descriptor, answered: ResultDigest) -> 
 
 
 def _standing_items(stands: "Coverage", answered: ResultDigest, again: "Answer") -> Iterator[Item]:
-    """Yield what a digest says that the log can not bear out."""
+    """Yield the claims of a digest that the log does not confirm."""
     from veen.pipeline.query.coverage import SKEW_SEC
 
     passed: list[Json] = [fact.label for fact in stands.left_out]
@@ -175,23 +178,23 @@ def _standing_items(stands: "Coverage", answered: ResultDigest, again: "Answer")
 
 
 def _notes(stands: "Coverage", again: ResultDigest) -> list[str]:
-    """Return what is no difference, and ought to be known."""
+    """Return notes that are not differences."""
     found = []
     if again.unread:
-        found.append(f"{again.unread} entries in scope could not be read here: nothing is known of them")
+        found.append(f"{again.unread} entries in scope could not be read here")
     if stands.behind:
         found.append(
-            f"the log had {stands.behind} more entries when the query was answered, behind those it is of"
+            f"the digest does not cover the last {stands.behind} entries that the log had when the query ran"
         )
     found += [
-        f"there is no copy of entry {item.upto_seq} of {item.stream} here: its root was not compared"
+        f"entry {item.upto_seq} of {item.stream} is not available here, so its root was not compared"
         for item in stands.unchecked
     ]
     return found
 
 
 def _with_rows(found: Comparison, answered: ResultDigest, given: RowsHasher) -> Comparison:
-    """Add what rows that somebody has got are, beside those that were answered."""
+    """Add the comparison of given rows with the digest."""
     rows = Item("rows", given.rows_hash == answered.rows_hash, answered.rows_hash, given.rows_hash)
     return Comparison((*found.items, rows))
 
@@ -209,6 +212,9 @@ def _show_comparison(found: Comparison, answered: ResultDigest, notes: list[str]
         for text in notes:
             warn(text)
         if any(item.name == "unread" for item in found.items if not item.equal):
-            warn("give the keys that open what is in scope: --keyring DIR, or a lake that was made with it")
+            warn(
+                "give the keys that open the entries in scope with --keyring DIR, or a lake that was "
+                "ingested with them"
+            )
     if not found.equal:
         raise typer.Exit(FAILED)

@@ -1,4 +1,4 @@
-"""Options about other zones: hubs that copies come from, and what their streams are called here."""
+"""Options about other zones: the hubs that copies come from, and the local names of their streams."""
 
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ OriginOption = Annotated[
     list[Path] | None,
     typer.Option(
         "--origin",
-        help="A hub that copies come from: its data directory, or an exported set. Evidence of copies needs"
-        " it; may be repeated.",
+        help="Hub that copies come from: its data directory or an exported set; may be repeated. Needed for"
+        " evidence of copies.",
         show_default=False,
     ),
 ]
@@ -28,8 +28,8 @@ MapOption = Annotated[
     typer.Option(
         "--map",
         metavar="NAME=NAME",
-        help="A stream of another zone, and what its copies are called here; may be repeated."
-        " export/X needs none: it is import/X.",
+        help="Stream of another zone, and the stream of its copies here; may be repeated. export/X is mapped"
+        " to import/X by default.",
         show_default=False,
     ),
 ]
@@ -37,18 +37,18 @@ MapOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zones:
-    """What is known of other zones: options, as ``option_groups`` expands them."""
+    """Options about other zones (see ``option_groups``)."""
 
     origin: OriginOption = None
     map: MapOption = None
 
     def origins(self) -> dict[bytes, HubIdentity]:
-        """Return who the hubs are that copies come from, by their ids; their first keys have signed that."""
+        """Return the identities of the hubs that copies come from, by id."""
         found = map(_identity, self.origin or ())
         return {bytes(identity.hub_id): identity for identity in found}
 
     def names(self) -> dict[str, str]:
-        """Return what streams of other zones are called here."""
+        """Return the local names of streams of other zones."""
         found: dict[str, str] = {}
         for text in self.map or ():
             name, _, local = text.partition("=")
@@ -65,7 +65,7 @@ def _identity(place: Path) -> HubIdentity:
         except DamagedStoreError as error:
             raise FailedError(f"--origin {place}: {error}", "E.DAMAGED") from None
         except OSError as error:
-            raise UsageError(f"--origin {place} can not be read: {error.strerror}") from None
+            raise UsageError(f"--origin {place} cannot be read: {error.strerror}") from None
     if found is None:
-        raise UsageError(f"--origin {place}: it has no {hub_settings.IDENTITY}")
+        raise UsageError(f"--origin {place}: {hub_settings.IDENTITY} is missing")
     return found[0]

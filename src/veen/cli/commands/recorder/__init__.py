@@ -1,4 +1,4 @@
-"""``veen recorder``: what happens in servers, recorded so that nobody can change it unseen."""
+"""``veen recorder``: events recorded in a tamper-evident log."""
 
 import json
 import sys
@@ -13,6 +13,7 @@ from veen.cli.client import ClientOptions, parse_json, read_card
 from veen.cli.commands.recorder import admin, checkpoint, import_, replay, verify
 from veen.cli.commands.recorder.admin import record_stream
 from veen.cli.errors import CommandError, FailedError, UsageError
+from veen.cli.options import READER_HELP, RECORD_STREAM_HELP
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.client.client import Client
@@ -25,7 +26,7 @@ from veen.overlays.errors import InvalidBodyError
 from veen.recorder.configuration import GET_KEY, Configuration, has_readers, read_configuration
 from veen.recorder.event import PAYLOAD_BYTES, RECORDING, draft_of
 
-app = typer.Typer(help="Record what happens, and show that nothing was changed.", no_args_is_help=True)
+app = typer.Typer(help="Record events in a tamper-evident log.", no_args_is_help=True)
 app.command("init")(admin.init)
 app.add_typer(admin.change_app, name="change")
 app.command("grant")(admin.grant)
@@ -44,34 +45,36 @@ NO_KEY: Final = "E.CLIENT"
 @app.command()
 @command
 def emit(
-    stream: Annotated[str, typer.Option(help="Stream of the recorder: record/...")],
+    stream: Annotated[str, typer.Option(help=RECORD_STREAM_HELP)],
     at: ClientOptions,
     event_type: Annotated[str, typer.Option("--type", help="Type of the event.")] = "",
-    subject: Annotated[str, typer.Option(help="Who or what it is about.  [default: the origin]")] = "",
-    origin: Annotated[str, typer.Option(help="Which component records it.  [default: this host]")] = "",
+    subject: Annotated[
+        str, typer.Option(help="Subject of the event: a person or a thing. Default: the origin.")
+    ] = "",
+    origin: Annotated[str, typer.Option(help="Component that records the event. Default: this host.")] = "",
     payload: Annotated[
-        str, typer.Option(help="What is recorded, in JSON; @FILE or @- read it from there.")
+        str, typer.Option(help="Payload, in JSON; @FILE reads a file, @- standard input.")
     ] = "",
     event_time: Annotated[
-        int | None, typer.Option(min=0, max=U64_MAX, help="When it happened, in seconds.  [default: now]")
+        int | None,
+        typer.Option(min=0, max=U64_MAX, help="Time of the event, in seconds since 1970. Default: now."),
     ] = None,
-    metadata: Annotated[str, typer.Option(help="Anything more, a JSON object.")] = "",
+    metadata: Annotated[str, typer.Option(help="Additional data: a JSON object.")] = "",
     lines: Annotated[
-        bool, typer.Option("--lines", help="Read events from standard input, a JSON object in each line.")
+        bool, typer.Option("--lines", help="Read events from standard input, one JSON object per line.")
     ] = False,
     max_payload: Annotated[
-        int, typer.Option(min=1, help="Bytes that an encoded payload may have.")
+        int, typer.Option(min=1, help="Maximum size of an encoded payload, in bytes.")
     ] = PAYLOAD_BYTES,
-    to: Annotated[
-        str, typer.Option(help="Seal to this identity card, in place of the stream's readers.")
-    ] = "",
+    to: Annotated[str, typer.Option(help=READER_HELP)] = "",
 ) -> None:
-    """Record events; returns when the hub has them on disk and the receipts were checked.
+    """Record events.
 
-    They are sealed to the stream's key, which this client must have, or to a card (--to).
-    Fractions and negative numbers in a payload are recorded as text. An event of a type that is declared for
-    another stream is refused, and so are those of a key that administers the recorder. With --lines the other
-    options are for lines that do not say otherwise.
+    Returns when they are on the hub's disk and their receipts are verified. Events are sealed to the key of
+    the stream, which this client must have, or to an identity card (--to). Fractions and negative numbers in
+    a payload are recorded as text. Events of a type that is declared for another stream are rejected, as are
+    events of a client that administers the recorder. With --lines, the other options are defaults for lines
+    without these fields.
     """
     record_stream(stream)
     usual = {
@@ -83,7 +86,7 @@ def emit(
         **({"metadata": parse_json(metadata, "--metadata")} if metadata else {}),
     }
     if not lines and not event_type:
-        raise UsageError("say what has happened: --type; or --lines")
+        raise UsageError("give --type or --lines")
     options = SendOptions(to=_reader(to), keep_key=RECORDING.keep_key)
     with at.open() as opened:
         known = _configuration(opened)
@@ -101,7 +104,7 @@ def emit(
             told = f"; {count} events before it were recorded" if lines else ""
             raise error.with_text(f"{error}{told}") from None
     if last is None:
-        raise UsageError("there was no event on standard input")
+        raise UsageError("standard input contains no events")
     print_result(
         {
             "ok": True,
@@ -121,40 +124,41 @@ def _reader(to: str) -> ReaderPublicKey | None:
 
 def _configuration(opened: Client) -> Configuration:
     found = read_configuration(opened)
-    # Keys change, and who has them does not: what was declared with an older one counts (SDR-010).
+    # Keys are rotated, but their owner remains: declarations with an older key count (SDR-010).
     own = {key.hex() for key in opened.session.secrets.client_ids()} & found.admins
     if own:
         raise UsageError(
-            f"{min(own)} administers the recorder, and so does not produce events; use another client",
+            f"{min(own)} administers the recorder, so it cannot produce events; use another client",
             ROLE,
         )
     return found
 
 
 def _require_reader(opened: Client, options: SendOptions, stream: str) -> None:
-    """Refuse to record what nobody but this client could read."""
+    """Reject events that only this client could read."""
     if not has_readers(opened.session.secrets, options, stream):
         raise UsageError(
-            f"this client has no key of {stream}, so that others could not read the event: {GET_KEY}; or say "
-            "who is to read it: --to CARD",
+            f"this client has no reader key of {stream}, so others could not read the event: "
+            f"{GET_KEY}; or name "
+            "a recipient with --to CARD",
             NO_KEY,
         )
 
 
 def _note_undeclared(known: Configuration, stream: str) -> None:
     if stream not in known.streams and not known.unreadable:
-        warn(f"{stream} is not declared; an admin does it with: veen recorder init --stream {stream}")
+        warn(f"{stream} is not declared; an admin can declare it with: veen recorder init --stream {stream}")
 
 
 def _check_type(known: Configuration, event_type: str, stream: str, where: str = "") -> None:
-    """Refuse an event of a type that goes to another stream."""
+    """Reject an event of a type that belongs to another stream."""
     streams = known.streams_of(event_type)
     if streams and stream not in streams:
-        raise UsageError(f"{where}events of type {event_type!r} go to {', '.join(streams)} (SDR-005)")
+        raise UsageError(f"{where}events of type {event_type!r} belong to {', '.join(streams)} (SDR-005)")
 
 
 def _lines(usual: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
-    """Yield what lines say; whoever writes them names no files, as options may."""
+    """Yield the events of lines; unlike options, lines cannot name files."""
     for number, line in enumerate(sys.stdin, 1):
         if not line.strip():
             continue

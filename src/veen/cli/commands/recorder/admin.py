@@ -1,4 +1,4 @@
-"""``veen recorder init``, ``change`` and ``grant``: what an admin of the recorder does."""
+"""``veen recorder init``, ``change``, ``share`` and ``grant``: administration of the recorder."""
 
 import os
 import re
@@ -14,6 +14,16 @@ from veen.cli.commands.cap import describe_token, rate_of, subject_of
 from veen.cli.commands.reader import add_key, new_key
 from veen.cli.commands.send import describe
 from veen.cli.errors import UsageError
+from veen.cli.options import (
+    CARD_HELP,
+    ISSUER_HELP,
+    LIFETIME_HELP,
+    OUT_FILE_HELP,
+    RATE_HELP,
+    REASON_HELP,
+    RECORD_STREAM_HELP,
+    RETENTION_HELP,
+)
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.client.client import Client
@@ -36,27 +46,28 @@ from veen.recorder.configuration import (
     stream_labels,
 )
 
-change_app = typer.Typer(help="Rename, split and retire streams of the recorder.", no_args_is_help=True)
+change_app = typer.Typer(help="Rename, split or retire streams of the recorder.", no_args_is_help=True)
 
-#: What the recorder writes itself.
+#: The streams that the recorder writes itself.
 _OWN_STREAMS: Final = (CHANGES_STREAM, CHECKPOINTS_STREAM, class_stream())
-#: Shorter epochs make checkpoints long, and classes many.
+#: Shorter epochs make checkpoints large, and need many classes.
 _SHORT_EPOCH_SEC: Final = 3600
 _DECLARED: Final = re.compile(r"([^=]+)(?:=(.+))?")
 Streams = Annotated[
     list[str],
-    typer.Option("--stream", help="record/NAME or record/NAME=TYPE,TYPE: a stream and its types of events."),
+    typer.Option(
+        "--stream",
+        help="Stream and its event types, as record/NAME or record/NAME=TYPE,TYPE; may be repeated.",
+    ),
 ]
-Retention = Annotated[
-    int, typer.Option("--retention-hint", min=0, max=U64_MAX, help="Seconds that entries are to be kept.")
-]
-Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
-StreamOption = Annotated[str, typer.Option("--stream", help="Stream of the recorder.")]
-Into = Annotated[str, typer.Option("--into", help="The stream that events go to from now on.")]
+Retention = Annotated[int, typer.Option("--retention-hint", min=0, max=U64_MAX, help=RETENTION_HELP)]
+Reason = Annotated[str, typer.Option("--reason", help=REASON_HELP)]
+StreamOption = Annotated[str, typer.Option("--stream", help=RECORD_STREAM_HELP)]
+Into = Annotated[str, typer.Option("--into", help="New name of the stream.")]
 
 
 def record_stream(name: str) -> str:
-    """Take the name of a stream of the recorder; anything else is refused."""
+    """Return the name of a stream of the recorder; other names are rejected."""
     try:
         return configuration.record_stream(name)
     except ValueError as error:
@@ -75,10 +86,10 @@ def _declaration(text: str) -> tuple[str, tuple[str, ...]]:
 def init(
     stream: Streams, at: ClientOptions, retention_hint: Retention = LONG_TERM_SEC, reason: Reason = ""
 ) -> None:
-    """Declare streams with their types of events, and say how long their entries are to be kept.
+    """Declare streams, their event types and their retention.
 
-    Streams that have no reader key get one; veen recorder share gives them to others. What is so already is
-    not said again: run it as often as you like, for labels of a new epoch too.
+    Creates reader keys for streams that have none; share them with veen recorder share. What is declared
+    already is not repeated, so the command can be run again, for example for the labels of a new epoch.
     """
     wanted = [_declaration(text) for text in stream]
     _make_keys(at.client, [name for name, _ in wanted])
@@ -108,16 +119,16 @@ def init(
 
 
 def _warn_of_short_epochs(epoch_sec: int) -> None:
-    """Say what it means that labels change often."""
+    """Warn if labels change too often for a recorder."""
     if 0 < epoch_sec < _SHORT_EPOCH_SEC:
         warn(
-            f"labels of this hub change every {epoch_sec} s; a recorder does better with longer epochs, or "
-            "none: each label needs a class, and is named by checkpoints"
+            f"labels of this hub change every {epoch_sec} s; use longer epochs, or none, for a recorder: "
+            "each label needs a class, and enlarges checkpoints"
         )
 
 
 def _make_keys(client: str, streams: list[str]) -> list[str]:
-    """Make the reader keys that are missing: an admin reads all streams (SDR-010); returns of which."""
+    """Create missing reader keys, since an admin reads all streams (SDR-010); return their streams."""
     place = find_client(client)
     _, secrets, _ = load_secrets(place)
     missing = [
@@ -129,7 +140,7 @@ def _make_keys(client: str, streams: list[str]) -> list[str]:
 
 
 def _check_types(wanted: list[tuple[str, tuple[str, ...]]], known: Any) -> None:  # noqa: ANN401 - declared
-    """Refuse a type of events that two streams would have (SDR-005)."""
+    """Reject an event type that two streams would have (SDR-005)."""
     owner = {
         one: name for name, said in known.items() for one in said.event_types if name not in dict(wanted)
     }
@@ -137,7 +148,7 @@ def _check_types(wanted: list[tuple[str, tuple[str, ...]]], known: Any) -> None:
         for one in types:
             if owner.setdefault(one, name) != name:
                 raise UsageError(
-                    f"events of type {one!r} go to {owner[one]}; a type has one stream (SDR-005)"
+                    f"events of type {one!r} belong to {owner[one]}; a type has one stream (SDR-005)"
                 )
 
 
@@ -148,7 +159,7 @@ def _declare(opened: Client, stream: str, types: tuple[str, ...], kept: int, rea
 
 
 def _keep(opened: Client, names: list[str], retention_hint: int) -> int:
-    """Set the class of each label that is not kept so long; returns how many there were."""
+    """Set the class of each label with a shorter retention; return their number."""
     there = {label for name in names for _, label in stream_labels(opened, name)}
     there |= {label_now(opened, name) for name in names}
     return keep_labels(opened, dict.fromkeys(there, retention_hint))
@@ -160,9 +171,10 @@ def _keep(opened: Client, names: list[str], retention_hint: int) -> int:
 @change_app.command()
 @command
 def rename(stream: StreamOption, into: Into, at: ClientOptions, reason: Reason = "") -> None:
-    """Let a stream go on under another name; its types of events and retention go with it (SDR-008).
+    """Rename a stream.
 
-    The new name has a reader key of its own: give it to producers and readers with veen recorder share.
+    Its event types and retention move to the new name, which has a reader key of its own (SDR-008): share it
+    with producers and readers, with veen recorder share.
     """
     new = _make_keys(at.client, [record_stream(into)])
     with at.open() as opened:
@@ -185,13 +197,19 @@ def rename(stream: StreamOption, into: Into, at: ClientOptions, reason: Reason =
 @command
 def split(
     stream: StreamOption,
-    into: Annotated[list[str], typer.Option("--into", help="record/NAME=TYPE,TYPE; at least twice.")],
+    into: Annotated[
+        list[str],
+        typer.Option(
+            "--into", help="New stream and its event types, as record/NAME=TYPE,TYPE; given at least twice."
+        ),
+    ],
     at: ClientOptions,
     reason: Reason = "",
 ) -> None:
-    """Let the events of a stream go to several others, each with types of its own (SDR-008).
+    """Split a stream into several.
 
-    They have reader keys of their own: give them to producers and readers with veen recorder share.
+    The new streams have event types and reader keys of their own (SDR-008): share the keys with producers and
+    readers, with veen recorder share.
     """
     parts = [_declaration(text) for text in into]
     new = _make_keys(at.client, [name for name, _ in parts])
@@ -212,7 +230,10 @@ def split(
 @change_app.command()
 @command
 def retire(stream: StreamOption, at: ClientOptions, reason: Reason = "") -> None:
-    """End a stream: what is in it stays and is checkpointed on, and its types of events are free."""
+    """Retire a stream.
+
+    Its entries remain, and checkpoints still cover them. Other streams can use its event types.
+    """
     with at.open() as opened:
         _declared(opened, stream)
         sent = _change(opened, "retire", stream, reason=reason or None)
@@ -220,10 +241,10 @@ def retire(stream: StreamOption, at: ClientOptions, reason: Reason = "") -> None
 
 
 def _require_free(known: Mapping[str, Declared], names: Iterable[str]) -> None:
-    """Refuse to give streams types of events in place of those that they have."""
+    """Reject streams that are declared already."""
     for name in names:
         if name in known and known[name].state == "declared":
-            raise UsageError(f"{name} is declared already, with types of its own")
+            raise UsageError(f"{name} is already declared")
 
 
 def _declared(opened: Client, stream: str) -> Declared:
@@ -246,25 +267,31 @@ def _show(change: str, stream: str, sent: Sent, new_keys: Sequence[str] = ()) ->
     print_result({**describe(sent, CHANGES_STREAM), "change": change, "changed": stream, **more}, common.json)
     if new_keys:
         warn(
-            f"only this client has the keys of {', '.join(new_keys)}; producers need them before they can "
-            "record there: veen recorder share"
+            f"only this client has the reader keys of {', '.join(new_keys)}; producers need them "
+            "before they can "
+            "record events: veen recorder share"
         )
 
 
-# --- others -------------------------------------------------------------------------------------------------
+# --- producers and readers ----------------------------------------------------------------------------------
 
 
 @command
 def share(
-    to: Annotated[str, typer.Option(help="Who is to read: an identity card or a client's directory.")],
-    out: Annotated[Path, typer.Option(help="Directory to write: a file for each stream.")],
+    to: Annotated[str, typer.Option(help=CARD_HELP)],
+    out: Annotated[Path, typer.Option(help="Directory to create, with a file for each stream.")],
     stream: Annotated[
         list[str] | None,
-        typer.Option("--stream", help="Only this stream and the recorder's own; may be repeated."),
+        typer.Option(
+            "--stream", help="Share only this stream and the recorder's own streams; may be repeated."
+        ),
     ] = None,
     client: ClientOption = "",
 ) -> None:
-    """Seal the reader keys of streams to somebody's card, who takes them with: veen reader accept FILE."""
+    """Seal the reader keys of streams for a new reader.
+
+    The reader accepts them with veen reader accept FILE.
+    """
     _, secrets, _ = load_secrets(find_client(client))
     card = read_card(to)
     wanted = {labels.stream_id(name) for name in (*(stream or ()), *_OWN_STREAMS)}
@@ -275,11 +302,11 @@ def share(
     ]
     missing = wanted - {key.stream_id for key in keys}
     if missing:
-        raise UsageError("some of these streams have no reader key here; see: veen recorder init")
+        raise UsageError("this client has no reader key of some of these streams; see: veen recorder init")
     try:
         out.mkdir(mode=0o700, parents=True)
     except FileExistsError:
-        raise UsageError(f"{out} is there already; choose another directory", "E.EXISTS") from None
+        raise UsageError(f"{out} already exists; choose another directory", "E.EXISTS") from None
     files = []
     for key in keys:
         path = out / f"{(key.name or key.stream_id.hex()).replace('/', '-')}.key"
@@ -290,31 +317,35 @@ def share(
 
 @command
 def grant(
-    producer: Annotated[str, typer.Option(help="Who it is for: an identity card or a client's directory.")],
-    stream: Annotated[
-        list[str], typer.Option(help="Stream of the recorder that may be written; may be repeated.")
+    producer: Annotated[
+        str, typer.Option(help="Producer: an identity card, a client directory or 64 hex digits.")
     ],
-    ttl: Annotated[int, typer.Option(min=1, help="Seconds that it is good for, from its first use.")],
-    out: Annotated[Path, typer.Option(help="File to write.")],
-    issuer: Annotated[str, typer.Option(help="Directory of the issuer; default: the client.")] = "",
-    rate: Annotated[str, typer.Option(help="PER_SEC,BURST.")] = "",
+    stream: Annotated[
+        list[str],
+        typer.Option(help="Stream of the recorder that the token allows writing to; may be repeated."),
+    ],
+    ttl: Annotated[int, typer.Option(min=1, help=LIFETIME_HELP)],
+    out: Annotated[Path, typer.Option(help=OUT_FILE_HELP)],
+    issuer: Annotated[str, typer.Option(help=ISSUER_HELP)] = "",
+    rate: Annotated[str, typer.Option(help=RATE_HELP)] = "",
     own_streams: Annotated[
         bool,
-        typer.Option("--own-streams", help="Allow what the recorder writes itself: changes and checkpoints."),
+        typer.Option("--own-streams", help="Also allow the recorder's own streams: changes and checkpoints."),
     ] = False,
 ) -> None:
-    """Mint a token that lets a producer append to streams of the recorder, and do nothing else (SDR-009).
+    """Issue a token that lets a producer append to streams.
 
-    Who makes checkpoints or declares streams is no producer: a token for that needs --own-streams.
+    It allows nothing else (SDR-009). A client that creates checkpoints or declares streams is not a producer;
+    a token for that needs --own-streams.
     """
     names = [record_stream(name) for name in stream]
     own = sorted({*names} & {CHANGES_STREAM, CHECKPOINTS_STREAM})
     if own and not own_streams:
-        raise UsageError(f"producers do not write to {', '.join(own)}: see --own-streams", "E.ROLE")
+        raise UsageError(f"producers cannot write to {', '.join(own)}; see --own-streams", "E.ROLE")
     _, secrets, _ = load_secrets(find_client(issuer))
     subject = subject_of(producer)
     if subject in (*secrets.client_ids(), secrets.identity.public_key):
-        raise UsageError("an admin does not produce events: name the card of another client", "E.ROLE")
+        raise UsageError("an admin cannot produce events; give the card of another client", "E.ROLE")
     token = CapToken.mint(
         secrets.identity,
         subject,

@@ -1,4 +1,4 @@
-"""``veen recorder checkpoint``: one signed statement over all streams of the recorder, now or regularly."""
+"""``veen recorder checkpoint``: one signed statement about all streams, once or regularly."""
 
 import contextlib
 from collections.abc import Callable
@@ -37,32 +37,46 @@ _EMPTY: Final = "the recorder has no entries yet; see: veen recorder init"
 def checkpoint(
     at: ClientOptions,
     stream: Annotated[
-        list[str] | None, typer.Option("--stream", help="A stream that is not declared; may be repeated.")
+        list[str] | None,
+        typer.Option("--stream", help="Stream to cover that is not declared; may be repeated."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Make one even if nothing is new.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Create a checkpoint even if there are no new entries.")
+    ] = False,
     every: Annotated[
-        int | None, typer.Option("--every", min=1, help="Keep making them: at least so often, in seconds.")
+        int | None,
+        typer.Option(
+            "--every",
+            min=1,
+            help="Create checkpoints until interrupted, at least at this interval in seconds.",
+        ),
     ] = None,
     each: Annotated[
-        int | None, typer.Option("--each", min=1, help="Keep making them: at least after so many entries.")
+        int | None,
+        typer.Option(
+            "--each", min=1, help="Create checkpoints until interrupted, at least after this many entries."
+        ),
     ] = None,
-    anchor: Annotated[
-        bool, typer.Option("--anchor", help="Have the hub publish a root of it outside as well.")
-    ] = False,
+    anchor: Annotated[bool, typer.Option("--anchor", help="Also anchor the checkpoint at the hub.")] = False,
     despite_false: Annotated[
         bool,
-        typer.Option("--despite-false", help="Go on though an earlier one is not true; verify first."),
+        typer.Option(
+            "--despite-false",
+            help="Continue although an earlier checkpoint does not match the log; run veen recorder "
+            "verify first.",
+        ),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Write it to this file too: keep it where the hub can not reach it.")
+        Path | None,
+        typer.Option(help="File to write the checkpoint to as well, on a system that the hub cannot access."),
     ] = None,
 ) -> None:
-    """Have the hub vouch for all streams of the recorder, and record that as an event.
+    """Create a checkpoint of all streams, signed by the hub.
 
-    What the checkpoint before vouches for must still be there, else the command ends with code 4; when
-    veen recorder verify has shown why, --despite-false makes one all the same. With --every or --each
-    checkpoints are made beside the work until interrupted; none when nothing is new. --out is then the newest
-    one of the log; it is replaced as a whole, and never by one that vouches for less.
+    The checkpoint is recorded as an event. Exits 4 if entries of the previous checkpoint are missing from the
+    log; when veen recorder verify has shown why, --despite-false creates one all the same. With --every or
+    --each, checkpoints are created until interrupted, whenever there are new entries. --out then contains the
+    newest checkpoint of the log; it is replaced atomically, and never by one that covers less.
     """
     names = [record_stream(name) for name in stream or ()]
     if out is not None:
@@ -74,32 +88,32 @@ def checkpoint(
             work.forget_false()
         if not lasting:
             if work.make(force=force or despite_false) is None:
-                work.tell_nothing_is_new()
+                work.print_unchanged()
             return
         with contextlib.suppress(KeyboardInterrupt):
             keep_making(work, Pace(Cadence(every, each)), Event().wait)
 
 
 class _Maker(Protocol):
-    """Who makes checkpoints."""
+    """What ``keep_making`` needs of a checkpoint maker."""
 
     def count_new(self) -> int:
-        """Return how many entries no checkpoint vouches for yet."""
+        """Return the number of entries that no checkpoint covers yet."""
         ...
 
     def make(self, *, force: bool) -> Manifest | None:
-        """Make one, if anything is new."""
+        """Create a checkpoint, if there are new entries."""
         ...
 
     def write(self) -> None:
-        """Write the newest one to its file, if that is still to be done."""
+        """Write the newest checkpoint to its file, if it is pending."""
         ...
 
 
 def keep_making(work: _Maker, pace: Pace, pause: Callable[[float], object]) -> None:
-    """Make checkpoints when they are due; a hub that does not answer, or not now, is asked again.
+    """Create checkpoints when they are due.
 
-    So is a file that could not be written.
+    Requests to a hub that does not respond, and writes of the file, are retried.
     """
     while True:
         try:
@@ -107,11 +121,11 @@ def keep_making(work: _Maker, pace: Pace, pause: Callable[[float], object]) -> N
                 work.make(force=False)
                 pace.made(monotonic())
         except NetworkError as error:
-            warn(f"{error}; trying again")
+            warn(f"{error}; retrying")
         except RejectedError as error:
             if not is_passing(error.envelope):
                 raise
-            warn(f"{error}; trying again")
+            warn(f"{error}; retrying")
         work.write()
         pause(_LOOK_SEC)
 
@@ -124,13 +138,13 @@ def _send(opened: Client, made: Manifest) -> Sent:
             raise
         raise FailedError(
             f"a checkpoint of {len(made.streams)} labels does not fit into a message; labels change every "
-            f"{opened.session.profiles[0].epoch_sec} s here: record at a hub with longer epochs, or none",
+            f"{opened.session.profiles[0].epoch_sec} s here; use a hub with longer epochs, or none",
             error.code.value,
         ) from None
 
 
 class KeptFile:
-    """The file that holds the newest checkpoint, out of the hub's reach."""
+    """The file with the newest checkpoint, which the hub cannot access."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -140,14 +154,15 @@ class KeptFile:
 
     @property
     def is_owed(self) -> bool:
-        """Whether there is a checkpoint that it does not hold yet."""
+        """Whether a checkpoint has not been written to it yet."""
         return self._owed is not None
 
     def wants(self, made: Manifest, last_seq_of: Callable[[Vouched], int]) -> bool:
-        """Tell whether it is to hold a checkpoint: not, if it holds one that vouches for more.
+        """Return whether to write a checkpoint to the file: not if the file covers more.
 
-        Somebody else may have written that. If the log does not go so far, it is refused: such a file shows
-        that a hub has gone back to an older copy, and is not given up for one that the copy has made.
+        Another process may have written the file. If the log is shorter than what the file covers, the
+        command fails: such a file is evidence that the hub was reset to an older copy, and must not be
+        overwritten.
         """
         reached = {entry.place: entry.upto_seq for entry in made.streams}
         vouched = self._vouched(made.hub_id)
@@ -156,20 +171,20 @@ class KeptFile:
             seq = last_seq_of(entry)
             if seq < entry.upto_seq:
                 raise FailedError(
-                    f"{self.path} vouches for {entry.upto_seq} entries of {entry.stream}, and there are "
-                    f"{seq}; keep it, and see: veen recorder verify --checkpoint {self.path}",
+                    f"{self.path} covers {entry.upto_seq} entries of {entry.stream}, but the log has only "
+                    f"{seq}; keep the file, and run: veen recorder verify --checkpoint {self.path}",
                     UNPROVEN,
                 )
-        # Newer ones leave out epochs that are over; where labels do not change there is but one, of number 0.
+        # Newer checkpoints omit epochs that have ended; without epochs, there is only number 0.
         return not any(entry.place in reached or not entry.epoch for entry in ahead)
 
     def owe(self, made: Manifest) -> None:
-        """Take the checkpoint that it is to hold."""
+        """Set the checkpoint to write."""
         data = made.encode()
         self._owed = None if data == self._there else data
 
     def _vouched(self, hub_id: bytes) -> tuple[Vouched, ...]:
-        """Return what the file says of a hub; whatever else is in it does not count."""
+        """Return what the file covers of a hub; any other content is ignored."""
         try:
             found = Manifest.decode(self.path.read_bytes()) if self.path.is_file() else None
         except (OSError, InvalidBodyError, ProtocolError):
@@ -177,21 +192,21 @@ class KeptFile:
         return () if found is None or found.hub_id != hub_id else found.streams
 
     def write(self) -> None:
-        """Replace the file, by what it is to hold."""
+        """Replace the file with the pending checkpoint."""
         if self._owed is not None:
             replace_bytes(self.path, self._owed)
             self._there, self._owed = self._owed, None
             self._told = ""
 
     def tell(self, problem: str) -> None:
-        """Say why it could not be written; once, and also to who wants to hear of errors only."""
+        """Print once why it could not be written, even with --quiet."""
         if problem != self._told:
             typer.echo(f"veen: {plain(problem)}", err=True)
         self._told = problem
 
 
 class CheckpointMaker:
-    """What checkpoints are made with; ``lasting`` if they are made again and again."""
+    """Creates checkpoints; ``lasting`` if it runs until interrupted."""
 
     def __init__(
         self, opened: Client, streams: list[str], *, anchor: bool, out: Path | None, lasting: bool
@@ -206,18 +221,18 @@ class CheckpointMaker:
         self._kept: set[tuple[bytes, str]] = set()
 
     def count_new(self) -> int:
-        """Return how many entries no checkpoint vouches for yet; checkpoints need none themselves."""
+        """Return the number of entries that no checkpoint covers yet, without checkpoints themselves."""
         return self._watch.waiting().count
 
     def forget_false(self) -> None:
-        """Go on behind a checkpoint that is not true, by what is true in those before."""
+        """Continue after a checkpoint that does not match the log, from what earlier ones cover."""
         for entry in self._standing.forget_false():
             warn(
-                f"{entry.stream}: {entry.upto_seq} entries were vouched for, and the hub does not confirm it"
+                f"{entry.stream}: a checkpoint covers {entry.upto_seq} entries, but the log does not match it"
             )
 
     def make(self, *, force: bool) -> Manifest | None:
-        """Make one, if anything is new; else the newest one is what the file is to hold."""
+        """Create a checkpoint, if there are new entries; else write the newest one to the file."""
         self._require_key()
         if not self.count_new() and not force:
             if self._standing.newest is not None and self.wants(self._standing.newest):
@@ -229,11 +244,11 @@ class CheckpointMaker:
             )
         except ManifestError as error:
             raise FailedError(
-                f"{error}; see: veen recorder verify, and keep a copy of the hub", UNPROVEN
+                f"{error}; keep a copy of the hub, and run: veen recorder verify", UNPROVEN
             ) from None
         if not made.streams and self._standing.newest is None:
             raise UsageError(_EMPTY)
-        wanted = self.wants(made)  # what is refused is not recorded either
+        wanted = self.wants(made)  # a rejected checkpoint is not recorded either
         sent = _send(self._opened, made)
         self._keep(made, sent)
         if wanted:
@@ -253,17 +268,17 @@ class CheckpointMaker:
         print_result({**found, "checkpoint": made.to_json()} if common.json else found, common.json)
         return made
 
-    def tell_nothing_is_new(self) -> None:
-        """Say why there is no new one, and where the newest one is."""
+    def print_unchanged(self) -> None:
+        """Print that there are no new entries, and where the newest checkpoint is."""
         if self._file is not None and self._standing.newest is None:
             raise UsageError(_EMPTY)
-        said = {"ok": True, "made": False, "detail": "nothing is new since the last one"}
+        said = {"ok": True, "made": False, "detail": "no new entries since the last checkpoint"}
         print_result({**said, **self._written}, common.json)
 
     def write(self) -> None:
-        """Write the newest one to its file, if that is still to be done.
+        """Write the newest checkpoint to its file, if it is pending.
 
-        Who makes them again and again is told once that it can not be done, and goes on.
+        If it cannot be written, a lasting maker prints the error once, and continues.
         """
         if self._file is None or not self._file.is_owed:
             return
@@ -272,12 +287,12 @@ class CheckpointMaker:
         except CommandError as error:
             if not self._lasting:
                 raise error.with_text(
-                    f"{error}; the checkpoint is in the log: run this again to have it written"
+                    f"{error}; the checkpoint is in the log; run the command again to write the file"
                 ) from None
-            self._file.tell(f"{error}; trying again")
+            self._file.tell(f"{error}; retrying")
 
     def wants(self, made: Manifest) -> bool:
-        """Tell whether a checkpoint is to be written to the file."""
+        """Return whether to write a checkpoint to the file."""
 
         def last_seq_of(entry: Vouched) -> int:
             return last_seq(self._opened, entry.label, entry.upto_seq)
@@ -294,16 +309,16 @@ class CheckpointMaker:
         return {} if self._file is None or self._file.is_owed else {"file": str(self._file.path)}
 
     def _require_key(self) -> None:
-        """Refuse to record a checkpoint that nobody but this client could read."""
+        """Reject a checkpoint that only this client could read."""
         if not has_readers(self._opened.session.secrets, RECORDING, CHECKPOINTS_STREAM):
             raise UsageError(
-                f"this client has no key of {CHECKPOINTS_STREAM}, so that others could not read the "
+                f"this client has no reader key of {CHECKPOINTS_STREAM}, so others could not read the "
                 f"checkpoint: {GET_KEY}",
                 "E.CLIENT",
             )
 
     def _keep(self, made: Manifest, sent: Sent) -> None:
-        """Have labels of new epochs kept as long as their streams, that of the checkpoint too (SDR-006)."""
+        """Set the retention of labels of new epochs, also of the checkpoint's own (SDR-006)."""
         streams = {entry.label: entry.stream for entry in made.streams}
         new = {**streams, sent.receipt.label: CHECKPOINTS_STREAM}.items() - self._kept
         if not new or not self._opened.session.profiles[0].epoch_sec:
@@ -312,14 +327,14 @@ class CheckpointMaker:
         try:
             keep_labels(self._opened, {label: known.kept_for(stream, LONG_TERM_SEC) for label, stream in new})
         except RejectedError as error:
-            warn(f"labels of this epoch have no class: {error}; an admin sets it with: veen recorder init")
+            warn(f"labels of this epoch have no class: {error}; an admin can set it with: veen recorder init")
             return
         self._kept.update(new)
 
     def _anchored(self, sent: Sent) -> str | None:
-        """Have the hub publish a root that the checkpoint leads to; it leads to all others (SDR-028).
+        """Anchor the root at the checkpoint, which covers all others (SDR-028).
 
-        A hub that can not is no reason to make no checkpoint.
+        A hub that cannot anchor does not prevent the checkpoint.
         """
         request = AnchorRequest(label=sent.receipt.label, upto_seq=sent.position)
         try:

@@ -1,4 +1,4 @@
-"""``veen recorder import``: events out of files, pipes, and requests of OpenTelemetry."""
+"""``veen recorder import``: events from files, pipes and OpenTelemetry."""
 
 import asyncio
 import sys
@@ -14,6 +14,7 @@ import typer
 
 from veen.cli.client import ClientOptions, read_bytes, read_card
 from veen.cli.errors import MALFORMED, MalformedError, UnreachableError, UsageError
+from veen.cli.options import HOST_HELP, READER_HELP, RECORD_STREAM_HELP
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.client.session import Session
@@ -27,9 +28,9 @@ from veen.recorder.inputs.file_import import LINE_BYTES, BadLine, Convert, Impor
 from veen.recorder.inputs.json_lines import UNITS, Fields, parse, read_event
 from veen.recorder.inputs.otlp import SUBJECT, read_request
 
-#: How long a line may be: that of OTLP has many events.
+#: Maximum size of a line in bytes; a line of OTLP has many events.
 _FORMATS: Final = {"jsonl": LINE_BYTES, "otlp": 32 << 20}
-#: Bad lines that are shown, with the reason; all are counted.
+#: Bad lines that are printed; all are counted.
 _MOST_SHOWN: Final = 20
 _LOOK_SEC: Final = 0.02
 _PROGRESS_SEC: Final = 2.0
@@ -38,30 +39,28 @@ _ORIGIN: Final = "import"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapped:
-    """Which fields of a line are what of an event."""
+    """Options that map the fields of a line to those of an event."""
 
-    time_field: Annotated[str, typer.Option(help="Field with the time: a number, or as in ISO 8601.")] = (
+    time_field: Annotated[str, typer.Option(help="Field of the time: a number, or a text in ISO 8601.")] = (
         "event_time"
     )
-    time_unit: Annotated[str, typer.Option(help="What a number says: s, ms, us or ns.")] = "s"
-    type_field: Annotated[str, typer.Option(help="Field with the type of the event.")] = "event_type"
-    subject_field: Annotated[
-        str, typer.Option(help="Field, or attribute of OTLP, that says whom it is about.")
-    ] = ""
-    origin_field: Annotated[str, typer.Option(help="Field with the component that says it.")] = "origin"
-    default_type: Annotated[str, typer.Option("--type", help="Type of lines without one.")] = "log.line"
-    subject: Annotated[str, typer.Option(help="Whom lines are about that do not say it.")] = _ORIGIN
-    origin: Annotated[str, typer.Option(help="Which component lines are of that do not say it.")] = _ORIGIN
+    time_unit: Annotated[str, typer.Option(help="Unit of a numeric time: s, ms, us or ns.")] = "s"
+    type_field: Annotated[str, typer.Option(help="Field of the event type.")] = "event_type"
+    subject_field: Annotated[str, typer.Option(help="Field, or OTLP attribute, of the subject.")] = ""
+    origin_field: Annotated[str, typer.Option(help="Field of the origin.")] = "origin"
+    default_type: Annotated[str, typer.Option("--type", help="Event type of lines without one.")] = "log.line"
+    subject: Annotated[str, typer.Option(help="Subject of lines without one.")] = _ORIGIN
+    origin: Annotated[str, typer.Option(help="Origin of lines without one.")] = _ORIGIN
 
     @property
     def attribute(self) -> str:
-        """The attribute of OTLP that says whom a record is about."""
+        """The OTLP attribute of the subject."""
         return self.subject_field or SUBJECT
 
     def fields(self) -> Fields:
-        """Return how lines are read."""
+        """Return the mapping of fields."""
         if self.time_unit not in UNITS:
-            raise UsageError(f"--time-unit is one of {', '.join(UNITS)}, not {self.time_unit!r}")
+            raise UsageError(f"--time-unit takes one of {', '.join(UNITS)}, not {self.time_unit!r}")
         return Fields(
             time=self.time_field,
             type=self.type_field,
@@ -74,56 +73,53 @@ class Mapped:
 
 @command
 def import_(
-    stream: Annotated[str, typer.Option(help="Stream of the recorder: record/...")],
+    stream: Annotated[str, typer.Option(help=RECORD_STREAM_HELP)],
     at: ClientOptions,
     mapped: Mapped,
     file: Annotated[str, typer.Argument(help="File to import; - reads standard input.")] = "",
     form: Annotated[
-        str, typer.Option("--format", help="jsonl: an object in each line; otlp: a request of OTLP in each.")
+        str, typer.Option("--format", help="Format of each line: jsonl, an event; otlp, an OTLP request.")
     ] = "jsonl",
-    strict: Annotated[bool, typer.Option("--strict", help="End at the first line that is no event.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at the first line that is not an event.")
+    ] = False,
     listen: Annotated[
-        str, typer.Option(help="Take requests at this address: POST /v1/logs (OTLP), POST /jsonl.")
+        str,
+        typer.Option(help="Address to accept requests on, HOST:PORT: POST /v1/logs (OTLP) and POST /jsonl."),
     ] = "",
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the bearer token that every request must show.")
+        Path | None, typer.Option(help="File with the bearer token that requests must contain.")
     ] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option(
-            help="With --listen, a name under which requests may come; may be repeated. By default the "
-            "machine's host name and its full name. Addresses and localhost always may."
-        ),
+        typer.Option(help=f"Needs --listen. {HOST_HELP}"),
     ] = None,
-    to: Annotated[
-        str, typer.Option(help="Seal to this identity card, in place of the stream's readers.")
-    ] = "",
+    to: Annotated[str, typer.Option(help=READER_HELP)] = "",
     again: Annotated[
         bool,
         typer.Option(
             "--again",
-            help="Read the file from its start; lines that were recorded before are recorded twice.",
+            help="Import the file from its start; lines that were imported before are recorded twice.",
         ),
     ] = False,
 ) -> None:
-    """Record what other programs have logged: from a file, from a pipe, or as requests of OpenTelemetry.
+    """Import events from files, pipes or OpenTelemetry.
 
-    A file can be imported again when it has grown, or after an interruption: it is known by its content, and
-    no line is recorded twice. A pipe is recorded as a whole each time. Lines that are no events are passed
-    over, but if there are no others: then the command ends with code 3, and the next run reads them again.
-    With --listen a request is answered when its events are on disk; beyond this machine only with
-    --token-file.
+    A file can be imported again when it has grown, or after an interruption: it is recognized by its content,
+    and no line is recorded twice. A pipe is always imported as a whole. Lines that are not events are
+    skipped. If no line is an event, exits 3, and the next run reads the lines again. With --listen, a request
+    is answered when its events are on disk; other machines need --token-file.
     """
     try:
         record_stream(stream)
     except ValueError as error:
         raise UsageError(str(error)) from None
     if form not in _FORMATS:
-        raise UsageError(f"--format is one of {', '.join(_FORMATS)}, not {form!r}")
+        raise UsageError(f"--format takes one of {', '.join(_FORMATS)}, not {form!r}")
     if host and not listen:
-        raise UsageError("--host is a name for requests: give --listen too")
+        raise UsageError("--host needs --listen")
     if bool(file) == bool(listen):
-        raise UsageError("give a file, or - for standard input; or an address with --listen")
+        raise UsageError("give either FILE (- for standard input) or --listen")
     mapped.fields()
     settings = FeedSettings(
         stream=stream,
@@ -143,17 +139,17 @@ def import_(
 
 
 def _check_readers(session: Session, settings: FeedSettings) -> None:
-    """Reject what nobody else could read, unless it is asked for with --to."""
+    """Reject events that only this client could read, unless --to is given."""
     if not has_readers(session.secrets, settings.send_options, settings.stream):
         raise UsageError(
-            f"this client has no key of {settings.stream}, so that nobody else could read what it records: "
-            f"{GET_KEY}; or give --to CARD, which may be its own",
+            f"this client has no reader key of {settings.stream}, so others could not read the events: "
+            f"{GET_KEY}; or name a recipient with --to CARD, which may be its own",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _ImportOptions:
-    """What is to be imported, and how."""
+    """What to import, and how."""
 
     file: str
     convert: Convert
@@ -197,7 +193,7 @@ def _import(session: Session, wish: _ImportOptions, settings: FeedSettings) -> N
             _tell_bad(found, bad, strict=wish.strict)
         waiting.for_all()
     if run.incomplete:
-        warn("the last line has no end yet; it is left for the next run")
+        warn("the last line is incomplete; the next run reads it")
     _report(settings.stream, run, waiting, bad)
 
 
@@ -211,7 +207,7 @@ def _tell_bad(found: BadLine, bad: list[str], *, strict: bool) -> None:
 
 
 def _report(stream: str, run: Import, waiting: "_ImportProgress", bad: list[str]) -> None:
-    """Say what was done; it has failed if there were lines, and none of them is an event."""
+    """Print the result; the import failed if there were lines, but no events."""
     failed = run.bad > 0 and not run.has_read
     found: dict[str, object] = {
         "ok": not failed,
@@ -227,7 +223,7 @@ def _report(stream: str, run: Import, waiting: "_ImportProgress", bad: list[str]
         found["not_recorded"] = passed
     if common.json and bad:
         found["reasons"] = bad
-    problem = "no line is an event, and nothing was read: the next run reads them again, with other options"
+    problem = "no line is an event, so nothing was imported; the next run reads the lines again"
     if failed and common.json:
         found |= {"code": "E.MALFORMED", "detail": f"{problem}; {bad[0]}"}
     print_result(found, common.json)
@@ -243,11 +239,11 @@ def _open(file: str) -> BinaryIO:
     try:
         return Path(file).open("rb")
     except OSError as error:
-        raise UsageError(f"{file} can not be read: {error.strerror}") from None
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
 
 
 class _ImportProgress:
-    """Tells how far an import has come, and waits for the hub."""
+    """Prints the progress of an import, and waits for the hub."""
 
     def __init__(self, shipper: Shipper, imports: Imports, others: Mapping[str, int]) -> None:
         """``others``: other spools to wait for, up to which number."""
@@ -258,12 +254,12 @@ class _ImportProgress:
         self._told = monotonic()
 
     def after_portion(self, full: bool) -> None:
-        """Have it shipped; if there is no room for more, wait until there is."""
+        """Ship the portion; if the spool is full, wait."""
         self._shipper.wake()
         self._look(full)
 
     def for_all(self) -> None:
-        """Wait until the hub has all."""
+        """Wait until the hub has all events."""
         self._shipper.hurry()
         while self._shipper.done(self._spool.name) < self._spool.next - 1 or any(
             self._shipper.done(name) < number for name, number in list(self._others.items())
@@ -271,11 +267,11 @@ class _ImportProgress:
             self._look(True)
 
     def passed(self) -> int:
-        """Return how many events of the spool were set aside in this run, or were damaged on the disk."""
+        """Return the number of events that were set aside in this run, or damaged on disk."""
         return self._shipper.shipped.passed.get(self._spool.name, 0)
 
     def recorded(self) -> int:
-        """Return how many events the hub has taken in this run, also those that a run before has read."""
+        """Return the number of events that the hub accepted in this run, including those read earlier."""
         return self._shipper.done(self._spool.name) - self._before - self.passed()
 
     def _look(self, wait: bool) -> None:
@@ -284,32 +280,33 @@ class _ImportProgress:
             reason = shipped.trouble or shipped.held.get(self._spool.stream, "")
             if reason:
                 raise UnreachableError(
-                    f"{left} events are kept in {self._spool.place} until the hub takes them: {reason}; run "
-                    "the command again, it goes on where it was",
+                    f"{left} events are stored in {self._spool.place} until the hub accepts them: "
+                    f"{reason}; run "
+                    "the command again to resume",
                 )
         if monotonic() - self._told > _PROGRESS_SEC:
             self._told = monotonic()
-            warn(f"{self._spool.next - 1 - left} recorded, {left} on their way")
+            warn(f"{self._spool.next - 1 - left} recorded, {left} pending")
         if wait:
             sleep(_LOOK_SEC)
 
 
 @dataclass(frozen=True, slots=True)
 class _ListenOptions:
-    """Where requests are taken, under which names, and what they must show."""
+    """Address, host names and token of the receiver."""
 
     address: str
     hosts: tuple[str, ...]
     token_file: Path | None
 
     def token(self) -> str:
-        """Return what requests must show; nothing only if nobody else reaches the place."""
+        """Return the token; it may be empty only on a loopback address."""
         file = self.token_file
         token = "" if file is None else read_bytes(file).decode("ascii", "replace").strip()
         if file is not None and not token:
-            raise UsageError(f"{file} holds no token")
+            raise UsageError(f"{file} does not contain a token")
         if not token and not _is_loopback(self.address.rpartition(":")[0].strip("[]")):
-            raise UsageError(f"whoever reaches {self.address} could record anything: give --token-file")
+            raise UsageError(f"anyone who reaches {self.address} could record events; give --token-file")
         return token
 
 

@@ -1,4 +1,4 @@
-"""``veen recorder replay`` and ``tail``: recorded events, in their order."""
+"""``veen recorder replay`` and ``tail``: recorded events, in order."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,34 +31,36 @@ from veen.recorder.replay import Recorded, proven, recorded, replay_range, repla
 
 UNPROVEN: Final = "E.CHECKPOINT"
 _WAIT_SEC: Final = 2
-#: How a document of events begins that is printed as they come.
+#: The start of a JSON document that is printed incrementally.
 _BEGIN: Final = '{"events": ['
 StreamsOption = Annotated[
     list[str] | None,
-    typer.Option("--stream", help="Stream of the recorder; may be repeated.  [default: all that are known]"),
+    typer.Option("--stream", help="Stream of the recorder; may be repeated. Default: all known streams."),
 ]
 CheckpointOption = Annotated[
     Path | None,
-    typer.Option("--checkpoint", help="A checkpoint that was kept in a file, in place of the newest one."),
+    typer.Option("--checkpoint", help="File of a checkpoint, instead of the newest one in the log."),
 ]
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a checkpoint that a command was given."""
+    """Read a checkpoint of a recorder from a file."""
     try:
         return Manifest.decode(read_bytes(path))
     except InvalidBodyError as error:
-        raise UsageError(f"{path} is no checkpoint of a recorder: {error}") from None
+        raise UsageError(f"{path} is not a checkpoint of a recorder: {error}") from None
 
 
 def _time(text: str, option: str) -> int:
-    """Read a time: seconds since 1970, or a date."""
+    """Parse a time: seconds since 1970, or a date."""
     if text.isascii() and text.isdigit():
         return int(text)
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"{option} takes seconds since 1970 or a date like 2026-01-31T12:00:00Z") from None
+        raise UsageError(
+            f"{option} takes seconds since 1970 or a date such as 2026-01-31T12:00:00Z, not {text!r}"
+        ) from None
     return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp())
 
 
@@ -66,22 +68,24 @@ def _time(text: str, option: str) -> int:
 def replay(
     at: ClientOptions,
     stream: StreamsOption = None,
-    from_seq: Annotated[int | None, typer.Option("--from", help="First entry, counted from 1.")] = None,
+    from_seq: Annotated[int | None, typer.Option("--from", help="First entry, from 1.")] = None,
     to_seq: Annotated[int | None, typer.Option("--to", help="Last entry.")] = None,
     epoch: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Epoch of --from and --to.")] = None,
-    start_time: Annotated[str, typer.Option(help="In place of numbers: from this time of the hub on.")] = "",
-    end_time: Annotated[str, typer.Option(help="Until this time, included.")] = "",
+    start_time: Annotated[
+        str, typer.Option(help="Start of a time range (hub time), instead of --from and --to.")
+    ] = "",
+    end_time: Annotated[str, typer.Option(help="End of the time range, inclusive.")] = "",
     with_proof: Annotated[
-        bool, typer.Option("--with-proof", help="Prove each entry against the root of a checkpoint.")
+        bool, typer.Option("--with-proof", help="Verify each entry against the root of a checkpoint.")
     ] = False,
     checkpoint: CheckpointOption = None,
 ) -> None:
-    """Show recorded events again: a range of one stream, or a time of several, both ends included.
+    """Replay a range of recorded events.
 
-    Entries of several streams are in the order of the hub's time, then of the names of streams, then of
-    their numbers. Each is checked; with --with-proof, also that the newest checkpoint vouches for it. The
-    first that fails ends the command with code 4. With --json, events have their receipts; whether all are
-    there is at the end of the document.
+    Replays a range of one stream, or a time range of several streams; both ends are inclusive. Entries of
+    several streams are ordered by hub time, then by stream name, then by position. Each entry is verified;
+    with --with-proof, also against the newest checkpoint. Exits 4 at the first entry that fails. With --json,
+    events include their receipts, and the end of the document reports whether all events were printed.
     """
     with at.open() as opened:
         try:
@@ -92,7 +96,7 @@ def replay(
         except (RangeError, ManifestError) as error:
             raise _as_command_error(error) or error from None
     if not count:
-        warn("there are no such entries")
+        warn("no matching entries")
 
 
 def _asked(
@@ -105,15 +109,15 @@ def _asked(
     first, last, epoch = numbers
     if times[0] or times[1]:
         if first is not None or last is not None or epoch is not None or not all(times):
-            raise UsageError("a time is --start-time and --end-time, without --from and --to")
+            raise UsageError("give --start-time and --end-time together, without --from, --to and --epoch")
         return replay_time(opened, names, _time(times[0], "--start-time"), _time(times[1], "--end-time"))
     if len(streams) != 1 or first is None or last is None:
-        raise UsageError("give one --stream with --from and --to; or --start-time and --end-time")
+        raise UsageError("give either one --stream with --from and --to, or --start-time and --end-time")
     return replay_range(opened, streams[0], first, last, epoch)
 
 
 def _all_streams(opened: Client, vouched: Manifest | None) -> list[str]:
-    """Return all streams there are, also by a checkpoint; which vouches for all checkpoints but itself."""
+    """Return all streams, including those of a checkpoint; it covers all checkpoints but itself."""
     known = {*record_streams(opened), *(() if vouched is None else (item.stream for item in vouched.streams))}
     return sorted(known - {CHECKPOINTS_STREAM}, key=str.encode)
 
@@ -130,15 +134,15 @@ def _checkpoint(opened: Client, path: Path | None) -> Manifest:
     standing.refresh()
     if standing.manifest is None:
         raise FailedError(
-            f"{CHECKPOINTS_STREAM} has no checkpoint; make one: veen recorder checkpoint", UNPROVEN
+            f"{CHECKPOINTS_STREAM} has no checkpoint; create one with: veen recorder checkpoint", UNPROVEN
         )
     return standing.manifest
 
 
 def print_all(found: Iterable[Recorded]) -> int:
-    """Print entries, each when it was checked; with --json as one document, whose end says how it went.
+    """Print entries as they are verified; with --json, one document whose end reports the outcome.
 
-    What fails before the first one is an error like any other.
+    A failure before the first entry is an error like any other.
     """
     count = 0
     try:
@@ -160,7 +164,7 @@ def print_all(found: Iterable[Recorded]) -> int:
 
 
 def _end(said: dict[str, Any]) -> str:
-    """Return the end of a document that has begun with events."""
+    """Return the end of a document that was printed incrementally."""
     return f"], {json.dumps(said)[1:]}"
 
 
@@ -174,7 +178,7 @@ def _as_command_error(error: Exception) -> CommandError | None:
 
 
 def print_one(item: Recorded) -> None:
-    """Print an entry for people: when, where, who, what."""
+    """Print the time, position, subject, type, origin and payload of an entry."""
     receipt, body = item.message.receipt, item.body
     parts = [shown_time(receipt.hub_ts), f"{item.stream}/{receipt.stream_seq}"]
     if body is not None and item.schema in (EVENT.name, IMPORTED.name):
@@ -190,13 +194,18 @@ def print_one(item: Recorded) -> None:
 def tail(
     at: ClientOptions,
     stream: StreamsOption = None,
-    all_entries: Annotated[bool, typer.Option("--all", help="From the beginning; else what is new.")] = False,
+    all_entries: Annotated[
+        bool, typer.Option("--all", help="Start at the first entry. Default: only new entries.")
+    ] = False,
     for_sec: Annotated[
         int | None,
-        typer.Option("--for", min=0, help="Stop after so many seconds.  [default: when interrupted]"),
+        typer.Option("--for", min=0, help="Stop after this many seconds. Default: when interrupted."),
     ] = None,
 ) -> None:
-    """Follow streams: time, place, subject, type, origin and payload of each event, as it is recorded."""
+    """Follow recorded events.
+
+    Prints time, position, subject, type, origin and payload of each event as it is recorded.
+    """
     end = None if for_sec is None else monotonic() + for_sec
     named = [record_stream(name) for name in stream or ()]
     with at.open() as opened, suppress(KeyboardInterrupt):
@@ -208,19 +217,19 @@ def tail(
 
 
 class _Reader(Protocol):
-    """A stream that is read on."""
+    """A reader of a stream that continues."""
 
     def fetch(self, wait_sec: int = 0) -> Operation[list[Message]]:
-        """Return what is new; waits for it."""
+        """Wait for new entries, and return them."""
         ...
 
 
 def follow(
     opened: Client, readers: Sequence[tuple[str, _Reader]], end: float | None
 ) -> Iterator[tuple[str, Message]]:
-    """Yield entries as they come, until a time is over and nothing is left.
+    """Yield entries as they arrive, until the end time has passed and none is left.
 
-    When nothing has come, the hub is asked to wait for news of one stream, of each in its turn.
+    While there are no new entries, long polls go to one stream after the other.
     """
     waiting: _Reader | None = None
     turns = cycle(reader for _, reader in readers)
@@ -236,7 +245,7 @@ def follow(
 
 
 def _patience(end: float | None, streams: int) -> int:
-    """Return for how many seconds to wait: shortly, if others are to be looked at as well."""
+    """Return the time of a long poll in seconds: short, if there are other streams."""
     most = _WAIT_SEC if streams == 1 else 1
     return most if end is None else max(1, min(most, ceil(end - monotonic())))
 

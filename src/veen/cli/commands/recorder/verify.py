@@ -1,4 +1,4 @@
-"""``veen recorder verify`` and ``status``: whether a record can be relied on, and how it is doing."""
+"""``veen recorder verify`` and ``status``: verdicts about a record, and its present state."""
 
 from time import time
 from typing import Annotated, Any, Final
@@ -9,6 +9,7 @@ from veen.cli.client import ClientOptions
 from veen.cli.commands.recorder.admin import record_stream
 from veen.cli.commands.recorder.replay import CheckpointOption, StreamsOption, read_manifest, record_streams
 from veen.cli.errors import FAILED, FailedError, UsageError
+from veen.cli.options import RETENTION_HELP
 from veen.cli.output import command, plain, print_result, warn
 from veen.cli.settings import common
 from veen.client.client import Client
@@ -21,12 +22,14 @@ from veen.recorder.configuration import Configuration, keeps, read_classes, read
 from veen.recorder.feed.shipper import spool_depth
 from veen.recorder.verify.judge import VERDICTS, Judgement, judge, to_json, to_text
 
-Every = Annotated[int, typer.Option("--every", min=1, help="Seconds after which a checkpoint is due.")]
-Each = Annotated[int, typer.Option("--each", min=1, help="Entries after which a checkpoint is due.")]
-Retention = Annotated[
-    int, typer.Option("--retention-hint", min=0, max=U64_MAX, help="Seconds that entries are to be kept.")
+Every = Annotated[
+    int, typer.Option("--every", min=1, help="Time after which a checkpoint is due, in seconds.")
 ]
-#: How a verdict is written.
+Each = Annotated[
+    int, typer.Option("--each", min=1, help="Number of entries after which a checkpoint is due.")
+]
+Retention = Annotated[int, typer.Option("--retention-hint", min=0, max=U64_MAX, help=RETENTION_HELP)]
+#: How a verdict is printed.
 _SHOWN: Final = {True: "good", False: "bad", None: "not judged"}
 
 
@@ -38,20 +41,21 @@ def verify(
     every: Every = EVERY_SEC,
     each: Each = EACH_EVENTS,
     retention_hint: Retention = LONG_TERM_SEC,
-    only: Annotated[list[str] | None, typer.Option(help="Only this verdict counts; may be repeated.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Require only this verdict; may be repeated.")
+    ] = None,
 ) -> None:
-    """Read the whole record and judge it; exits 4 if a verdict is bad, and names what is wrong and where.
+    """Verify the whole record, and print verdicts.
 
-    And if a verdict could not be given, because nothing could be read of a stream that it needs.
-
-    At a hub, in a data directory (--hub DIR) or in an exported set, offline. Verdicts: order, completeness,
-    stability, roles, event_types, retention, checkpoint_cadence. With --checkpoint, also that all that a
-    checkpoint vouches for which you have kept is still there.
+    Works at a hub, and offline in a data directory (--hub DIR) or an exported set. Verdicts: order,
+    completeness, stability, roles, event_types, retention, checkpoint_cadence. With --checkpoint, also
+    verifies that the entries covered by your file still exist. Exits 4 if a verdict is bad, or cannot be
+    given because a stream that it needs is unreadable.
     """
     wanted = tuple(only or VERDICTS)
     unknown = sorted(set(wanted) - set(VERDICTS))
     if unknown:
-        raise UsageError(f"there is no verdict {', '.join(unknown)}; there are: {', '.join(VERDICTS)}")
+        raise UsageError(f"unknown verdict {', '.join(unknown)}; use one of {', '.join(VERDICTS)}")
     named = [record_stream(name) for name in stream or ()]
     with at.open() as opened:
         live = isinstance(opened.hub, HttpHub)
@@ -63,10 +67,10 @@ def verify(
             least_sec=retention_hint,
             now=int(time()) if live else None,
         )
-    _tell(found, wanted)
+    _print(found, wanted)
 
 
-def _tell(found: Judgement, wanted: tuple[str, ...]) -> None:
+def _print(found: Judgement, wanted: tuple[str, ...]) -> None:
     verdicts = {name: found.verdict(name) for name in VERDICTS}
     bad = [name for name in wanted if verdicts[name] is False]
     open_ones = [name for name in wanted if verdicts[name] is None]
@@ -79,19 +83,21 @@ def _tell(found: Judgement, wanted: tuple[str, ...]) -> None:
         "others": found.others,
     }
     if common.json:
-        _tell_scripts(found, verdicts, (bad, open_ones), counts)
+        _print_json(found, verdicts, (bad, open_ones), counts)
         return
     print_result({**{name: _SHOWN[good] for name, good in verdicts.items()}, **counts}, as_json=False)
     for item in found.findings:
         typer.echo(plain(to_text(item)))
     if found.undeclared:
-        warn(f"not declared: {', '.join(found.undeclared)}; an admin does it with: veen recorder init")
-    _tell_of_sealed(found)
+        warn(
+            f"not declared: {', '.join(found.undeclared)}; an admin can declare them with: veen recorder init"
+        )
+    _print_sealed(found)
     if bad or open_ones:
         raise FailedError(_problem(found, bad, open_ones), "E.RECORD")
 
 
-def _tell_scripts(
+def _print_json(
     found: Judgement,
     verdicts: dict[str, bool | None],
     problems: tuple[list[str], list[str]],
@@ -111,19 +117,19 @@ def _tell_scripts(
 
 
 def _problem(found: Judgement, bad: list[str], open_ones: list[str]) -> str:
-    """Return in one line what is bad, and what could not be judged and why."""
-    parts = [f"the record is not as it should be: {', '.join(bad)}"] if bad else []
+    """Return in one line which verdicts are bad, and which could not be given and why."""
+    parts = [f"bad verdicts: {', '.join(bad)}"] if bad else []
     if open_ones:
         needed = sorted({stream for name in open_ones for stream in found.unjudged[name]})
         parts.append(
-            f"not judged: {', '.join(open_ones)}, as nothing of {', '.join(needed)} can be read; "
-            "an admin gives you the keys with: veen recorder share"
+            f"not judged: {', '.join(open_ones)}, because {', '.join(needed)} cannot be read; "
+            "an admin can share the keys with: veen recorder share"
         )
     return "; ".join(parts)
 
 
-def _tell_of_sealed(found: Judgement) -> None:
-    """Say what could not be read; also to who wants to hear of errors only: a verdict does not cover it."""
+def _print_sealed(found: Judgement) -> None:
+    """Print what could not be read, even with --quiet: no verdict covers it."""
     told = []
     if found.unreadable:
         told.append(
@@ -131,7 +137,7 @@ def _tell_of_sealed(found: Judgement) -> None:
             "principals are not judged"
         )
     for name, (sealed, entries) in found.hidden.items():
-        told.append(f"{name}: {sealed} of {entries} entries are sealed for others, and count for nothing")
+        told.append(f"{name}: {sealed} of {entries} entries are sealed for others, and are ignored")
     for text in told:
         typer.echo(f"veen: {plain(text)}", err=True)
 
@@ -147,9 +153,9 @@ def status(
     each: Each = EACH_EVENTS,
     retention_hint: Retention = LONG_TERM_SEC,
 ) -> None:
-    """Show streams with their retention and types of events, the last checkpoint, and what waits to be sent.
+    """Show streams, their retention and the last checkpoint.
 
-    Reads no events; to judge them: veen recorder verify.
+    Also shows the events that wait in the spool. Does not read events; verify them with veen recorder verify.
     """
     named = [record_stream(name) for name in stream or ()]
     with at.open() as opened:

@@ -1,4 +1,4 @@
-"""``veen wallet``: open wallets, move money between them, and see what they hold."""
+"""``veen wallet``: open wallets, transfer money, and show balances."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,24 +17,24 @@ from veen.cli.commands.wallet.wallet_options import (
     wallet_named,
 )
 from veen.cli.errors import FailedError, UsageError
-from veen.cli.options import hex32
+from veen.cli.options import PAYEE_HELP, PAYER_HELP, REASON_HELP, hex32
 from veen.cli.output import command
 from veen.client.wallets import own_context
 from veen.core.crypto.hash import U64_MAX, ZERO_32
 from veen.overlays.wallet import schemas as wal
 from veen.overlays.wallet.overlay import Wallets
 
-app = typer.Typer(help="Wallets: open them, move money, and see what they hold.", no_args_is_help=True)
+app = typer.Typer(help="Open wallets, transfer money and show balances.", no_args_is_help=True)
 
-ReasonOption = Annotated[str, typer.Option(help="Why, for whoever reads it.")]
+ReasonOption = Annotated[str, typer.Option(help=REASON_HELP)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWalletOptions(WalletEventOptions):
-    """A wallet that is new: no more is known of it than its currency."""
+    """Options of a new wallet, which is selected by its currency."""
 
     wallet: str = field(default="", init=False)
-    currency: Annotated[str, typer.Option(help="Currency of the wallet, as EUR.")] = field()
+    currency: Annotated[str, typer.Option(help="Currency of the wallet, for example EUR.")] = field()
 
 
 @app.command("open")
@@ -42,10 +42,14 @@ class NewWalletOptions(WalletEventOptions):
 def open_wallet(
     whose: NewWalletOptions,
     ctx_id: Annotated[
-        str, typer.Option(help="Whose wallet: 64 hex digits.  [default: your identity]", show_default=False)
+        str,
+        typer.Option(help="Owner of the wallet: 64 hex digits. Default: your identity.", show_default=False),
     ] = "",
 ) -> None:
-    """Open a wallet: its id is that of its owner, realm and currency, so that everybody can find it."""
+    """Open a wallet.
+
+    Its id is derived from its owner, realm and currency.
+    """
     with whose.open() as opened:
         ctx = hex32(ctx_id, "--ctx-id") if ctx_id else own_context(opened)
         body = make_body(
@@ -62,26 +66,33 @@ def open_wallet(
 @app.command()
 @command
 def deposit(amount: AmountOption, whose: WalletEventOptions, ref: RefOption = "") -> None:
-    """Put money into a wallet from outside."""
+    """Deposit money into a wallet."""
     whose.send(wal.DEPOSIT, amount=amount, ref=ref.encode() or None)
 
 
 @app.command()
 @command
 def withdraw(amount: AmountOption, whose: WalletEventOptions, ref: RefOption = "") -> None:
-    """Take money out of a wallet to outside."""
+    """Withdraw money from a wallet."""
     whose.send(wal.WITHDRAW, amount=amount, ref=ref.encode() or None)
 
 
 @app.command()
 @command
 def adjust(
-    delta: Annotated[int, typer.Option(min=-U64_MAX, max=U64_MAX, help="To be added; may be negative.")],
-    reason: Annotated[str, typer.Option(help="Why, for whoever audits it.")],
+    delta: Annotated[
+        int,
+        typer.Option(
+            min=-U64_MAX,
+            max=U64_MAX,
+            help="Amount to add, in the smallest unit of the currency; may be negative.",
+        ),
+    ],
+    reason: Annotated[str, typer.Option(help=REASON_HELP)],
     whose: WalletEventOptions,
     ref: RefOption = "",
 ) -> None:
-    """Correct the balance of a wallet, with a reason."""
+    """Correct the balance of a wallet."""
     whose.send(wal.ADJUST, delta=delta, reason=reason, ref=ref.encode() or None)
 
 
@@ -90,42 +101,53 @@ def adjust(
 def limit(
     whose: WalletEventOptions,
     daily_limit: Annotated[
-        int | None, typer.Option(min=0, max=U64_MAX, help="Most that may be spent on a day (UTC).")
+        int | None,
+        typer.Option(
+            min=0,
+            max=U64_MAX,
+            help="Maximum amount to spend on a day (UTC), in the smallest unit of the currency.",
+        ),
     ] = None,
-    none: Annotated[bool, typer.Option("--none", help="No limit any more.")] = False,
+    none: Annotated[bool, typer.Option("--none", help="Remove the limit.")] = False,
 ) -> None:
-    """Set how much may be spent on a day, or take the limit away."""
+    """Set or remove the daily limit of a wallet."""
     if none == (daily_limit is not None):
-        raise UsageError("say --daily-limit N, or --none")
+        raise UsageError("give either --daily-limit N or --none")
     whose.send(wal.LIMIT, daily_limit=daily_limit)
 
 
 @app.command()
 @command
 def freeze(whose: WalletEventOptions, reason: ReasonOption = "") -> None:
-    """Let nothing out of a wallet until it is unfrozen."""
+    """Freeze a wallet.
+
+    No money can leave it until it is unfrozen.
+    """
     whose.send(wal.FREEZE, reason=reason or None)
 
 
 @app.command()
 @command
 def unfreeze(whose: WalletEventOptions, reason: ReasonOption = "") -> None:
-    """Let money out of a wallet again."""
+    """Unfreeze a wallet."""
     whose.send(wal.UNFREEZE, reason=reason or None)
 
 
 @app.command()
 @command
 def close(whose: WalletEventOptions) -> None:
-    """Close a wallet for good; an empty one, unless --force is given."""
+    """Close a wallet permanently.
+
+    The wallet must be empty, unless --force is given.
+    """
     with whose.open() as opened:
         state = whose.state(opened)
         found = whose.find(opened, state)
         balance = Wallets().state(state.tables, found).balance
         if balance and not whose.force:  # WAL-028
             raise FailedError(
-                f"the wallet still holds {balance}, and nothing comes out of a closed one: empty it first, "
-                "or say --force",
+                f"the wallet still holds {balance}, which cannot leave a closed wallet; empty it first, "
+                "or use --force",
                 "WAL.NOT_EMPTY",
             )
         whose.deliver(opened, state, wal.CLOSE, make_body(wal.CLOSE, wallet_id=found, ts=whose.now))
@@ -133,17 +155,17 @@ def close(whose: WalletEventOptions) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentOptions(WalletEventOptions):
-    """A wallet that pays, and the one that gets it."""
+    """Options of a payment: the wallet that pays, and the recipient."""
 
-    to: Annotated[str, typer.Option(help="Wallet that gets it: 64 hex digits.")]
+    to: Annotated[str, typer.Option(help=PAYEE_HELP)]
     wallet: Annotated[
-        str, typer.Option("--from", help="Wallet that pays.  [default: your own]", show_default=False)
+        str, typer.Option("--from", help=f"{PAYER_HELP} Default: your own.", show_default=False)
     ] = ""
     option: ClassVar[str] = "--from"
 
     @property
     def target(self) -> bytes:
-        """The wallet that gets it."""
+        """The wallet of the recipient."""
         return wallet_named(self.to, "--to")
 
 
@@ -153,21 +175,28 @@ def transfer(
     whose: PaymentOptions,
     amount: AmountOption,
     transfer_id: Annotated[
-        str, typer.Option(help="Its name, 64 hex digits.  [default: that of its place in the log]")
+        str,
+        typer.Option(
+            help="Id of the transfer: 64 hex digits. Default: derived from its position in the log."
+        ),
     ] = "",
-    metadata_json: Annotated[str, typer.Option(help="A map of anything more, in JSON.")] = "",
+    metadata_json: Annotated[str, typer.Option(help="Additional data: a JSON object.")] = "",
     approval: Annotated[
-        list[Path] | None, typer.Option(help="File of 'veen wallet approve'; may be repeated.")
+        list[Path] | None, typer.Option(help="File written by veen wallet approve; may be repeated.")
     ] = None,
     approver: Annotated[
         list[str] | None,
-        typer.Option(help="Who has to approve: identity card, or 64 hex digits; may be repeated."),
+        typer.Option(help="Identity that must approve: an identity card or 64 hex digits; may be repeated."),
     ] = None,
     threshold: Annotated[
-        int | None, typer.Option(min=1, help="How many of them.  [default: all]", show_default=False)
+        int | None,
+        typer.Option(min=1, help="Number of approvals required. Default: all.", show_default=False),
     ] = None,
 ) -> None:
-    """Move money from a wallet to another one; what would not count is not sent, unless --force is given."""
+    """Transfer money to another wallet.
+
+    A transfer that would not be valid is not sent, unless --force is given.
+    """
     target = whose.target
     with whose.open() as opened:
         state = whose.state(opened)
@@ -183,14 +212,14 @@ def transfer(
         if approver:
             approve.check_approvals(approver, threshold, approval or [], body)
         elif approval or threshold:
-            raise UsageError("--approval and --threshold go with --approver")
+            raise UsageError("--approval and --threshold need --approver")
         whose.deliver(opened, state, wal.TRANSFER, body)
 
 
 def _metadata(text: str) -> Any:  # noqa: ANN401 - JSON
     found = json_or_none(text, "--metadata-json")
     if found is not None and not isinstance(found, dict):
-        raise UsageError('--metadata-json is a map, as {"memo": "rent"}')
+        raise UsageError('--metadata-json takes a JSON object, for example {"memo": "rent"}')
     return found
 
 

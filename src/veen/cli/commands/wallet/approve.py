@@ -1,6 +1,6 @@
-"""``veen wallet approve``: several people approve a transfer before it is sent (WAL-064, WAL-065).
+"""``veen wallet approve``: approvals of a transfer before it is sent (WAL-064, WAL-065).
 
-The log knows nothing of it: whoever sends the transfer checks the policy first, and one event is sent.
+Approvals are not in the log: the sender of the transfer checks the policy, and sends one event.
 """
 
 import json
@@ -13,7 +13,7 @@ import typer
 from veen.cli.client import ClientOption, load_secrets, read_bytes, read_card, write_bytes
 from veen.cli.commands.wallet.wallet_options import AmountOption, TsOption, now_or, wallet_named
 from veen.cli.errors import FailedError, UsageError
-from veen.cli.options import hex32
+from veen.cli.options import PAYEE_HELP, PAYER_HELP, hex32
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
 from veen.client.contexts import find_client
@@ -26,19 +26,20 @@ from veen.overlays.wallet.schemas import ApprovalPolicy, approval_hash
 
 @command
 def approve(
-    from_wallet: Annotated[str, typer.Option("--from", help="Wallet that pays: 64 hex digits.")],
-    to: Annotated[str, typer.Option("--to", help="Wallet that gets it: 64 hex digits.")],
+    from_wallet: Annotated[str, typer.Option("--from", help=PAYER_HELP)],
+    to: Annotated[str, typer.Option("--to", help=PAYEE_HELP)],
     amount: AmountOption,
     out: Annotated[Path, typer.Option(help="File to write the approval to.")],
     ts: TsOption = None,
     transfer_id: Annotated[
-        str, typer.Option(help="Name of the transfer: 64 hex digits.  [default: a new one]")
+        str, typer.Option(help="Id of the transfer: 64 hex digits. Default: a new one.")
     ] = "",
     client: ClientOption = "",
 ) -> None:
-    """Approve a transfer with the key of your identity; nothing is sent.
+    """Approve a transfer with your identity.
 
-    All approve the same transfer: the first one makes up its time and name, the others are given them.
+    Writes a file, and sends nothing. All approvals must be for the same transfer: pass the time and the id
+    of the first approval to the others.
     """
     _, secrets, _ = load_secrets(Path(find_client(client)))
     when = now_or(ts)
@@ -54,9 +55,9 @@ def approve(
 
 
 def check_approvals(approvers: list[str], threshold: int | None, approvals: list[Path], body: Fields) -> None:
-    """Refuse a transfer that not enough have approved."""
+    """Reject a transfer without enough approvals."""
     if body["transfer_id"] == ZERO_32:
-        raise UsageError("an approved transfer has a name: give --transfer-id and --ts as approved")
+        raise UsageError("an approved transfer needs the --transfer-id and --ts of its approvals")
     wanted = _policy(approvers, threshold)
     digest = approval_hash(
         body["wallet_id"], body["to_wallet_id"], body["amount"], body["ts"], body["transfer_id"]
@@ -64,7 +65,7 @@ def check_approvals(approvers: list[str], threshold: int | None, approvals: list
     good = wanted.approvers(digest, map(_approval, approvals))
     if len(good) < wanted.threshold:
         raise FailedError(
-            f"good approvals of this transfer: {len(good)}, and {wanted.threshold} are needed",
+            f"the transfer has {len(good)} valid approvals, but needs {wanted.threshold}",
             "WAL.UNAUTHORIZED_OPERATION",
         )
 
@@ -74,7 +75,7 @@ def _policy(approvers: list[str], threshold: int | None) -> ApprovalPolicy:
     try:
         return ApprovalPolicy(len(keys) if threshold is None else threshold, keys)
     except ValueError as error:
-        raise UsageError(f"--threshold does not fit: {error}") from None
+        raise UsageError(f"--threshold: {error}") from None
 
 
 def _approver(text: str) -> VerifyKey:
@@ -86,4 +87,4 @@ def _approval(path: Path) -> tuple[VerifyKey, Signature]:
         found = json.loads(read_bytes(path))
         return VerifyKey(bytes.fromhex(found["approver"])), Signature(bytes.fromhex(found["sig"]))
     except (KeyError, TypeError, ValueError, RecursionError):
-        raise UsageError(f"{path} is no approval: make it with: veen wallet approve") from None
+        raise UsageError(f"{path} is not an approval; create one with: veen wallet approve") from None

@@ -1,4 +1,4 @@
-"""``veen wallet show``, ``ledger`` and ``reconcile``: what wallets hold, and whether transfers agree."""
+"""``veen wallet show``, ``ledger`` and ``reconcile``: balances, and whether transfers match."""
 
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from veen.cli.client import ClientOptions, StreamOption
-from veen.cli.commands.op.operation import Guardians, refuse
+from veen.cli.commands.op.operation import Guardians, fail_check
 from veen.cli.commands.wallet.wallet_options import WalletSelection, reset_rule
 from veen.cli.errors import FailedError, UsageError
-from veen.cli.options import hex32, hex32_or_none
+from veen.cli.options import UPTO_HELP, hex32, hex32_or_none
 from veen.cli.output import command, print_result
 from veen.cli.overlay import fold_stream
 from veen.cli.settings import common
@@ -27,15 +27,13 @@ def reconcile_streams(
     at: ClientOptions,
     stream: Annotated[
         list[str] | None,
-        typer.Option(
-            help=f"Stream of wallets; may be repeated.  [default: {MAIN_STREAM}]", show_default=False
-        ),
+        typer.Option(help=f"Stream of wallets; may be repeated. Default: {MAIN_STREAM}.", show_default=False),
     ] = None,
 ) -> None:
-    """Compare the streams of wallets: credits that never came, that nobody paid, or that say something else.
+    """Compare the debits and credits of wallet streams.
 
-    It ends with code 4 if there are any. A credit that waits in a wallet's own stream, and whose debit is
-    among what is compared, is pending, and no problem.
+    Reports debits without a credit, credits without a debit, and pairs that differ; exits 4 if there are any.
+    A credit that waits in the stream of its wallet is pending, if its debit is in one of the streams.
     """
     names = list(dict.fromkeys(stream or [MAIN_STREAM]))
     with at.open() as opened:
@@ -53,8 +51,8 @@ def reconcile_streams(
     }
     if found.problems:
         count = len(found.problems)
-        detail = f"{count} transfers do not agree, the first is {found.problems[0].transfer_id.hex()}"
-        refuse(result, detail, found.problems[0].code)
+        detail = f"{count} transfers do not match; the first is {found.problems[0].transfer_id.hex()}"
+        fail_check(result, detail, found.problems[0].code)
     print_result(result, common.json)
 
 
@@ -77,16 +75,16 @@ def _side(side: Side | None) -> dict[str, Any] | None:
 @command
 def show_wallet(
     which: WalletSelection,
-    everything: Annotated[bool, typer.Option("--all", help="All wallets of the stream.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show all wallets of the stream.")] = False,
     violations: Annotated[
-        bool, typer.Option("--violations", help="Also what did not count, and why.")
+        bool, typer.Option("--violations", help="Also list invalid events, with the reasons.")
     ] = False,
     upto: Annotated[
         int | None,
-        typer.Option("--upto-stream-seq", min=1, max=U64_MAX, help="The state after this entry."),
+        typer.Option("--upto-stream-seq", min=1, max=U64_MAX, help=UPTO_HELP),
     ] = None,
 ) -> None:
-    """Show what a wallet holds: folded from the log, every entry checked."""
+    """Show the balance and the state of a wallet."""
     with which.open() as opened:
         state = which.state(opened, upto)
         found: dict[str, Any] = {"ok": True, "stream": which.stream, "upto": _upto(state)}
@@ -96,7 +94,7 @@ def show_wallet(
             key = which.find(opened, state)
             view = state[key]
             if not isinstance(view, dict):
-                raise FailedError(f"wallet {key.hex()} is not in {which.stream}", "WAL.NOT_FOUND")
+                raise FailedError(f"{which.stream} does not contain wallet {key.hex()}", "WAL.NOT_FOUND")
             found |= {"wallet_id": key.hex(), **view}
         if violations:
             found["violations"] = _reports(state)
@@ -127,39 +125,51 @@ def ledger(
     guardians: Guardians,
     at: ClientOptions,
     since: Annotated[
-        int, typer.Option("--since-stream-seq", min=1, max=U64_MAX, help="First entry that is counted.")
+        int, typer.Option("--since-stream-seq", min=1, max=U64_MAX, help="First entry to include.")
     ] = 1,
     upto: Annotated[
         int | None,
-        typer.Option("--upto-stream-seq", min=1, max=U64_MAX, help="Last one.  [default: the last]"),
+        typer.Option("--upto-stream-seq", min=1, max=U64_MAX, help=UPTO_HELP),
     ] = None,
-    account: Annotated[str, typer.Option(help="Only this account: 64 hex digits.")] = "",
-    currency_code: Annotated[str, typer.Option(help="Only this currency, as EUR.")] = "",
+    account: Annotated[str, typer.Option(help="Show only this account: 64 hex digits.")] = "",
+    currency_code: Annotated[str, typer.Option(help="Show only this currency, for example EUR.")] = "",
     default_currency: Annotated[
-        str, typer.Option(help="The currency of operations that name none; else those do not count.")
+        str, typer.Option(help="Currency of operations without one. Default: such operations are ignored.")
     ] = "",
     forbid_negative: Annotated[
         bool,
-        typer.Option("--forbid-negative", help="What its payer can not pay does not count, and is listed."),
+        typer.Option(
+            "--forbid-negative",
+            help="Reject operations that overdraw the account of the payer, and list them.",
+        ),
     ] = False,
     issuer: Annotated[
         list[str] | None,
-        typer.Option(help="Account that may owe all the same, where money comes from: 64 hex digits."),
+        typer.Option(
+            help="Account that may be overdrawn, because it issues money: 64 hex digits; may be repeated."
+        ),
     ] = None,
     identity_remap: Annotated[
-        str, typer.Option(help="Stream of recoveries: accounts are those of who has taken their place.")
+        str,
+        typer.Option(
+            help="Stream of recoveries; accounts of lost identities count for the identities that "
+            "replaced them."
+        ),
     ] = "",
 ) -> None:
-    """Show what accounts hold by the paid operations of a stream: signed, unless that is forbidden."""
+    """Show account balances from paid operations.
+
+    Balances may be negative, unless --forbid-negative is given.
+    """
     if upto is not None and upto < since:
-        raise UsageError("--upto-stream-seq is before --since-stream-seq")
+        raise UsageError("--upto-stream-seq must not be less than --since-stream-seq")
     only = hex32_or_none(account, "--account")
     with at.open() as opened:
         become = {}
         if identity_remap:
             become = remap(fold_stream(opened, guardians.recoveries(), identity_remap).tables)
         elif guardians.given:
-            raise UsageError("--guardian and --threshold go with --identity-remap")
+            raise UsageError("--guardian and --threshold need --identity-remap")
         issuers = frozenset(hex32(text, "--issuer") for text in issuer or ())
         overlay = PaidLedger(default_currency or None, forbid_negative, issuers, become)
         state = fold_stream(opened, overlay, stream, upto, since=since if since > 1 else None)
@@ -186,9 +196,11 @@ def ledger(
 
 
 def _chosen(shown: dict[str, dict[str, int]], currency_code: str) -> dict[str, int]:
-    """Return the balances of the currency that is meant: the only one, or the one that is named (CLI-115)."""
+    """Return the balances of the only currency, or of the given one (CLI-115)."""
     if currency_code:
         return shown.get(currency_code, {})
     if len(shown) > 1:
-        raise UsageError(f"there are several currencies: say --currency-code, of {', '.join(shown)}")
+        raise UsageError(
+            f"the ledger has several currencies; choose one with --currency-code: {', '.join(shown)}"
+        )
     return next(iter(shown.values()), {})

@@ -1,4 +1,4 @@
-"""What the commands of wallets share: which wallet is meant, and whether an event counts."""
+"""Options of the wallet commands, and sending an event if it is valid."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, Final
 import typer
 
 from veen.cli.client import ClientOptions
-from veen.cli.commands.op.operation import CapOption, described, make_body, refuse, under
+from veen.cli.commands.op.operation import CapOption, described, fail_check, make_body, under
 from veen.cli.errors import FailedError, UsageError
-from veen.cli.options import hex32
+from veen.cli.options import AMOUNT_HELP, hex32
 from veen.cli.output import print_result
 from veen.cli.overlay import fold_stream
 from veen.cli.settings import common
@@ -39,36 +39,38 @@ from veen.overlays.wallet.overlay import Wallets
 from veen.overlays.wallet.schemas import TRANSFER, wallet_id
 
 WalletStream = Annotated[
-    str, typer.Option("--stream", help="Stream of the wallet: its name, or its id of 64 hex digits.")
+    str, typer.Option("--stream", help="Stream of the wallet: a name, or an id (64 hex digits).")
 ]
 WalletOption = Annotated[
     str,
-    typer.Option("--wallet", help="The wallet: 64 hex digits.  [default: your own]", show_default=False),
+    typer.Option("--wallet", help="Wallet: 64 hex digits. Default: your own.", show_default=False),
 ]
 CurrencyOption = Annotated[
-    str, typer.Option(help="Which of your own wallets, if you have several: its currency, as EUR.")
+    str, typer.Option(help="Currency of your own wallet, if you have several, for example EUR.")
 ]
-RealmOption = Annotated[str, typer.Option(help="Realm of your own wallets: its name, or 64 hex digits.")]
+RealmOption = Annotated[
+    str, typer.Option(help="Realm of your own wallets: a name, or an id (64 hex digits).")
+]
 TsOption = Annotated[
     int | None,
-    typer.Option(
-        "--ts", min=0, max=U64_MAX, help="Time of the event, in seconds since 1970.  [default: now]"
-    ),
+    typer.Option("--ts", min=0, max=U64_MAX, help="Time of the event, in seconds since 1970. Default: now."),
 ]
-ForceFlag = Annotated[bool, typer.Option("--force", help="Send it also if it would not count.")]
-AmountOption = Annotated[int, typer.Option(min=0, max=U64_MAX, help="In the smallest unit.")]
-RefOption = Annotated[str, typer.Option(help="A reference of your own; of withdrawals the first one counts.")]
+ForceFlag = Annotated[bool, typer.Option("--force", help="Send the event even if it would not be valid.")]
+AmountOption = Annotated[int, typer.Option(min=0, max=U64_MAX, help=AMOUNT_HELP)]
+RefOption = Annotated[
+    str, typer.Option(help="Reference of your own. Only the first withdrawal with a reference is valid.")
+]
 
 _NAMED: Final = "name:"
 
 
 def wallet_named(text: str, option: str) -> bytes:
-    """Read a wallet: its id, or name:X for the hash of X (CLI-117)."""
+    """Parse a wallet: its id, or name:X for the hash of X (CLI-117)."""
     if text.startswith(_NAMED):
         return sha256(text[len(_NAMED) :].encode())
     if not is_hex32(text):
         raise UsageError(
-            f"{option} takes the 64 hex digits of a wallet, or {_NAMED}X; there are no handles yet: {text!r}",
+            f"{option} takes the id of a wallet (64 hex digits) or {_NAMED}X, not {text!r}",
         )
     return hex32(text, option)
 
@@ -82,28 +84,31 @@ def id_of(realm: str, ctx: bytes, currency: str) -> bytes:
 
 
 def reset_rule() -> str:
-    """Return when a day of a limit is over, as it is configured (WAL-041)."""
+    """Return the configured rule for the reset of daily limits (WAL-041)."""
     rule = load_config().get("wallet_needs_reset", "neq")
     if rule not in ("neq", "gt"):
-        raise UsageError("wallet_needs_reset is neq or gt; see: veen config set wallet_needs_reset")
+        raise UsageError(
+            "the setting wallet_needs_reset must be neq or gt; set it with: veen config set "
+            "wallet_needs_reset VALUE"
+        )
     return rule
 
 
 def now_or(ts: int | None) -> int:
-    """Return a time that was given, or what time it is."""
+    """Return the given time, or the current time."""
     return int(time()) if ts is None else ts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalletSelection:
-    """Which wallet is meant, and where: options, as ``option_groups`` expands them."""
+    """Options that select a wallet (see ``option_groups``)."""
 
     wallet: WalletOption = ""
     currency: CurrencyOption = ""
     realm: RealmOption = labels.DEFAULT_REALM
     stream: WalletStream = MAIN_STREAM
     at: ClientOptions
-    #: What names the wallet, for messages.
+    #: The option that names the wallet, for error texts.
     option: ClassVar[str] = "--wallet"
 
     def open(self) -> Client:
@@ -116,11 +121,11 @@ class WalletSelection:
 
     @property
     def realm_id(self) -> RealmId:
-        """The realm of one's own wallets."""
+        """The realm of the client's own wallets."""
         return labels.realm_id(self.realm)
 
     def find(self, opened: Client, state: FoldedState) -> bytes:
-        """Return the wallet that is meant: the one that is named, or one's own in this stream."""
+        """Return the selected wallet: the given one, or the client's own in this stream."""
         if self.wallet:
             return wallet_named(self.wallet, self.option)
         if self.currency:
@@ -130,17 +135,19 @@ class WalletSelection:
             return next(iter(mine))
         if mine:
             currencies = ", ".join(sorted(mine.values()))
-            raise UsageError(f"you have several wallets here: say --currency, of {currencies}")
+            raise UsageError(
+                f"you have several wallets in this stream; choose one with --currency: {currencies}"
+            )
         raise FailedError(
-            f"you have no wallet of the realm {self.realm} in {self.stream}: open one with: "
-            f"veen wallet open --currency EUR, or name one with {self.option}, or its realm with --realm",
+            f"you have no wallet of realm {self.realm} in {self.stream}; open one with: "
+            f"veen wallet open --currency EUR, or select one with {self.option} or --realm",
             "WAL.NOT_FOUND",
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalletEventOptions(WalletSelection):
-    """Whose event it is, and how it is sent: options, as ``option_groups`` expands them."""
+    """Options of an event of a wallet (see ``option_groups``)."""
 
     ts: TsOption = None
     cap: CapOption = None
@@ -152,17 +159,19 @@ class WalletEventOptions(WalletSelection):
         return now_or(self.ts)
 
     def send(self, schema: Schema, **values: Any) -> None:  # noqa: ANN401 - of its fields
-        """Send an event of the wallet, unless it would not count; and tell what became of it."""
+        """Send an event of the wallet if it would be valid, and print the outcome."""
         with self.open() as opened:
             state = self.state(opened)
             body = make_body(schema, wallet_id=self.find(opened, state), ts=self.now, **values)
             self.deliver(opened, state, schema, body)
 
     def deliver(self, opened: Client, state: FoldedState, schema: Schema, body: Fields) -> None:
-        """Send an event, unless it would not count; and tell what became of it."""
+        """Send an event if it would be valid, and print the outcome."""
         wrong = [verdict for verdict in foresee(state, schema, body) if not verdict.counts]
         if wrong and not self.force:
-            raise FailedError(f"{wrong[0].detail}; it was not sent (--force sends it)", wrong[0].code)
+            raise FailedError(
+                f"{wrong[0].detail}; it was not sent; use --force to send it anyway", wrong[0].code
+            )
         sent = send_draft(opened, self.stream, _draft(schema, body), under(self.cap))
         found = judged(opened, _wallets(state), self.stream, sent)
         result: dict[str, Any] = {**described(schema, sent), "wallet_id": body["wallet_id"].hex()}
@@ -171,8 +180,8 @@ class WalletEventOptions(WalletSelection):
             result["transfer_id"] = (transfer_of(sent) if own == ZERO_32 else own).hex()
             result["to_wallet_id"] = body["to_wallet_id"].hex()
         result |= {"applied": all(verdict.counts for verdict in found), "verdict": _words(found)}
-        if not result["applied"] and not self.force:  # somebody was faster
-            refuse({**result, "ok": False}, found[0].detail, found[0].code)
+        if not result["applied"] and not self.force:  # another event was faster
+            fail_check({**result, "ok": False}, found[0].detail, found[0].code)
         print_result(result, common.json)
 
 
