@@ -295,7 +295,10 @@ def test_the_descriptor_of_an_environment_names_hubs(user: User, hub: HubProcess
         "it has: main"
         in user.fails(1, "send", "--stream", "env", "--body", "1", "--env", env, "--hub-name", "x")["detail"]
     )
-    assert "go together" in user.fails(1, "send", "--stream", "env", "--body", "1", "--env", env)["detail"]
+    assert (
+        "--hub-name must be"
+        in user.fails(1, "send", "--stream", "env", "--body", "1", "--env", env)["detail"]
+    )
     env.write_text("[]")
     user.fails(1, "send", "--stream", "env", "--body", "1", *words)
     assert user.ok("send", "--stream", "env", "--body", "1", "--hub", hub.url, *words), "an explicit hub wins"

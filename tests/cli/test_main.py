@@ -47,15 +47,15 @@ def test_demo_tells_the_whole_story(tmp_path: Path) -> None:
         "Two people",
         "A shared stream",
         "Bob reads",
-        "A refusal",
+        "A rejection",
         "E.CAP",
         "killed",
         "on Spark",
-        "tampers",
+        "Tampering",
     )
     for word in told:
         assert word in done.stdout
-    assert done.stdout.endswith("Everything went as it should.\n")
+    assert done.stdout.endswith("The demo succeeded.\n")
     assert not list(tmp_path.iterdir()), "it leaves nothing behind"
 
 
@@ -67,9 +67,9 @@ def test_demo_for_scripts_is_one_document_and_can_be_kept(tmp_path: Path) -> Non
     steps = {step["title"]: step for step in json.loads(done.stdout)["steps"]}
     assert "The whole log on Spark" not in steps, "it is an extra"
     codes = {title: [item["exit_code"] for item in step["commands"]] for title, step in steps.items()}
-    assert codes["A refusal"] == [4]
-    assert codes["Somebody tampers"] == [4]
-    assert "ENTRY_HASH" in steps["Somebody tampers"]["commands"][0]["output"]
+    assert codes["A rejection"] == [4]
+    assert codes["Tampering"] == [4]
+    assert "ENTRY_HASH" in steps["Tampering"]["commands"][0]["output"]
     read = steps["The hub is killed"]["commands"][2]["output"]
     assert "meet at nine" in read
     assert "I will" in read

@@ -54,10 +54,10 @@ def test_how_far_a_stream_has_come(user: User) -> None:
     assert user.ok("audit", "stream", "--stream", "roots/none")["stream_seq"] == 0
     assert f"mmr_root: {sent['mmr_root']}" in user.run("audit", "--stream", "roots").stdout
     user.fails(1, "audit", "--hub", "x://y", "--stream", "roots")
-    assert "say which" in user.fails(1, "audit", "--client", user.home)["detail"]
+    assert "--help" in user.fails(1, "audit", "--client", user.home)["detail"]
     told = veen("audit", "--stream", "roots", "stream", "--stream", "roots")
     assert (told.returncode, told.stdout) == (1, "")
-    assert "behind the name" in told.stderr
+    assert "after the subcommand" in told.stderr
 
 
 def test_a_summary_of_streams(user: User, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_summary_of_streams(user: User, tmp_path: Path) -> None:
     stranger = tmp_path / "stranger"
     user.ok("keygen", "--out", stranger)
     assert "give --stream" in user.run("audit", "summary", "--client", stranger).stderr
-    assert "no such query" in user.run("audit", "queries", "--stream", "t2/logs").stderr
+    assert "no matching query" in user.run("audit", "queries", "--stream", "t2/logs").stderr
     env.write_text("{}")
     user.fails(1, "audit", "summary", "--hub", user.hub, "--env", env)
     user.fails(1, "audit", "summary", "--hub", user.hub, "--env", tmp_path / "none")

@@ -135,7 +135,7 @@ def test_an_overlay_of_ones_own(user: User, stream: str, tmp_path: Path) -> None
         ("def broken(:", "SyntaxError"),
         ("raise SystemExit(7)", "SystemExit"),
         (MODULE.replace('event.body["for"]', 'event.body["what"]'), "KeyError"),
-        (MODULE.replace("KeyedOverlay)", "object)"), "has no overlay"),
+        (MODULE.replace("KeyedOverlay)", "object)"), "does not define"),
         (MODULE.replace("def cell", "def sell"), "no method cell"),
         (MODULE.replace('return event.body["for"],', "return"), "Votes.cell returned 1"),
         (MODULE.replace("self.weight", "1.5"), "Votes.cell returned the value 1.5"),
@@ -196,7 +196,7 @@ class TestCertificates:
         ("change", "told"),
         [
             ({"state_hash": bytes(32)}, "state hash"),
-            ({"overlay_version": 99}, "overlay_version"),
+            ({"overlay_version": 99}, "version 99"),
             ({"schemas": ()}, "schemas"),
             ({"state_class": "other"}, "state_class"),
             ({"mmr_root": bytes(32)}, "the root at entry 2"),

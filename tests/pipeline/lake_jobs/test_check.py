@@ -404,6 +404,6 @@ def test_the_command_says_what_it_has_checked_and_ends_with_4_if_a_file_is_gone(
     check = ("pipeline", "check", "--lake", lake)
     assert user.ok(*check, "--keyring", keys)["bodies"].startswith("checked")
     assert user.ok(*check, "--level", "roots")["signatures"] == "not checked"
-    assert "no level" in user.fails(1, *check, "--level", "none")["detail"]
+    assert "roots, full" in user.fails(1, *check, "--level", "none")["detail"]
     (lake / gold_file(lake, ".state")).unlink()
     assert "can not be read: No such file" in user.fails(4, *check)["detail"]

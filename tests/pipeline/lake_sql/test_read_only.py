@@ -162,9 +162,9 @@ def test_mistakes_end_with_1_and_one_line(user: User, lake: Path, spark: SparkSe
     sql = ("pipeline", "sql", "--lake", lake)
     assert "yntax error" in user.fails(1, *sql, "selec 1")["detail"]
     assert "nowhere" in user.fails(1, *sql, "select nothing from nowhere")["detail"]
-    assert "prompt" in user.fails(1, *sql, "--format", "parquet", "--out", user.home / "out")["detail"]
+    assert "QUERY" in user.fails(1, *sql, "--format", "parquet", "--out", user.home / "out")["detail"]
     inside = lake / "_veen" / "commits" / "1.json"
-    assert "in the lake" in user.fails(1, *sql, "select 1", "--out", inside)["detail"]
+    assert "inside the lake" in user.fails(1, *sql, "select 1", "--out", inside)["detail"]
     (user.home / "there").mkdir()
     told = user.fails(1, *sql, "select 1", "--format", "parquet", "--out", user.home / "there")
     assert "there already" in told["detail"]

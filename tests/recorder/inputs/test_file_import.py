@@ -313,11 +313,11 @@ def test_what_is_not_done(tmp_path: Path, place: Path) -> None:
     said = ["recorder", "import", "--stream", "record/x", "--client", str(place), "--to", str(place), "--hub"]
     refused = somebody.fails(1, *said, "http://127.0.0.1:1", "--listen", "0.0.0.0:0")
     assert "--token-file" in refused["detail"]
-    assert "give a file" in somebody.fails(1, *said, "http://127.0.0.1:1")["detail"]
+    assert "--listen" in somebody.fails(1, *said, "http://127.0.0.1:1")["detail"]
     assert "--format" in somebody.fails(1, *said, "http://127.0.0.1:1", "-", "--format", "csv")["detail"]
     (tmp_path / "a").write_text("{}\n")
     kept = somebody.fails(2, *said, "http://127.0.0.1:1", tmp_path / "a")
-    assert "1 events are kept" in kept["detail"]
+    assert "1 events are stored" in kept["detail"]
     bare = ["recorder", "import", "--client", str(place), "--hub", "http://127.0.0.1:1", str(tmp_path / "a")]
     assert "'record/'" in somebody.fails(1, *bare, "--stream", "record/")["detail"]
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -51,7 +51,7 @@ def _target(place: Path) -> Iterator[RealFilesystem]:
 def clone_command(source: SourceArgument, target: TargetArgument) -> None:
     """Copy the data directory of a hub.
 
-    The copy contains everything acknowledged so far. It can be read, verified, and started instead of the
+    The copy contains everything that was acknowledged. It can be read, verified, and started instead of the
     original.
     """
     with _source(source) as reader, _target(target) as fs:

@@ -17,64 +17,68 @@ _LEGACY: Final = {
 }
 _MEANING: Final = {
     Code.FORMAT: "the bytes are not canonical CBOR of the right shape, version or profile; fix the sender",
-    Code.SIZE: "something is larger than a limit; send less (veen hub status --json shows the limits)",
-    Code.SIG: "a signature does not verify; the bytes were changed or signed with another key",
+    Code.SIZE: "a value exceeds a limit; send less (veen hub status --json shows the limits)",
+    Code.SIG: "a signature does not verify; the bytes were changed, or signed with another key",
     Code.CAP: "a capability token is missing, invalid, unknown or revoked; see veen cap",
     Code.AUTH: "the token or key is not for this client, stream or hub, or the proof of work is missing",
-    Code.RATE: "too fast for the token's rate; wait as long as retry_after says, then send the same bytes",
+    Code.RATE: "the rate of the token is exceeded; wait for retry_after, then send the same bytes again",
     Code.SEQ: "client_seq or prev_ack does not continue the log; run veen resync",
-    Code.TIME: "the token has expired, or the label's epoch is over; check the clock, ask for a new token",
-    Code.BAD_REQUEST: "the request makes no sense as it is; the detail names the field",
-    Code.UNAUTHORIZED: "the hub wants to know who asks; give credentials",
-    Code.FORBIDDEN: "this is not served to you",
-    Code.NOT_FOUND: "there is no such entry, label, checkpoint or path here, or it was pruned",
-    Code.CONFLICT: "it cannot be done in the present state; look at the state first",
-    Code.LIMIT: "the request asks for more than the hub gives at once",
-    Code.UNAVAILABLE: "the hub is busy, full or stopping; nothing was written, so try again",
-    Code.VERSION: "the path or protocol version is not spoken here",
-    Code.PROOF: "what was served does not prove what it says; do not believe it, and keep the bytes",
-    Code.OPEN: "the message does not open with the keys at hand; it is for somebody else, or was changed",
+    Code.TIME: "the token or the epoch of the label has expired; check the clock, or request a new token",
+    Code.BAD_REQUEST: "the request is malformed; the detail names the field",
+    Code.UNAUTHORIZED: "the hub requires authentication; send credentials",
+    Code.FORBIDDEN: "the caller is not allowed to do this; use other credentials",
+    Code.NOT_FOUND: "the entry, label, checkpoint or path does not exist here, or was pruned",
+    Code.CONFLICT: "the present state does not allow it; read the state first",
+    Code.LIMIT: "the request exceeds what the hub returns at once; request less",
+    Code.UNAVAILABLE: "the hub is busy, full or stopping; nothing was written, so retry",
+    Code.VERSION: "the path or protocol version is not supported; use a matching version",
+    Code.PROOF: "a proof does not verify; do not trust the data, and store the bytes as evidence",
+    Code.OPEN: "none of the available keys opens the message; it is for others, or was changed",
 }
-#: What commands say by themselves: no hub and no fold has these.
+#: Codes of commands: hubs and overlays do not have them.
 _LOCAL: Final = {
-    "E.BUSY": "another process works on the same lake; wait until it has ended, and run the command again",
-    "E.CHECKPOINT": "a recorder's checkpoint is missing, or does not vouch for an entry; make one, or verify",
-    "E.CLIENT": "the client's directory, keys or place do not allow it; the text says what to give instead",
-    "E.CONTENT": "data is not what was published under its version; do not use it",
-    "E.DAMAGED": "files do not prove what they say; keep them as they are, and see veen fsck and veen repair",
-    "E.DIVERGENCE": "a hub has signed two histories; the evidence was kept, see veen verify-fraud",
-    "E.EXISTS": "there is something already, and it is not written over; choose another place",
-    "E.FILE": "the system refused a file; the text has the path and its reason",
+    "E.BUSY": "another process uses the same lake; wait until it has ended, and run the command again",
+    "E.CHECKPOINT": "a checkpoint of the recorder is missing or does not cover an entry; see veen "
+    "recorder verify",
+    "E.CLIENT": "the client directory, its keys or the arguments do not allow it; the text names the remedy",
+    "E.CONTENT": "the data differs from what was published under its version; do not use it",
+    "E.DAMAGED": "files fail verification; leave them as they are, and see veen fsck and veen repair",
+    "E.DIVERGENCE": "a hub has signed two histories; the evidence was stored, see veen verify-fraud",
+    "E.EXISTS": "the target already exists and is not overwritten; choose another path",
+    "E.FILE": "the system cannot read or write a file; the text contains the path and the reason",
     "E.INTERRUPTED": "the command was interrupted; run it again, nothing that was acknowledged is lost",
-    "E.LAKE": "the lake is not there, or cannot do what was asked; see veen pipeline check",
-    "E.MALFORMED": "an answer is not what the protocol says; it may be no hub at that address",
-    "E.NETWORK": "nobody answers, or not in time; check the address and whether the hub runs, then try again",
-    "E.PIN": "the hub is not the one that was pinned here; do not go on before you know why (veen pin)",
-    "E.POLICY": "an audit found what the policy does not allow; the report names each case",
-    "E.RECORD": "the record of a recorder is not as it should be; the report names each entry and reason",
-    "E.ROLE": "one key may not administer a recorder and produce events; use another client",
-    "E.SNAPSHOT": "a snapshot does not agree with the log; the report says where",
-    "E.SPARK": "Spark could not be started or could not end its work; --verbose-spark shows what it logs",
-    "E.STATE": "a computed state differs from the one that was given; the text says in what",
-    "E.STORAGE": "the data directory cannot be used so; the text says what to do",
-    "E.TIMEOUT": "no answer came in time; the call may still be answered, so look before you call again",
-    "E.UNSENT": "the hub refused earlier messages, which were set aside in files; send this one again",
-    "E.USAGE": "the command was given something that makes no sense to it; see its --help",
+    "E.LAKE": "the lake does not exist, or cannot do what was requested; see veen pipeline check",
+    "E.MALFORMED": "a response does not follow the protocol; check that the address is that of a hub",
+    "E.NETWORK": "the hub is unreachable or did not respond in time; check its address and state, then retry",
+    "E.PIN": "the hub is not the pinned one; do not continue until you know why (see veen pin)",
+    "E.POLICY": "an audit found violations of the policy; the report lists them",
+    "E.RECORD": "verdicts about a record are bad; the report lists each entry and the reason",
+    "E.ROLE": "one key cannot both administer a recorder and produce events; use another client",
+    "E.SNAPSHOT": "a snapshot does not match the log; the report shows where",
+    "E.SPARK": "Spark did not start or did not finish; --verbose-spark shows its log",
+    "E.STATE": "a computed state differs from the given one; the text shows how",
+    "E.STORAGE": "the data directory cannot be used this way; the text names the remedy",
+    "E.TIMEOUT": "no reply arrived in time; the call may still be answered, so check before you repeat it",
+    "E.UNSENT": "the hub rejected earlier messages, which were set aside in files; send this one again",
+    "E.USAGE": "the arguments of the command are wrong; see its --help",
 }
 
 
 @command
 def explain_error(
     code: Annotated[
-        str, typer.Argument(help="For example E.SEQ, a detail such as DUPLICATE, or WAL.FROZEN.")
+        str,
+        typer.Argument(
+            help="Error code, for example E.SEQ; a detail, for example DUPLICATE; or a code of an overlay."
+        ),
     ],
 ) -> None:
-    """Say in one line what an error code means and what to do."""
+    """Explain an error code, and what to do about it."""
     wanted = code.upper()
     if wanted in _LEGACY or wanted in _LOCAL:
         text = (_LEGACY | _LOCAL)[wanted]
     elif (overlay := wanted.removeprefix("E.")) in CODES:
-        text = f"{CODES[overlay]} (reported by a fold)"
+        text = f"{CODES[overlay]} (reported by an overlay)"
     elif wanted in {item.value for item in Code}:
         text = _MEANING[Code(wanted)]
         status = HTTP_STATUS.get(Code(wanted))
@@ -85,7 +89,7 @@ def explain_error(
         )
         if row is None:
             known = ", ".join(sorted({*Code, *_LOCAL}))
-            raise UsageError(f"there is no error {code}; the codes are {known}")
+            raise UsageError(f"unknown error code {code}; use one of {known}")
         text = f"{row.failure} ({row.code.value}, stage {row.stage.value}, row {row.row})"
     if common.json:
         print_result({"ok": True, "code": wanted, "meaning": text}, as_json=True)

@@ -391,7 +391,7 @@ def test_a_recovery(user: User) -> None:
     assert user.ok(*show, *guardians)["identity"] == A, "all three were wanted"
     assert "execution" in user.run(*show, *guardians, "--threshold", "2").stdout
     nobody = ("recovery", "timeline", "--stream", "recovery", "--target-identity", D, *people[2])
-    assert "nothing happened" in user.run(*nobody).stderr
+    assert "no recovery events" in user.run(*nobody).stderr
     user.fails(1, *show, "--threshold", "2")
     user.fails(1, *show, *guardians, "--threshold", "4")
     user.fails(1, *execute, *people[0], "--approval-ref", "short")

@@ -94,7 +94,7 @@ def test_what_is_refused_ends_with_4_and_what_is_not_there_with_2(service: Servi
     asked.write_text("{")
     assert ask(service, "submit", str(asked), code=4)["code"] == "invalid_json"
     assert ask(service, "result", "r-none", code=4)["code"] == "query_not_found"
-    assert "no id" in ask(service, "status", "a/b", code=1)["detail"]
+    assert "not the id" in ask(service, "status", "a/b", code=1)["detail"]
     found = run("query", "status", "r-none", "--url", service.url, "--json", VEEN_QUERY_TOKEN="wrong")
     assert (found.exit_code, json.loads(found.stdout)["code"]) == (4, "unauthorized")
     found = run("query", "status", "r-none", "--url", "http://127.0.0.1:1")

@@ -76,7 +76,7 @@ def start(
     admin: Annotated[
         list[str] | None,
         typer.Option(
-            help="Public key of an admin, who may revoke: 64 hex digits or a file; may be repeated."
+            help="Public key of an admin, who can revoke: 64 hex digits or a file; may be repeated."
         ),
     ] = None,
     epoch_sec: Annotated[
