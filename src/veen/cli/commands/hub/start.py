@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -39,75 +40,90 @@ DataDir = Annotated[
 ]
 
 
-@command
-def start(
-    data_dir: DataDir = DEFAULT_DATA_DIR,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingOptions:
+    """Options that override settings of the hub (see ``option_groups``)."""
+
     listen: Annotated[
         list[str] | None,
         typer.Option(help=f"{LISTEN_HELP} Default: 127.0.0.1:37411."),
-    ] = None,
+    ] = None
     host: Annotated[
         list[str] | None,
         typer.Option(help=HOST_HELP),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="Configuration file (TOML). Options and VEEN_* variables override it.")
-    ] = None,
+    ] = None
     profile_id: Annotated[
         str | None, typer.Option(help="Id of a profile (64 hex digits). Fail if the hub does not serve it.")
-    ] = None,
-    foreground: Annotated[
-        bool, typer.Option("--foreground", help="Run in the foreground, and log to standard error.")
-    ] = False,
-    log_level: Annotated[str | None, typer.Option(help=f"{LOG_LEVEL_HELP} Default: info.")] = None,
+    ] = None
+    log_level: Annotated[str | None, typer.Option(help=f"{LOG_LEVEL_HELP} Default: info.")] = None
     role: Annotated[
         str | None, typer.Option(help="Role of the hub: primary or replica. Default: primary.")
-    ] = None,
+    ] = None
     require_cap: Annotated[
         str | None,
         typer.Option(help="Require a capability token for messages: auto, true or false. Default: auto."),
-    ] = None,
+    ] = None
     trust_issuer: Annotated[
         list[str] | None,
         typer.Option(
             help="Public key of a trusted issuer of tokens: 64 hex digits or a file; may be repeated."
         ),
-    ] = None,
+    ] = None
     admin: Annotated[
         list[str] | None,
         typer.Option(
             help="Public key of an admin, who can revoke: 64 hex digits or a file; may be repeated."
         ),
-    ] = None,
+    ] = None
     epoch_sec: Annotated[
         int | None,
         typer.Option(help="Length of an epoch in seconds, after which labels change; 0: never. Default: 0."),
-    ] = None,
+    ] = None
     pow_difficulty: Annotated[
         int | None, typer.Option(help="Difficulty of the proof of work for a message, in bits. Default: 0.")
+    ] = None
+    tls_cert: Annotated[Path | None, typer.Option(help=TLS_CERT_HELP)] = None
+    tls_key: Annotated[Path | None, typer.Option(help=TLS_KEY_HELP)] = None
+
+    def flags(self) -> dict[str, Any]:
+        """Return the settings by name; None where an option is not given."""
+        return {
+            "listen": self.listen,
+            "hosts": self.host,
+            "profile_id": self.profile_id,
+            "log_level": self.log_level,
+            "role": self.role,
+            "require_cap": self.require_cap,
+            "trust_issuers": _keys(self.trust_issuer),
+            "admins": _keys(self.admin),
+            "epoch_sec": self.epoch_sec,
+            "pow_difficulty": self.pow_difficulty,
+            "tls_cert": self.tls_cert,
+            "tls_key": self.tls_key,
+        }
+
+
+def _keys(texts: list[str] | None) -> list[str] | None:
+    return None if texts is None else [issuer_of(text).hex() for text in texts]
+
+
+@command
+def start(
+    settings: SettingOptions,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    config: Annotated[
+        Path | None, typer.Option(help="Configuration file (TOML). Options and VEEN_* variables override it.")
     ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help=TLS_CERT_HELP)] = None,
-    tls_key: Annotated[Path | None, typer.Option(help=TLS_KEY_HELP)] = None,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Run in the foreground, and log to standard error.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Start a hub.
 
     Creates the hub if there is none in the data directory.
     """
-    flags: dict[str, Any] = {
-        "listen": listen,
-        "hosts": host,
-        "profile_id": profile_id,
-        "log_level": log_level,
-        "role": role,
-        "require_cap": require_cap,
-        "trust_issuers": None if trust_issuer is None else [issuer_of(item).hex() for item in trust_issuer],
-        "admins": None if admin is None else [issuer_of(item).hex() for item in admin],
-        "epoch_sec": epoch_sec,
-        "pow_difficulty": pow_difficulty,
-        "tls_cert": tls_cert,
-        "tls_key": tls_key,
-    }
+    flags = settings.flags()
     place = directory_of(data_dir).expanduser().absolute()
     if foreground or _is_service():
         needing_hub("veen.cli.commands.hub.server_process").serve(place, flags, config, as_json=as_json)

@@ -48,9 +48,7 @@ def emit(
     stream: Annotated[str, typer.Option(help=RECORD_STREAM_HELP)],
     at: ClientOptions,
     event_type: Annotated[str, typer.Option("--type", help="Type of the event.")] = "",
-    subject: Annotated[
-        str, typer.Option(help="Subject of the event: a person or a thing. Default: the origin.")
-    ] = "",
+    subject: Annotated[str, typer.Option(help="Subject of the event. Default: the origin.")] = "",
     origin: Annotated[str, typer.Option(help="Component that records the event. Default: this host.")] = "",
     payload: Annotated[
         str, typer.Option(help="Payload, in JSON; @FILE reads a file, @- standard input.")

@@ -127,21 +127,14 @@ def ledger(
     since: Annotated[
         int, typer.Option("--since-stream-seq", min=1, max=U64_MAX, help="First entry to include.")
     ] = 1,
-    upto: Annotated[
-        int | None,
-        typer.Option("--upto-stream-seq", min=1, max=U64_MAX, help=UPTO_HELP),
-    ] = None,
+    upto: Annotated[int | None, typer.Option("--upto-stream-seq", min=1, max=U64_MAX, help=UPTO_HELP)] = None,
     account: Annotated[str, typer.Option(help="Show only this account: 64 hex digits.")] = "",
     currency_code: Annotated[str, typer.Option(help="Show only this currency, for example EUR.")] = "",
     default_currency: Annotated[
         str, typer.Option(help="Currency of operations without one. Default: such operations are ignored.")
     ] = "",
     forbid_negative: Annotated[
-        bool,
-        typer.Option(
-            "--forbid-negative",
-            help="Reject operations that overdraw the account of the payer, and list them.",
-        ),
+        bool, typer.Option("--forbid-negative", help="Reject and list operations that overdraw the payer.")
     ] = False,
     issuer: Annotated[
         list[str] | None,
@@ -151,10 +144,7 @@ def ledger(
     ] = None,
     identity_remap: Annotated[
         str,
-        typer.Option(
-            help="Stream of recoveries; accounts of lost identities count for the identities that "
-            "replaced them."
-        ),
+        typer.Option(help="Stream of recoveries, whose new identities take over the accounts of lost ones."),
     ] = "",
 ) -> None:
     """Show account balances from paid operations.
