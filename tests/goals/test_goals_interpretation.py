@@ -13,8 +13,10 @@ pytestmark = pytest.mark.slow
 
 #: An overlay that nobody had thought of when the log was written.
 NEW_OVERLAY = '''
-from veen.overlays import COUNT, KeyedOverlay
-from veen.overlays.builtin.crdt import COUNTER, LWW
+from veen.overlays import B32, BYTES, COUNT, UINT, Field, KeyedOverlay, Schema
+
+LWW = Schema("crdt.lww.v1", Field("key", BYTES), Field("ts", UINT), Field("value", BYTES))
+COUNTER = Schema("crdt.gcnt.v1", Field("shard", B32), Field("delta", UINT))
 
 
 class Writers(KeyedOverlay):

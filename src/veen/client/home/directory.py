@@ -18,7 +18,7 @@ from veen.client.errors import ClientStateError, KeystoreError
 from veen.client.fraud import Fraud
 from veen.client.home.state import State
 from veen.client.keys.keystore import KEY_BYTES, SealedKeystore, Secrets
-from veen.core.encoding.hexadecimal import HEX32_PATTERN
+from veen.core.encoding import hexadecimal
 from veen.core.encoding.wire_object import decode_sequence, encode_sequence
 from veen.core.errors import ProtocolError
 from veen.core.objects.capability import CapToken
@@ -38,7 +38,7 @@ CAPS_DIR: Final = "caps"
 OUTBOX_DIR: Final = "outbox"
 LOCK: Final = "lock"
 
-_WAITING: Final = re.compile(rf"{HEX32_PATTERN}\.msgs")
+_WAITING: Final = re.compile(rf"{hexadecimal.HEX32_PATTERN}\.msgs")
 
 #: Asks for a passphrase; None if nobody can be asked.
 AskPassphrase = Callable[[], bytes | None]

@@ -25,7 +25,7 @@ class AsyncRpcServer:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @overload
-    def method(self, fn: AnyMethod) -> AnyMethod: ...
+    def method(self, fn: AnyMethod, *, name: str | None = None, repeatable: bool = False) -> AnyMethod: ...
     @overload
     def method(
         self, *, name: str | None = None, repeatable: bool = False

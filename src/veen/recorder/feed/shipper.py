@@ -376,9 +376,7 @@ class Shipper:
         """Note that events are done with, up to the last one; those missing before the first are damaged."""
         missing = first - 1 - journal.done(reader.name)
         if missing > 0:
-            _logger.error(
-                "%d events of %s cannot be read any more: %s", missing, reader.stream, reader.place
-            )
+            _logger.error("%d events of %s cannot be read any more: %s", missing, reader.stream, reader.place)
             self._report_damage(reader.stream, missing)
             self._count_passed(reader, missing)
         journal.settle(reader.name, last)
