@@ -11,7 +11,7 @@ import pytest
 
 from tests.hub.hub_thread import eventually
 from veen.stdx import json_log
-from veen.stdx.json_log import JsonLines, LogEvent, LogWriter, json_lines
+from veen.stdx.json_log import LogEvent, LogWriter, json_lines, log_lines
 
 log = logging.getLogger("veen.stdx.test")
 
@@ -110,7 +110,7 @@ def test_lines_are_byte_for_byte_what_they_were() -> None:
         log.debug(LogEvent("quiet"))
         log.info(ODD)
         lines = [f'{{"ts":{ts},"level":"info","event":"submit"}}' for ts in (1900000000, 1900000001)]
-        log.info(JsonLines(lines))
+        log_lines(log, lines)
     assert sink.getvalue().decode() == GOLDEN
 
 
@@ -141,7 +141,7 @@ def test_text_of_a_library_is_an_event_too() -> None:
 def test_a_program_that_embeds_us_sees_everything_where_it_looks(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
         log.info(LogEvent("anchored", label="ab", upto_seq=3))
-        log.info(JsonLines(["{}", "[]"]))
+        log_lines(log, ["{}", "[]"])
     assert [record.getMessage() for record in caplog.records] == ["anchored label='ab' upto_seq=3", "{}\n[]"]
 
 
@@ -158,13 +158,29 @@ def test_a_process_writes_its_lines_only(caplog: pytest.LogCaptureFixture) -> No
     assert (root.level, root.propagate) == (logging.NOTSET, True)
 
 
+def test_many_lines_go_where_records_go() -> None:
+    """To every handler from its level on, past its filters, and to handlers of others."""
+    quiet, loud, filtered, other = (io.BytesIO() for _ in range(4))
+    with json_lines(quiet, "warn"), json_lines(loud, "debug"):
+        log_lines(log, ["{}"])
+        with json_lines(filtered, "info") as handler:
+            handler.addFilter(lambda _: False)
+            log_lines(log, ["[]"])
+        foreign = logging.StreamHandler(io.TextIOWrapper(other, write_through=True))
+        logging.getLogger("veen").addHandler(foreign)
+        log_lines(log, ["1", "2"])
+        logging.getLogger("veen").removeHandler(foreign)
+    assert (quiet.getvalue(), loud.getvalue(), filtered.getvalue()) == (b"", b"{}\n[]\n1\n2\n", b"")
+    assert other.getvalue() == b"1\n2\n"
+
+
 def test_a_reader_that_is_gone_stops_nothing() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb", buffering=0) as sink:
         with json_lines(sink, "info"):
             log.info(LogEvent("one"))
-            log.info(JsonLines(["two", "three"]))
+            log_lines(log, ["two", "three"])
             eventually(lambda: json_log.dropped() == 3)
         assert json_log.dropped() == 0, "of handlers that there are"
 

@@ -12,7 +12,6 @@ _UNCHANGED = {
     "query_service/http_api.py",
     "query_service/server.py",
     "query_service/service.py",
-    "storage/write/writer.py",
 }
 
 

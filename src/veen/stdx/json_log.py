@@ -125,17 +125,23 @@ class JsonFormatter(logging.Formatter):
         return json.dumps({**head, **fields})
 
 
+class JsonHandler(logging.StreamHandler[LogWriter]):
+    """Writes each record as a line of JSON."""
+
+    def __init__(self, sink: BinaryIO, level: str, now: Callable[[], str]) -> None:
+        super().__init__(LogWriter(sink))
+        self.setFormatter(JsonFormatter(now))
+        self.setLevel(LEVELS[level])
+
+
 @contextmanager
 def json_lines(
     sink: BinaryIO,
     level: str,
     now: Callable[[], str] = lambda: datetime.now(UTC).isoformat(timespec="milliseconds"),
-) -> "Iterator[logging.StreamHandler[LogWriter]]":
+) -> Iterator[JsonHandler]:
     """Write what VEEN logs in the meantime, from a level on, as JSON lines, and nowhere else."""
-    writer = LogWriter(sink)
-    handler = logging.StreamHandler(writer)
-    handler.setFormatter(JsonFormatter(now))
-    handler.setLevel(LEVELS[level])
+    handler = JsonHandler(sink, level, now)
     _ROOT.addHandler(handler)
     _adapt()
     try:
@@ -143,13 +149,27 @@ def json_lines(
     finally:
         _ROOT.removeHandler(handler)
         _adapt()
-        writer.close()
+        handler.stream.close()
 
 
-def _handlers() -> "list[logging.StreamHandler[LogWriter]]":
-    """Return the handlers that ``json_lines`` has installed."""
-    handlers = (handler for handler in _ROOT.handlers if isinstance(handler, logging.StreamHandler))
-    return [handler for handler in handlers if isinstance(handler.stream, LogWriter)]
+def log_lines(logger: logging.Logger, lines: Sequence[str]) -> None:
+    """Log lines of JSON at level info, of which there are many.
+
+    A record costs several times what a line does, so it is made only if others than ``json_lines`` listen.
+    """
+    handlers = () if _ROOT.propagate else _ROOT.handlers
+    ours = [handler for handler in handlers if isinstance(handler, JsonHandler) and not handler.filters]
+    if len(ours) < len(handlers) or not ours:
+        logger.info(JsonLines(lines))
+        return
+    text = "\n".join(lines) + "\n"
+    for handler in ours:
+        if handler.level <= logging.INFO:
+            handler.stream.write(text)
+
+
+def _handlers() -> list[JsonHandler]:
+    return [handler for handler in _ROOT.handlers if isinstance(handler, JsonHandler)]
 
 
 def _adapt() -> None:

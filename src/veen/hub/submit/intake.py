@@ -20,7 +20,7 @@ from veen.hub.submit.events import SubmitEvents
 from veen.hub.submit.sequencer import Sequencer
 from veen.hub.submit.submission import Submission
 from veen.hub.submit.verifier_pool import VerifierPool
-from veen.stdx.json_log import JsonLines
+from veen.stdx.json_log import log_lines
 from veen.storage import Writer
 
 _log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class Intake:
                 lines.append(_line(item, ts, now))
             item.on_done(item)
         if lines:
-            _log.info(JsonLines(lines))
+            log_lines(_log, lines)
 
     async def stop(self) -> None:
         """Finish what was queued, and end."""
