@@ -80,3 +80,29 @@ def test_commands_on_a_data_directory_fail_as_all_others(tmp_path: Path, words: 
     found = User(tmp_path).fails(1, *words, tmp_path / "nothing")
     assert found["code"] == "E.USAGE"
     assert found.get("error", found["detail"]) == found["detail"]
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("fsck", ".", "--label"), "--label"),
+        (("fsck", ".", "--hub-key"), "--hub-key"),
+        (("fsck", ".", "--hub-id"), "--hub-id"),
+        (("pin", "remove"), "HUB_ID"),
+        (("wallet", "approve", "--to", "ab" * 32, "--amount", "1", "--out", "x", "--from"), "--from"),
+        (("pipeline", "verify", ".", "--hub-id"), "--hub-id"),
+        (("query", "grant", "me", "--policy", "x", "--scope", "s", "--identity"), "--identity"),
+        (("agreement", "status", "--stream", "s", "--agreement-id"), "--agreement-id"),
+        (("recovery", "timeline", "--stream", "s", "--target-identity"), "--target-identity"),
+        (("rpc", "call", "--stream", "s", "--method", "m", "--server-key"), "--server-key"),
+    ],
+)
+def test_what_is_not_32_bytes_of_hex_is_one_clear_line(
+    tmp_path: Path, words: tuple[str, ...], option: str
+) -> None:
+    user = User(tmp_path)
+    user.ok("keygen")
+    found = user.fails(1, *words, "nothex")
+    assert found["code"] == "E.USAGE"
+    assert found["detail"].startswith(option)
+    assert "nothex" in found["detail"]

@@ -13,7 +13,7 @@ import typer
 
 from veen.cli.errors import UnreachableError, UsageError
 from veen.cli.hub_connection import read_address
-from veen.cli.options import HUB_HELP, HUB_ID_HELP, hex32
+from veen.cli.options import HUB_HELP, HUB_ID_HELP, parse_hub_id
 from veen.cli.settings import common, find_hub
 from veen.client.client import Client, configured_trust, open_session
 from veen.client.contexts import find_client
@@ -25,7 +25,6 @@ from veen.client.keys.keystore import Secrets, asker
 from veen.client.retry import Retry
 from veen.client.transport.resolve import open_hub
 from veen.core.errors import ProtocolError
-from veen.core.types import HubId
 from veen.stdx.atomic_file import write_file
 
 HubOption = Annotated[str, typer.Option("--hub", help=f"{HUB_HELP}  [env var: VEEN_HUB]", show_default=False)]
@@ -116,7 +115,7 @@ def open_client(client: str, hub: str, *, trust_first_use: bool = False, hub_id:
         named,
         passphrase=asker(os.environ, prompt_passphrase),
         trust=trust,
-        hub_id=HubId(hex32(hub_id, "--hub-id")) if hub_id else None,
+        hub_id=parse_hub_id(hub_id),
         retry=_RETRY,
     )
     return Client(session, answering)

@@ -6,6 +6,7 @@ import typer
 
 from veen.cli.errors import UsageError
 from veen.core.encoding.hexadecimal import parse_hex32
+from veen.core.types import HubId
 
 JSON_HELP: Final = "Print one JSON document, for scripts."
 QUIET_HELP: Final = "Print errors only."
@@ -74,6 +75,11 @@ def hex32(text: str, option: str) -> bytes:
 def hex32_or_none(text: str, option: str) -> bytes | None:
     """Parse an id, hash or key of 32 bytes in hex, if the option has a value."""
     return hex32(text, option) if text else None
+
+
+def parse_hub_id(text: str) -> HubId | None:
+    """Parse the value of --hub-id, if it has one."""
+    return HubId(hex32(text, "--hub-id")) if text else None
 
 
 def hex_bytes(text: str, option: str) -> bytes:

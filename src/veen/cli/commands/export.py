@@ -11,7 +11,7 @@ import typer
 
 from veen.cli.client import HubIdOption, HubOption, hub_at, load_secrets
 from veen.cli.errors import CommandError, FailedError, UsageError
-from veen.cli.options import OUT_DIR_HELP, hex32
+from veen.cli.options import OUT_DIR_HELP, parse_hub_id
 from veen.cli.output import command, print_result, progress, warn
 from veen.cli.settings import common, find_hub
 from veen.client.audit import LabelAudit, SetWriter, Source, audit_label, export_label, pin_for_audit
@@ -35,7 +35,7 @@ from veen.core.objects import attachment as att
 from veen.core.objects import labels
 from veen.core.objects.capability import CapToken
 from veen.core.objects.msg import Msg
-from veen.core.types import Coid, HubId
+from veen.core.types import Coid
 from veen.stdx.atomic_file import PRIVATE, write_file
 
 
@@ -63,7 +63,7 @@ def export_command(
     asker = Asker(os.urandom, Retry())
     try:
         facts = read_facts(answering.answer(STATUS))
-        pin = pin_for_audit(facts, _hub_id(hub_id), answering.name)
+        pin = pin_for_audit(facts, parse_hub_id(hub_id), answering.name)
         sources = _sources(asker, answering, facts, stream or [], everything=everything)
         writer = SetWriter(out)
         try:
@@ -139,10 +139,6 @@ def _check_any(done: list[LabelAudit | None]) -> None:
         raise UsageError("there is nothing to export: none of these streams has entries")
 
 
-def _hub_id(text: str) -> HubId | None:
-    return HubId(hex32(text, "--hub-id")) if text else None
-
-
 def _sources(
     asker: Asker, answering: Hub, facts: HubFacts, streams: list[str], *, everything: bool
 ) -> list[Source]:
@@ -193,7 +189,7 @@ def import_command(
     """
     found = PortableSet(place)
     facts = read_facts(found.describe())
-    pin = pin_for_audit(facts, _hub_id(hub_id), str(place))
+    pin = pin_for_audit(facts, parse_hub_id(hub_id), str(place))
     asker = Asker(os.urandom, Retry(attempts=1))
     with progress("checking") as advance:
         audits = [

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from veen.cli.data_dir import open_data_dir
 from veen.cli.errors import FAILED, OK, FailedError, UsageError
-from veen.cli.options import HUB_ID_HELP, JsonFlag, hex32
+from veen.cli.options import HUB_ID_HELP, JsonFlag, hex32, parse_hub_id
 from veen.cli.output import command, progress_bar, shown_time
 from veen.cli.settings import common
 from veen.core.errors import ProtocolError
@@ -82,7 +82,7 @@ def parse(data_dir: Path, level: str, hub_keys: list[str], labels: list[str], hu
         level=Level[level.upper()],
         hub_keys=tuple(VerifyKey(hex32(text, "--hub-key")) for text in hub_keys),
         labels=tuple(Label(hex32(text, "--label")) for text in labels) or None,
-        hub_id=HubId(hex32(hub_id, "--hub-id")) if hub_id else None,
+        hub_id=parse_hub_id(hub_id),
     )
 
 

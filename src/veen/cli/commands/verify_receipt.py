@@ -9,7 +9,7 @@ import typer
 from veen.cli.client import HubIdOption, HubOption, StreamOption, hub_at, read_bytes
 from veen.cli.commands.hub.key_arguments import issuer_of
 from veen.cli.errors import CommandError, FailedError, UsageError
-from veen.cli.options import hex32
+from veen.cli.options import parse_hub_id
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common, find_hub
 from veen.client.audit import pin_for_audit
@@ -26,7 +26,6 @@ from veen.core.encoding.wire_object import W
 from veen.core.errors import ProtocolError
 from veen.core.objects.msg import Msg
 from veen.core.objects.receipt import Receipt
-from veen.core.types import HubId
 
 
 @command
@@ -76,7 +75,7 @@ def _at_hub(
     answering = hub_at(named)
     try:
         facts = read_facts(answering.answer(STATUS))
-        pin_for_audit(facts, HubId(hex32(hub_id, "--hub-id")) if hub_id else None, answering.name)
+        pin_for_audit(facts, parse_hub_id(hub_id), answering.name)
         _check_pinned(facts, client, known=bool(hub_id))
         asker = Asker(os.urandom, Retry(attempts=2))
         return run(check_receipt(asker, facts, receipt, stream=stream, msg=msg), answering)

@@ -12,10 +12,10 @@ import typer
 
 from veen.cli.client import StreamOption, prompt_passphrase, write_bytes
 from veen.cli.commands.pipeline.lake import lake_errors_exit
-from veen.cli.commands.pipeline.verify import HubIdOption, parse_hub_id
+from veen.cli.commands.pipeline.verify import HubIdOption
 from veen.cli.commands.state import Epoch, OverlayArgument, Upto
 from veen.cli.errors import UsageError
-from veen.cli.options import KEY_HELP, LEVEL_HELP, LOG_HELP, NOW_HELP, REPORTS_HELP
+from veen.cli.options import KEY_HELP, LEVEL_HELP, LOG_HELP, NOW_HELP, REPORTS_HELP, parse_hub_id
 from veen.cli.output import command, warn
 from veen.cli.overlay import (
     PROVISIONAL,

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 import typer
 
 from veen.cli.client import prompt_passphrase
-from veen.cli.commands.pipeline.verify import HubIdOption, LogArgument, StreamsOption, parse_hub_id
+from veen.cli.commands.pipeline.verify import HubIdOption, LogArgument, StreamsOption
 from veen.cli.errors import FAILED, FailedError, UsageError
+from veen.cli.options import parse_hub_id
 from veen.cli.output import command, plain, print_result, progress, warn
 from veen.cli.overlay import choose
 from veen.cli.settings import common

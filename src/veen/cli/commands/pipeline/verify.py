@@ -8,16 +8,15 @@ import typer
 
 from veen.cli.client import read_bytes
 from veen.cli.errors import FAILED, MalformedError, UsageError
-from veen.cli.options import HUB_ID_HELP, LEVEL_HELP, LOG_HELP
+from veen.cli.options import HUB_ID_HELP, LEVEL_HELP, LOG_HELP, parse_hub_id
 from veen.cli.output import command, plain, print_result, shown_time, warn
 from veen.cli.settings import common
 from veen.cli.spark import SparkOptions, require_extra
-from veen.core.encoding.field_types import hex_from_json
 from veen.core.encoding.wire_object import decode_sequence
 from veen.core.errors import ProtocolError
 from veen.core.objects import labels
 from veen.core.objects.receipt import Receipt
-from veen.core.types import HubId, Label
+from veen.core.types import Label
 
 if TYPE_CHECKING:
     from veen.pipeline.log.log import Log
@@ -35,19 +34,6 @@ StreamsOption = Annotated[
     list[str] | None,
     typer.Option("--stream", help="Read only this stream; may be repeated. Required for a URL."),
 ]
-
-
-def parse_hub_id(text: str) -> HubId | None:
-    """Parse the value of --hub-id."""
-    if not text:
-        return None
-    try:
-        found = hex_from_json(text)
-    except (ValueError, ProtocolError):
-        found = b""
-    if len(found) != 32:
-        raise UsageError(f"--hub-id takes 64 hex digits, not {text!r}")
-    return HubId(found)
 
 
 def labels_of(log: "Log", streams: Sequence[str] | None) -> list[Label] | None:

@@ -16,8 +16,8 @@ import typer
 
 from veen.cli.client import ClientOptions
 from veen.cli.commands.pipeline.lake import lake_errors_exit, load_keys
-from veen.cli.commands.pipeline.verify import parse_hub_id
 from veen.cli.errors import UsageError
+from veen.cli.options import parse_hub_id
 from veen.cli.output import print_result
 from veen.cli.settings import common
 from veen.cli.spark import SparkOptions, require_extra
