@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,14 @@ class Company:
             ClientHome.create(place, secrets, now=T0)
         return place
 
-    def client(self, name: str, hub: str | Path = "", **options: Any) -> Client:
-        """Open the client of somebody."""
-        return Client.open(self.home(name), str(hub or self.hub), trust=Trust.FIRST_USE, **options)
+    def client(
+        self, name: str, hub: str | Path = "", *, clock: Callable[[], int] | None = None, **options: Any
+    ) -> Client:
+        """Open the client of a party; with a clock of its own, if one is given."""
+        client = Client.open(self.home(name), str(hub or self.hub), trust=Trust.FIRST_USE, **options)
+        if clock is not None:
+            client.session.clock = clock
+        return client
 
     def found(self, **types: Iterable[str]) -> None:
         """Declare the streams, and that they are kept."""

@@ -237,7 +237,7 @@ class TestReplay:
             with pytest.raises(ManifestError, match="another hub"):
                 list(proven(auditor, strange, [ORDERS], replay_range(auditor, ORDERS, 1, 2)))
         renamed = tuple(replace(entry, checkpoint_hash=bytes(32)) for entry in found.streams)
-        with pytest.raises(ManifestError, match="signed another checkpoint"):
+        with pytest.raises(ManifestError, match="another checkpoint"):
             list(proven(auditor, replace(found, streams=renamed), [ORDERS], ()))
 
     def test_what_is_vouched_for_and_not_there_is_not_passed_over(self, auditor: Client) -> None:
@@ -249,7 +249,7 @@ class TestReplay:
             for entry in found.streams
         )
         nothing = replay_time(auditor, [ORDERS], 2**40, 2**41)
-        with pytest.raises(ManifestError, match="the last of them is not there"):
+        with pytest.raises(ManifestError, match="does not contain the last one"):
             list(proven(auditor, replace(found, streams=more), [ORDERS], nothing))
         assert not list(proven(auditor, found, [ORDERS], replay_time(auditor, [ORDERS], 2**40, 2**41)))
 

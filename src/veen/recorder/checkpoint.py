@@ -231,7 +231,7 @@ def make_manifest(
 
 
 def _forgotten(old: Vouched, seq: int) -> ManifestError:
-    text = f"the checkpoint before vouches for {old.upto_seq} entries, and there are {seq}"
+    text = f"the previous checkpoint covers {old.upto_seq} entries, but the log has {seq}"
     return ManifestError(text, old.stream, old.epoch, seq + 1)
 
 
@@ -251,12 +251,12 @@ def check_signed(pin: Pin, head: Head, made: Checkpoint, epoch_sec: int) -> None
     pin.identity.verify_checkpoint(made, epoch_sec=epoch_sec, max_skew_sec=max(epoch_sec, 60))
     made.verify_labels(pin.identity.routing_key, labels.stream_id(head.stream))
     if (made.label_curr, made.epoch, made.upto_seq) != (head.label, head.epoch, head.seq):
-        raise ProtocolError(Detail.CHECKPOINT_LABEL, "the checkpoint is of another entry", field="upto_seq")
+        raise ProtocolError(Detail.CHECKPOINT_LABEL, "the checkpoint names another entry", field="upto_seq")
 
 
 def _check_grown(client: Client, old: Vouched, made: Checkpoint) -> Operation[None]:
     """Check that the log of now begins as it did when it was vouched for before."""
-    other = f"the first {old.upto_seq} entries are not those that were vouched for before"
+    other = f"the first {old.upto_seq} entries are not those of the previous checkpoint"
     place = (old.stream, old.epoch, old.upto_seq)
     if made.upto_seq == old.upto_seq:
         if made.mmr_root != old.mmr_root:
@@ -411,4 +411,4 @@ def check_stored(client: Client, entry: Vouched) -> None:
         raise
     check_signed(client.connect(), entry.head, made, client.session.profiles[0].epoch_sec)
     if sha256(made.encode()) != entry.checkpoint_hash or made.mmr_root != entry.mmr_root:
-        raise ProtocolError(Detail.CHECKPOINT_ROOT, "the hub has signed another checkpoint", field="mmr_root")
+        raise ProtocolError(Detail.CHECKPOINT_ROOT, "the hub signed another checkpoint", field="mmr_root")

@@ -37,7 +37,7 @@ def too_large(field: str, size: int, most: int) -> ProtocolError:
     """Return the refusal of a payload, or of metadata, that has at least so many bytes (SDR-007)."""
     return ProtocolError(
         Detail.FIELD_SIZE,
-        f"a {field} of {size} bytes or more; at most {most}",
+        f"a {field} of {size} bytes or more exceeds the limit of {most}",
         code=Code.SIZE,
         field=field,
         actual=size,
@@ -304,10 +304,10 @@ _OPTIONAL: Final = ("event_time", "payload", "metadata")
 def draft_of(said: JsonValue, now: int, most: int = PAYLOAD_BYTES) -> Draft:
     """Return the event that a JSON object describes; without a time, it happens now."""
     if not isinstance(said, dict):
-        raise InvalidBodyError("BODY.TYPE", "an event is an object")
+        raise InvalidBodyError("BODY.TYPE", "an event is a JSON object")
     unknown = sorted(set(said) - {*_NEEDED, *_OPTIONAL})
     if unknown:
-        raise InvalidBodyError("BODY.UNKNOWN_KEY", f"an event has no {', '.join(unknown)}")
+        raise InvalidBodyError("BODY.UNKNOWN_KEY", f"an event does not have: {', '.join(unknown)}")
     missing = [name for name in _NEEDED if name not in said]
     if missing:
         raise InvalidBodyError("BODY.MISSING_KEY", f"an event needs {', '.join(missing)}")
@@ -317,7 +317,7 @@ def draft_of(said: JsonValue, now: int, most: int = PAYLOAD_BYTES) -> Draft:
         raise InvalidBodyError("BODY.TYPE", f"{', '.join(_NEEDED)} are text, event_time is in seconds")
     metadata = said.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
-        raise InvalidBodyError("BODY.TYPE", "metadata is an object")
+        raise InvalidBodyError("BODY.TYPE", "metadata is a JSON object")
     return event_draft(
         str(texts["event_type"]),
         subject_id=str(texts["subject_id"]),

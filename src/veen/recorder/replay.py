@@ -1,4 +1,4 @@
-"""Replay: events of a range of numbers or of a time, in order, with receipts and proofs (SDR-014 to 017)."""
+"""Replay: the events of a range of positions or time, in order, with receipts and proofs (SDR-014 to 017)."""
 
 import heapq
 from collections.abc import Iterable, Iterator
@@ -27,19 +27,19 @@ from veen.recorder.errors import ManifestError, RangeError
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An entry of a recorder stream, checked; what it says, if it is an event that can be read."""
+    """A checked entry of a recorder stream, and its event if it is a readable one."""
 
     stream: str
     message: Message
-    #: The name of its schema, and its fields; None if it is none of the recorder's, or not for us.
+    #: The name of its schema and its fields; None if it is not the recorder's, or sealed for others.
     schema: str | None
     body: dict[str, Any] | None
-    #: Why it counts for nothing; None if it counts.
+    #: Why it does not count; None if it counts.
     problem: str | None = None
 
     @property
     def order(self) -> tuple[int, bytes, int, int]:
-        """By what events of several streams are sorted (SDR-016)."""
+        """The sort key for events of several streams (SDR-016)."""
         message = self.message
         return (message.receipt.hub_ts, self.stream.encode(), message.epoch, message.position)
 
@@ -64,7 +64,7 @@ _DECODER: Final = Decoder(Recorder.schemas)
 
 
 def recorded(stream: str, message: Message) -> Recorded:
-    """Return an entry as an event; whose principal is another than has signed it, has a problem."""
+    """Return an entry as an event; one whose principal is not its signer has a problem."""
     if not message.is_open:
         return Recorded(stream, message, None, None, message.problem)
     record = record_of(message)
@@ -77,7 +77,9 @@ def recorded(stream: str, message: Message) -> Recorded:
         return Recorded(stream, message, schema.name, None, f"{error.code}: {error}")
     shown = schema.to_json(body)
     if schema is EVENT and body["principal_id"] != message.sender.hex():
-        return Recorded(stream, message, schema.name, shown, "SDR.PRINCIPAL_MISMATCH: another key has signed")
+        return Recorded(
+            stream, message, schema.name, shown, "SDR.PRINCIPAL_MISMATCH: another key signed the message"
+        )
     return Recorded(stream, message, schema.name, shown)
 
 
@@ -87,27 +89,29 @@ def recorded(stream: str, message: Message) -> Recorded:
 def replay_range(
     client: Client, stream: str, from_seq: int, to_seq: int, epoch: int | None = None
 ) -> Iterator[Recorded]:
-    """Yield the entries of a range, both ends included, counted from 1; a bad range is a RangeError."""
+    """Yield the entries of a range, both ends included, counted from 1; raise RangeError for a bad range."""
     if from_seq < 1 or to_seq < from_seq:
-        raise RangeError(f"a range goes from 1 or more to the same or more, not from {from_seq} to {to_seq}")
+        raise RangeError(
+            f"a range starts at 1 or later and ends at its start or later: not {from_seq} to {to_seq}"
+        )
     there = dict(stream_labels(client, stream))
     if epoch is None:
         if len(there) > 1:
             raise RangeError(
-                f"{stream} has entries in {len(there)} epochs, and numbers begin anew in each; "
-                f"name one of {', '.join(map(str, list(there)[-5:]))}"
+                f"{stream} has entries in {len(there)} epochs, and positions start again in each; "
+                f"pass one of {', '.join(map(str, list(there)[-5:]))}"
             )
         epoch = next(iter(there), 0)
     if epoch not in there:
         raise RangeError(f"{stream} has no entries in epoch {epoch}")
     head = last_seq(client, there[epoch])
     if to_seq > head:
-        raise RangeError(f"{stream} has {head} entries, so there is no entry {to_seq}")
+        raise RangeError(f"{stream} ends at entry {head}, before {to_seq}")
     return _read(client, stream, epoch, from_seq, to_seq)
 
 
 def _read(client: Client, stream: str, epoch: int, first: int, last: int) -> Iterator[Recorded]:
-    """Yield exactly these entries; whatever is missing is an error (SDR-022)."""
+    """Yield exactly these entries; a missing one is an error (SDR-022)."""
     expected = first
     for message in read_stream(client, stream, ReadOptions(start=first, stop=last, epoch=epoch, peek=True)):
         yield recorded(stream, message)
@@ -115,7 +119,7 @@ def _read(client: Client, stream: str, epoch: int, first: int, last: int) -> Ite
     if expected != last + 1:
         raise ProtocolError(
             Detail.PROOF_SEQ,
-            f"{stream} has no entry {expected}, and has been asked for it",
+            f"{stream} has no entry {expected}, although later ones were announced",
             stream_seq=expected,
         )
 
@@ -124,12 +128,12 @@ def _read(client: Client, stream: str, epoch: int, first: int, last: int) -> Ite
 
 
 def replay_time(client: Client, streams: Iterable[str], start_time: int, end_time: int) -> Iterator[Recorded]:
-    """Yield the entries that the hub has taken in a time, both ends included, in one order (SDR-015, 016).
+    """Yield the entries that the hub accepted in a time range, ends included, in one order (SDR-015, 016).
 
-    Where they begin and end is found by a few receipts: a hub's time never goes back.
+    First and last are found by bisection over receipts: hub time never goes backwards.
     """
     if end_time < start_time:
-        raise RangeError(f"a time ends when or after it begins, not from {start_time} to {end_time}")
+        raise RangeError(f"the end time {end_time} is before the start time {start_time}")
     parts = []
     for stream in sorted(set(streams), key=str.encode):
         for epoch, label in stream_labels(client, stream):
@@ -142,12 +146,12 @@ def replay_time(client: Client, streams: Iterable[str], start_time: int, end_tim
 
 
 def count_before(client: Client, label: Label, head: int, time: int) -> Operation[int]:
-    """Return how many entries of a label the hub has taken before a time."""
+    """Return how many entries of a label the hub accepted before a time."""
     low, high = 0, head
     while low < high:
         middle = (low + high + 1) // 2
         receipt = yield from fetch_receipt(client.session, label, middle)
-        if receipt is None:  # though there is one behind it (SDR-022)
+        if receipt is None:  # although a later one exists (SDR-022)
             raise ProtocolError(Detail.PROOF_SEQ, f"there is no entry {middle}", stream_seq=middle)
         if receipt.hub_ts < time:
             low = middle
@@ -165,7 +169,7 @@ def _read_within(
         if not before <= when <= time[1]:
             raise ProtocolError(
                 Detail.VALUE,
-                f"the time of the hub goes back in {of[0]}: {when} after {before}",
+                f"hub time goes backwards in {of[0]}: {when} after {before}",
                 stream_seq=found.message.position,
             )
         before = when
@@ -178,10 +182,10 @@ def _read_within(
 def proven(
     client: Client, manifest: Manifest, streams: Iterable[str], found: Iterable[Recorded]
 ) -> Iterator[Recorded]:
-    """Yield entries that a checkpoint vouches for, each proven; one that is not, is an error (SDR-017).
+    """Yield entries that a checkpoint covers, each proven; an unproven one is an error (SDR-017).
 
-    All that it vouches for of these streams must be there, whether or not it is among what was found: what is
-    missing is never passed over (SDR-022).
+    The log must contain everything that the checkpoint covers of these streams, also what is not among
+    ``entries``: a missing entry is never skipped (SDR-022).
     """
     manifest.verify_hub(client.connect().identity)
     wanted = set(streams)
@@ -194,30 +198,30 @@ def proven(
 
 
 def _check_whole(client: Client, entry: Vouched) -> None:
-    """Check that a label goes as far as a checkpoint says, to the root that the hub has signed."""
+    """Check that a label reaches the position that a checkpoint states, with the root that the hub signed."""
     place = (entry.stream, entry.epoch, entry.upto_seq)
     label = client.session.label(labels.stream_id(entry.stream), entry.epoch)
     if entry.label != label:
         raise ManifestError("the checkpoint names another label", *place)
     receipt = client.run(fetch_receipt(client.session, label, entry.upto_seq))
     if receipt is None:
-        text = f"the checkpoint vouches for {entry.upto_seq} entries, and the last of them is not there"
+        text = f"the checkpoint covers {entry.upto_seq} entries, but the log does not contain the last one"
         raise ManifestError(text, *place)
     try:
         if receipt.mmr_root != entry.mmr_root:
-            raise ProtocolError(Detail.CHECKPOINT_ROOT, "the log leads to another root", field="mmr_root")  # noqa: TRY301 - as one that is false
+            raise ProtocolError(Detail.CHECKPOINT_ROOT, "the log leads to another root", field="mmr_root")  # noqa: TRY301 - as a false root is
         check_stored(client, entry)
     except ProtocolError as error:
         raise ManifestError(f"the checkpoint is not proven: {error}", *place) from None
 
 
 def prove(client: Client, vouched: Vouched | None, item: Recorded) -> Operation[None]:
-    """Check that an entry leads to the root that a checkpoint vouches for, which leads to its log_root."""
+    """Check the inclusion of an entry in the root that a checkpoint covers, and so in its log_root."""
     receipt = item.message.receipt
     place = (item.stream, item.message.epoch, receipt.stream_seq)
     if vouched is None or vouched.upto_seq < receipt.stream_seq:
         upto = 0 if vouched is None else vouched.upto_seq
-        text = f"the checkpoint vouches for {upto} entries, and not for entry {receipt.stream_seq}"
+        text = f"the checkpoint covers {upto} entries, but not entry {receipt.stream_seq}"
         raise ManifestError(text, *place)
     asked = ProofAtRequest(label=receipt.label, stream_seq=receipt.stream_seq, upto_seq=vouched.upto_seq)
     proof = (yield from client.session.ask(asked, ProofResponse)).mmr_proof

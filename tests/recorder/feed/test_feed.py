@@ -302,14 +302,14 @@ def test_events_that_nobody_else_can_read(place: Path, caplog: pytest.LogCapture
             feed.record("test.unshared")
             feed.record("test.unshared")
             feed.flush(0)
-        assert caplog.text.count("nobody but this client") == 1
+        assert caplog.text.count("only this client") == 1
         caplog.clear()
     with Feed.open(place, nowhere, stream=STREAM, to=own.seal_key(NOW)) as feed:
         assert feed.stats().unshared == ()
     company = Company(place.parent, nowhere, [STREAM])
     with Feed.open(company.home("shop"), nowhere, stream=STREAM) as feed:
         assert feed.stats().unshared == ()
-    assert "nobody but this client" not in caplog.text
+    assert "only this client" not in caplog.text
 
 
 def test_other_streams_that_nobody_else_can_read(hub: HubProcess, place: Path, stream: str) -> None:

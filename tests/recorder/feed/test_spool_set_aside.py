@@ -43,7 +43,7 @@ def test_lines_that_were_set_aside() -> None:
         (aside_line("record/y"), "record/y"),
         (aside_line(event_type=None), "event_type"),
         (aside_line(event_time=None), "event_time"),
-        (aside_line(event_time="soon"), "no time"),
+        (aside_line(event_time="soon"), "not a time"),
         (aside_line(payload="<left out: a payload of 70000 bytes>"), "payload was left out"),
         (aside_line(metadata="<left out: a metadata of 70000 bytes>"), "metadata was left out"),
         (aside_line(metadata=5), "metadata"),

@@ -229,7 +229,7 @@ def test_a_file_of_which_nothing_can_be_read(
         found = json.loads(done.stdout)
         assert (done.exit_code, found["ok"], found["code"]) == (3, False, "E.MALFORMED")
         assert (found["lines_before"], found["bad_lines"], found["recorded"]) == (0, 2, 0)
-        assert found["reasons"] == ["line 1: '17:00' is no time", "line 2: '17:01' is no time"]
+        assert found["reasons"] == ["line 1: '17:00' is not a time", "line 2: '17:01' is not a time"]
     told = somebody.run(*said, "--time-field", "ts")
     assert (told.exit_code, "ok: no" in told.stdout) == (3, True)
     assert told.stderr.splitlines()[-1].startswith("veen: no line is an event")

@@ -189,9 +189,9 @@ def test_all_records_under_what_can_not_be_read_are_counted() -> None:
     events, told = _told(
         {"resourceLogs": [*_request(_RECORD)["resourceLogs"], *_with(1, resource=bad)["resourceLogs"]]}
     )
-    assert (events, told) == (1, ["an attribute has a key and a value"] * 2)
+    assert (events, told) == (1, ["an attribute needs a key and a value"] * 2)
     events, told = _told(_with(2, scope=7))
-    assert (events, told) == (0, ["scope is a JSON object"] * 2)
+    assert (events, told) == (0, ["scope is not a JSON object"] * 2)
 
 
 def test_fields_of_a_record_that_otlp_does_not_have_are_recorded() -> None:
@@ -233,7 +233,7 @@ def test_values_that_are_none(value: Any) -> None:
     ],
 )
 def test_a_name_that_is_there_twice_hides_nothing(text: str) -> None:
-    with pytest.raises(BadLineError, match="is there twice"):
+    with pytest.raises(BadLineError, match="is repeated"):
         parse(text.encode())
     twice = [{"key": "a", "value": {"intValue": number}} for number in (1, 2)]
     assert _told(_request({"attributes": twice}))[0] == 0

@@ -66,7 +66,7 @@ def test_a_hub_that_went_back_to_an_older_copy(tmp_path: Path) -> None:
         company.hub = made.url
         with company.client("second admin") as admin:
             send_manifest(admin, replace(kept, created_at=kept.created_at + 1))
-            with pytest.raises(ManifestError, match="vouches for 7 entries, and there are 4"):
+            with pytest.raises(ManifestError, match="covers 7 entries, but the log has 4"):
                 make_manifest(admin)
 
 
@@ -146,7 +146,7 @@ class TestVerdicts:
                 replace(entry, upto_seq=9) if entry.stream == LOGINS else entry for entry in made.streams
             )
             send_manifest(admin, replace(made, streams=false))
-            with pytest.raises(ManifestError, match="vouches for 9 entries, and there are 2"):
+            with pytest.raises(ManifestError, match="covers 9 entries, but the log has 2"):
                 make_manifest(admin)
             standing = CoveredLog(admin)
             assert [entry.stream for entry in standing.forget_false()] == [LOGINS]

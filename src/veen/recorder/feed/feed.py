@@ -22,15 +22,11 @@ import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from veen.client.client import open_session
-from veen.client.contexts import find_client, find_hub
-from veen.client.home.directory import AskPassphrase
+from veen.client.client import Passphrase, StrPath, open_session
 from veen.client.home.pins import Trust
-from veen.client.keys.keystore import ask_nobody
 from veen.client.session import Session
 from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
 from veen.core.objects.capability import CapToken
@@ -92,8 +88,8 @@ class Feed:
     @classmethod
     def open(
         cls,
-        home: str | Path | None = None,
-        hub: str | None = None,
+        home: StrPath | None = None,
+        hub: StrPath | None = None,
         *,
         stream: str,
         origin: str = "",
@@ -105,9 +101,9 @@ class Feed:
         timeout: float = DEFAULT_TIMEOUT_SEC,
         to: ReaderPublicKey | None = None,
         token: CapToken | None = None,
-        passphrase: AskPassphrase | None = None,
-        trust: Trust = Trust.LOCAL,
-        hub_id: HubId | None = None,
+        passphrase: Passphrase | None = None,
+        trust: Trust | None = None,
+        hub_id: HubId | str | None = None,
     ) -> Self:
         """Open a feed with the directory of a client; the hub need not be reachable.
 
@@ -129,8 +125,8 @@ class Feed:
             timeout: Seconds to wait for one response of the hub.
             to: The key to seal to; by default the stream's readers.
             token: The token to send with; by default the one that the client has stored for the stream.
-            passphrase: Called for the passphrase of the keystore, if it has one.
-            trust: Whether a hub that was never seen is trusted.
+            passphrase: The passphrase of the keystore, or a function that returns it.
+            trust: Whether an unknown hub is trusted; by default as the configuration file says.
             hub_id: The id that the hub must have.
 
         Raises:
@@ -150,13 +146,7 @@ class Feed:
             to=to,
             token=token,
         )
-        session = open_session(
-            find_client(home or ""),
-            find_hub(hub),
-            passphrase=passphrase or ask_nobody,
-            trust=trust,
-            hub_id=hub_id,
-        )
+        session = open_session(home, hub, hub_id=hub_id, trust=trust, passphrase=passphrase)
         return cls.of_session(session, settings)
 
     @classmethod

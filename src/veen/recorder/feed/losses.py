@@ -62,7 +62,7 @@ class Losses:
         self.total += count
         lost = self._lost.get(stream)
         if lost is None:
-            told = "events of %s are lost: %s; they are counted, and the count is recorded"
+            told = "events of %s are lost: %s; their number is recorded"
             self._log(told, writable(stream), writable(reason))
             self._lost[stream] = _Lost(count, first, last, writable(reason))
         else:

@@ -150,7 +150,7 @@ class Shipper:
         try:
             return self.turn()
         except Exception as error:
-            _logger.exception("shipping from %s goes on in a while", self.root)
+            _logger.exception("shipping from %s failed; it is retried", self.root)
             self.shipped.trouble = str(error) or type(error).__name__
             return PAUSES.cap_sec
 
@@ -168,7 +168,7 @@ class Shipper:
         except Exception as error:  # noqa: BLE001 - whatever it is, the events are in the spool
             return self._fail(error)
         if self.shipped.trouble:
-            _logger.warning("recording goes on: %s", self._hub)
+            _logger.warning("shipping to %s resumed", self._hub)
             self.shipped.trouble = ""
         self._failures = 0
         if moved:
@@ -214,7 +214,7 @@ class Shipper:
         if not self.shipped.trouble:
             kind = "" if isinstance(error, VeenError) else f"{type(error).__name__}: "
             _logger.warning(
-                "events are kept in %s until the hub can be reached: %s%s", self.root, kind, error,
+                "events stay in %s until the hub can be reached: %s%s", self.root, kind, error,
                 exc_info=None if isinstance(error, VeenError | OSError) else error,
             )  # fmt: skip
         self.shipped.trouble = str(error) or type(error).__name__
@@ -304,13 +304,13 @@ class Shipper:
         try:
             client.flush(stream)
         except UnsentError as error:
-            _logger.info("events are sent again as new messages: %s", error)
+            _logger.info("resending events as new messages: %s", error)
         reached = self._reached(client, stream, note)
         taken = max(min(reached - note.client_seq + 1, note.count), 0)
         if reached >= note.client_seq + note.count:
             _logger.warning(
-                "another program has used the key of this client on %s: that events %d to %d of the spool %s "
-                "are recorded follows from its numbers only; use a client of its own for recording",
+                "another program used the key of this client on %s, so that events %d to %d of the spool %s "
+                "are known to be recorded by their numbers only; give the recorder a client of its own",
                 stream, note.first, note.first + taken - 1, note.spool,
             )  # fmt: skip
         self._advance(journal, reader, note.first, note.first + taken - 1)
@@ -355,8 +355,8 @@ class Shipper:
         self._rest[reader.stream] = (time.monotonic() + pause.seconds, failures + 1)
         if reader.stream not in self.shipped.held and not is_passing(error.envelope):
             _logger.error(
-                "the hub refuses events of %s, which stay in %s until it takes them: %s; if the client's "
-                "right to write has ended, give it a new one: veen cap issue, then veen cap authorize",
+                "the hub rejects events of %s, which stay in %s until it accepts them: %s; if the client's "
+                "token has expired, issue a new one: veen cap issue, then veen cap authorize",
                 reader.stream, reader.place, error,
             )  # fmt: skip
         self.shipped.held[reader.stream] = str(error)
@@ -376,7 +376,7 @@ class Shipper:
         """Note that events are done with, up to the last one; those missing before the first are damaged."""
         missing = first - 1 - journal.done(reader.name)
         if missing > 0:
-            _logger.error("%d events of %s cannot be read any more: %s", missing, reader.stream, reader.place)
+            _logger.error("%d events of %s can no longer be read: %s", missing, reader.stream, reader.place)
             self._report_damage(reader.stream, missing)
             self._count_passed(reader, missing)
         journal.settle(reader.name, last)
@@ -393,8 +393,8 @@ class Shipper:
         if not has_readers(self.session.secrets, self._options, stream):
             self.shipped.unshared.append(stream)
             _logger.warning(
-                "nobody but this client can read what it records on %s: it has no key of the stream, and "
-                "seals to itself; %s; then open the feed again",
+                "only this client can read what it records on %s: it has no key of the stream, and seals to "
+                "itself; %s; then open the feed again",
                 writable(stream), GET_KEY,
             )  # fmt: skip
 
@@ -406,7 +406,7 @@ def set_aside(
     line = json.dumps({"stream": stream, "reason": reason, "event": event}, ensure_ascii=False, default=repr)
     append_file(root / REFUSED, writable(line).encode() + b"\n")
     log(
-        "an event of %s can never be sent and was set aside in %s: %s; mend it, and record it again with: "
+        "an event of %s can never be sent and was set aside in %s: %s; correct it and record it with: "
         "veen recorder import FILE --stream %s",
         writable(stream), root / REFUSED, writable(reason), writable(stream),
     )  # fmt: skip

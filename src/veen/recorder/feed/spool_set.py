@@ -137,12 +137,12 @@ class Spools:
             raise SpoolFullError("the feed is closed")
         for stream, bodies in ready.items():
             if not self._spool(stream).fits(bodies):
-                raise SpoolFullError(f"{len(bodies)} events of {stream} find no room")
+                raise SpoolFullError(f"there is no room for {len(bodies)} events of {stream}")
         for stream, bodies in ready.items():
             written = self._spool(stream).append(bodies)
             self.spooled += written
             if written < len(bodies):
-                raise SpoolFullError(f"{len(bodies) - written} events of {stream} find no room")
+                raise SpoolFullError(f"there is no room for {len(bodies) - written} events of {stream}")
 
     # --- syncing --------------------------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ Query strings and headers often hold secrets: they are recorded only if they are
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
-from pathlib import Path
 from typing import Any, Final
 
+from veen.client.client import StrPath
 from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
 from veen.core.objects.capability import CapToken
 from veen.core.types import ReaderPublicKey
@@ -67,8 +67,8 @@ class RecorderMiddleware:
         app: App,
         feed: Feed | None = None,
         *,
-        home: str | Path | None = None,
-        hub: str | None = None,
+        home: StrPath | None = None,
+        hub: StrPath | None = None,
         stream: str = "record/app/http",
         event_type: str = EVENT_TYPE,
         subject_of: Callable[[Scope], str | None] | None = None,

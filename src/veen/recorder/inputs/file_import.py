@@ -275,7 +275,7 @@ class Import:
         return BadLine(line, reason[:_MOST_REASON])
 
     def _too_long(self, line: _Line) -> str:
-        return f"a line of {line.size} bytes; at most {self._line_bytes} can be read"
+        return f"a line of {line.size} bytes exceeds the limit of {self._line_bytes}"
 
     def _is_whole(self, line: _Line) -> bool:
         """Tell whether a line without an end is one; it may be half of what is being written."""
@@ -322,7 +322,7 @@ def report_damage(root: Path, stream: str, count: int, settings: FeedSettings) -
     spool = Spool.open(root, stream, bound=settings.spool_bytes, done=done)
     try:
         if spool.append([event]) == 0:
-            raise SpoolFullError(f"there is no room in {spool.place} to tell of events that are lost")
+            raise SpoolFullError(f"there is no room in {spool.place} to record the loss of events")
         spool.sync()
         return spool.name, spool.next - 1
     finally:

@@ -37,7 +37,7 @@ def read_event(line: bytes, fields: Fields, stream: str | None = None) -> Captur
     """
     found = parse(line)
     if not isinstance(found, dict):
-        raise BadLineError("a line is a JSON object")
+        raise BadLineError("the line is not a JSON object")
     if found.keys() == _ASIDE and isinstance(found["event"], dict):
         return _read_aside(found["event"], found["stream"], stream)
     event_type = _take(found, fields.type)
@@ -63,19 +63,21 @@ def read_event(line: bytes, fields: Fields, stream: str | None = None) -> Captur
 def _read_aside(event: dict[str, Any], was_for: object, stream: str | None) -> Captured:
     """Return an event that was set aside: with its own values, or not at all."""
     if stream is not None and was_for != stream:
-        raise BadLineError(f"it was set aside as an event of {str(was_for)[:200]!r}, and belongs there")
+        raise BadLineError(
+            f"it was set aside as an event of {str(was_for)[:200]!r}: import it to that stream"
+        )
     unknown = sorted(event.keys() - _EVENT)
     if unknown:
-        raise BadLineError(f"an event has no {unknown[0][:40]!r}")
+        raise BadLineError(f"an event does not have {unknown[0][:40]!r}")
     for name in ("event_type", "event_time"):
         if event.get(name) is None:
             raise BadLineError(f"it was set aside without {name}")
     for name, value in event.items():
         if isinstance(value, str) and value.startswith(LEFT_OUT):
-            raise BadLineError(f"its {name} was left out when it was set aside: there is nothing to record")
+            raise BadLineError(f"its {name} was left out when it was set aside, so it cannot be recorded")
     metadata = event.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
-        raise BadLineError("metadata is an object")
+        raise BadLineError("metadata is not a JSON object")
     subject, origin = event.get("subject_id"), event.get("origin")
     return Captured(
         None,
@@ -101,7 +103,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise BadLineError(f"the name {twice[:40]!r} is there twice")
+        raise BadLineError(f"the name {twice[:40]!r} is repeated")
     return found
 
 
@@ -126,4 +128,4 @@ def seconds(value: object, unit: str = "s") -> float:
             when = dt.datetime.fromisoformat(text)
         return (when if when.tzinfo else when.replace(tzinfo=dt.UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise BadLineError(f"{str(value)[:40]!r} is no time") from None
+        raise BadLineError(f"{str(value)[:40]!r} is not a time") from None

@@ -6,9 +6,9 @@ logging.getLogger().addHandler(handler)
 """
 
 import logging
-from pathlib import Path
 from typing import Any, Final
 
+from veen.client.client import StrPath
 from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
 from veen.core.objects.capability import CapToken
 from veen.core.types import ReaderPublicKey
@@ -36,8 +36,8 @@ class RecorderHandler(logging.Handler):
 
     def __init__(
         self,
-        home: str | Path | None = None,
-        hub: str | None = None,
+        home: StrPath | None = None,
+        hub: StrPath | None = None,
         stream: str = "record/app/log",
         *,
         feed: Feed | None = None,

@@ -88,7 +88,7 @@ def _read_scope(
 def _strangers(found: dict[str, Any], known: frozenset[str], what: str) -> Iterator[BadLineError]:
     """Yield an error for each name that OTLP's logs do not have: nobody knows what is behind it."""
     for name in sorted(found.keys() - known):
-        yield BadLineError(f"{what} has no {name[:_MOST_NAME]!r} in OTLP's logs, so that is not recorded")
+        yield BadLineError(f"OTLP logs have no {name[:_MOST_NAME]!r} in {what}; it is not recorded")
 
 
 def _told(error: BadLineError | RecursionError) -> BadLineError:
@@ -142,7 +142,7 @@ def _severity(number: int) -> str:
 
 def _object(value: object, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise BadLineError(f"{what} is a JSON object")
+        raise BadLineError(f"{what} is not a JSON object")
     return value
 
 
@@ -156,7 +156,7 @@ def _text(value: dict[str, Any], name: str) -> str:
     if found is None:
         return ""
     if not isinstance(found, str):
-        raise BadLineError(f"{name} is text")
+        raise BadLineError(f"{name} is not text")
     return found
 
 
@@ -171,7 +171,7 @@ def _list(value: dict[str, Any], name: str) -> list[Any]:
     if found is None:
         return []
     if not isinstance(found, list):
-        raise BadLineError(f"{name} is a list")
+        raise BadLineError(f"{name} is not a list")
     return found
 
 
@@ -181,9 +181,9 @@ def _attributes(pairs: object) -> dict[str, Any]:
     for item in _list({"attributes": pairs}, "attributes"):
         pair = _object(item, "an attribute")
         if not isinstance(pair.get("key"), str) or not pair.keys() <= _PAIR:
-            raise BadLineError("an attribute has a key and a value")
+            raise BadLineError("an attribute needs a key and a value")
         if pair["key"] in found:
-            raise BadLineError(f"the attribute {pair['key'][:_MOST_NAME]!r} is there twice")
+            raise BadLineError(f"the attribute {pair['key'][:_MOST_NAME]!r} is repeated")
         found[pair["key"]] = None if pair.get("value") is None else _value(pair["value"])
     return found
 
@@ -191,7 +191,7 @@ def _attributes(pairs: object) -> dict[str, Any]:
 def _value(value: object) -> Any:  # noqa: ANN401 - any value, by its kind
     match value:
         case dict() if len(value) > 1:
-            raise BadLineError(f"{str(value)[:80]} is more than one value of OTLP")
+            raise BadLineError(f"{str(value)[:80]} is more than one OTLP value")
         case {"stringValue": str(text)}:
             return text
         case {"boolValue": bool(flag)}:
@@ -208,14 +208,14 @@ def _value(value: object) -> Any:  # noqa: ANN401 - any value, by its kind
             return _attributes(inner.get("values"))
         case dict() if not value:
             return None
-    raise BadLineError(f"{str(value)[:80]} is no value of OTLP")
+    raise BadLineError(f"{str(value)[:80]} is not an OTLP value")
 
 
 def _bytes(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise BadLineError(f"bytesValue is no base64: {error}") from None
+        raise BadLineError(f"bytesValue is not base64: {error}") from None
 
 
 def _integer(value: object) -> int:
@@ -225,5 +225,5 @@ def _integer(value: object) -> int:
     except ValueError:
         found = None
     if found is None:
-        raise BadLineError(f"{str(value)[:40]!r} is no integer")
+        raise BadLineError(f"{str(value)[:40]!r} is not an integer")
     return found
