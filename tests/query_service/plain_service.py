@@ -9,10 +9,8 @@ more labels than a message of the log can hold.
 """
 
 import json
-import os
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,12 +24,14 @@ from veen.query.descriptor import Descriptor
 from veen.query.digest import NONE_HASH, Position, ResultDigest
 from veen.query.errors import QueryError
 from veen.query.fields import Event
+from veen.query_service.errors import RunCancelledError
 from veen.query_service.grants import PolicyFile
 from veen.query_service.recorder import Sender
 from veen.query_service.server import STORE, ListenSettings, Server, StateDirectory, bind_all
-from veen.query_service.service import Bounds, QueryService
+from veen.query_service.service import QueryService
+from veen.query_service.settings import ServiceEvents, ServiceSettings
 from veen.query_service.store import Store
-from veen.query_service.workers import Advance, CancelledError
+from veen.query_service.workers import Advance
 from veen.stdx.json_log import json_lines, to_stderr
 
 ROWS = "rows.jsonl"
@@ -81,7 +81,7 @@ class PlainRuns:
         progress(1, 2)
         while self._hold.exists():
             if cancelled.wait(0.01):
-                raise CancelledError
+                raise RunCancelledError
         if self._gone.exists():
             raise ConnectionResetError
         if self._unreachable.exists():
@@ -132,43 +132,57 @@ def open_sender(place: Path, hub: str, timeout_sec: float = 5.0) -> Sender:
     return Sender(Client.open(place / "client", hub, retry=retry, timeout=timeout_sec))
 
 
+class NoEvents:
+    """Nobody listens."""
+
+    def recorded(self, result_id: str) -> None:
+        pass
+
+    def fatal(self, reason: str) -> None:
+        pass
+
+
 def make_service(
-    place: Path, sender: Sender, *, store: Store | None = None, bounds: Bounds | None = None
+    place: Path,
+    sender: Sender,
+    *,
+    store: Store | None = None,
+    events: ServiceEvents | None = None,
+    **settings: Any,
 ) -> QueryService:
     """Make a service whose things are all in one directory."""
     state = place / "state"
     state.mkdir(exist_ok=True)
     return QueryService(
-        state,
+        ServiceSettings(state_dir=state, **settings),
         PolicyFile(place / "policy.toml"),
         PlainRuns(place / "events.jsonl"),
         sender,
-        store=store or Store(state / STORE),
-        clock=lambda: int(time.time()),
-        random=os.urandom,
-        bounds=bounds or Bounds(),
+        store or Store(state / STORE),
+        events=events or NoEvents(),
     )
 
 
 def main(place: Path, options: dict[str, Any]) -> int:
     """Serve; ``options`` are those that tests choose."""
     chosen: dict[str, Any] = {
-        name: options[name] for name in ("record_wait_sec", "most_bytes") if name in options
+        name: options[name] for name in ("record_wait_sec", "max_bytes") if name in options
     }
     chosen |= {name: Path(options[name]) for name in ("tls_cert", "tls_key", "client_ca") if name in options}
     listening = ListenSettings(addresses=("127.0.0.1:0",), names=served_names(("queries",)), **chosen)
     state = StateDirectory(place / "state")
     sockets, context = bind_all(listening)
-    bounds = Bounds(**options.get("bounds", {}))
     sender = open_sender(place, options["hub"], float(options.get("timeout_sec", 5)))
-    service = make_service(place, sender, bounds=bounds)
+
+    def make(events: ServiceEvents) -> QueryService:
+        return make_service(place, sender, events=events, **options.get("settings", {}))
 
     def ready(urls: tuple[str, ...]) -> None:
         sys.stdout.write(json.dumps({"ok": True, "listen": urls}) + "\n")
         sys.stdout.flush()
 
     with json_lines(to_stderr(), "info"):
-        code = Server(service, listening, ready).run(sockets, context)
+        code = Server(make, listening, ready).run(sockets, context)
     state.close()
     return code
 

@@ -60,8 +60,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     place = tmp_path_factory.mktemp("world")
     with HubProcess(place / "hub") as hub:
         tokens = make_place(place / "service")
-        bounds = {"most_waiting": 20, "pause_sec": 0.05}
-        with Service(place / "service", hub.url, bounds=bounds) as service:
+        settings = {"max_waiting": 20, "retry_sec": 0.05}
+        with Service(place / "service", hub.url, settings=settings) as service:
             yield World(service, hub, tokens)
 
 

@@ -43,7 +43,7 @@ def test_pages_that_clients_do_not_take_keep_others_from_getting_any(
     alice = make_place(place)["alice"]
     long = (event(APP, seq, subject_id="x" * ROW_BYTES) for seq in range(1, ROWS + 1))
     (place / "events.jsonl").write_text("".join(json.dumps(item) + "\n" for item in long))
-    options: dict[str, Any] = {"most_bytes": MOST_BYTES}
+    options: dict[str, Any] = {"max_bytes": MOST_BYTES}
     context = None
     if secure:
         cert, key = make_certificate(tmp_path)

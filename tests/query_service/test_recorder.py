@@ -17,7 +17,7 @@ from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.core.types import VerifyKey
 from veen.query_service.recorder import AUDIT, REQUESTS, RESULTS, Event, Pauses, Recorder, Sender
 from veen.query_service.server import STORE
-from veen.query_service.service import RESULTS_DIR
+from veen.query_service.settings import RESULTS_DIR
 from veen.query_service.store import MOST_ATTEMPTS, Kind, Query, RecordedAt, State, Store
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def received(store: Store, name: str) -> str:
     """Have a query whose request is to be recorded."""
     asked = f'{{"scope":["{APP}"]}}'
     query = Query(f"r-{name}", f"q-{name}", "alice", "bb" * 32, asked, State.RECEIVED, NOW)
-    store.receive(query, most_waiting=10)
+    store.receive(query, max_waiting=10)
     return query.result_id
 
 

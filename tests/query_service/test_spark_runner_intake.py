@@ -15,8 +15,8 @@ from tests.query import strategies
 from tests.query_service.service_process import until
 from veen.pipeline.lake.lake import load
 from veen.pipeline.query.engine import Engine
+from veen.query_service.errors import RunCancelledError
 from veen.query_service.spark_runner import LakeRefresh, SparkRuns
-from veen.query_service.workers import CancelledError
 
 STREAM = strategies.STREAMS[:1]
 
@@ -55,7 +55,7 @@ def test_an_intake_tells_how_far_it_is_and_can_be_cancelled(
     assert run("r-whole", cancel=False) == len(made.events)
     assert told
     assert told == sorted(told), "it does not go back when the query itself begins"
-    with pytest.raises((CancelledError, Py4JError)):
+    with pytest.raises((RunCancelledError, Py4JError)):
         run("r-cancelled", cancel=True)
 
 
@@ -66,7 +66,7 @@ def test_an_intake_that_is_cancelled_while_the_log_is_looked_at_begins_no_job(
     with closing(open_intake(no_spark, tmp_path, made)) as intake:
         intake.add(STREAM)
         asking = iter([True])
-        with pytest.raises(CancelledError):
+        with pytest.raises(RunCancelledError):
             intake.run(lambda: next(asking))
     assert not load(tmp_path / "lake").labels
 

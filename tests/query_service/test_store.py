@@ -11,17 +11,15 @@ import pytest
 
 from tests.query_service.service_process import read_policy
 from veen.query.policy import may_read
-from veen.query_service.grants import PolicyError, grant
+from veen.query_service.errors import DuplicateQueryError, PolicyError, QueueFullError, StoreError
+from veen.query_service.grants import grant
 from veen.query_service.store import (
     MOST_ATTEMPTS,
-    DuplicateError,
-    FullError,
     Kind,
     Query,
     RecordedAt,
     State,
     Store,
-    StoreError,
 )
 
 NOW = 1_800_000_000
@@ -37,7 +35,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def received(store: Store, name: str = "one") -> str:
     query = Query(f"r-{name}", f"q-{name}", "alice", "bb" * 32, "{}", State.RECEIVED, NOW)
-    store.receive(query, most_waiting=10)
+    store.receive(query, max_waiting=10)
     return query.result_id
 
 
@@ -108,11 +106,11 @@ def test_what_is_final_stays_and_nothing_is_forgotten(store: Store, state: State
 
 def test_ids_are_used_once_and_the_queue_has_an_end(store: Store) -> None:
     received(store)
-    with pytest.raises(DuplicateError):
+    with pytest.raises(DuplicateQueryError):
         received(store)
     for nth in range(9):
         received(store, str(nth))
-    with pytest.raises(FullError):
+    with pytest.raises(QueueFullError):
         received(store, "more")
 
 
@@ -192,7 +190,7 @@ def test_a_store_of_another_version_or_that_is_none_is_refused(tmp_path: Path) -
     with pytest.raises(StoreError, match="another version"):
         Store(tmp_path / "db")
     (tmp_path / "none").write_bytes(os.urandom(5000))
-    with pytest.raises(StoreError, match="can not be used"):
+    with pytest.raises(StoreError, match="cannot be used"):
         Store(tmp_path / "none")
 
 

@@ -3,7 +3,7 @@
 A connection has at most one deadline at a time: for a request's headers, for its body, for being idle, or
 for reading its answer. A sweep, not a timer each, ends those that have passed.
 
-Where it is, is said by two states, of receiving and of sending: see http_states. The server is our own, on
+Where it is, two states say, of receiving and of sending: see connection_states. The server is our own, on
 httptools: it cuts off slow and greedy clients at every step, and answers a submit without a task of its own
 (docs/adr/0008).
 """
@@ -20,45 +20,23 @@ import httptools
 from veen.core.errors import Code, ProtocolError, bad_request
 from veen.core.objects.error_envelope import ErrorEnvelope, envelope_of, unavailable
 from veen.net.byte_budget import ByteBudget
+from veen.net.connection_states import RECEIVING, SENDING, Received, Receiving, Sending, Sent
 from veen.net.host_names import Head, Names, split_target
 from veen.net.http_application import Application, Bounds
 from veen.net.http_message import Request, Response
-from veen.net.http_states import RECEIVING, SENDING, Received, Receiving, Sending, Sent
 
 # Names of members are looked up slowly, and this is what each request runs through.
-_IDLE, _HEAD, _CHUNK, _CLOSED = (
-    Receiving.IDLE,
-    Receiving.HEAD,
-    Receiving.CHUNK,
-    Receiving.CLOSED,
-)
+_IDLE, _, _HEAD, _, _CHUNK, _CLOSED = Receiving
 _READY, _ANSWERING = Sending.READY, Sending.ANSWERING
-_ON_BYTES, _ON_BEGIN, _ON_HEADERS = (
-    RECEIVING[Received.BYTES],
-    RECEIVING[Received.BEGIN],
-    RECEIVING[Received.HEADERS],
+_ON_BYTES, _ON_BEGIN, _ON_HEADERS, _ON_CHUNK, _ON_DATA, _ON_COMPLETE, _ON_LAST, _ON_UPGRADE, _ON_CLOSE = (
+    RECEIVING[step] for step in Received
 )
-_ON_CHUNK, _ON_DATA = RECEIVING[Received.CHUNK], RECEIVING[Received.DATA]
-_ON_COMPLETE, _ON_LAST = RECEIVING[Received.COMPLETE], RECEIVING[Received.LAST]
-_ON_UPGRADE, _ON_CLOSE = RECEIVING[Received.UPGRADE], RECEIVING[Received.CLOSE]
-_ON_HANDLE, _ON_ANSWERED = SENDING[Sent.HANDLE], SENDING[Sent.ANSWERED]
+_ON_HANDLE, _ON_ANSWERED, _ON_STALL, _ON_RESUME, _ON_LOSE = (SENDING[step] for step in Sent)
 
 #: Headers that some handler reads; the rest are counted and dropped.
 _USED: Final = frozenset(
-    {
-        b"accept",
-        b"authorization",
-        b"connection",
-        b"content-encoding",
-        b"content-length",
-        b"content-type",
-        b"expect",
-        b"host",
-        b"origin",
-        b"sec-fetch-site",
-        b"transfer-encoding",
-        b"veen-pow",
-    }
+    b"accept authorization connection content-encoding content-length content-type expect host origin"
+    b" sec-fetch-site transfer-encoding veen-pow".split()
 )
 _MAX_HEADERS: Final = 100
 #: Requests of one connection that may wait for the one before: pipelining, within reason.
@@ -174,7 +152,7 @@ class Connection(asyncio.Protocol):
         self._open.discard(self)
         self._transport = None
         self._receiving = _ON_CLOSE[self._receiving]
-        self._sending = SENDING[Sent.LOSE][self._sending]
+        self._sending = _ON_LOSE[self._sending]
         self._memory.give(self._unsent_bytes + sum(len(request.body) for request in self._waiting))
         self._unsent_bytes = 0
         self._drop_body()
@@ -294,7 +272,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read its answers: it has some time to."""
-        self._sending = SENDING[Sent.STALL][self._sending]
+        self._sending = _ON_STALL[self._sending]
         if self._transport is not None:
             self._unsent_bytes = self._transport.get_write_buffer_size()
             self._memory.take(self._unsent_bytes)
@@ -302,7 +280,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """It has read them."""
-        self._sending = SENDING[Sent.RESUME][self._sending]
+        self._sending = _ON_RESUME[self._sending]
         self._memory.give(self._unsent_bytes)
         self._unsent_bytes = 0
         self._rest()

@@ -11,6 +11,7 @@ from typing import Final
 
 from veen.core.crypto.ed25519 import SEED_BYTES, SigningKey
 from veen.query.policy import Policy
+from veen.query_service.errors import PolicyError
 from veen.stdx.atomic_file import write_file
 from veen.stdx.file_lock import locked
 from veen.stdx.json_log import LogEvent
@@ -23,17 +24,13 @@ _TOKEN_BYTES: Final = 32
 TOKEN_PREFIX: Final = "vq-"  # noqa: S105 - what tokens begin with, so that they are known when they leak
 
 
-class PolicyError(Exception):
-    """A policy can not be used; the text says why."""
-
-
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise PolicyError(
-            f"{path} can not be read: {error.strerror}; make it with: veen query grant"
+            f"{path} cannot be read: {error.strerror}; create it with: veen query grant"
         ) from None
     if len(data) > _MOST_BYTES:
         raise PolicyError(f"{path} has more than {_MOST_BYTES} bytes")
@@ -105,5 +102,5 @@ def grant(
 def _quoted(text: str) -> str:
     """Return a string of TOML; what its basic strings do not take is refused."""
     if not text or any(ord(char) < 0x20 or char in '"\\\x7f' for char in text):
-        raise PolicyError(f"{text!r} can not be written in a policy: it has quotes, or is no plain text")
+        raise PolicyError(f"{text!r} cannot be written in a policy: it has quotes, or is not plain text")
     return f'"{text}"'

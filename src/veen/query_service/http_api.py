@@ -6,8 +6,9 @@ Requests come on the loop; what they need of files and of the store is done by a
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -23,8 +24,9 @@ from veen.net.http_router import Route, Router
 from veen.query.descriptor import MAX_DESCRIPTOR_BYTES
 from veen.query.errors import QueryError
 from veen.query.policy import Principal
+from veen.query_service.errors import BusyError, UnauthorizedError
 from veen.query_service.openapi import document
-from veen.query_service.service import DEFAULT_LIMIT, MOST_LIMIT, MOST_PAGE_BYTES, BusyError, QueryService
+from veen.query_service.service import DEFAULT_LIMIT, MOST_LIMIT, MOST_PAGE_BYTES, QueryService
 from veen.stdx.json_log import LogEvent
 
 _log = logging.getLogger(__name__)
@@ -73,29 +75,25 @@ class Api:
     """The handlers of the interface."""
 
     def __init__(
-        self, service: QueryService, threads: Threads, memory: ByteBudget, *, record_wait_sec: float
+        self,
+        service: QueryService,
+        threads: Threads,
+        memory: ByteBudget,
+        waits: "RecordWaits",
+        *,
+        record_wait_sec: float,
     ) -> None:
-        """``memory`` is what connections count in too: answers that clients do not take.
+        """``memory`` is what connections count in too: answers that clients do not read.
 
-        ``record_wait_sec``: how long a submit waits for the hub before it says that the query is kept.
+        ``record_wait_sec``: how long a submit waits for the hub before it reports that the query is stored.
         """
         self._service = service
         self._threads = threads
         self._memory = memory
         self._making = asyncio.Semaphore(threads.page_count)
         self._record_wait_sec = record_wait_sec
+        self._waits = waits
         self._loop = asyncio.get_running_loop()
-        #: Submits that wait until their request is in the log.
-        self._waiting: dict[str, asyncio.Event] = {}
-        service.on_step = lambda result_id: self._call(self._accepted, result_id)
-
-    def _call(self, function: Callable[[str], None], value: str) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(function, value)
-
-    def _accepted(self, result_id: str) -> None:
-        if result_id in self._waiting:
-            self._waiting[result_id].set()
 
     def router(self) -> Router[Route]:
         """Return what connections serve; a request is authenticated before its path is looked at."""
@@ -137,9 +135,7 @@ class Api:
             shown = request.certificate
             principal = None if shown is None else policy.by_certificate(shown)
         if principal is None:
-            raise QueryError(
-                "unauthorized", "a bearer token or a client certificate of this service is needed"
-            )
+            raise UnauthorizedError
         return principal
 
     async def _openapi(self, request: Request) -> Response:
@@ -202,15 +198,39 @@ class Api:
 
     async def _is_recorded(self, result_id: str) -> bool:
         """Wait until the request of a query is in the log, for a while."""
-        done = self._waiting[result_id] = asyncio.Event()
-        try:
-            if not await self._do(self._service.is_accepted, result_id):
-                await asyncio.wait_for(done.wait(), self._record_wait_sec)
-        except TimeoutError:
-            return await self._do(self._service.is_accepted, result_id)
-        finally:
-            del self._waiting[result_id]
+        with self._waits.waiting(result_id) as recorded:
+            try:
+                if not await self._do(self._service.is_accepted, result_id):
+                    await asyncio.wait_for(recorded.wait(), self._record_wait_sec)
+            except TimeoutError:
+                return await self._do(self._service.is_accepted, result_id)
         return True
+
+
+class RecordWaits:
+    """Submits that wait until their request is in the log; created on the loop that they wait on."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._events: dict[str, asyncio.Event] = {}
+
+    @contextmanager
+    def waiting(self, result_id: str) -> Iterator[asyncio.Event]:
+        """Have an event that ``notify`` sets."""
+        self._events[result_id] = asyncio.Event()
+        try:
+            yield self._events[result_id]
+        finally:
+            del self._events[result_id]
+
+    def notify(self, result_id: str) -> None:
+        """End the wait for a query, if there is one; may be called from any thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._set, result_id)
+
+    def _set(self, result_id: str) -> None:
+        if result_id in self._events:
+            self._events[result_id].set()
 
 
 class ServiceErrors:
@@ -250,7 +270,7 @@ class ServiceErrors:
 
 
 def _query_failure(error: QueryError) -> Response:
-    headers = {"www-authenticate": "Bearer"} if error.error_code == "unauthorized" else {}
+    headers = {"www-authenticate": "Bearer"} if isinstance(error, UnauthorizedError) else {}
     return failure(error.status, error.error_code, error.message, **headers)
 
 

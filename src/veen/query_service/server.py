@@ -20,8 +20,10 @@ from veen.net.http_application import Bounds
 from veen.net.listener import Listener
 from veen.net.sockets import bind
 from veen.net.tls import server_context
-from veen.query_service.http_api import Api, Threads
+from veen.query_service.errors import StateBusyError
+from veen.query_service.http_api import Api, RecordWaits, Threads
 from veen.query_service.service import QueryService
+from veen.query_service.settings import ServiceEvents
 from veen.stdx.file_lock import lock, unlock
 from veen.stdx.json_log import LogEvent
 
@@ -42,10 +44,6 @@ _BOUNDS: Final = Bounds(
 )
 
 
-class BusyStateError(Exception):
-    """Another service uses the state directory."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenSettings:
     """Where a service listens, under which names, and with which certificates."""
@@ -59,7 +57,7 @@ class ListenSettings:
     #: How long a submit waits for the hub: less than its client does, who is to hear that it is kept.
     record_wait_sec: float = 5.0
     #: Bytes that all clients together may make the service hold.
-    most_bytes: int = 256 << 20
+    max_bytes: int = 256 << 20
 
     def context(self) -> ssl.SSLContext | None:
         """Return the context of TLS; None if it is not used."""
@@ -76,7 +74,7 @@ class StateDirectory:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._fd = lock(path / _LOCK, wait=False)
         if self._fd is None:
-            raise BusyStateError(f"another service uses {path}; stop it, or choose another --state")
+            raise StateBusyError(f"another service uses {path}; stop it, or choose another --state")
 
     def close(self) -> None:
         """Let go of it."""
@@ -90,31 +88,32 @@ class Server:
 
     def __init__(
         self,
-        service: QueryService,
+        make_service: Callable[[ServiceEvents], QueryService],
         listening: ListenSettings,
         on_ready: Callable[[tuple[str, ...]], None],
     ) -> None:
-        self._service = service
+        self._make_service = make_service
         self._listening = listening
         self._on_ready = on_ready
-        self._failed = False
 
     def run(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> int:
         """Serve; return the exit code of the process."""
         return uvloop.run(self._serve(sockets, tls))
 
     async def _serve(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> int:
-        self._listener = listener = Listener(sockets, _BOUNDS, self._listening.names, tls=tls)
-        self._service.on_fatal = self._fatal
+        listener = Listener(sockets, _BOUNDS, self._listening.names, tls=tls)
+        waits = RecordWaits()
+        events = _Events(listener, waits)
+        service = self._make_service(events)
         with (
             ThreadPoolExecutor(_LOOKS, thread_name_prefix="veen-request") as looks,
             ThreadPoolExecutor(_SUBMITS, thread_name_prefix="veen-submit") as submits,
             ThreadPoolExecutor(_PAGES, thread_name_prefix="veen-page") as pages,
         ):
             threads = Threads(looks=looks, submits=submits, pages=pages, page_count=_PAGES)
-            memory, wait = ByteBudget(self._listening.most_bytes), self._listening.record_wait_sec
-            api = Api(self._service, threads, memory, record_wait_sec=wait)
-            self._service.start()
+            memory = ByteBudget(self._listening.max_bytes)
+            api = Api(service, threads, memory, waits, record_wait_sec=self._listening.record_wait_sec)
+            service.start()
             await listener.accept(api.router(), memory)
             listener.stop_on_signals()
             self._warn(sockets, tls)
@@ -122,13 +121,13 @@ class Server:
             _log.info(LogEvent("started", urls=listener.urls, hosts=hosts, pid=os.getpid()))
             self._on_ready(listener.urls)
             try:
-                await listener.run(self._service.look)
+                await listener.run(service.look)
             finally:
-                self._service.stopping = True
+                service.stopping = True
                 await listener.drain(_DRAIN_SEC)
-                await asyncio.get_running_loop().run_in_executor(None, self._service.stop)
-        _log.info(LogEvent("stopped", clean=not self._failed))
-        return 1 if self._failed else 0
+                await asyncio.get_running_loop().run_in_executor(None, service.stop)
+        _log.info(LogEvent("stopped", clean=not events.failed))
+        return 1 if events.failed else 0
 
     def _warn(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> None:
         """Say that tokens would travel for all to see."""
@@ -136,8 +135,20 @@ class Server:
             if tls is None and not ip_address(sock.getsockname()[0]).is_loopback:
                 _log.warning(LogEvent("tokens-without-tls", address=sock.getsockname()[0]))
 
-    def _fatal(self, _why: str) -> None:
-        self._failed = True
+
+class _Events:
+    """What follows from what a service reports; called from its threads."""
+
+    def __init__(self, listener: Listener, waits: RecordWaits) -> None:
+        self._listener = listener
+        self._waits = waits
+        self.failed = False
+
+    def recorded(self, result_id: str) -> None:
+        self._waits.notify(result_id)
+
+    def fatal(self, _reason: str) -> None:
+        self.failed = True
         self._listener.stop()
 
 

@@ -2,9 +2,7 @@
 
 import logging
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Final
 
 from veen.client.errors import NetworkError
@@ -16,73 +14,52 @@ from veen.query.digest import ResultDigest
 from veen.query.errors import QueryError, not_a_stream
 from veen.query.policy import Principal, may_read
 from veen.query.timestamps import format_time
+from veen.query_service.errors import (
+    BusyError,
+    DuplicateQueryError,
+    EngineEndedError,
+    IngestBusyError,
+    QueueFullError,
+)
 from veen.query_service.grants import PolicyFile
 from veen.query_service.recorder import Recorder, Sender
-from veen.query_service.store import DuplicateError, FullError, Kind, Query, RecordedAt, State, Store
-from veen.query_service.workers import NotNowError, Runs, Workers, stored_descriptor
+from veen.query_service.settings import ServiceEvents, ServiceSettings
+from veen.query_service.store import Kind, Query, RecordedAt, State, Store
+from veen.query_service.workers import Runs, Workers, stored_descriptor
 from veen.stdx.json_log import LogEvent
 
 _log = logging.getLogger(__name__)
 
-RESULTS_DIR: Final = "results"
 DEFAULT_LIMIT: Final = 1000
 MOST_LIMIT: Final = 10_000
 #: A page ends before the row that would make it longer, unless it is the first one.
 MOST_PAGE_BYTES: Final = 16 << 20
 
 
-class BusyError(Exception):
-    """No more queries are taken at the moment."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """What a service takes on."""
-
-    concurrency: int = 2
-    #: Queries that may wait; more are sent away.
-    most_waiting: int = 1000
-    #: How long queries that run may go on when the service is told to end.
-    drain_sec: float = 5.0
-    #: How long after a log could not be reached it is tried again.
-    pause_sec: float = 5.0
-
-
 class QueryService:
-    """Takes queries, runs them, records them, and answers for them; any thread."""
+    """Accepts queries, runs them, records them, and returns their results; any thread."""
 
     def __init__(
         self,
-        state_dir: Path,
+        settings: ServiceSettings,
         policy: PolicyFile,
         runs: Runs,
         sender: Sender,
-        *,
         store: Store,
-        clock: Callable[[], int],
-        random: Callable[[int], bytes],
-        bounds: Bounds,
+        *,
+        events: ServiceEvents,
     ) -> None:
-        self._results = state_dir / RESULTS_DIR
-        self._results.mkdir(mode=0o700, exist_ok=True)
+        settings.results_dir.mkdir(mode=0o700, exist_ok=True)
+        self._settings = settings
         self.policy = policy
         self._runs = runs
         self._store = store
-        self._clock = clock
-        self._random = random
-        self._bounds = bounds
-        #: Hears of queries that have taken a step because something is in the log now, on another thread.
-        self.on_step: Callable[[str], None] = lambda _: None
-        #: Hears when there is no way to go on; the next start does.
-        self.on_fatal: Callable[[str], None] = lambda _: None
-        self._recorder = Recorder(store, sender, clock, on_step=self._stepped, on_fatal=self._fatal)
+        self._events = events
+        self._recorder = Recorder(store, sender, settings.clock, on_step=self._stepped, on_fatal=self._fatal)
         self._workers = Workers(
+            settings,
             store,
             runs,
-            self._results,
-            clock,
-            count=bounds.concurrency,
-            pause_sec=bounds.pause_sec,
             permit=self._require_still,
             on_end=self._recorder.wake,
             on_fatal=self._fatal,
@@ -91,7 +68,7 @@ class QueryService:
 
     def start(self) -> None:
         """Settle what was left, and begin."""
-        again = self._store.recover(self._clock())
+        again = self._store.recover(self._settings.clock())
         if again:
             _log.info(LogEvent("running-again", queries=again))
         self._remove_rows()
@@ -100,15 +77,15 @@ class QueryService:
 
     def _remove_rows(self) -> None:
         """Remove rows that nobody will be given: of runs that did not come to their end."""
-        for place in self._results.iterdir():
-            query = self._store.find(place.name)
+        for directory in self._settings.results_dir.iterdir():
+            query = self._store.find(directory.name)
             if query is not None and query.state not in (State.COMMITTING, State.COMPLETED):
-                shutil.rmtree(place, ignore_errors=True)
+                shutil.rmtree(directory, ignore_errors=True)
 
     def stop(self) -> None:
         """End cleanly: what is not done is done after the next start."""
         self.stopping = True
-        self._workers.stop(self._bounds.drain_sec)
+        self._workers.stop(self._settings.drain_sec)
         self._recorder.stop()
         self._store.close()
 
@@ -121,40 +98,40 @@ class QueryService:
         """Look whether queries can still be run; to be called regularly, also while nobody asks."""
         if not self.stopping and self._runs.is_gone(0.0):
             _log.error(LogEvent("engine-gone"))
-            self.on_fatal("the engine has ended")
+            self._events.fatal(str(EngineEndedError()))
 
     def _stepped(self, query: Query) -> None:
         if query.state is State.PENDING:
             self._workers.wake()
-        self.on_step(query.result_id)
+        self._events.recorded(query.result_id)
 
     def _fatal(self, error: Exception) -> None:
         _log.error(LogEvent("fault", error=f"{type(error).__name__}: {error}"))
-        self.on_fatal(str(error))
+        self._events.fatal(str(error))
 
     # --- asking ---------------------------------------------------------------------------------------------
 
     def submit(self, principal: Principal, data: bytes) -> Query:
         """Take a query; it runs when its request is in the log (QRY-045)."""
-        descriptor = parse_descriptor(data, lambda: new_query_id(self._random))
+        descriptor = parse_descriptor(data, lambda: new_query_id(self._settings.random))
         self._require_streams(principal, descriptor.scope)
         if self.stopping:
             raise BusyError("the service is stopping")
         query = Query(
-            result_id=new_result_id(self._random),
+            result_id=new_result_id(self._settings.random),
             query_id=descriptor.query_id,
             principal=principal.name,
             identity=principal.identity.hex(),
             descriptor=descriptor.encode().decode(),
             state=State.RECEIVED,
-            received_at=self._clock(),
+            received_at=self._settings.clock(),
         )
         try:
-            self._store.receive(query, most_waiting=self._bounds.most_waiting)
-        except DuplicateError:
+            self._store.receive(query, max_waiting=self._settings.max_waiting)
+        except DuplicateQueryError:
             raise self._duplicate(principal, query.query_id) from None
-        except FullError:
-            raise BusyError(f"{self._bounds.most_waiting} queries wait already; try again later") from None
+        except QueueFullError:
+            raise BusyError(f"{self._settings.max_waiting} queries wait already; try again later") from None
         _log.info(
             LogEvent("received", query_id=query.query_id, result_id=query.result_id, principal=principal.name)
         )
@@ -171,7 +148,7 @@ class QueryService:
             for stream in scope:
                 if not self._runs.knows(stream):
                     raise not_a_stream(stream)
-        except (NotNowError, NetworkError) as error:
+        except (IngestBusyError, NetworkError) as error:
             _log.warning(LogEvent("log-not-asked", error=str(error)))
             raise BusyError("the log can not be asked for its streams now; try again later") from None
 
@@ -190,7 +167,7 @@ class QueryService:
         query = self._visible(principal, self._store.find(result_id) if is_id(result_id) else None)
         if not _owns(principal, query):
             raise _not_found()
-        after = self._store.cancel(result_id, self._clock())
+        after = self._store.cancel(result_id, self._settings.clock())
         if after.cancelled:
             self._workers.cancel(result_id)
         self._recorder.wake()
@@ -230,13 +207,13 @@ class QueryService:
         digest = ResultDigest.from_json(canonical_json.parse(query.digest.encode()))
         total = digest.row_count
         count = min(limit, max(0, total - offset))
-        place = self._results / result_id
+        place = self._settings.results_dir / result_id
         rows = self._runs.page(place, digest, offset, count, MOST_PAGE_BYTES) if count else ()
         if count and not rows:  # who goes on where a page ends would never come to an end
             raise QueryError("execution_failed", f"row {offset} of {result_id} is not here any more")
         end = offset + len(rows)
         if not _owns(principal, query):
-            self._store.note_read(result_id, principal.identity.hex(), self._clock())
+            self._store.note_read(result_id, principal.identity.hex(), self._settings.clock())
             self._recorder.wake()
         page = {
             "offset": offset,

@@ -24,7 +24,8 @@ from veen.pipeline.spark import failures, session
 from veen.pipeline.spark.progress import in_group, track_progress
 from veen.query.descriptor import Descriptor
 from veen.query.digest import ResultDigest
-from veen.query_service.workers import Advance, CancelledError, NotNowError
+from veen.query_service.errors import IngestBusyError, RunCancelledError
+from veen.query_service.workers import Advance
 from veen.stdx.lru import SingleFlightCache
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class LakeRefresh:
             self._names |= frozenset(names)
 
     def has(self, name: str) -> bool:
-        """Tell whether the log has entries of a stream; NotNowError if that is known after an intake only."""
+        """Tell whether the log has entries of a stream; IngestBusyError if only an ingest will tell."""
         if name not in self._found and self._look_for(name):
             self._found.add(name)
         return name in self._found
@@ -111,7 +112,7 @@ class LakeRefresh:
                 return bool(log.heads())
         # A process reads a directory once.
         if not self._lock.acquire(timeout=self._patience_sec):
-            raise NotNowError("the log is being taken in")
+            raise IngestBusyError("the log is being ingested")
         try:
             log = self._opened()
             log.refresh()
@@ -125,13 +126,13 @@ class LakeRefresh:
             return self._opened().keys
 
     def run(self, is_cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Take in what the log has and the lake has not; CancelledError if that is not wanted any more.
+        """Take in what the log has and the lake has not; RunCancelledError if that is not wanted any more.
 
         NetworkError if the log can not be reached, by us or by tasks.
         """
         while not self._lock.acquire(timeout=_LOOK_SEC):
             if is_cancelled():
-                raise CancelledError
+                raise RunCancelledError
         try:
             if self._streams():
                 with _unreached():
@@ -146,7 +147,7 @@ class LakeRefresh:
         log.refresh()
         found = self._meant(log)
         if is_cancelled():
-            raise CancelledError
+            raise RunCancelledError
         if found != self._taken and self._ingest is not None:
             self._lake.recover()  # after a run that was cancelled, or has lost its log
             self._ingest.run()
@@ -260,7 +261,7 @@ class SparkRuns:
         with group, track_progress(context, progress):
             self._intake.run(lambda: result_id in self._cancelled)
         if result_id in self._cancelled:
-            raise CancelledError
+            raise RunCancelledError
 
     def cancel(self, result_id: str) -> None:
         """End the jobs of a query; those that it would begin now, too."""

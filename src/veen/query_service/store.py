@@ -13,6 +13,8 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, Final
 
+from veen.query_service.errors import DuplicateQueryError, QueueFullError, StoreError
+
 #: How often a query may be running when the service dies; it may be what the service dies of.
 MOST_ATTEMPTS: Final = 3
 _FIELDS: Final = (
@@ -99,18 +101,6 @@ class Kind(StrEnum):
     READ = "read"
 
 
-class StoreError(Exception):
-    """The state of a service can not be used; the text says why."""
-
-
-class DuplicateError(Exception):
-    """There is a query of this id."""
-
-
-class FullError(Exception):
-    """As many queries wait as may."""
-
-
 @dataclass(frozen=True, slots=True)
 class Query:
     """A query as it is."""
@@ -178,7 +168,7 @@ class Store:
             if version == 0:  # maybe no longer: another process may just be making it
                 self._db.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version={_VERSION};COMMIT")
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"{path} can not be used: {error}") from None
+            raise StoreError(f"{path} cannot be used: {error}") from None
         if version not in (0, _VERSION):
             raise StoreError(f"{path} is of another version of this program ({version}, not {_VERSION})")
 
@@ -244,13 +234,13 @@ class Store:
 
     # --- the life of a query --------------------------------------------------------------------------------
 
-    def receive(self, query: Query, *, most_waiting: int) -> None:
+    def receive(self, query: Query, *, max_waiting: int) -> None:
         """Take a query; of several with one id, one is taken (QRY-047)."""
         with self._writing() as db:
             if self.find_query(query.query_id) is not None:
-                raise DuplicateError(query.query_id)
-            if self.count(State.RECEIVED, State.PENDING) >= most_waiting:
-                raise FullError
+                raise DuplicateQueryError(query.query_id)
+            if self.count(State.RECEIVED, State.PENDING) >= max_waiting:
+                raise QueueFullError("as many queries wait as may")
             db.execute(
                 "INSERT INTO queries"
                 " (result_id, query_id, principal, identity, descriptor, received_at, state)"

@@ -13,7 +13,9 @@ from veen.core.errors import VeenError
 from veen.query.descriptor import Descriptor, parse_descriptor
 from veen.query.digest import ResultDigest
 from veen.query.errors import QueryError
+from veen.query_service.errors import EngineEndedError, RunCancelledError
 from veen.query_service.recorder import recordable
+from veen.query_service.settings import ServiceSettings
 from veen.query_service.store import Query, State, Store
 from veen.stdx.json_log import LogEvent
 
@@ -23,25 +25,13 @@ _log = logging.getLogger(__name__)
 Advance = Callable[[int, int], None]
 
 
-class CancelledError(Exception):
-    """A run was ended because somebody has said so."""
-
-
-class GoneError(Exception):
-    """There is no engine any more; it is there again after a start."""
-
-
-class NotNowError(Exception):
-    """Something can not be told at the moment; it can be in a while."""
-
-
 class Runs(Protocol):
     """What executes queries."""
 
     def knows(self, stream: str) -> bool:
         """Tell whether there is a stream of this name.
 
-        NotNowError or NetworkError if that can not be told now.
+        IngestBusyError or NetworkError if that cannot be known now.
         """
 
     def run(
@@ -49,8 +39,8 @@ class Runs(Protocol):
     ) -> ResultDigest:
         """Execute a query; its rows are in ``out``, durable, when this returns.
 
-        QueryError is a failure of the query, CancelledError the end of one that was cancelled, NetworkError
-        a log that can not be reached: the query can be run later.
+        QueryError is a failure of the query, RunCancelledError the end of one that was cancelled,
+        NetworkError a log that cannot be reached: the query can be run later.
         """
 
     def cancel(self, result_id: str) -> None:
@@ -90,26 +80,18 @@ class Workers:
 
     def __init__(
         self,
+        settings: ServiceSettings,
         store: Store,
         runs: Runs,
-        results: Path,
-        clock: Callable[[], int],
         *,
-        count: int,
-        pause_sec: float,
         permit: Callable[[Query], None],
         on_end: Callable[[], None],
         on_fatal: Callable[[Exception], None],
     ) -> None:
-        """``permit`` raises QueryError for what may not be run any more; ``on_end`` hears of every end.
-
-        After ``pause_sec`` a query is run again whose log could not be reached.
-        """
+        """``permit`` raises QueryError for what may not be run any more; ``on_end`` hears of every end."""
+        self._settings = settings
         self._store = store
         self._runs = runs
-        self._results = results
-        self._clock = clock
-        self._pause_sec = pause_sec
         self._permit = permit
         self._on_end = on_end
         self._on_fatal = on_fatal
@@ -118,7 +100,8 @@ class Workers:
         #: How far the queries are that run, by the ids of their results.
         self._progress: dict[str, tuple[int, int]] = {}
         self._threads = [
-            threading.Thread(target=self._work, name=f"veen-query-{nth}", daemon=True) for nth in range(count)
+            threading.Thread(target=self._work, name=f"veen-query-{nth}", daemon=True)
+            for nth in range(settings.concurrency)
         ]
 
     def start(self) -> None:
@@ -157,7 +140,7 @@ class Workers:
                 if self._settle(query):
                     continue
                 with self._changed:
-                    self._changed.wait_for(lambda: self._ended, self._pause_sec)
+                    self._changed.wait_for(lambda: self._ended, self._settings.retry_sec)
         except Exception as error:  # noqa: BLE001 - no store or no engine: the next start goes on
             self._on_fatal(error)
 
@@ -182,8 +165,8 @@ class Workers:
         with self._changed:
             while not self._ended:
                 if self._runs.is_gone(0.0):  # which is not the fault of the next one
-                    raise GoneError("the engine has ended")
-                query = self._store.begin(self._clock())
+                    raise EngineEndedError
+                query = self._store.begin(self._settings.clock())
                 if query is not None:
                     self._progress[query.result_id] = (0, 0)
                     return query
@@ -192,15 +175,15 @@ class Workers:
 
     def _run(self, query: Query) -> None:
         self._permit(query)
-        out = self._results / query.result_id
+        out = self._settings.results_dir / query.result_id
         shutil.rmtree(out, ignore_errors=True)  # of a run that did not come to its end
 
         def advance(done: int, total: int) -> None:
             self._progress[query.result_id] = (done, total)
 
-        started = self._clock()
+        started = self._settings.clock()
         if self._is_cancelled(query):  # between the store's word and the first job nobody could be cancelled
-            raise CancelledError
+            raise RunCancelledError
         digest = self._runs.run(
             stored_descriptor(query),
             result_id=query.result_id,
@@ -208,7 +191,7 @@ class Workers:
             executed_at=started,
             progress=advance,
         )
-        after = self._store.answer(query.result_id, recordable(digest), self._clock())
+        after = self._store.answer(query.result_id, recordable(digest), self._settings.clock())
         _log.info(LogEvent("answered", result_id=query.result_id, rows=digest.row_count))
         if after.state is State.FAILED:
             shutil.rmtree(out, ignore_errors=True)
@@ -219,7 +202,7 @@ class Workers:
 
     def _fail(self, query: Query, error: Exception) -> bool:
         """Note why a query has no answer; False if it is to wait again."""
-        shutil.rmtree(self._results / query.result_id, ignore_errors=True)  # QRY-041: no rows
+        shutil.rmtree(self._settings.results_dir / query.result_id, ignore_errors=True)  # QRY-041: no rows
         if self._is_cancelled(query):
             code, message = "cancelled", "the query was cancelled"
         elif isinstance(error, NetworkError) or (self._ended and not isinstance(error, QueryError)):
@@ -231,7 +214,7 @@ class Workers:
         else:
             code, message = self._described(error)
         _log.warning(LogEvent("query-failed", result_id=query.result_id, code=code, error=message))
-        self._store.fail(query.result_id, code, without_directories(message), self._clock())
+        self._store.fail(query.result_id, code, without_directories(message), self._settings.clock())
         return True
 
     def _described(self, error: Exception) -> tuple[str, str]:

@@ -32,8 +32,8 @@ from veen.query.comparison import compare
 from veen.query.descriptor import Descriptor, Mode, normalize
 from veen.query.digest import NONE_HASH, sampled
 from veen.query.errors import QueryError
+from veen.query_service.errors import RunCancelledError
 from veen.query_service.spark_runner import LakeRefresh, SparkRuns
-from veen.query_service.workers import CancelledError
 
 STREAMS = strategies.STREAMS
 EXPORTED = "export/east/app"
@@ -387,7 +387,7 @@ def test_a_service_takes_in_what_an_earlier_one_has_accepted(spark: SparkSession
     try:
         intake.run()  # of no stream
         runs.cancel("r-0")
-        with pytest.raises(CancelledError):
+        with pytest.raises(RunCancelledError):
             runs.run(asked(STREAMS[:1]), result_id="r-0", **asking)
         digest = runs.run(asked(STREAMS[:1]), result_id="r-1", **asking)
     finally:

@@ -22,8 +22,8 @@ from veen.pipeline.query.result_rows import ResultRows
 from veen.pipeline.query.scope import resolve
 from veen.query.descriptor import Filter
 from veen.query.errors import QueryError
+from veen.query_service.errors import IngestBusyError
 from veen.query_service.spark_runner import LakeRefresh
-from veen.query_service.workers import NotNowError
 
 HUB = HubId(bytes(range(32)))
 OWN, COPIES = "record/app", "import/app"
@@ -126,6 +126,6 @@ def test_who_asks_for_a_stream_does_not_wait_for_an_intake(tmp_path: Path) -> No
         assert (intake.has(OWN), intake.has("record/none")) == (True, False)
         with intake._lock:  # as while the log is taken in
             assert intake.has(OWN)
-            with pytest.raises(NotNowError):
+            with pytest.raises(IngestBusyError):
                 intake.has("record/none")
         assert not intake.has("record/none")

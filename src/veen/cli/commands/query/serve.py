@@ -21,6 +21,7 @@ from veen.cli.options import (
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
 from veen.cli.spark import SparkOptions
+from veen.query_service.errors import PolicyError
 
 PolicyOption = Annotated[
     Path,
@@ -138,6 +139,6 @@ def grant_command(
             identity=hex32_or_none(identity, "--identity"),
             auditor=auditor,
         )
-    except grants.PolicyError as error:
+    except PolicyError as error:
         raise UsageError(str(error)) from None
     print_result({"ok": True, "principal": name, "scopes": scope, "token": token}, common.json)

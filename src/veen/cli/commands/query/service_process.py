@@ -5,7 +5,6 @@ import logging
 import os
 import sqlite3
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -25,19 +24,20 @@ from veen.client.errors import NetworkError
 from veen.core.objects.hub_identity import HubIdentity
 from veen.net.errors import StartError, TlsError
 from veen.net.host_names import served_names
-from veen.query_service.grants import PolicyError, PolicyFile
+from veen.query_service.errors import PolicyError, StateBusyError, StoreError
+from veen.query_service.grants import PolicyFile
 from veen.query_service.recorder import Sender
 from veen.query_service.server import (
     DEFAULT_LISTEN,
     STORE,
-    BusyStateError,
     ListenSettings,
     Server,
     StateDirectory,
     bind_all,
 )
-from veen.query_service.service import Bounds, QueryService
-from veen.query_service.store import Store, StoreError
+from veen.query_service.service import QueryService
+from veen.query_service.settings import ServiceEvents, ServiceSettings
+from veen.query_service.store import Store
 from veen.stdx.json_log import LogEvent, json_lines, to_stderr
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def serve(wish: ServiceOptions) -> None:
     """Serve until stopped."""
     try:
         code = _serve(wish)
-    except (BusyStateError, PolicyError, StartError, StoreError, TlsError) as error:
+    except (StateBusyError, PolicyError, StartError, StoreError, TlsError) as error:
         raise UsageError(str(error)) from None
     except sqlite3.Error as error:
         raise UsageError(f"{wish.state / STORE} cannot be written: {error}") from None
@@ -104,17 +104,15 @@ def _serve(wish: ServiceOptions) -> int:
         sender = Sender(wish.at.open())
         spark = stack.enter_context(wish.engine.running("query serve", oneshot=False))
         stack.enter_context(lake_errors_exit())
-        service = QueryService(
-            wish.state,
-            policy,
-            stack.enter_context(_runs(spark, wish, policy)),
-            sender,
-            store=store,
-            clock=lambda: int(time.time()),
-            random=os.urandom,
-            bounds=Bounds(concurrency=wish.concurrency, most_waiting=wish.max_waiting),
+        settings = ServiceSettings(
+            state_dir=wish.state, concurrency=wish.concurrency, max_waiting=wish.max_waiting
         )
-        return Server(service, listening, lambda urls: _announce(wish, urls)).run(sockets, tls)
+        runs = stack.enter_context(_runs(spark, wish, policy))
+
+        def make_service(events: ServiceEvents) -> QueryService:
+            return QueryService(settings, policy, runs, sender, store, events=events)
+
+        return Server(make_service, listening, lambda urls: _announce(wish, urls)).run(sockets, tls)
 
 
 @contextmanager

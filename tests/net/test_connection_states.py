@@ -10,11 +10,11 @@ import pytest
 
 from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.net.byte_budget import ByteBudget
+from veen.net.connection_states import RECEIVING, SENDING, Received, Receiving, Sending, Sent
 from veen.net.host_names import Names
 from veen.net.http_application import Bounds
 from veen.net.http_connection import Connection
 from veen.net.http_message import Request, Response, error_response
-from veen.net.http_states import RECEIVING, SENDING, Received, Receiving, Sending, Sent
 
 RECEIVING_STEPS = {
     "idle": {"bytes": "started", "begin": "head", "close": "closed"},
