@@ -162,7 +162,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert veen("hub", "explain", file, "--data-dir", place).returncode == 4
     missing = veen("hub", "explain", tmp_path / "nothing", "--data-dir", place)
     assert missing.returncode == 1
-    assert "can not be read" in missing.stderr
+    assert "cannot be read" in missing.stderr
     assert veen("hub", "explain", "7", "--data-dir", place).returncode == 4
     assert veen("hub", "explain", "7", "--data-dir", tmp_path / "nowhere").returncode == 1
     for words in ("zz", "00" * 31, "0" * 63 + "x", " " + "00" * 32):
