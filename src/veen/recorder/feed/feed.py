@@ -27,10 +27,11 @@ from typing import Final, Self
 
 from veen.client.client import Passphrase, StrPath, open_session
 from veen.client.home.pins import Trust
+from veen.client.models import Recipient
 from veen.client.session import Session
 from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
 from veen.core.objects.capability import CapToken
-from veen.core.types import HubId, ReaderPublicKey
+from veen.core.types import HubId
 from veen.recorder.configuration import record_stream
 from veen.recorder.event import PAYLOAD_BYTES, UNFIT, Captured, capture
 from veen.recorder.feed.settings import QUEUE_EVENTS, SPOOL_BYTES, FeedSettings
@@ -99,7 +100,7 @@ class Feed:
         max_payload: int = PAYLOAD_BYTES,
         durable: bool = False,
         timeout: float = DEFAULT_TIMEOUT_SEC,
-        to: ReaderPublicKey | None = None,
+        to: Recipient | None = None,
         token: CapToken | None = None,
         passphrase: Passphrase | None = None,
         trust: Trust | None = None,
@@ -123,7 +124,7 @@ class Feed:
             max_payload: The largest payload in bytes, encoded; the same for metadata.
             durable: Whether ``record`` returns only when the event is on disk.
             timeout: Seconds to wait for one response of the hub.
-            to: The key to seal to; by default the stream's readers.
+            to: The card or key to seal to; by default the stream's readers.
             token: The token to send with; by default the one that the client has stored for the stream.
             passphrase: The passphrase of the keystore, or a function that returns it.
             trust: Whether an unknown hub is trusted; by default as the configuration file says.

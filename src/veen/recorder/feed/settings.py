@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from veen.client.models import SendOptions
+from veen.client.models import Recipient, SendOptions
 from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
 from veen.core.objects.capability import CapToken
-from veen.core.types import ReaderPublicKey
 from veen.recorder.configuration import record_stream
 from veen.recorder.event import Defaults
 
@@ -29,7 +28,7 @@ class FeedSettings(Defaults):
         spool_bytes: The largest size on disk, per stream, of events that the hub does not have yet.
         durable: Whether ``Feed.record`` returns only when the event is on disk.
         timeout: Seconds to wait for one response of the hub.
-        to: The key to seal to; by default the stream's readers.
+        to: The card or key to seal to; by default the stream's readers.
         token: The token to send with; by default the one that the client has stored for the stream.
     """
 
@@ -40,7 +39,7 @@ class FeedSettings(Defaults):
     spool_bytes: int = SPOOL_BYTES
     durable: bool = False
     timeout: float = DEFAULT_TIMEOUT_SEC
-    to: ReaderPublicKey | None = None
+    to: Recipient | None = None
     token: CapToken | None = None
 
     def __post_init__(self) -> None:

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMap
 from typing import Any, Final
 
 from veen.client.client import StrPath
+from veen.client.models import Recipient
 from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
 from veen.core.objects.capability import CapToken
-from veen.core.types import ReaderPublicKey
 from veen.recorder.event import PAYLOAD_BYTES
 from veen.recorder.feed.feed import Feed
 from veen.recorder.feed.settings import QUEUE_EVENTS, SPOOL_BYTES
@@ -81,7 +81,7 @@ class RecorderMiddleware:
         max_payload: int = PAYLOAD_BYTES,
         durable: bool = False,
         timeout: float = DEFAULT_TIMEOUT_SEC,
-        to: ReaderPublicKey | None = None,
+        to: Recipient | None = None,
         token: CapToken | None = None,
     ) -> None:
         """Record through ``feed``, or open a feed with the other arguments, as ``Feed.open`` does.
@@ -104,7 +104,7 @@ class RecorderMiddleware:
             max_payload: The largest payload in bytes, encoded.
             durable: Whether a request ends only when its event is on disk.
             timeout: Seconds to wait for one response of the hub.
-            to: The key to seal to.
+            to: The card or key to seal to.
             token: The token to send with.
         """
         self.app = app

@@ -9,9 +9,9 @@ import logging
 from typing import Any, Final
 
 from veen.client.client import StrPath
+from veen.client.models import Recipient
 from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
 from veen.core.objects.capability import CapToken
-from veen.core.types import ReaderPublicKey
 from veen.recorder.event import PAYLOAD_BYTES
 from veen.recorder.feed.feed import Feed
 from veen.recorder.feed.settings import QUEUE_EVENTS, SPOOL_BYTES
@@ -50,7 +50,7 @@ class RecorderHandler(logging.Handler):
         max_payload: int = PAYLOAD_BYTES,
         durable: bool = False,
         timeout: float = DEFAULT_TIMEOUT_SEC,
-        to: ReaderPublicKey | None = None,
+        to: Recipient | None = None,
         token: CapToken | None = None,
     ) -> None:
         """Record through ``feed``, or open a feed with the other arguments, as ``Feed.open`` does."""
