@@ -27,5 +27,5 @@ VOLUME /var/lib/veen
 EXPOSE 37411
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s CMD ["veen", "hub", "health", "--hub", "/var/lib/veen"]
-# The exec form: signals reach the hub itself.
+# The exec form, so that signals reach the hub itself.
 ENTRYPOINT ["veen", "hub", "start", "--foreground"]

@@ -1,4 +1,4 @@
-"""``python -m bench``: what the library costs, as ratios to bare primitives in the same run."""
+"""Measure the cost of the library, as ratios to bare primitives measured in the same run."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ from bench.recorder import measure_recorder
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A row of the report: what is measured, beside what, and how much it may cost."""
+    """A row of the report: what is measured, compared with what, and its limits."""
 
     subject: str
     floor: str
@@ -26,7 +26,7 @@ class Target:
     max_us: float | None = None
 
     def bounds(self, us: float, factor: float) -> list[tuple[str, bool]]:
-        """Return what was asked for, and whether it was met."""
+        """Return each limit as text, and whether it was met."""
         asked = []
         if self.max_us is not None:
             asked.append((f"<= {self.max_us:g} us", us <= self.max_us))
@@ -41,7 +41,7 @@ TARGETS = [
     Target("seal + sign", "bare primitives", max_ratio=1.6),
     Target("MMR append + root", "bare verify", max_us=12),
     Target("verify inclusion", "bare verify", max_us=60),
-    # Without a target: for whoever chooses what to make faster next.
+    # Without a target: they show what to optimise next.
     Target("decode + verify inclusion", "bare verify"),
     Target("verify consistency", "bare verify"),
     Target("open MSG", "bare x25519 exchange"),
@@ -53,7 +53,7 @@ TARGETS = [
 
 
 def measure_core(rounds: int, batch_sec: float) -> list[Result]:
-    """Run everything of the core and judge it."""
+    """Measure the core and compare it with its targets."""
     times = time_all(Subjects().works(), rounds=rounds, batch_sec=batch_sec)
     results = []
     for target in TARGETS:
@@ -100,35 +100,57 @@ def _row(result: Result) -> str:
 def main() -> int:
     """Print the report; with --strict, fail if a target is missed."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object a row")
-    parser.add_argument("--rounds", type=int, default=25, help="rounds of turns (default %(default)s)")
-    parser.add_argument("--batch-ms", type=float, default=15, help="time per turn (default %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per row")
+    parser.add_argument(
+        "--rounds", type=int, default=25, help="measuring rounds of the core (default %(default)s)"
+    )
+    parser.add_argument(
+        "--batch-ms", type=float, default=15, help="milliseconds per subject and round (default %(default)s)"
+    )
     parser.add_argument(
         "--suite",
         choices=("all", "core", "hub", "storage", "overlays", "pipeline", "query", "recorder"),
         default="all",
-        help="what to measure",
+        help="which part to measure (default %(default)s)",
     )
     parser.add_argument(
-        "--entries", type=int, default=250_000, help="of the large log (default %(default)s, full: 5000000)"
+        "--entries",
+        type=int,
+        default=250_000,
+        help="entries of the large log in storage (default %(default)s, full run: 5000000)",
     )
-    parser.add_argument("--labels", type=int, default=20_000, help="held by one writer (full: 100000)")
     parser.add_argument(
-        "--events", type=int, default=200_000, help="of the large stream (default %(default)s, full: 1000000)"
+        "--labels",
+        type=int,
+        default=20_000,
+        help="labels in one writer (default %(default)s, full run: 100000)",
     )
     parser.add_argument(
-        "--log-entries", type=int, default=100_000, help="of the log on Spark (full: 1000000, 25 minutes)"
+        "--events",
+        type=int,
+        default=200_000,
+        help="events of the stream to fold (default %(default)s, full run: 1000000)",
+    )
+    parser.add_argument(
+        "--log-entries",
+        type=int,
+        default=100_000,
+        help="entries of the log on Spark (default %(default)s, full run: 1000000, 25 minutes)",
     )
     parser.add_argument(
         "--recorded",
         type=int,
         default=50_000,
-        help="recorder events to query (default %(default)s, full: 1000000)",
+        help="recorded events to query (default %(default)s, full run: 1000000)",
     )
-    parser.add_argument("--fed", type=int, default=4_000, help="events of a feed (default %(default)s)")
-    parser.add_argument("--log", default="", help="directory to keep those logs in, for the next time")
-    parser.add_argument("--hub-rounds", type=int, default=7, help="rounds of the hub (default %(default)s)")
-    parser.add_argument("--strict", action="store_true", help="exit 1 if a target is missed")
+    parser.add_argument(
+        "--fed", type=int, default=4_000, help="events sent through a feed (default %(default)s)"
+    )
+    parser.add_argument("--log", default="", help="directory that stores the generated logs for later runs")
+    parser.add_argument(
+        "--hub-rounds", type=int, default=7, help="measuring rounds of the hub (default %(default)s)"
+    )
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
     args = parser.parse_args()
     results = []
     if not args.json:

@@ -1,4 +1,4 @@
-"""``python -m fuzz``."""
+"""Feed random and mutated input to the parsers."""
 
 import argparse
 import secrets
@@ -10,11 +10,15 @@ from fuzz.targets import all_targets
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m fuzz", description="Feed the parsers garbage.")
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long, over all targets (default 60)")
-    parser.add_argument("--target", help="only this target, or all whose names begin so")
-    parser.add_argument("--seed", type=int, help="the seed of a run to repeat")
-    parser.add_argument("--replay", metavar="HEX", help="run one input of --target and nothing else")
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="duration, all targets together (default 60)"
+    )
+    parser.add_argument("--target", help="only the target of this name, or those whose names begin with it")
+    parser.add_argument("--seed", type=int, help="repeat the run with this seed")
+    parser.add_argument(
+        "--replay", metavar="HEX", help="run only this input, on the target given by --target"
+    )
     parser.add_argument("--list", action="store_true", help="list the targets")
     return parser.parse_args(argv)
 
@@ -27,7 +31,7 @@ def _chosen(targets: list[Target], name: str | None) -> list[Target]:
 def _replay(target: Target, data: bytes) -> int:
     error = outcome(target, data)
     if error is None:
-        print(f"{target.name}: a value or our error, as it should be")
+        print(f"{target.name}: a value or one of our errors, as expected")
         return 0
     raise error
 
@@ -37,14 +41,14 @@ def _show(line: str) -> None:
 
 
 def main(argv: list[str] | None = None, all_of_them: list[Target] | None = None) -> int:
-    """Fuzz, and return 1 if anything was found."""
+    """Fuzz; return 1 if there are findings."""
     args = _arguments(argv)
     targets = _chosen(all_targets() if all_of_them is None else all_of_them, args.target)
     if args.list:
         print("\n".join(target.name for target in targets))
         return 0
     if not targets or (args.replay is not None and (args.target is None or len(targets) != 1)):
-        print("name one target: see --list", file=sys.stderr)
+        print("--target must name a target (and exactly one with --replay): see --list", file=sys.stderr)
         return 2
     if args.replay is not None:
         return _replay(targets[0], bytes.fromhex(args.replay))
