@@ -18,7 +18,7 @@ from veen.client.client import (
     named_hub,
     open_session,
 )
-from veen.client.effects import Blocking, Effect, Operation, Sleep
+from veen.client.effects import AnyEffect, Blocking, Operation, Sleep
 from veen.client.errors import ClientStateError, DivergenceError
 from veen.client.home.pins import Trust
 from veen.client.home.state import Pin
@@ -147,22 +147,22 @@ class AsyncClient:
         """Close the connections to the hub."""
         await self.hub.close()
 
-    async def run(self, steps: Operation[T]) -> T:
+    async def run(self, operation: Operation[T]) -> T:
         """Run an operation; evidence against the hub is written to the client directory."""
         try:
-            return await self._drive(steps)
+            return await self._drive(operation)
         except DivergenceError as error:
             error.path = await asyncio.to_thread(self.session.home.keep_fraud, error.fraud)
             raise
         finally:
-            steps.close()
+            operation.close()
 
-    async def _drive(self, steps: Operation[T]) -> T:
+    async def _drive(self, operation: Operation[T]) -> T:
         outcome: Any = None
         failure: Exception | None = None
         while True:
             try:
-                effect = steps.throw(failure) if failure is not None else steps.send(outcome)
+                effect = operation.throw(failure) if failure is not None else operation.send(outcome)
             except StopIteration as done:
                 result: T = done.value
                 return result
@@ -172,7 +172,7 @@ class AsyncClient:
             except Exception as error:  # noqa: BLE001 - the operation decides
                 failure = error
 
-    async def _perform(self, effect: Effect) -> Any:  # noqa: ANN401 - by the effect
+    async def _perform(self, effect: AnyEffect) -> Any:  # noqa: ANN401 - by the effect
         match effect:
             case Sleep(seconds):
                 return await asyncio.sleep(seconds)

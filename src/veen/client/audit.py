@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from veen.client.effects import Operation
 from veen.client.errors import ClientStateError, PinError, RejectedError
 from veen.client.home.pins import HubFacts
 from veen.client.home.state import LabelState, Pin
@@ -92,7 +91,7 @@ class LabelAudit:
             self.checkpoints += 1
 
 
-def audit_label(
+async def audit_label(
     asker: Asker,
     facts: HubFacts,
     pin: Pin,
@@ -101,7 +100,7 @@ def audit_label(
     checkpoints: Sequence[Checkpoint] = (),
     progress: Progress | None = None,
     also: Callable[[StreamItem], None] | None = None,
-) -> Operation[LabelAudit]:
+) -> LabelAudit:
     """Read a label from its first entry to its last, and check everything on the way."""
     nobody = LabelState(pin.identity.hub_id, StreamId(bytes(32)), 0)
     check = LabelCheck(pin, label, Peaks.empty(), None, nobody)
@@ -115,7 +114,7 @@ def audit_label(
         if progress is not None:
             progress(1)
 
-    yield from walk(asker, check, note=note)
+    await walk(asker, check, note=note)
     done.check = check
     done.check_checkpoints(checkpoints, facts)
     return done
@@ -190,7 +189,7 @@ class SetWriter:
         self._msgs.close()
 
 
-def export_label(
+async def export_label(
     asker: Asker,
     facts: HubFacts,
     pin: Pin,
@@ -198,24 +197,24 @@ def export_label(
     writer: SetWriter,
     *,
     progress: Progress | None = None,
-) -> Operation[LabelAudit | None]:
+) -> LabelAudit | None:
     """Read a label, check it, and add it to a set; None if it has no entries."""
-    done = yield from audit_label(asker, facts, pin, source.label, progress=progress, also=writer.put)
+    done = await audit_label(asker, facts, pin, source.label, progress=progress, also=writer.put)
     if not done.entries:
         return None
-    found = yield from _checkpoint(asker, source.label, done)
+    found = await _checkpoint(asker, source.label, done)
     checkpoints = [] if found is None else [found]
     done.check_checkpoints(checkpoints, facts)
     writer.put_label(source, done, checkpoints)
     return done
 
 
-def _checkpoint(asker: Asker, label: Label, audit: LabelAudit) -> Operation[Checkpoint | None]:
+async def _checkpoint(asker: Asker, label: Label, audit: LabelAudit) -> Checkpoint | None:
     """Return a checkpoint of all that was read: the hub makes one; of files, it may have been made."""
     assert audit.last_mmr_root is not None
     try:
         request = CheckpointRequest(label=label, upto_seq=audit.entries)
-        found = (yield from asker.ask(request, CheckpointResponse)).checkpoint
+        found = (await asker.ask(request, CheckpointResponse)).checkpoint
     except RejectedError as error:
         if error.code not in (Code.NOT_FOUND, Code.UNAVAILABLE):
             raise

@@ -181,10 +181,10 @@ class Client:
         """Close the connection to the hub."""
         self.hub.close()
 
-    def run(self, steps: Operation[T]) -> T:
+    def run(self, operation: Operation[T]) -> T:
         """Run an operation; evidence against the hub is written to the client directory."""
         try:
-            return run(steps, self.hub)
+            return run(operation, self.hub)
         except DivergenceError as error:
             error.path = self.session.home.keep_fraud(error.fraud)
             raise
@@ -491,7 +491,7 @@ def check_attachment(message: Message, index: int) -> None:
         raise ClientStateError(f"the message has {len(message.attachments)} attachments, counted from 0")
 
 
-def fetch_attachment(message: Message, index: int) -> Operation[bytes]:
+async def fetch_attachment(message: Message, index: int) -> bytes:
     """Fetch a sealed attachment."""
-    sealed: bytes = yield GetAttachment(message.attachments[index].coid)
+    sealed: bytes = await GetAttachment(message.attachments[index].coid)
     return sealed

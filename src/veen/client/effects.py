@@ -1,32 +1,48 @@
-"""Operations as steps: what a client does, apart from how it waits (ADR 0009).
+"""Operations as coroutines: what a client does, apart from how it waits (ADR 0009).
 
-An operation is a generator. It yields what it wants done, and is sent the outcome or thrown the error; a
-driver that blocks and one that awaits give it the same life.
+An operation awaits effects: a request to the hub, a pause, work that blocks. It awaits nothing of asyncio. A
+driver is handed each effect, performs it, and sends the outcome or throws the error: ``run`` blocks, and
+``AsyncClient.run`` awaits. An operation that is closed halfway cleans up, but awaits nothing while it does.
 """
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from veen.core.api.data_plane import SubmitResponse
 from veen.core.encoding.wire_object import Wire
+from veen.core.objects.error_envelope import ErrorEnvelope
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+W = TypeVar("W", bound=Wire)
+
+
+class Effect(Generic[T_co]):
+    """What an operation asks of its driver. Awaiting it returns the outcome."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator["Effect[Any]", Any, T_co]:
+        """Hand it to the driver, and return what the driver sends."""
+        outcome: T_co = yield self
+        return outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class Query(Effect[W]):
     """Have the hub answer a request of the API."""
 
     request: Wire
-    answer: type[Wire]
+    answer: type[W]
     #: How long the hub may hold its answer back, for requests that wait for news.
     wait_sec: int = 0
     headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Submit:
+class Submit(Effect[list[SubmitResponse | ErrorEnvelope]]):
     """Have the hub take messages, in one request; answered by a receipt or an error for each."""
 
     bodies: tuple[bytes, ...]
@@ -34,14 +50,14 @@ class Submit:
 
 
 @dataclass(frozen=True, slots=True)
-class Describe:
+class Describe(Effect[dict[str, Any]]):
     """Have the hub describe itself: answered by a JSON object."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class PutAttachment:
+class PutAttachment(Effect[None]):
     """Have the hub keep a sealed attachment."""
 
     coid: bytes
@@ -49,62 +65,56 @@ class PutAttachment:
 
 
 @dataclass(frozen=True, slots=True)
-class GetAttachment:
+class GetAttachment(Effect[bytes]):
     """Fetch a sealed attachment."""
 
     coid: bytes
 
 
-Request = Query | Submit | Describe | PutAttachment | GetAttachment
+Request = Query[Any] | Submit | Describe | PutAttachment | GetAttachment
 
 
 @dataclass(frozen=True, slots=True)
-class Sleep:
+class Sleep(Effect[None]):
     """Wait, before trying again."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Blocking:
+class Blocking(Effect[T]):
     """Do something that blocks: files, locks, long computations."""
 
-    work: Callable[[], Any]
+    work: Callable[[], T]
 
 
-Effect = Request | Sleep | Blocking
-Operation = Generator[Effect, Any, T]
+AnyEffect = Request | Sleep | Blocking[Any]
+Operation = Coroutine[Any, Any, T]
 
 
 class Hub(Protocol):
-    """Whatever answers requests: over the network, or from files."""
+    """What answers requests: over the network, or from files."""
 
-    #: What people call it: a URL or a directory.
+    #: Its URL or directory, for texts.
     name: str
 
     def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
         """Answer, or raise NetworkError, InvalidResponseError or RejectedError."""
 
     def close(self) -> None:
-        """Let go of connections and files."""
+        """Close connections and files."""
 
 
-def blocking(work: Callable[[], T]) -> Operation[T]:
-    """Do something that blocks, with the type of its result known."""
-    done: T = yield Blocking(work)
-    return done
-
-
-def run(steps: Operation[T], hub: Hub, sleep: Callable[[float], None] = time.sleep) -> T:
+def run(operation: Operation[T], hub: Hub, sleep: Callable[[float], None] = time.sleep) -> T:
     """Drive an operation to its end, blocking."""
     try:
-        return _drive(steps, hub, sleep)
+        return _drive(operation, hub, sleep)
     finally:
-        steps.close()  # interrupted, it would keep the lock for as long as somebody looks at the traceback
+        operation.close()  # else the traceback of an interrupt would keep the lock
 
 
-def _drive(steps: Operation[T], hub: Hub, sleep: Callable[[float], None]) -> T:
-    send: Callable[[], Effect] = lambda: next(steps)  # noqa: E731 - the first turn has nothing to send
+def _drive(operation: Operation[T], hub: Hub, sleep: Callable[[float], None]) -> T:
+    send: Callable[[], AnyEffect] = lambda: operation.send(None)  # noqa: E731 - the first turn has nothing to send
     while True:
         try:
             effect = send()
@@ -114,12 +124,12 @@ def _drive(steps: Operation[T], hub: Hub, sleep: Callable[[float], None]) -> T:
         try:
             outcome = run_effect(effect, hub, sleep)
         except Exception as error:  # noqa: BLE001 - the operation decides
-            send = _thrower(steps, error)
+            send = _thrower(operation, error)
         else:
-            send = _sender(steps, outcome)
+            send = _sender(operation, outcome)
 
 
-def run_effect(effect: Effect, hub: Hub, sleep: Callable[[float], None]) -> Any:  # noqa: ANN401 - by the effect
+def run_effect(effect: AnyEffect, hub: Hub, sleep: Callable[[float], None]) -> Any:  # noqa: ANN401 - by the effect
     """Do what an operation asks for."""
     match effect:
         case Sleep(seconds):
@@ -129,9 +139,9 @@ def run_effect(effect: Effect, hub: Hub, sleep: Callable[[float], None]) -> Any:
     return hub.answer(effect)
 
 
-def _sender(steps: Operation[Any], outcome: object) -> Callable[[], Effect]:
-    return lambda: steps.send(outcome)
+def _sender(operation: Operation[Any], outcome: object) -> Callable[[], AnyEffect]:
+    return lambda: operation.send(outcome)
 
 
-def _thrower(steps: Operation[Any], error: Exception) -> Callable[[], Effect]:
-    return lambda: steps.throw(error)
+def _thrower(operation: Operation[Any], error: Exception) -> Callable[[], AnyEffect]:
+    return lambda: operation.throw(error)

@@ -29,16 +29,16 @@ class LoopDriver:
         """Fail the next operation: nobody waits for the result any more."""
         self._stopped = True
 
-    def run(self, steps: Operation[T]) -> T:
+    def run(self, operation: Operation[T]) -> T:
         """Run an operation, and wait for it in this thread.
 
         Raises:
             ClientError: The thread is that of the loop, which would wait for itself.
         """
         if self._stopped or _is_on_loop():
-            steps.close()
+            operation.close()
             raise ClientError("a fold that is finished or was cancelled cannot ask the hub")
-        return asyncio.run_coroutine_threadsafe(self._client.run(steps), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(self._client.run(operation), self._loop).result()
 
 
 def _is_on_loop() -> bool:

@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Final
 
 from veen.client.body import Attachment, attachments_of, decode_body
-from veen.client.effects import Operation, Sleep, blocking
+from veen.client.effects import Blocking, Sleep
 from veen.client.errors import DivergenceError
 from veen.client.home.state import LabelState, State
 from veen.client.keys.keystore import Secrets
@@ -150,14 +150,14 @@ class StreamReader:
         """Whether as many entries were returned as were wanted."""
         return self._left is not None and self._left <= 0
 
-    def fetch(self, wait_sec: int = 0) -> Operation[list[Message]]:
+    async def fetch(self, wait_sec: int = 0) -> list[Message]:
         """Return the next entries; none at the end, or if nothing has come in that time.
 
         The entries returned before count as dealt with: reading would go on behind them after a restart.
         """
         started = monotonic()
-        yield from self._session.connect()
-        yield from self.settle()
+        await self._session.connect()
+        await self.settle()
         if self._failure is not None:
             raise self._failure
         if self.is_full:
@@ -165,23 +165,23 @@ class StreamReader:
             return []
         secrets = self._session.secrets
         if self._opener is None or self._secrets is not secrets:  # which change when keys do
-            keys = yield from blocking(lambda: secrets.reader_keys(labels.stream_id(self._stream)))
+            keys = await Blocking(lambda: secrets.reader_keys(labels.stream_id(self._stream)))
             self._opener, self._secrets = Opener(self._session, keys), secrets
-        found_more = not self._epochs and (yield from self._look_for_epochs())
+        found_more = not self._epochs and await self._look_for_epochs()
         while True:
             for item in list(self._epochs):
                 newest = item is self._epochs[-1]
                 wait = self._patience(item.epoch, wait_sec) if newest and not found_more else 0
-                messages = yield from self._page(item, wait)
+                messages = await self._page(item, wait)
                 if messages:
                     self.at_end = False
                     self._left = None if self._left is None else self._left - len(messages)
                     return messages
-            found_more = yield from self._look_for_epochs()
+            found_more = await self._look_for_epochs()
             if not found_more:
                 break
         if wait_sec and monotonic() - started < _NEW_STREAM_SEC:
-            yield Sleep(_NEW_STREAM_SEC)  # there is no label to wait at yet, or the hub does not wait
+            await Sleep(_NEW_STREAM_SEC)  # there is no label to wait at yet, or the hub does not wait
         self.at_end = True
         return []
 
@@ -193,7 +193,7 @@ class StreamReader:
         left = (epoch + 1) * epoch_sec - self._session.clock()
         return max(1, min(wait_sec, left))
 
-    def settle(self) -> Operation[None]:
+    async def settle(self) -> None:
         """Note in the state how far the application has come."""
         dealt = [item for item in self._epochs if item.delivered]
         if not dealt:
@@ -212,13 +212,13 @@ class StreamReader:
                     kept.advance(item.check.peaks, item.check.receipt)
                     item.check.known = kept
 
-        yield from self._session.update(save)
+        await self._session.update(save)
         for item in dealt:
             item.delivered = 0
         for check, kept in newer:
-            yield from agree(self._session, check, kept)
+            await agree(self._session, check, kept)
 
-    def _look_for_epochs(self) -> Operation[bool]:
+    async def _look_for_epochs(self) -> bool:
         """Begin with epochs that have come up since; False if there are none.
 
         Old ones are given up when the hub takes no more messages for them; until then one may still come.
@@ -230,20 +230,20 @@ class StreamReader:
         if only is not None or not epoch_sec:
             found = [] if self._epochs else [only or 0]
         else:
-            found = yield from list_epochs(session, self._stream, last + 1)
+            found = await list_epochs(session, self._stream, last + 1)
         for epoch in found:
-            state = yield from blocking(session.home.load)
+            state = await Blocking(session.home.load)
             label, kept = session.label_state(state, self._stream, epoch)
             start, self._start = self._start, 1
             start = kept.read_seq + 1 if self._options.resume else start
-            check = yield from start_at(session, label, kept, start)
+            check = await start_at(session, label, kept, start)
             self._epochs.append(_Epoch(epoch, check, start))
         if epoch_sec and self._epochs:
             oldest = self._epochs[-1].epoch - LATE_SEC // epoch_sec - 1
             self._epochs = [item for item in self._epochs if item.epoch >= oldest or item.epoch in found]
         return bool(found)
 
-    def _page(self, item: _Epoch, wait_sec: int) -> Operation[list[Message]]:
+    async def _page(self, item: _Epoch, wait_sec: int) -> list[Message]:
         check, session, opener = item.check, self._session, self._opener
         assert opener is not None
         stop, prove = self._options.stop, self._options.prove
@@ -258,22 +258,22 @@ class StreamReader:
             with_receipts=True,
             with_mmr_proof=prove or None,
         )
-        page = yield from fetch_page(session, request, wait_sec)
+        page = await fetch_page(session, request, wait_sec)
         page = replace(page, items=page.items[:most])
         found: list[Message] = []
         try:
             if not page.items:
                 check.end()
-            yield from blocking(lambda: _open_each(opener, item, page, found))
+            await Blocking(lambda: _open_each(opener, item, page, found))
             if prove and found:
                 _verify_page_proof(page, found[-1])
         except ProtocolError as error:
             if error.detail in (Detail.SIG_INVALID, Detail.KEY_INACTIVE) and not self._renewed:
                 self._renewed = True  # perhaps the hub has a new key; once is enough to know
                 try:
-                    yield from session.reconnect()
-                    check.pin = yield from session.connect()
-                    found += yield from self._page(item, 0)
+                    await session.reconnect()
+                    check.pin = await session.connect()
+                    found += await self._page(item, 0)
                 except VeenError as late:
                     if not found:
                         raise
@@ -309,13 +309,13 @@ def _verify_page_proof(page: StreamResponse, last: Message) -> None:
     page.mmr_proof.verify(receipt.mmr_root, receipt.leaf_hash, stream_seq=receipt.stream_seq)
 
 
-def list_epochs(session: Session, stream: str, from_epoch: int) -> Operation[list[int]]:
+async def list_epochs(session: Session, stream: str, from_epoch: int) -> list[int]:
     """Return the epochs from one on in which a stream has entries."""
     found: list[int] = []
     start: int | None = from_epoch
     while start is not None:
         asked = StreamEpochsRequest(stream_id=labels.stream_id(stream), from_epoch=start)
-        page = yield from session.ask(asked, StreamEpochsResponse)
+        page = await session.ask(asked, StreamEpochsResponse)
         ascending = all(left < right for left, right in zip(page.epochs, page.epochs[1:], strict=False))
         after = page.next_epoch
         goes_on = after is None or not page.epochs or after > page.epochs[-1]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from veen.client.effects import Operation, blocking
+from veen.client.effects import Blocking
 from veen.client.errors import DivergenceError
 from veen.client.home.state import LabelState, State, Writer
 from veen.client.read import list_epochs
@@ -52,16 +52,16 @@ class Resynced:
     rebuilt: bool
 
 
-def rebuild(
+async def rebuild(
     session: Session, state: State, label: Label, kept: LabelState, progress: Progress | None = None
-) -> Operation[int]:
+) -> int:
     """Read a label from its beginning, and put what is known of it right; the caller holds the lock."""
-    pin = yield from session.connect()
+    pin = await session.connect()
     check = LabelCheck(pin, label, Peaks.empty(), None, kept)
     found = OwnMessages(session.secrets.client_ids(), progress)
-    count = yield from walk(session, check, note=found.note)
+    count = await walk(session, check, note=found.note)
     _adopt(session, kept, check, found)
-    yield from blocking(lambda: session.home.save(state))
+    await Blocking(lambda: session.home.save(state))
     return count
 
 
@@ -74,45 +74,41 @@ def _adopt(session: Session, kept: LabelState, check: LabelCheck, found: OwnMess
     kept.prev_ack = max(kept.prev_ack, found.last_own)
 
 
-def resync(session: Session, stream: str, progress: Progress | None = None) -> Operation[list[Resynced]]:
+async def resync(session: Session, stream: str, progress: Progress | None = None) -> list[Resynced]:
     """Bring what is known of a stream up to date; what is missing or does not fit is read from the start."""
-    yield from session.reconnect()
+    await session.reconnect()
     epochs = [0]
     if session.profiles[0].epoch_sec:
-        epochs = yield from list_epochs(session, stream, 0)
-    hold = yield from session.acquire()
-    try:
-        state = session.locked_state = yield from blocking(session.home.load)
+        epochs = await list_epochs(session, stream, 0)
+    async with session.lock():
+        state = session.locked_state = await Blocking(session.home.load)
         done: list[Resynced] = []
         for epoch in epochs:
-            done += [(yield from _resync_label(session, state, stream, epoch, progress))]
+            done += [await _resync_label(session, state, stream, epoch, progress)]
         return done
-    finally:
-        session.locked_state = None
-        hold.close()
 
 
-def _resync_label(
+async def _resync_label(
     session: Session, state: State, stream: str, epoch: int, progress: Progress | None
-) -> Operation[Resynced]:
+) -> Resynced:
     label, kept = session.label_state(state, stream, epoch)
     fresh = kept.last_seq == 0
     if fresh:
-        read = yield from rebuild(session, state, label, kept, progress)
+        read = await rebuild(session, state, label, kept, progress)
     else:
-        check = yield from start_at(session, label, kept, kept.last_seq + 1)
-        yield from _confirm(session, check, kept)
+        check = await start_at(session, label, kept, kept.last_seq + 1)
+        await _confirm(session, check, kept)
         found = OwnMessages(session.secrets.client_ids(), progress)
-        read = yield from walk(session, check, note=found.note)
+        read = await walk(session, check, note=found.note)
         _adopt(session, kept, check, found)
-        yield from blocking(lambda: session.home.save(state))
+        await Blocking(lambda: session.home.save(state))
     root = kept.peaks.root if kept.last_seq else None
     return Resynced(stream, epoch, kept.last_seq, root, read, fresh)
 
 
-def _confirm(session: Session, check: LabelCheck, kept: LabelState) -> Operation[None]:
+async def _confirm(session: Session, check: LabelCheck, kept: LabelState) -> None:
     """Have the hub show the last entry that was seen: it could have lost it, or have another."""
-    receipt = yield from fetch_receipt(session, check.label, kept.last_seq)
+    receipt = await fetch_receipt(session, check.label, kept.last_seq)
     if receipt is None:
         raise check.cut_off(kept.last_seq)
     if kept.receipt is not None and kept.receipt.contradicts(receipt):
@@ -136,10 +132,10 @@ class Consistency:
         return self.first_mismatch is None
 
 
-def verify_state(session: Session, stream: str) -> Operation[list[Consistency]]:
+async def verify_state(session: Session, stream: str) -> list[Consistency]:
     """Compare what is known of a stream with what the hub serves; nothing is changed (CLI-078)."""
-    yield from session.connect()
-    state = yield from blocking(session.home.load)
+    await session.connect()
+    state = await Blocking(session.home.load)
     stream_id = labels.stream_id(stream)
     known = sorted(
         (kept.epoch, label)
@@ -148,17 +144,17 @@ def verify_state(session: Session, stream: str) -> Operation[list[Consistency]]:
     )
     done = []
     for epoch, label in known or [(0, session.label_state(state, stream, 0)[0])]:
-        done.append((yield from _verify_label(session, label, state.labels[label], epoch)))
+        done.append(await _verify_label(session, label, state.labels[label], epoch))
     return done
 
 
-def _verify_label(session: Session, label: Label, kept: LabelState, epoch: int) -> Operation[Consistency]:
+async def _verify_label(session: Session, label: Label, kept: LabelState, epoch: int) -> Consistency:
     """Read the prefix that is known once more, from its beginning."""
-    pin = yield from session.connect()
+    pin = await session.connect()
     check = LabelCheck(pin, label, Peaks.empty(), None, kept)
     why = ""
     try:
-        yield from walk(session, check, kept.last_seq)
+        await walk(session, check, kept.last_seq)
     except (ProtocolError, DivergenceError) as error:
         why = str(error)
     if not why and check.peaks.size < kept.last_seq:

@@ -1,9 +1,9 @@
 """Trying again: when it helps, and not too often. Every request may be repeated (C-63, CLNT-015)."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from veen.client.effects import Operation, Query, Request, Sleep
+from veen.client.effects import Effect, Query, Sleep, T
 from veen.client.errors import NetworkError, RejectedError
 from veen.core.encoding.wire_object import W, Wire
 from veen.core.errors import Code
@@ -44,11 +44,11 @@ class Retry:
         return Sleep(max(longest * share, float(retry_after or 0)))
 
 
-def with_retry(request: Request, retry: Retry, random: RandomBytes) -> Operation[Any]:
+async def with_retry(request: Effect[T], retry: Retry, random: RandomBytes) -> T:
     """Ask until there is an answer, or a refusal for good, or no patience left."""
     for failures in range(1, retry.attempts + 1):
         try:
-            return (yield request)
+            return await request
         except NetworkError:
             if failures == retry.attempts:
                 raise
@@ -57,7 +57,7 @@ def with_retry(request: Request, retry: Retry, random: RandomBytes) -> Operation
             if retry.gives_up(failures, error.envelope):
                 raise
             pause = retry.pause(failures, error.envelope.retry_after, random)
-        yield pause
+        await pause
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -68,7 +68,6 @@ class Asker:
     random: RandomBytes
     retry: Retry
 
-    def ask(self, request: Wire, answer: type[W], *, wait_sec: int = 0) -> Operation[W]:
+    async def ask(self, request: Wire, answer: type[W], *, wait_sec: int = 0) -> W:
         """Ask the hub patiently."""
-        found: W = yield from with_retry(Query(request, answer, wait_sec), self.retry, self.random)
-        return found
+        return await with_retry(Query(request, answer, wait_sec), self.retry, self.random)

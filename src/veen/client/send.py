@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from veen.client.body import Attachment
-from veen.client.effects import Describe, Operation, PutAttachment, Submit, blocking
+from veen.client.effects import Blocking, Describe, PutAttachment, Submit
 from veen.client.errors import (
     ClientStateError,
     EpochError,
@@ -73,55 +73,47 @@ class Sender:
         self._options = options
         self._epoch: int | None = None
 
-    def send(self, drafts: Sequence[Draft]) -> Operation[list[Sent]]:
+    async def send(self, drafts: Sequence[Draft]) -> list[Sent]:
         """Send messages in order, as many as one request holds; returns those that the hub has taken.
 
         They are the first ones, and at least one. If a later one is refused, sending that one says why.
         """
         session = self._session
-        yield from session.connect()
-        hold = yield from session.acquire()
-        try:
-            return (yield from self._send_some(drafts))
-        finally:
-            session.locked_state = None
-            hold.close()
+        await session.connect()
+        async with session.lock():
+            return await self._send_some(drafts)
 
-    def flush(self) -> Operation[int]:
+    async def flush(self) -> int:
         """Send again what was not answered, in any epoch; returns how many messages the hub has now."""
         session = self._session
-        yield from session.connect()
-        hold = yield from session.acquire()
-        try:
-            state = session.locked_state = yield from blocking(session.home.load)
+        await session.connect()
+        async with session.lock():
+            state = session.locked_state = await Blocking(session.home.load)
             stream_id = labels.stream_id(self._stream)
             count = 0
             for label, kept in state.labels.items():
                 if kept.stream_id == stream_id:
-                    count += len((yield from blocking(partial(session.home.outbox, label))))
-                    yield from self._flush(state, label, kept)
+                    count += len(await Blocking(partial(session.home.outbox, label)))
+                    await self._flush(state, label, kept)
             return count
-        finally:
-            session.locked_state = None
-            hold.close()
 
-    def _send_some(self, drafts: Sequence[Draft]) -> Operation[list[Sent]]:
+    async def _send_some(self, drafts: Sequence[Draft]) -> list[Sent]:
         """Send as many as one request holds; once more if the state turns out to be old."""
         session = self._session
         for attempt in (1, 2):
-            state = session.locked_state = yield from blocking(session.home.load)
+            state = session.locked_state = await Blocking(session.home.load)
             profile = session.profile(self._options.profile_id)
             known = len(state.labels)
             label, kept = session.label_state(state, self._stream, self._epoch_of(profile))
             if len(state.labels) > known:  # flush finds what was kept by the labels that are known
-                yield from blocking(partial(session.home.save, state))
-            yield from self._flush(state, label, kept)
-            yield from self._rotate(kept)
-            batch = yield from self._seal(drafts, profile, label, kept)
+                await Blocking(partial(session.home.save, state))
+            await self._flush(state, label, kept)
+            await self._rotate(kept)
+            batch = await self._seal(drafts, profile, label, kept)
             try:
-                return (yield from self._deliver(state, label, kept, batch))
+                return await self._deliver(state, label, kept, batch)
             except RejectedError as error:
-                if attempt == 2 or not (yield from self._can_mend(error, state, label, kept)):
+                if attempt == 2 or not await self._can_mend(error, state, label, kept):
                     raise
         raise AssertionError("the second attempt returns or raises")
 
@@ -130,24 +122,20 @@ class Sender:
             return labels.epoch_at(self._session.clock(), profile.epoch_sec)
         return self._epoch
 
-    def _can_mend(
-        self, error: RejectedError, state: State, label: Label, kept: LabelState
-    ) -> Operation[bool]:
+    async def _can_mend(self, error: RejectedError, state: State, label: Label, kept: LabelState) -> bool:
         """Find out what we did not know: numbers used before the state was lost, or the hub's epoch."""
         if isinstance(error, EpochError):
-            found = yield from with_retry(
-                Describe("/tooling/status"), self._session.retry, self._session.random
-            )
+            found = await with_retry(Describe("/tooling/status"), self._session.retry, self._session.random)
             self._epoch = read_epoch(found)
             return True
         if error.code == Code.SEQ and error.detail in _LOST_STATE:
-            yield from rebuild(self._session, state, label, kept)
+            await rebuild(self._session, state, label, kept)
             return True
         return False
 
     # --- before ---------------------------------------------------------------------------------------------
 
-    def _rotate(self, kept: LabelState) -> Operation[None]:
+    async def _rotate(self, kept: LabelState) -> None:
         """Change the client key when it has been used enough, unless a token is bound to it (C-50, C-96)."""
         session, bounds = self._session, self._session.rotation
         if bounds is None or self._options.as_identity or self._options.keep_key:
@@ -158,9 +146,9 @@ class Sender:
         old = session.clock() - key.created_at >= bounds.max_age_sec
         if not old and (used is None or used.client_seq < bounds.max_msgs):
             return
-        if (yield from blocking(lambda: self._token(client_id))) is not None:
+        if await Blocking(lambda: self._token(client_id)) is not None:
             return
-        yield from blocking(lambda: rotate(session))
+        await Blocking(lambda: rotate(session))
 
     def _signing_key(self) -> SigningKey:
         secrets = self._session.secrets
@@ -179,11 +167,11 @@ class Sender:
         shared = secrets.stream_key(labels.stream_id(self._stream))
         return shared.public_key if shared is not None else public_key(ReaderSecretKey(secrets.id_dh))
 
-    def _seal(
+    async def _seal(
         self, drafts: Sequence[Draft], profile: Profile, label: Label, kept: LabelState
-    ) -> Operation[list[tuple[Msg, tuple[Attachment, ...]]]]:
+    ) -> list[tuple[Msg, tuple[Attachment, ...]]]:
         key = self._signing_key()
-        token = yield from blocking(lambda: self._token(key.public_key))
+        token = await Blocking(lambda: self._token(key.public_key))
         context = MsgContext(
             profile_id=profile.profile_id,
             label=label,
@@ -197,7 +185,7 @@ class Sender:
         for draft in drafts[:BATCH]:
             context = replace(context, client_seq=context.client_seq + 1)
             try:
-                msg, attached = yield from self._seal_one(draft, context, key, profile)
+                msg, attached = await self._seal_one(draft, context, key, profile)
             except Exception:
                 if made:
                     break  # those before it are sent; when its turn comes, its fault is told
@@ -208,9 +196,9 @@ class Sender:
             made.append((msg, attached))
         return made
 
-    def _seal_one(
+    async def _seal_one(
         self, draft: Draft, context: MsgContext, key: SigningKey, profile: Profile
-    ) -> Operation[tuple[Msg, tuple[Attachment, ...]]]:
+    ) -> tuple[Msg, tuple[Attachment, ...]]:
         session = self._session
         sealer = Sealer(context, recipient=self._recipient(), random=session.random, limits=session.limits)
         attached = []
@@ -219,49 +207,49 @@ class Sender:
                 name, plain = "", source
             else:
                 path = Path(source)
-                name, plain = path.name, (yield from blocking(path.read_bytes))
+                name, plain = path.name, await Blocking(path.read_bytes)
             sealed = sealer.attach(plain)
             coid = sealer.coids[-1]
             attached.append(Attachment(coid, len(plain), name))
-            yield from with_retry(PutAttachment(coid, sealed), session.retry, session.random)
+            await with_retry(PutAttachment(coid, sealed), session.retry, session.random)
         header, body = draft.header(context.auth_ref), draft.encode(context, attached)
         done = sealer.finish(header=header, body=body, pad_block=profile.pad_block)
         return Msg.sign(key, context, done.ciphertext), tuple(attached)
 
     # --- on the way -----------------------------------------------------------------------------------------
 
-    def _deliver(
+    async def _deliver(
         self,
         state: State,
         label: Label,
         kept: LabelState,
         batch: Sequence[tuple[Msg, tuple[Attachment, ...]]],
-    ) -> Operation[list[Sent]]:
+    ) -> list[Sent]:
         msgs = [msg for msg, _ in batch]
-        yield from blocking(lambda: self._session.home.put_outbox(label, msgs))
+        await Blocking(lambda: self._session.home.put_outbox(label, msgs))
         try:
-            receipts, error = yield from self._submit(label, kept, msgs, unsure=False)
+            receipts, error = await self._submit(label, kept, msgs, unsure=False)
         except NetworkError as unsure:
             raise NetworkError(
                 f"{unsure}; whether it has the message is not known: it is kept, and the next send to this "
                 "stream asks first"
             ) from None
         except (ReadOnlyError, RejectedError):
-            yield from blocking(lambda: self._session.home.clear_outbox(label))
+            await Blocking(lambda: self._session.home.clear_outbox(label))
             raise
         if receipts:
-            yield from self._remember(state, label, kept, msgs[: len(receipts)], receipts)
+            await self._remember(state, label, kept, msgs[: len(receipts)], receipts)
         else:
-            yield from blocking(lambda: self._session.home.clear_outbox(label))
+            await Blocking(lambda: self._session.home.clear_outbox(label))
         if error is not None and not receipts:
             raise error
         epoch = kept.epoch
         pairs = zip(batch, receipts, strict=False)
         return [Sent(msg, receipt, epoch, attached) for (msg, attached), receipt in pairs]
 
-    def _submit(
+    async def _submit(
         self, label: Label, kept: LabelState, msgs: list[Msg], *, unsure: bool
-    ) -> Operation[tuple[list[Receipt], RejectedError | None]]:
+    ) -> tuple[list[Receipt], RejectedError | None]:
         """Submit until all are taken, or one is refused for good; returns the receipts of those before it.
 
         ``unsure``: they may have been taken before. Then no refusal says that they were not.
@@ -271,32 +259,32 @@ class Sender:
         failures = 0
         while len(receipts) < len(msgs):
             left = msgs[len(receipts) :]
-            request = Submit(tuple(msg.encode() for msg in left), (yield from self._work(left)))
+            request = Submit(tuple(msg.encode() for msg in left), await self._work(left))
             try:
-                answers: list[SubmitResponse | ErrorEnvelope] = yield request
+                answers: list[SubmitResponse | ErrorEnvelope] = await request
             except NetworkError:
                 failures, unsure = failures + 1, True
                 if failures >= session.retry.attempts:
                     raise
-                yield session.retry.pause(failures, None, session.random)
+                await session.retry.pause(failures, None, session.random)
                 continue
             except RejectedError as error:  # the request as a whole
                 answers = [error.envelope] * len(left)
-            taken, refusal = yield from self._take(label, left, answers)
+            taken, refusal = await self._take(label, left, answers)
             receipts += taken
             if refusal is None:
                 continue
             failures = 1 if taken else failures + 1
             if session.retry.gives_up(failures, refusal.envelope):
                 if unsure:
-                    receipts += yield from self._look_for(label, kept, msgs[len(receipts) :], refusal)
+                    receipts += await self._look_for(label, kept, msgs[len(receipts) :], refusal)
                 return receipts, None if len(receipts) == len(msgs) else refusal
-            yield session.retry.pause(failures, refusal.envelope.retry_after, session.random)
+            await session.retry.pause(failures, refusal.envelope.retry_after, session.random)
         return receipts, None
 
-    def _look_for(
+    async def _look_for(
         self, label: Label, kept: LabelState, msgs: list[Msg], refusal: RejectedError
-    ) -> Operation[list[Receipt]]:
+    ) -> list[Receipt]:
         """Return the receipts of messages that are refused now, and were taken before (CLNT-015)."""
         if is_passing(refusal.envelope):
             raise NetworkError(str(refusal)) from None  # it may even be taken yet
@@ -307,37 +295,37 @@ class Sender:
                 found[item.receipt.leaf_hash] = item.receipt
 
         try:
-            check = yield from start_at(self._session, label, kept, msgs[0].prev_ack + 1)
-            yield from walk(self._session, check, note=note)
+            check = await start_at(self._session, label, kept, msgs[0].prev_ack + 1)
+            await walk(self._session, check, note=note)
         except RejectedError as error:
             raise NetworkError(f"{refusal}; and what it has can not be read: {error}") from None
         there = takewhile(lambda receipt: receipt is not None, (found.get(msg.leaf_hash) for msg in msgs))
         return [receipt for receipt in there if receipt is not None]
 
-    def _take(
+    async def _take(
         self, label: Label, msgs: list[Msg], answers: list[SubmitResponse | ErrorEnvelope]
-    ) -> Operation[tuple[list[Receipt], RejectedError | None]]:
+    ) -> tuple[list[Receipt], RejectedError | None]:
         taken: list[Receipt] = []
         for msg, answer in zip(msgs, answers, strict=True):
             if isinstance(answer, SubmitResponse):
                 taken.append(answer.receipt)
                 continue
             error = rejection_of(answer)
-            found = yield from self._taken_before(label, msg, error)
+            found = await self._taken_before(label, msg, error)
             if found is None:
                 return taken, error
             taken.append(found)
         return taken, None
 
-    def _taken_before(self, label: Label, msg: Msg, error: RejectedError) -> Operation[Receipt | None]:
+    async def _taken_before(self, label: Label, msg: Msg, error: RejectedError) -> Receipt | None:
         """Return the receipt of a message that the hub has already, by the place that it names (C-63)."""
         seq = error.field("stream_seq")
         if error.code != Code.SEQ or not isinstance(seq, int):
             return None
-        receipt = yield from fetch_receipt(self._session, label, seq)
+        receipt = await fetch_receipt(self._session, label, seq)
         return receipt if receipt is not None and receipt.leaf_hash == msg.leaf_hash else None
 
-    def _work(self, msgs: list[Msg]) -> Operation[dict[str, str]]:
+    async def _work(self, msgs: list[Msg]) -> dict[str, str]:
         """Do the work that the hub asks for, if it does."""
         cookie = self._options.pow_cookie
         if cookie is None:
@@ -346,12 +334,12 @@ class Sender:
                 return {}
             bodies = [msg.encode() for msg in msgs]
             challenge = sha256(single(bodies[0]) if len(bodies) == 1 else b"".join(bodies))
-            cookie = yield from _solve(challenge, difficulty)
+            cookie = await _solve(challenge, difficulty)
         return {"veen-pow": cookie.encode().hex()}
 
     # --- after ----------------------------------------------------------------------------------------------
 
-    def _remember(
+    async def _remember(
         self,
         state: State,
         label: Label,
@@ -360,15 +348,15 @@ class Sender:
         receipts: list[Receipt],
         *,
         left: Sequence[Msg] = (),
-    ) -> Operation[None]:
+    ) -> None:
         """Check receipts, and take them into the state; if one is false, nothing changes (CLI-059).
 
         ``left``: what is kept on.
         """
         session = self._session
-        pin = yield from session.check_signed(lambda pin: check_receipts(pin, msgs, receipts))
+        pin = await session.check_signed(lambda pin: check_receipts(pin, msgs, receipts))
         check = LabelCheck(pin, label, kept.peaks, kept.receipt, kept)
-        yield from absorb(session, check, receipts)
+        await absorb(session, check, receipts)
         if check.receipt is not None:
             kept.advance(check.peaks, check.receipt)
         writer = kept.writer(msgs[0].client_id)
@@ -376,31 +364,31 @@ class Sender:
         writer.first_sent_at = writer.first_sent_at or session.clock()
         kept.prev_ack = max(kept.prev_ack, receipts[-1].stream_seq)
         stored = msgs if self._options.store_body else []
-        yield from blocking(lambda: session.home.keep_sent(stored, receipts))
-        yield from blocking(lambda: session.home.save(state))
+        await Blocking(lambda: session.home.keep_sent(stored, receipts))
+        await Blocking(lambda: session.home.save(state))
         if left:
-            yield from blocking(lambda: session.home.put_outbox(label, list(left)))
+            await Blocking(lambda: session.home.put_outbox(label, list(left)))
         else:
-            yield from blocking(lambda: session.home.clear_outbox(label))
+            await Blocking(lambda: session.home.clear_outbox(label))
 
-    def _flush(self, state: State, label: Label, kept: LabelState) -> Operation[None]:
+    async def _flush(self, state: State, label: Label, kept: LabelState) -> None:
         """Send again what was not answered, byte for byte; what is refused now is set aside, and told."""
         home = self._session.home
-        waiting = yield from blocking(lambda: home.outbox(label))
+        waiting = await Blocking(lambda: home.outbox(label))
         if not waiting:
             return
         if any(msg.label != label for msg in waiting):
             raise ClientStateError(
                 f"{home.root} has messages of another label in its outbox; it was tampered with"
             )
-        receipts, error = yield from self._submit(label, kept, waiting, unsure=True)
+        receipts, error = await self._submit(label, kept, waiting, unsure=True)
         refused = waiting[len(receipts) :]
         if receipts:
-            yield from self._remember(state, label, kept, waiting[: len(receipts)], receipts, left=refused)
+            await self._remember(state, label, kept, waiting[: len(receipts)], receipts, left=refused)
         if error is None:
             return
-        paths = yield from blocking(lambda: [home.set_aside(label, msg) for msg in refused])
-        yield from blocking(lambda: home.clear_outbox(label))
+        paths = await Blocking(lambda: [home.set_aside(label, msg) for msg in refused])
+        await Blocking(lambda: home.clear_outbox(label))
         raise UnsentError(
             f"{len(refused)} earlier message{'s were' if len(refused) > 1 else ' was'} not taken by the hub "
             f"({error}); kept as {paths[0]}; this message was not sent, send it again",
@@ -430,14 +418,14 @@ def send_draft(driver: Driver, stream: str, draft: Draft, options: SendOptions =
     return driver.run(Sender(driver.session, stream, options).send([draft]))[0]
 
 
-def _solve(challenge: bytes, difficulty: int) -> Operation[PowCookie]:
+async def _solve(challenge: bytes, difficulty: int) -> PowCookie:
     """Do work, in portions: who has lost interest need not wait for all of it."""
     if not 0 <= difficulty <= _MOST_WORK:
         raise InvalidResponseError(
             f"the hub asks for {difficulty} bits of proof of work, more than {_MOST_WORK}"
         )
     for start in range(0, _MOST_NONCES, _NONCES):
-        found = yield from blocking(partial(solve, challenge, difficulty, range(start, start + _NONCES)))
+        found = await Blocking(partial(solve, challenge, difficulty, range(start, start + _NONCES)))
         if found is not None:
             return found
     raise InvalidResponseError("no proof of work was found")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
-from veen.client.effects import Operation, Sleep, blocking
+from veen.client.effects import Blocking, Operation, Sleep
 from veen.client.home.directory import ClientHome
 from veen.client.home.pins import STATUS, HubFacts, Trust, accept_pin, read_facts
 from veen.client.home.state import LabelState, Pin, State
@@ -67,20 +67,20 @@ class Session(Asker):
 
     # --- who the hub is -------------------------------------------------------------------------------------
 
-    def connect(self) -> Operation[Pin]:
+    async def connect(self) -> Pin:
         """Return the pin of the hub; at the first time, ask it who it is and decide whether to believe it."""
         if self.pin is None:
-            yield from self.reconnect()
+            await self.reconnect()
         assert self.pin is not None
         return self.pin
 
-    def reconnect(self) -> Operation[None]:
+    async def reconnect(self) -> None:
         """Ask the hub who it is now: its keys may have changed."""
-        facts = read_facts((yield from with_retry(STATUS, self.retry, self.random)))
+        facts = read_facts(await with_retry(STATUS, self.retry, self.random))
         if self.locked_state is not None:
             self._believe(self.locked_state, facts)
         else:
-            yield from self.update(lambda state: self._believe(state, facts))
+            await self.update(lambda state: self._believe(state, facts))
         self.profiles, self.pow_difficulty = facts.profiles, facts.pow_difficulty
 
     def _believe(self, state: State, facts: HubFacts) -> None:
@@ -93,15 +93,15 @@ class Session(Asker):
             expected=self.expected_hub,
         )
 
-    def check_signed(self, check: Callable[[Pin], None]) -> Operation[Pin]:
+    async def check_signed(self, check: Callable[[Pin], None]) -> Pin:
         """Check what the hub has signed; if no key fits, once more with the keys that it has now."""
-        pin = yield from self.connect()
+        pin = await self.connect()
         try:
             check(pin)
         except ProtocolError as error:
             if error.detail not in (Detail.SIG_INVALID, Detail.KEY_INACTIVE):
                 raise
-            yield from self.reconnect()
+            await self.reconnect()
             if self.pin is None or self.pin.identity == pin.identity:
                 raise
             check(self.pin)
@@ -110,24 +110,25 @@ class Session(Asker):
 
     # --- state ----------------------------------------------------------------------------------------------
 
-    def acquire(self) -> Operation[FileLock]:
-        """Take the lock of the client's directory, without keeping a thread from its work."""
+    def lock(self) -> "_DirectoryLock":
+        """Return the lock of the client's directory, for an ``async with`` of an operation."""
+        return _DirectoryLock(self)
+
+    async def acquire(self) -> FileLock:
+        """Take the lock of the client's directory. Between two attempts the thread is free."""
         hold = self.home.holding()
         try:
-            while not (yield from blocking(hold.acquire)):
-                yield Sleep(_LOCK_SEC)
+            while not await Blocking(hold.acquire):
+                await Sleep(_LOCK_SEC)
         except BaseException:
-            hold.close()  # perhaps it was taken, and nobody has waited to hear of it
+            hold.close()  # it may have been taken by work whose outcome nobody received
             raise
         return hold
 
-    def update(self, change: Callable[[State], None]) -> Operation[None]:
+    async def update(self, change: Callable[[State], None]) -> None:
         """Change the newest state, alone."""
-        hold = yield from self.acquire()
-        try:
-            yield from blocking(lambda: self.home.change(change))
-        finally:
-            hold.close()
+        async with self.lock():
+            await Blocking(lambda: self.home.change(change))
 
     # --- names ----------------------------------------------------------------------------------------------
 
@@ -163,6 +164,20 @@ class Session(Asker):
         return label, found
 
 
+class _DirectoryLock:
+    """Held in an ``async with``. Releasing it awaits nothing, so that an operation can be closed anywhere."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def __aenter__(self) -> None:
+        self._lock = await self._session.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._session.locked_state = None
+        self._lock.close()
+
+
 class AsyncDriver(Protocol):
     """A session, and what runs its operations on a loop. ``AsyncClient`` is one."""
 
@@ -170,7 +185,7 @@ class AsyncDriver(Protocol):
     def session(self) -> Session:
         """Whose keys, and which hub."""
 
-    async def run(self, steps: Operation[T]) -> T:
+    async def run(self, operation: Operation[T]) -> T:
         """Run an operation."""
 
 
@@ -184,5 +199,5 @@ class Driver(Protocol):
     def session(self) -> Session:
         """Whose keys, and which hub."""
 
-    def run(self, steps: Operation[T]) -> T:
+    def run(self, operation: Operation[T]) -> T:
         """Run an operation."""

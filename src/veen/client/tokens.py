@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from veen.client.effects import Operation, blocking
+from veen.client.effects import Blocking
 from veen.client.home.state import Pin
 from veen.client.session import Session
 from veen.core.api.tooling import AuthorizeRequest, AuthorizeResponse, CapStatusRequest, CapStatusResponse
@@ -22,16 +22,16 @@ class Authorized:
     record: Receipt
 
 
-def authorize(session: Session, token: CapToken) -> Operation[Authorized]:
+async def authorize(session: Session, token: CapToken) -> Authorized:
     """Make a token known to the hub; if it is for us, it is kept and used from then on."""
-    yield from session.connect()
+    await session.connect()
     token.verify()
-    answer = yield from session.ask(AuthorizeRequest(cap_token=token), AuthorizeResponse)
+    answer = await session.ask(AuthorizeRequest(cap_token=token), AuthorizeResponse)
     if answer.auth_ref != token.auth_ref:
         raise ProtocolError(Detail.AUTH_REF, "the hub answered about another token", field="auth_ref")
-    yield from session.check_signed(lambda pin: _verify_record(pin, answer.record))
+    await session.check_signed(lambda pin: _verify_record(pin, answer.record))
     if token.subject_pk in session.secrets.client_ids():
-        yield from blocking(lambda: session.home.keep_token(token))
+        await Blocking(lambda: session.home.keep_token(token))
     return Authorized(answer.auth_ref, answer.expires_at, answer.record)
 
 
@@ -39,6 +39,6 @@ def _verify_record(pin: Pin, record: Receipt) -> None:
     pin.identity.verify_receipt(record)
 
 
-def cap_status(session: Session, token: CapToken) -> Operation[CapStatusResponse]:
+async def cap_status(session: Session, token: CapToken) -> CapStatusResponse:
     """Ask what the hub thinks of a token."""
-    return (yield from session.ask(CapStatusRequest(auth_ref=token.auth_ref), CapStatusResponse))
+    return await session.ask(CapStatusRequest(auth_ref=token.auth_ref), CapStatusResponse)

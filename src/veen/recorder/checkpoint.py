@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from veen.client.client import Client
-from veen.client.effects import Operation
 from veen.client.errors import RejectedError
 from veen.client.fold.interpret import typed
 from veen.client.home.state import Pin
@@ -169,19 +168,19 @@ def last_seq(client: Client, label: Label, known: int = 0) -> int:
     return client.run(_last_seq(client, label, known))
 
 
-def _last_seq(client: Client, label: Label, known: int) -> Operation[int]:
+async def _last_seq(client: Client, label: Label, known: int) -> int:
     """Double the step until there is nothing, then halve: hubs, directories and sets all answer this."""
     session = client.session
     there, step = min(known, _MOST_KNOWN), 1
     known = there
-    while (yield from fetch_receipt(session, label, there + step)) is not None:
+    while await fetch_receipt(session, label, there + step) is not None:
         there, step = there + step, step * 2
     beyond = there + step
-    if there == known and known and (yield from fetch_receipt(session, label, known)) is None:
+    if there == known and known and await fetch_receipt(session, label, known) is None:
         there, beyond = 0, known  # it does not go so far, whoever has said so
     while beyond - there > 1:
         middle = (there + beyond) // 2
-        if (yield from fetch_receipt(session, label, middle)) is None:
+        if await fetch_receipt(session, label, middle) is None:
             beyond = middle
         else:
             there = middle
@@ -235,14 +234,14 @@ def _forgotten(old: Vouched, seq: int) -> ManifestError:
     return ManifestError(text, old.stream, old.epoch, seq + 1)
 
 
-def _vouch(client: Client, head: Head, old: Vouched | None) -> Operation[Vouched]:
+async def _vouch(client: Client, head: Head, old: Vouched | None) -> Vouched:
     session = client.session
     request = CheckpointRequest(label=head.label, upto_seq=head.seq)
-    made = (yield from session.ask(request, CheckpointResponse)).checkpoint
+    made = (await session.ask(request, CheckpointResponse)).checkpoint
     epoch_sec = session.profiles[0].epoch_sec
-    yield from session.check_signed(lambda pin: check_signed(pin, head, made, epoch_sec))
+    await session.check_signed(lambda pin: check_signed(pin, head, made, epoch_sec))
     if old is not None:
-        yield from _check_grown(client, old, made)
+        await _check_grown(client, old, made)
     return Vouched(*head, made.mmr_root, sha256(made.encode()))
 
 
@@ -254,7 +253,7 @@ def check_signed(pin: Pin, head: Head, made: Checkpoint, epoch_sec: int) -> None
         raise ProtocolError(Detail.CHECKPOINT_LABEL, "the checkpoint names another entry", field="upto_seq")
 
 
-def _check_grown(client: Client, old: Vouched, made: Checkpoint) -> Operation[None]:
+async def _check_grown(client: Client, old: Vouched, made: Checkpoint) -> None:
     """Check that the log of now begins as it did when it was vouched for before."""
     other = f"the first {old.upto_seq} entries are not those of the previous checkpoint"
     place = (old.stream, old.epoch, old.upto_seq)
@@ -263,7 +262,7 @@ def _check_grown(client: Client, old: Vouched, made: Checkpoint) -> Operation[No
             raise ManifestError(other, *place)
         return
     asked = ConsistencyRequest(label=old.label, old_size=old.upto_seq, new_size=made.upto_seq)
-    proof = (yield from client.session.ask(asked, ConsistencyResponse)).proof
+    proof = (await client.session.ask(asked, ConsistencyResponse)).proof
     try:
         proof.verify(
             old_root=old.mmr_root, old_size=old.upto_seq, new_root=made.mmr_root, new_size=made.upto_seq
@@ -392,8 +391,8 @@ class CoveredLog:
         return found
 
 
-def _is_true(client: Client, entry: Vouched) -> Operation[bool]:
-    receipt = yield from fetch_receipt(client.session, entry.label, entry.upto_seq)
+async def _is_true(client: Client, entry: Vouched) -> bool:
+    receipt = await fetch_receipt(client.session, entry.label, entry.upto_seq)
     return receipt is not None and receipt.mmr_root == entry.mmr_root
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from veen.client.client import Client
-from veen.client.effects import Operation
 from veen.client.fold.incremental import record_of
 from veen.client.models import Message
 from veen.client.read import ReadOptions, read_stream
@@ -145,12 +144,12 @@ def replay_time(client: Client, streams: Iterable[str], start_time: int, end_tim
     return heapq.merge(*parts, key=lambda found: found.order)
 
 
-def count_before(client: Client, label: Label, head: int, time: int) -> Operation[int]:
+async def count_before(client: Client, label: Label, head: int, time: int) -> int:
     """Return how many entries of a label the hub accepted before a time."""
     low, high = 0, head
     while low < high:
         middle = (low + high + 1) // 2
-        receipt = yield from fetch_receipt(client.session, label, middle)
+        receipt = await fetch_receipt(client.session, label, middle)
         if receipt is None:  # although a later one exists (SDR-022)
             raise ProtocolError(Detail.PROOF_SEQ, f"there is no entry {middle}", stream_seq=middle)
         if receipt.hub_ts < time:
@@ -215,7 +214,7 @@ def _check_whole(client: Client, entry: Vouched) -> None:
         raise ManifestError(f"the checkpoint is not proven: {error}", *place) from None
 
 
-def prove(client: Client, vouched: Vouched | None, item: Recorded) -> Operation[None]:
+async def prove(client: Client, vouched: Vouched | None, item: Recorded) -> None:
     """Check the inclusion of an entry in the root that a checkpoint covers, and so in its log_root."""
     receipt = item.message.receipt
     place = (item.stream, item.message.epoch, receipt.stream_seq)
@@ -224,7 +223,7 @@ def prove(client: Client, vouched: Vouched | None, item: Recorded) -> Operation[
         text = f"the checkpoint covers {upto} entries, but not entry {receipt.stream_seq}"
         raise ManifestError(text, *place)
     asked = ProofAtRequest(label=receipt.label, stream_seq=receipt.stream_seq, upto_seq=vouched.upto_seq)
-    proof = (yield from client.session.ask(asked, ProofResponse)).mmr_proof
+    proof = (await client.session.ask(asked, ProofResponse)).mmr_proof
     try:
         proof.verify(
             vouched.mmr_root, receipt.leaf_hash, stream_seq=receipt.stream_seq, mmr_size=vouched.upto_seq

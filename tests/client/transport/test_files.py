@@ -5,6 +5,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HubProces
 def test_files_answer_as_the_hub_does(places: tuple[HubProcess, Path, Path, Label]) -> None:
     hub, copy, exported, label = places
     live, directory, files = HttpHub(hub.url), DataDirectory(copy), PortableSet(exported)
-    questions = [
+    questions: list[Query[Any]] = [
         Query(
             data_plane.StreamRequest(label=label, from_seq=0, with_receipts=True), data_plane.StreamResponse
         ),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final
 
-from veen.client.effects import Operation, blocking
+from veen.client.effects import Blocking
 from veen.client.errors import RpcError, RpcTimeoutError
 from veen.client.keys.identity_card import IdentityCard
 from veen.client.models import Draft, Message, SendOptions, Sent
@@ -51,9 +51,9 @@ class CallOptions:
         return frozenset((card.id_sign, card.client_id))
 
 
-def call(
+async def call(
     session: Session, stream: str, method: str, args: Value, options: CallOptions | None = None
-) -> Operation[Value]:
+) -> Value:
     """Call a method and return its result.
 
     Raises:
@@ -72,27 +72,27 @@ def call(
         idem=made.idem,
     )
     draft = Draft(None, schema=REQUEST.schema_id, encoded=REQUEST.encode(body))
-    return (yield from _converse(session, stream, draft, made))
+    return await _converse(session, stream, draft, made)
 
 
-def _converse(session: Session, stream: str, draft: Draft, options: CallOptions) -> Operation[Value]:
+async def _converse(session: Session, stream: str, draft: Draft, options: CallOptions) -> Value:
     sending = options.sending
     if options.idem is not None:
         # The caller's key is part of what makes a repeated call the same (C-111): it does not change.
-        named = yield from blocking(lambda: knows_by_identity(session, stream))
+        named = await Blocking(lambda: knows_by_identity(session, stream))
         sending = replace(sending, keep_key=True, as_identity=sending.as_identity or named)
     seconds = options.timeout_ms / 1000
     end = monotonic() + seconds
     waiting: PendingCall | None = None
     asked: set[LeafHash] = set()
     for attempt in range(options.repeats + 1):
-        sent = (yield from Sender(session, stream, sending).send([draft]))[0]
+        sent = (await Sender(session, stream, sending).send([draft]))[0]
         asked.add(sent.msg_id)
         waiting = waiting or PendingCall(session, stream, sent, options.accepted)
         # Each wait is twice the one before it, and the last one lasts to the end (RPC0-006).
         left = options.repeats - attempt
         until = end if not left else monotonic() + seconds * 2**attempt / (2 ** (options.repeats + 1) - 1)
-        reply = yield from waiting.reply(asked, min(until, end))
+        reply = await waiting.reply(asked, min(until, end))
         if reply is not None:
             return _result(reply)
     raise RpcTimeoutError(
@@ -130,7 +130,7 @@ class PendingCall:
     def _reader(self, epoch: int, start: int) -> StreamReader:
         return StreamReader(self._session, self._stream, ReadOptions(start=start, epoch=epoch, peek=True))
 
-    def reply(self, asked: set[LeafHash], until: float) -> Operation[dict[str, Value] | None]:
+    async def reply(self, asked: set[LeafHash], until: float) -> dict[str, Value] | None:
         """Return the reply to one of these requests; None if none comes until then."""
         while True:
             self._follow_epochs()
@@ -138,7 +138,7 @@ class PendingCall:
             for reader in self._readers:
                 newest = reader is self._readers[-1]
                 wait = max(0, min(_WAIT_SEC, round(left))) if newest else 0
-                found = self._find((yield from reader.fetch(wait)), asked)
+                found = self._find(await reader.fetch(wait), asked)
                 if found is not None:
                     return found
             if left <= 0:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, overload
 
 from veen.client.body import encode_body
-from veen.client.effects import Operation, Sleep, blocking
+from veen.client.effects import Blocking, Sleep
 from veen.client.errors import (
     BodyError,
     ClientStateError,
@@ -195,22 +195,20 @@ class Responder:
         """Whether all requests that are there were dealt with."""
         return self._reader.at_end and not self._waiting
 
-    def step(self, wait_sec: int = 0) -> Operation[Handled | None]:
+    async def step(self, wait_sec: int = 0) -> Handled | None:
         """Answer the next request; None if there is none, or none has come in that time."""
         if self._journal is None:
-            self._journal = yield from blocking(lambda: Journal(self._session, self._stream))
+            self._journal = await Blocking(lambda: Journal(self._session, self._stream))
         if not self._waiting:
-            self._waiting.extend((yield from self._reader.fetch(wait_sec)))
+            self._waiting.extend(await self._reader.fetch(wait_sec))
         while self._waiting:
-            handled = yield from self._handle(self._waiting[0], self._journal)
+            handled = await self._handle(self._waiting[0], self._journal)
             self._waiting.popleft()  # not before: who is interrupted begins with it again
             if handled is not None:
                 return handled
         return None
 
-    def serve(
-        self, events: ServerEvents, *, follow: bool = True, limit: int | None = None
-    ) -> Operation[None]:
+    async def serve(self, events: ServerEvents, *, follow: bool = True, limit: int | None = None) -> None:
         """Answer requests as they come, at most ``limit``; without ``follow``, those that are there.
 
         While the hub cannot be reached it waits and retries, but not without ``follow``.
@@ -218,13 +216,13 @@ class Responder:
         failures = count = 0
         while limit is None or count < limit:
             try:
-                handled = yield from self.step(FOLLOW_SEC if follow else 0)
+                handled = await self.step(FOLLOW_SEC if follow else 0)
             except NetworkError as error:
                 if not follow:
                     raise
                 events.unreachable(error)
                 failures += 1
-                yield Sleep(backoff_sec(failures, first_sec=_FIRST_PAUSE_SEC, cap_sec=_LAST_PAUSE_SEC))
+                await Sleep(backoff_sec(failures, first_sec=_FIRST_PAUSE_SEC, cap_sec=_LAST_PAUSE_SEC))
                 continue
             failures = 0
             if handled is not None:
@@ -233,11 +231,11 @@ class Responder:
             elif self.at_end and not follow:
                 return
 
-    def _handle(self, message: Message, journal: Journal) -> Operation[Handled | None]:
+    async def _handle(self, message: Message, journal: Journal) -> Handled | None:
         header = message.header
         if header is None or header.schema != REQUEST.schema_id:
             return None
-        if (yield from blocking(lambda: journal.is_answered(message.msg_id))):
+        if await Blocking(lambda: journal.is_answered(message.msg_id)):
             return None
         method, reply_to = "", None
         try:
@@ -246,34 +244,34 @@ class Responder:
             answer = _Answer(failure("RPC.MALFORMED", _short(str(error))))
         else:
             method, reply_to = body["method"], body.get("reply_to")
-            answer = yield from self._result(message, body, journal)
-        yield from self._send(message, reply_to, answer)
-        yield from blocking(lambda: journal.note_answered(message.msg_id))
+            answer = await self._result(message, body, journal)
+        await self._send(message, reply_to, answer)
+        await Blocking(lambda: journal.note_answered(message.msg_id))
         reply = REPLY.decode(answer.reply)
         return Handled(message.msg_id, method, reply, answer.ran, answer.repeated, answer.error)
 
-    def _result(self, message: Message, body: dict[str, Any], journal: Journal) -> Operation[_Answer]:
+    async def _result(self, message: Message, body: dict[str, Any], journal: Journal) -> _Answer:
         """Return the answer to a call: that of before, or what the method says now."""
         key = cbor.encode(
             call_key(body["method"], message.sender, body.get("idem"), message.msg_id),
         )
-        begun, reply = yield from blocking(lambda: journal.reply(key))
+        begun, reply = await Blocking(lambda: journal.reply(key))
         if reply is not None:
             return _Answer(reply, repeated=True)
         method, repeatable = self._methods.get(body["method"], (None, False))
         if begun and not repeatable:
             made = _Answer(failure("RPC.INTERRUPTED", "the server ended in the middle of this call"))
-            yield from blocking(lambda: journal.finish(key, made.reply))
+            await Blocking(lambda: journal.finish(key, made.reply))
             return made
         if method is None:
             return _Answer(self._unknown(body["method"]))
         if self._is_over(message, body):
             return _Answer(failure("RPC.EXPIRED", "the caller has given up; the method was not run"))
-        yield from blocking(lambda: journal.begin(key))
+        await Blocking(lambda: journal.begin(key))
         sender, hub_ts = message.sender, message.receipt.hub_ts
         called = Call(body["method"], body["args"], sender, message.msg_id, hub_ts, key, again=begun)
-        answer = yield from blocking(lambda: self._run(method, called))
-        yield from blocking(lambda: journal.finish(key, answer.reply))
+        answer = await Blocking(lambda: self._run(method, called))
+        await Blocking(lambda: journal.finish(key, answer.reply))
         return answer
 
     def _unknown(self, name: str) -> bytes:
@@ -306,25 +304,25 @@ class Responder:
 
     # --- replies --------------------------------------------------------------------------------------------
 
-    def _send(self, message: Message, reply_to: bytes | None, answer: _Answer) -> Operation[None]:
+    async def _send(self, message: Message, reply_to: bytes | None, answer: _Answer) -> None:
         """Send the reply; in place of one that no message holds, that it is too large."""
         try:
-            yield from self._send_bytes(message, reply_to, answer.reply)
+            await self._send_bytes(message, reply_to, answer.reply)
         except (ProtocolError, RejectedError) as error:
             if not _is_too_large(error):
                 raise
             answer.reply = failure(
                 "RPC.RESULT", f"the result has {len(answer.reply)} bytes, too many to send"
             )
-            yield from self._send_bytes(message, reply_to, answer.reply)
+            await self._send_bytes(message, reply_to, answer.reply)
 
-    def _send_bytes(self, message: Message, reply_to: bytes | None, reply: bytes) -> Operation[None]:
+    async def _send_bytes(self, message: Message, reply_to: bytes | None, reply: bytes) -> None:
         to = self._options.to if reply_to is None else ReaderPublicKey(reply_to)
-        named = yield from blocking(lambda: knows_by_identity(self._session, self._stream))
+        named = await Blocking(lambda: knows_by_identity(self._session, self._stream))
         options = replace(self._options, to=to, as_identity=self._options.as_identity or named)
         draft = Draft(None, schema=REPLY.schema_id, parent_id=message.msg_id, encoded=reply)
         try:
-            yield from Sender(self._session, self._stream, options).send([draft])
+            await Sender(self._session, self._stream, options).send([draft])
         except ProtocolError as error:
             if reply_to is None or error.detail is not Detail.DH_ZERO:
                 raise

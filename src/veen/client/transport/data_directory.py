@@ -129,7 +129,7 @@ class DataDirectory:
             f"veen hub start --data-dir {self.name}"
         )
 
-    def _answer(self, request: Query) -> Wire:
+    def _answer(self, request: Query[Any]) -> Wire:
         """Answer; a question that waits for news is asked again until there are some, or the time is over."""
         answer = self._answers[type(request.request)]
         end = monotonic() + request.wait_sec

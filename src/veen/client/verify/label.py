@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from veen.client.effects import Operation, blocking
+from veen.client.effects import Blocking
 from veen.client.errors import DivergenceError, RejectedError
 from veen.client.fraud import Fraud
 from veen.client.home.state import LabelState, Pin
@@ -123,10 +123,10 @@ def check_receipts(pin: Pin, msgs: Sequence[Msg], receipts: Sequence[Receipt]) -
 PAGE_ITEMS: Final = 500
 
 
-def fetch_page(session: Asker, request: StreamRequest, wait_sec: int = 0) -> Operation[StreamResponse]:
+async def fetch_page(session: Asker, request: StreamRequest, wait_sec: int = 0) -> StreamResponse:
     """Fetch a page; a label that nobody has written to yet is an empty one."""
     try:
-        page = yield from session.ask(request, StreamResponse, wait_sec=wait_sec)
+        page = await session.ask(request, StreamResponse, wait_sec=wait_sec)
     except RejectedError as error:
         if error.code == Code.NOT_FOUND and error.field("field") == "label":
             return StreamResponse(label=request.label, from_seq=request.from_seq, items=())
@@ -136,38 +136,38 @@ def fetch_page(session: Asker, request: StreamRequest, wait_sec: int = 0) -> Ope
     return page
 
 
-def start_at(session: Session, label: Label, kept: LabelState, seq: int) -> Operation[LabelCheck]:
+async def start_at(session: Session, label: Label, kept: LabelState, seq: int) -> LabelCheck:
     """Return a check that continues before entry ``seq``: from nothing, from what is known, or by a proof."""
-    pin = yield from session.connect()
+    pin = await session.connect()
     if seq <= 1:
         return LabelCheck(pin, label, Peaks.empty(), None, kept)
     if seq == kept.last_seq + 1:
         return LabelCheck(pin, label, kept.peaks, kept.receipt, kept)
-    receipt = yield from fetch_receipt(session, label, seq - 1)
+    receipt = await fetch_receipt(session, label, seq - 1)
     if receipt is None:
         check = LabelCheck(pin, label, kept.peaks, kept.receipt, kept)
         if seq <= kept.last_seq:
             raise check.cut_off(seq - 1)
         # Beyond the head: entries that will come are checked from the end of what there is.
-        yield from walk(session, check, seq - 1)
+        await walk(session, check, seq - 1)
         return check
-    peaks = yield from peaks_at(session, receipt)
+    peaks = await peaks_at(session, receipt)
     if 0 < kept.last_seq < receipt.stream_seq:
         try:
-            yield from check_growth(session, label, kept.peaks, peaks)
+            await check_growth(session, label, kept.peaks, peaks)
         except ProtocolError:
             # Entry by entry shows where it does not fit, with evidence.
-            yield from walk(session, LabelCheck(pin, label, kept.peaks, kept.receipt, kept), seq - 1)
+            await walk(session, LabelCheck(pin, label, kept.peaks, kept.receipt, kept), seq - 1)
             raise
     elif kept.receipt is not None and kept.receipt.contradicts(receipt):
         raise divergence(pin, kept.receipt, receipt)
     return LabelCheck(pin, label, peaks, receipt, kept)
 
 
-def fetch_receipt(session: Session, label: Label, seq: int) -> Operation[Receipt | None]:
+async def fetch_receipt(session: Session, label: Label, seq: int) -> Receipt | None:
     """Fetch a receipt and check its signature; None if there is no such entry."""
     try:
-        answer = yield from session.ask(ReceiptRequest(label=label, stream_seq=seq), ReceiptResponse)
+        answer = await session.ask(ReceiptRequest(label=label, stream_seq=seq), ReceiptResponse)
     except RejectedError as error:
         if error.code == Code.NOT_FOUND:
             return None
@@ -175,7 +175,7 @@ def fetch_receipt(session: Session, label: Label, seq: int) -> Operation[Receipt
     receipt = answer.receipt
     if (receipt.label, receipt.stream_seq) != (label, seq):
         raise ProtocolError(Detail.VALUE, "the receipt is of another entry", field="stream_seq")
-    yield from session.check_signed(lambda pin: _verify_receipt(pin, receipt))
+    await session.check_signed(lambda pin: _verify_receipt(pin, receipt))
     return receipt
 
 
@@ -183,27 +183,27 @@ def _verify_receipt(pin: Pin, receipt: Receipt) -> None:
     pin.identity.verify_receipt(receipt)
 
 
-def peaks_at(session: Session, receipt: Receipt) -> Operation[Peaks]:
+async def peaks_at(session: Session, receipt: Receipt) -> Peaks:
     """Return the peaks after an entry: those of its proof, which give the root of its receipt (C-97)."""
     asked = ProofRequest(label=receipt.label, stream_seq=receipt.stream_seq)
-    proof = (yield from session.ask(asked, ProofResponse)).mmr_proof
+    proof = (await session.ask(asked, ProofResponse)).mmr_proof
     proof.verify(receipt.mmr_root, receipt.leaf_hash, stream_seq=receipt.stream_seq)
     return Peaks(receipt.stream_seq, proof.peaks_after)
 
 
-def check_growth(session: Session, label: Label, old: Peaks, new: Peaks) -> Operation[None]:
+async def check_growth(session: Session, label: Label, old: Peaks, new: Peaks) -> None:
     """Check that a log has only grown since it was seen."""
     asked = ConsistencyRequest(label=label, old_size=old.size, new_size=new.size)
-    proof = (yield from session.ask(asked, ConsistencyResponse)).proof
+    proof = (await session.ask(asked, ConsistencyResponse)).proof
     proof.verify(old_root=old.root, old_size=old.size, new_root=new.root, new_size=new.size)
 
 
-def walk(
+async def walk(
     session: Asker,
     check: LabelCheck,
     upto: int | None = None,
     note: Callable[[StreamItem], None] | None = None,
-) -> Operation[int]:
+) -> int:
     """Read entries without opening them, up to one or to the end; returns how many there were.
 
     Whatever does not follow is found on the way. ``note`` is called with each entry that was checked.
@@ -217,11 +217,11 @@ def walk(
             max_items=PAGE_ITEMS,
             with_receipts=True,
         )
-        page = yield from fetch_page(session, request)
+        page = await fetch_page(session, request)
         if not page.items:
             check.end()
             break
-        yield from blocking(partial(_accept_all, check, page.items, note))
+        await Blocking(partial(_accept_all, check, page.items, note))
         count += len(page.items)
     return count
 
@@ -235,22 +235,22 @@ def _accept_all(
             note(item)
 
 
-def absorb(session: Session, check: LabelCheck, receipts: list[Receipt]) -> Operation[None]:
+async def absorb(session: Session, check: LabelCheck, receipts: list[Receipt]) -> None:
     """Take receipts of own messages into what is known, whatever others have written in between (C-97)."""
     for receipt in receipts:
         if receipt.stream_seq < check.next_seq:
-            yield from _check_within(session, check, receipt)
+            await _check_within(session, check, receipt)
             continue
         if receipt.stream_seq == check.next_seq:
             check.append(receipt)
             continue
         try:
-            peaks = yield from peaks_at(session, receipt)
+            peaks = await peaks_at(session, receipt)
             if check.peaks.size:
-                yield from check_growth(session, check.label, check.peaks, peaks)
+                await check_growth(session, check.label, check.peaks, peaks)
         except VeenError:
             # What it proves does not fit: entry by entry shows where, with evidence.
-            yield from walk(session, check, receipt.stream_seq - 1)
+            await walk(session, check, receipt.stream_seq - 1)
             if receipt.stream_seq != check.next_seq:
                 raise
             check.append(receipt)
@@ -258,31 +258,31 @@ def absorb(session: Session, check: LabelCheck, receipts: list[Receipt]) -> Oper
             check.peaks, check.receipt = peaks, receipt
 
 
-def _check_within(session: Session, check: LabelCheck, receipt: Receipt) -> Operation[None]:
+async def _check_within(session: Session, check: LabelCheck, receipt: Receipt) -> None:
     """Check that a receipt is of the prefix that is known: that has grown from the receipt's root."""
     if check.receipt is not None and check.receipt.contradicts(receipt):
         raise divergence(check.pin, check.receipt, receipt)
     if receipt.stream_seq == check.peaks.size:
         return
     try:
-        peaks = yield from peaks_at(session, receipt)
-        yield from check_growth(session, check.label, peaks, check.peaks)
+        peaks = await peaks_at(session, receipt)
+        await check_growth(session, check.label, peaks, check.peaks)
     except ProtocolError:
-        other = yield from fetch_receipt(session, check.label, receipt.stream_seq)
+        other = await fetch_receipt(session, check.label, receipt.stream_seq)
         if other is not None and other.contradicts(receipt):
             raise divergence(check.pin, other, receipt) from None
         raise
 
 
-def agree(session: Session, check: LabelCheck, kept: LabelState) -> Operation[None]:
+async def agree(session: Session, check: LabelCheck, kept: LabelState) -> None:
     """Check that what another process or task has seen meanwhile is the same log."""
     if kept.receipt is not None and kept.last_seq <= check.peaks.size:
         if check.receipt is not None and check.receipt.contradicts(kept.receipt):
             raise divergence(check.pin, kept.receipt, check.receipt)
         try:
-            yield from check_growth(session, check.label, kept.peaks, check.peaks)
+            await check_growth(session, check.label, kept.peaks, check.peaks)
         except ProtocolError:
             again = LabelCheck(check.pin, check.label, kept.peaks, kept.receipt, kept)
-            yield from walk(session, again, check.peaks.size)
+            await walk(session, again, check.peaks.size)
             raise
     check.known = kept  # what lies ahead is compared when it is reached

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from veen.client.effects import Operation
 from veen.client.errors import PinError, RejectedError
 from veen.client.home.pins import HubFacts
 from veen.client.home.state import State
@@ -27,14 +26,14 @@ class ReceiptCheck:
     in_log: bool | None
 
 
-def check_receipt(
+async def check_receipt(
     asker: Asker, facts: HubFacts, receipt: Receipt, *, stream: str, msg: Msg | None
-) -> Operation[ReceiptCheck]:
+) -> ReceiptCheck:
     """Check signature, label, message (I1, I2), and at a hub or in its files the root (I3)."""
     verify_receipt(receipt, hub=facts.identity)
     epoch = _epoch_of(facts, receipt, stream)
     matches = None if msg is None else verify_message(receipt, msg)
-    in_log = yield from _is_in_log(asker, receipt)
+    in_log = await _is_in_log(asker, receipt)
     return ReceiptCheck(facts.identity.hub_id, epoch, matches, in_log)
 
 
@@ -68,10 +67,10 @@ def _epoch_of(facts: HubFacts, receipt: Receipt, stream: str) -> int:
     raise ProtocolError(Detail.LEAF_HASH, f"the receipt is not of stream {stream}", field="label")
 
 
-def _is_in_log(asker: Asker, receipt: Receipt) -> Operation[bool]:
+async def _is_in_log(asker: Asker, receipt: Receipt) -> bool:
     asked = ProofRequest(label=receipt.label, stream_seq=receipt.stream_seq)
     try:
-        proof = (yield from asker.ask(asked, ProofResponse)).mmr_proof
+        proof = (await asker.ask(asked, ProofResponse)).mmr_proof
     except RejectedError as error:
         if error.code != Code.NOT_FOUND:
             raise

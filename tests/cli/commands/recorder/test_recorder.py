@@ -16,7 +16,6 @@ from tests.hub.hub_process import HubProcess, environment
 from veen.cli.commands.recorder.checkpoint import keep_making
 from veen.cli.commands.recorder.replay import follow
 from veen.client.client import Client
-from veen.client.effects import Operation
 from veen.client.errors import NetworkError, RejectedError
 from veen.client.models import Message
 from veen.core.errors import Code
@@ -269,12 +268,11 @@ class _Silent:
     def __init__(self, waits: list[int]) -> None:
         self._waits = waits
 
-    def fetch(self, wait_sec: int = 0) -> Operation[list[Message]]:
+    async def fetch(self, wait_sec: int = 0) -> list[Message]:
         """Return nothing."""
         self._waits.append(wait_sec)
         if len(self._waits) > 9:
             raise KeyboardInterrupt
-        yield from ()
         return []
 
 
