@@ -365,7 +365,7 @@ def test_streams_are_renamed_split_and_retired(admin: User, shop: User) -> None:
     shared = ("--into", "record/x=a", "--into", f"{ORDERS}=b")
     for change in (("rename", "--into", ORDERS), ("split", *shared)):
         refused = admin.fails(1, "recorder", "change", *change, "--stream", "record/new")
-        assert "declared already" in refused["detail"]
+        assert "already declared" in refused["detail"]
     into = ("--into", "record/new/a=a", "--into", "record/new/b=b")
     admin.ok("recorder", "change", "split", "--stream", "record/new", *into)
     admin.fails(1, "recorder", "change", "split", "--stream", "record/new", *into)

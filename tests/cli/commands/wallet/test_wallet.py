@@ -154,7 +154,7 @@ def test_nobody_makes_money_in_the_own_stream_of_a_wallet(user: User) -> None:
     mine, at = _own_stream(user)
     user.ok("wallet", "deposit", "--amount", "50", *at)
     made_up = ("transfer", "--from", "ab" * 32, "--to", mine, "--amount", "1000000", *at)
-    assert "without a debit in sight" in _refused(user, "WAL.UNBACKED_CREDIT", *made_up)["detail"]
+    _refused(user, "WAL.UNBACKED_CREDIT", *made_up)
     forced = user.ok("wallet", *made_up, "--force")
     assert (forced["applied"], forced["verdict"]) == (False, "WAL.UNBACKED_CREDIT")
     waiting = {
