@@ -52,7 +52,7 @@ def _body(args: Arguments, schema: bytes) -> bytes:
         return args.hex("body")
     known = registry.schemas_by_id().get(schema)
     if known is None:
-        raise MalformedRequestError("the body of an unknown schema is given in hex")
+        raise MalformedRequestError("the body of an unknown schema must be hex")
     return known.encode(known.from_json(value))
 
 
@@ -165,5 +165,5 @@ def overlay_ids(args: Arguments) -> Answer:
     if "wallet_id" in found or args.has("wallet_id"):
         found["wallet_stream"] = schemas.wallet_stream(_wallet(args)).hex()
     if not found:
-        raise MalformedRequestError("no id can be made of these fields")
+        raise MalformedRequestError("no id can be derived from these fields")
     return found

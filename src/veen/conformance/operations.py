@@ -243,7 +243,7 @@ def _leaves(args: Arguments) -> list[bytes]:
 def _reader(args: Arguments, size: int) -> mmr.ReadNode:
     leaves = _leaves(args)
     if size > len(leaves):
-        raise MalformedRequestError(f"{len(leaves)} leaves given, size is {size}")
+        raise MalformedRequestError(f"{len(leaves)} leaves for a tree of size {size}")
     return mmr.complete_nodes(leaves).__getitem__
 
 

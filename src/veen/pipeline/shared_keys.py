@@ -55,7 +55,7 @@ def _keep_off_disk(context: "SparkContext") -> None:
     context._jsc.sc().conf().set(_LARGE_TASK, f"{_NEVER}b")  # noqa: SLF001
     jvm = context._jvm  # noqa: SLF001
     if jvm is None or jvm.PythonUtils.getBroadcastThreshold(context._jsc) != _NEVER:  # noqa: SLF001
-        raise KeystoreError(f"keys are not sent to tasks: Spark does not take the setting {_LARGE_TASK}")
+        raise KeystoreError(f"keys are not sent to tasks: Spark rejects the setting {_LARGE_TASK}")
 
 
 @contextmanager

@@ -350,7 +350,7 @@ def _aggregate(value: Json) -> Aggregate | None:
     group_by = () if grouped is None else _fields(grouped, "aggregate.group_by")
     for field in group_by:
         if field in _NOT_GROUPED:
-            raise _invalid(f"aggregate.group_by can not be {field}")
+            raise _invalid(f"aggregate.group_by cannot be {field}")
     metrics = _once(_texts(given.get("metrics"), "aggregate.metrics", len(METRICS)), "aggregate.metrics")
     if not metrics:
         raise _invalid("aggregate.metrics names at least one metric")

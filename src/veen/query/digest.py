@@ -232,7 +232,7 @@ class _Reader:
     def id(self, key: str) -> str:
         found = self.text(key)
         if not is_id(found):
-            raise _wrong(f"{key} of {self._name} is no id")
+            raise _wrong(f"{key} of {self._name} is not an id")
         return found
 
     def hash(self, key: str) -> str:

@@ -119,7 +119,7 @@ def _scopes(name: str, value: object) -> tuple[str, ...]:
     for scope in value:
         if not scope or "*" in scope[:-1] or (scope.endswith("*") and scope != "*" and scope[-2] != "/"):
             raise ValueError(
-                f'principals.{name}.scopes: {scope!r} is no stream, nor ends in "/*", nor is "*"'
+                f'principals.{name}.scopes: {scope!r} is not a stream, a prefix that ends in "/*", or "*"'
             )
     return tuple(value)
 

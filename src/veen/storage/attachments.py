@@ -38,7 +38,7 @@ class Attachments:
         if len(data) > self.max_item_bytes:
             raise ProtocolError(
                 Detail.FIELD_SIZE,
-                f"attachment of {len(data)} bytes exceeds {self.max_item_bytes}",
+                f"attachment of {len(data)} bytes exceeds the limit of {self.max_item_bytes}",
                 code=Code.LIMIT,
                 actual=len(data),
                 max_allowed=self.max_item_bytes,
@@ -46,7 +46,7 @@ class Attachments:
         if sha256(data) != coid:
             raise ProtocolError(
                 Detail.VALUE,
-                "the bytes are not those that the name says",
+                "the bytes do not match the name",
                 code=Code.BAD_REQUEST,
                 field="coid",
             )
@@ -56,7 +56,7 @@ class Attachments:
                 return False
             added = len(data) - len(stored or b"")  # a damaged one is replaced
             if self._bytes + added > self._max_bytes:
-                raise StoreFullError("no room for more attachments; the operator has to raise the bound")
+                raise StoreFullError("no space for more attachments; the operator must raise the limit")
             self._write(coid, data)
             self._bytes += added
         return True

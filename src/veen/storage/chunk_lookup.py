@@ -119,7 +119,7 @@ def read_span(
         except ProtocolError as error:
             raise DamagedStoreError(path, offset, str(error)) from error
         if (frame.label, frame.stream_seq) != (label, seq):
-            raise DamagedStoreError(path, offset, f"entry {frame.stream_seq} stands in the place of {seq}")
+            raise DamagedStoreError(path, offset, f"entry {frame.stream_seq} is at the position of {seq}")
         yield StoredEntry(path, offset, frame)
         offset += after - at
         at = after
@@ -157,7 +157,7 @@ def unpacked(fs: Filesystem, path: str, chunk_bytes: int | None = None) -> bytes
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise DamagedStoreError(path, 0, f"compressed chunk can not be read: {error}") from error
+        raise DamagedStoreError(path, 0, f"compressed chunk cannot be read: {error}") from error
     if chunk_bytes is not None and len(data) > chunk_bytes:
         raise DamagedStoreError(path, 0, "compressed chunk holds more than its entries")
     if not decoder.eof or decoder.unused_data:
@@ -183,7 +183,7 @@ def locate(view: Snapshot, label: Label, seq: int) -> Location | None:
     if row is None:
         raise StaleIndexError(paths.INDEX, None, f"no chunk holds entry {seq}")
     if row.pruned:
-        raise PrunedEntryError(f"entry {seq} was pruned; {row.end_seq + 1} is the next one kept")
+        raise PrunedEntryError(f"entry {seq} was pruned; {row.end_seq + 1} is the next one stored")
     span = view.position(ref.number, seq)
     if span is None or span.chunk_start != row.start_seq:
         raise StaleIndexError(paths.INDEX, None, f"entry {seq} has no position")

@@ -47,7 +47,7 @@ def create_store(
 ) -> StoreRecord:
     """Make a data directory. store.cbor comes last: without it there is none, and this can be done again."""
     if fs.size(paths.STORE) is not None:
-        raise NotAStoreError("there is a data directory here already; choose another place")
+        raise NotAStoreError("there is a data directory already; choose another path")
     fs.make_dir("")
     for name in (*Domain, paths.STATE_DIR, paths.ANCHORS_DIR):
         fs.make_dir(name)
@@ -189,7 +189,7 @@ def read_identity(fs: Filesystem) -> tuple[HubIdentity, Signature] | None:
             raise DamagedStoreError(
                 hub_settings.PENDING,
                 0,
-                f"a change of keys was cut short, and its signature is wrong: {error}",
+                f"a key rotation was interrupted, and its signature is wrong: {error}",
                 f"restore {hub_settings.IDENTITY}, {hub_settings.IDENTITY_SIG} and {hub_settings.SECRETS}"
                 " from a backup and remove this file",
             ) from error

@@ -97,6 +97,6 @@ def test_what_is_asked_for_by_number(
 def test_a_loss_is_told_in_one_line_with_all_that_one_needs() -> None:
     error = DataLossError(judge_held(LABEL, SourcePosition(5, ROOT), LabelExtent(1, 3), None))
     assert str(error) == (
-        f"lost: entries 4 to 5 of {LABEL.hex()}: the log had it, and ends with entry 3 now. "
+        f"lost: entries 4 to 5 of {LABEL.hex()}: the log contained it, and now ends with entry 3. "
         "Set failOnDataLoss=false to continue with the remaining entries"
     )

@@ -81,7 +81,7 @@ def test_a_log_is_a_view_of_sql(spark: SparkSession, log: Path) -> None:
 
 
 def test_a_table_of_the_catalog_is_refused_when_it_is_made(spark: SparkSession, log: Path) -> None:
-    with pytest.raises(PySparkException, match="say CREATE TEMPORARY VIEW name USING veen"):
+    with pytest.raises(PySparkException, match="use CREATE TEMPORARY VIEW name USING veen"):
         spark.sql(f"CREATE TABLE entries_kept USING veen OPTIONS (path '{log}', stream 'alpha')")
 
 
@@ -99,10 +99,10 @@ def test_a_relative_place_is_meant_from_where_spark_was_started(
     ("options", "said"),
     [
         ({"failOnDataLos": "false"}, "the source has no option failondatalos: did you mean failOnDataLoss?"),
-        ({"epoch": "5-3"}, "epoch: '5-3' ends before it begins"),
+        ({"epoch": "5-3"}, "epoch: '5-3' ends before it starts"),
         (
             {"startingTimestamp": "5", "startingOffsets": "earliest"},
-            "startingTimestamp and startingOffsets say the same in two ways: give one of them",
+            "startingTimestamp and startingOffsets exclude each other: give one of them",
         ),
     ],
 )

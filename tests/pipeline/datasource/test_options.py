@@ -104,9 +104,9 @@ def test_names_with_commas_are_given_as_json() -> None:
         ("startingOffsets", "newest", "is not JSON"),
         ("startingOffsets", "[1]", "earliest, latest or"),
         ("startingOffsets", '{"abc": 1}', "32 bytes in hexadecimal"),
-        ("startingOffsets", f'{{"{"ab" * 32}": 0}}', "they begin at 1"),
-        ("startingOffsets", f'{{"{"ab" * 32}": true}}', "True is not a number"),
-        ("endingOffsets", f'{{"{"ab" * 32}": "5"}}', "'5' is not a number"),
+        ("startingOffsets", f'{{"{"ab" * 32}": 0}}', "a number from 1"),
+        ("startingOffsets", f'{{"{"ab" * 32}": true}}', "True is not the position"),
+        ("endingOffsets", f'{{"{"ab" * 32}": "5"}}', "'5' is not the position"),
         ("startingOffsets", "[\n1\n]", "earliest, latest or"),
         ("stream", "[\n1\n]", "a list of names"),
         ("minPartitions", "9" * 5000, "a number from 1"),
@@ -116,7 +116,7 @@ def test_names_with_commas_are_given_as_json() -> None:
         ("startingTimestamp", "2026-01-01", "milliseconds since 1970"),
         ("endingTimestamp", "²", "milliseconds since 1970"),
         ("endingTimestamp", str(TOP + 1), "milliseconds since 1970"),
-        ("epoch", "5-3", "ends before it begins"),
+        ("epoch", "5-3", "ends before it starts"),
         ("epoch", "-3", "the first and the last like 3-5"),
         ("epoch", "3-", "the first and the last like 3-5"),
         ("epoch", "1,2", "the first and the last like 3-5"),
@@ -138,11 +138,11 @@ def test_what_is_not_meant_is_refused_by_name(name: str, value: str, said: str) 
     [
         (
             {"startingTimestamp": "5", "startingOffsets": "earliest"},
-            "startingTimestamp and startingOffsets say the same in two ways: give one of them",
+            "startingTimestamp and startingOffsets exclude each other: give one of them",
         ),
         (
             {"endingTimestamp": "5", "endingOffsets": "latest"},
-            "endingTimestamp and endingOffsets say the same in two ways: give one of them",
+            "endingTimestamp and endingOffsets exclude each other: give one of them",
         ),
         (
             {"startingTimestamp": "5", "endingTimestamp": "4"},
@@ -181,9 +181,9 @@ def test_a_place_is_named_as_all_processes_find_it(tmp_path: Path, monkeypatch: 
     ("options", "said"),
     [
         ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger is for streams"),
-        ({"startingOffsets": "latest"}, "can not begin at the latest"),
-        ({"startingOffsets": f'{{"{"ab" * 32}": -1}}'}, "can not begin at the latest"),
-        ({"endingOffsets": "earliest"}, "can not end at the earliest"),
+        ({"startingOffsets": "latest"}, "cannot start at the latest"),
+        ({"startingOffsets": f'{{"{"ab" * 32}": -1}}'}, "cannot start at the latest"),
+        ({"endingOffsets": "earliest"}, "cannot end at the earliest"),
     ],
 )
 def test_a_batch_refuses_what_is_for_streams(options: dict[str, str], said: str) -> None:
@@ -237,7 +237,7 @@ def test_a_schema_that_can_not_be_filled_is_refused(field: StructField, said: st
 
 def test_a_schema_and_columns_must_agree() -> None:
     two = source("/data", columns="label,stream_seq")
-    with pytest.raises(OptionError, match="columns says label, stream_seq, but the schema label"):
+    with pytest.raises(OptionError, match="columns is label, stream_seq, but the schema is label"):
         two.reader(source("/data", columns="label").schema())
 
 

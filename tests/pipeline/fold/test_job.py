@@ -131,7 +131,7 @@ class TestGoingOn:
     def test_what_is_missing_in_between_is_found_out(self, spark: SparkSession) -> None:
         overlay, records = GCounter(), history("crdt.gcnt", copies=False)
         state = fold_stream(spark, frame(spark, records[:30]), overlay, OWN_STREAM, how=KEEPING).state
-        with pytest.raises(IncompleteStreamError, match="begins with entry 33, and not with 31"):
+        with pytest.raises(IncompleteStreamError, match="starts with entry 33, not with 31"):
             fold_stream(spark, frame(spark, records[32:40]), overlay, OWN_STREAM, resume=state)
 
 
@@ -144,7 +144,7 @@ class TestIncomplete:
             fold_stream(spark, frame(spark, records[:20] + records[21:]), LwwMap(), OWN_STREAM)
 
     def test_entries_at_the_beginning(self, spark: SparkSession) -> None:
-        with pytest.raises(IncompleteStreamError, match="epoch 10 begins with entry 6, and not with 1"):
+        with pytest.raises(IncompleteStreamError, match="epoch 10 starts with entry 6, not with 1"):
             fold_stream(spark, frame(spark, history("crdt.lww")[5:]), LwwMap(), OWN_STREAM)
 
     def test_entries_that_are_there_twice_in_place_of_others(self, spark: SparkSession) -> None:

@@ -191,9 +191,9 @@ def test_a_lake_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 def test_what_is_no_lake_is_not_made_one(tmp_path: Path) -> None:
-    with pytest.raises(LakeError, match="is no lake"):
+    with pytest.raises(LakeError, match="is not a lake"):
         load(tmp_path)
-    with pytest.raises(LakeError, match="is no lake"), lock_lake(tmp_path):
+    with pytest.raises(LakeError, match="is not a lake"), lock_lake(tmp_path):
         pass
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(LakeError, match="neither a lake nor empty"), lock_lake(tmp_path, create=True):

@@ -169,7 +169,7 @@ def test_a_root_that_was_changed_in_the_commit_is_found(spark: SparkSession, lak
             item["mmr_root"] = "00" * 32
 
     rewrite_commits(lake, change)
-    with pytest.raises(DamagedLakeError, match="do not give the root that was committed"):
+    with pytest.raises(DamagedLakeError, match="do not lead to the committed root"):
         check_lake(spark, lake)
 
 
@@ -294,7 +294,7 @@ def test_forged_states_are_found(spark: SparkSession, lake: Path, tmp_path: Path
     forgeries = {
         "has rows that are not what": rows,
         "is not what the records amount to": state,
-        "can not be read: No such file": gone,
+        "cannot be read: No such file": gone,
         "is not what its records amount to": said("counts", {"applied": 1}),
         "does not reach to where the lake was": said("reached", early),
         "did not have all of": said("stream_id", "00" * 32),
@@ -344,7 +344,7 @@ def test_keys_of_the_hub_are_believed_only_if_the_hub_has_signed_them(
 
     for wanted in ([hub_settings.IDENTITY_SIG], [hub_settings.IDENTITY, hub_settings.IDENTITY_SIG]):
         rewrite_commits(lake, replaced(*wanted))
-        with pytest.raises(DamagedLakeError, match="hub's keys can not be relied on"):
+        with pytest.raises(DamagedLakeError, match="hub's keys in the lake cannot be trusted"):
             check_lake(spark, lake)
 
 
@@ -406,4 +406,4 @@ def test_the_command_says_what_it_has_checked_and_ends_with_4_if_a_file_is_gone(
     assert user.ok(*check, "--level", "roots")["signatures"] == "not checked"
     assert "roots, full" in user.fails(1, *check, "--level", "none")["detail"]
     (lake / gold_file(lake, ".state")).unlink()
-    assert "can not be read: No such file" in user.fails(4, *check)["detail"]
+    assert "cannot be read: No such file" in user.fails(4, *check)["detail"]

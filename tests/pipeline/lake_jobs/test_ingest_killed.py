@@ -108,7 +108,7 @@ def test_a_full_disk_is_told_and_nothing_of_the_run_is_part_of_the_lake(
     process = start(hub, tmp_path / "lake", small)
     out, told = process.communicate()
     assert process.returncode == 1, (out, told)
-    assert "the lake can not be written" in out
+    assert "the lake cannot be written" in out
     assert "File too large" in out
     assert not list((tmp_path / "lake" / layout.META).glob("commits/*.json"))
     take(spark, tmp_path / "lake", hub.root)

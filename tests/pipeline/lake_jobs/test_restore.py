@@ -80,14 +80,14 @@ def test_what_was_left_out_is_known_without_any_checkpoint(spark: SparkSession, 
         held.commit(Changes(kind="hub", hub=ingest_plan.keep(lake, held.state, works)), log.keys.identity)
         assert not ingest_plan.keep(lake, held.state, works)
     log.close()
-    with pytest.raises(LakeError, match=r"entries 1 to 1 of .* were not taken in"):
+    with pytest.raises(LakeError, match=r"entries 1 to 1 of .* were not ingested"):
         replay(lake, tmp_path / "again")
     take(spark, lake, hub.root, overlays=None)
     assert replay(lake, tmp_path / "again").missing == []
 
 
 def test_a_lake_of_some_streams_is_written_only_if_a_part_is_asked_for(place: Path, tmp_path: Path) -> None:
-    with pytest.raises(LakeError, match=r"entries 1 to \d+ of .* were not taken in.*--partial"):
+    with pytest.raises(LakeError, match=r"entries 1 to \d+ of .* were not ingested.*--partial"):
         replay(place / "some", tmp_path / "again")
     assert not (tmp_path / "again").exists()
     done = replay(place / "some", tmp_path / "again", partial=True)

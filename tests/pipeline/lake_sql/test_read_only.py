@@ -279,5 +279,5 @@ def test_a_lake_may_have_any_name(
 
 
 def test_no_lake_is_no_lake(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(LakeError, match="is no lake"):
+    with pytest.raises(LakeError, match="is not a lake"):
         Views(spark, tmp_path / "none")

@@ -114,7 +114,7 @@ def test_cut_bytes_name_the_entry_that_is_cut(frames: Frames, keep: int) -> None
 
 def test_entries_of_another_place_are_refused(frames: Frames) -> None:
     for other in (frames._replace(first_seq=frames.first_seq + 1), frames._replace(label=Label(bytes(32)))):
-        with pytest.raises(InvalidEntryError, match="stands in the place of"):
+        with pytest.raises(InvalidEntryError, match="is at the position of"):
             parse(other)
 
 

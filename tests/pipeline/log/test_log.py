@@ -158,7 +158,7 @@ def test_a_hub_is_asked_for_no_other_epochs_than_those_that_are_wanted(hub: Hub,
 
 
 def test_another_hub_is_refused(hub: Hub) -> None:
-    with pytest.raises(PinError, match="and not of"):
+    with pytest.raises(PinError, match="not of"):
         open_log(str(hub.root), HubId(bytes(32)))
 
 

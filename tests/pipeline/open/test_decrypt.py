@@ -205,10 +205,10 @@ def test_a_keyring_under_a_passphrase_asks_for_it(tmp_path: Path) -> None:
 
 
 def test_what_is_no_keyring_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(KeystoreError, match="can not be read"):
+    with pytest.raises(KeystoreError, match="cannot be read"):
         load_keyring(tmp_path / "nothing.enc")
     (tmp_path / "noise.enc").write_bytes(b"noise")
-    with pytest.raises(KeystoreError, match="is no keystore"):
+    with pytest.raises(KeystoreError, match="is not a keystore"):
         load_keyring(tmp_path / "noise.enc")
 
 

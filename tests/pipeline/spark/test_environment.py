@@ -41,7 +41,7 @@ def test_workers_of_a_cluster_have_the_python_that_the_environment_names(
 
 def test_a_home_without_spark_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", "/nonexistent")
-    with pytest.raises(SparkSessionError, match=r"SPARK_HOME is /nonexistent, and there is no Spark"):
+    with pytest.raises(SparkSessionError, match=r"SPARK_HOME is /nonexistent, which is not a Spark home"):
         environment_of(CLUSTER, {})
 
 
@@ -61,7 +61,7 @@ def test_a_python_that_can_not_run_this_is_refused(tmp_path: Path) -> None:
     other.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     other.chmod(0o755)
     for python, said in (
-        ("/bin/false", "it is no Python"),
+        ("/bin/false", "it is not a Python"),
         (str(tmp_path / "nothing"), "No such file"),
         (str(other), "No module named 'pyspark'"),
     ):

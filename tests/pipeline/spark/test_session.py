@@ -39,7 +39,7 @@ def test_settings_are_read(given: list[str], found: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("text", ["", "spark.a", "=1", "driver.memory=1g", "spark.=1", "spark. a=1"])
 def test_what_is_no_setting_is_refused(text: str) -> None:
-    with pytest.raises(SparkSessionError, match=r"is no setting of Spark"):
+    with pytest.raises(SparkSessionError, match=r"is not a Spark setting"):
         parse_conf([text])
 
 
@@ -139,9 +139,9 @@ def test_what_can_not_be_started_is_told_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = server.getsockname()[1]
     asked = [
-        ({"master": "localhost:7077"}, "SparkSessionError", "'localhost:7077' is no master of Spark"),
+        ({"master": "localhost:7077"}, "SparkSessionError", "'localhost:7077' is not a Spark master"),
         ({"master": f"spark://127.0.0.1:{closed}"}, "ClusterUnreachableError", "Connection refused"),
-        ({"conf": {"veen.ship": "maybe"}}, "SparkSessionError", "veen.ship=maybe is no setting"),
+        ({"conf": {"veen.ship": "maybe"}}, "SparkSessionError", "veen.ship=maybe is not a setting"),
         (
             {"conf": {"spark.authenticate.secret": "x"}},
             "SparkSessionError",

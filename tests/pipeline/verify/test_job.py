@@ -271,7 +271,7 @@ def test_bytes_behind_the_last_entry_are_noticed(spark: SparkSession, copy: Hub)
     chunk.write_bytes(chunk.read_bytes() + b"garbage")
     report = verified(spark, copy.root)
     assert report.first is not None
-    assert "7 bytes behind the last entry" in report.first.text
+    assert "7 bytes after the last entry" in report.first.text
 
 
 def test_a_beginning_that_nobody_has_pruned_is_missing(spark: SparkSession, copy: Hub) -> None:

@@ -251,7 +251,7 @@ def test_a_record_of_another_place_is_no_record() -> None:
 
 def test_nothing_stands_behind_the_end() -> None:
     ended = segment((BATCH, b"x"), (END, b""))
-    with pytest.raises(DamagedStoreError, match="behind the last one") as caught:
+    with pytest.raises(DamagedStoreError, match="follows the last one") as caught:
         journal.parse(ended + record(len(ended), BATCH, b"y"), 1)
     assert caught.value.offset == len(ended)
 
@@ -335,7 +335,7 @@ def test_a_batch_that_does_not_fit_leaves_nothing_behind(faulty: Faulty) -> None
     before = faulty.read(paths.journal(1))
     faulty.fail("append", "journal", errno.ENOSPC)
     for _ in range(2):
-        with pytest.raises(StoreFullError, match="make space"):
+        with pytest.raises(StoreFullError, match="free some space"):
             made.append([b"x" * 1_000], [])
         assert faulty.read(paths.journal(1)) == before
     faulty.heal()

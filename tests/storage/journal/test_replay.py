@@ -104,7 +104,7 @@ def test_a_start_that_is_interrupted_again_and_again_loses_nothing(tmp_path: Pat
         ("unlink", ".wal"),
     ):
         fs.fail(call, path, errno.EIO)
-        with pytest.raises(WriterStoppedError, match="can not start"):
+        with pytest.raises(WriterStoppedError, match="cannot start"):
             open_writer(fs)
         fs.heal()
         with reading(RealFilesystem(fs.root)) as reader:

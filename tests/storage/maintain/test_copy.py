@@ -271,9 +271,9 @@ def test_a_data_directory_is_not_written_over(
 ) -> None:
     make(target)
     before = contents(target)
-    with pytest.raises(NotAStoreError, match="choose another place"):
+    with pytest.raises(NotAStoreError, match="choose another path"):
         clone(store.writer.reader, target)
-    with pytest.raises(NotAStoreError, match="choose another place"):
+    with pytest.raises(NotAStoreError, match="choose another path"):
         fork(store.writer.reader, target, NEW_HUB)
     assert contents(target) == before
     assert fs.root != target.root

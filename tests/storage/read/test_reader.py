@@ -433,7 +433,7 @@ def test_an_entry_in_the_place_of_another_is_refused(fs: RealFilesystem, stopped
     data = path.read_bytes()
     length = len(data) // 4
     path.write_bytes(data[length : 2 * length] + data[:length] + data[2 * length :])
-    with reading(fs) as reader, pytest.raises(DamagedStoreError, match="entry 2 stands in the place of 1"):
+    with reading(fs) as reader, pytest.raises(DamagedStoreError, match="entry 2 is at the position of 1"):
         reader.entry(A, 1)
 
 

@@ -84,7 +84,7 @@ def test_a_pruned_entry_is_so_by_name_and_the_next_one_is_told(store: Store) -> 
     for seq in (1, 4):
         with not_found("pruned") as caught:
             store.writer.reader.entry(A, seq)
-        assert "5 is the next one kept" in str(caught.value)
+        assert "5 is the next one stored" in str(caught.value)
     with not_found("pruned"):
         list(store.writer.reader.entries(A, 1, 10))
     check_receipts(store.writer.reader, store.receipts[4:])
@@ -263,7 +263,7 @@ def test_a_damaged_chunk_is_not_pruned(fs: RealFilesystem, store: Store) -> None
 def test_a_foreign_tombstone_is_not_overwritten(fs: RealFilesystem, store: Store) -> None:
     path = paths.tombstone(Domain.DATA, A, 1, 4)
     (fs.root / path).write_bytes(b"something else")
-    with pytest.raises(WriterStoppedError, match="another content"):
+    with pytest.raises(WriterStoppedError, match="other content"):
         store.writer.prune(A, 4)
     assert fs.read(path) == b"something else"
 

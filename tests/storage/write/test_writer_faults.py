@@ -124,7 +124,7 @@ def test_a_flush_without_descriptors_is_done_later(faulty: Faulty, call: str, pa
             store.append(A)
         faulty.fail(call, path, code)
         for _ in range(2):
-            with pytest.raises(StoreFullError, match="too many files"):
+            with pytest.raises(StoreFullError, match="too many open files"):
                 store.writer.flush()
             store.append(A)
             check_receipts(store.writer.reader, store.receipts)

@@ -102,19 +102,19 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "label": _constant(pa.binary(), lambda rows: rows.entries.label, "the log that it is in", nullable=False),
     "stream_seq": _number("stream_seq", "its number in that log, from 1"),
     "stream_id": _constant(
-        pa.binary(), lambda rows: rows.stream_id, "the stream, if the log tells", nullable=True
+        pa.binary(), lambda rows: rows.stream_id, "the stream, if the log names it", nullable=True
     ),
     "epoch": _constant(
-        pa.int64(), lambda rows: rows.epoch, "the epoch of the stream, if the log tells", nullable=True
+        pa.int64(), lambda rows: rows.epoch, "the epoch of the stream, if the log names it", nullable=True
     ),
-    "hub_ts": _number("hub_ts", "RECEIPT: when the hub took it, in Unix seconds"),
+    "hub_ts": _number("hub_ts", "RECEIPT: when the hub accepted it, in Unix seconds"),
     "hub_time": Column(
         pa.timestamp("us", tz="UTC"),
         _hub_time,
         "hub_ts as a timestamp; null after the year 9999",
         nullable=True,
     ),
-    "profile_id": _bytes("profile_id", "MSG: the profile that it was made under"),
+    "profile_id": _bytes("profile_id", "MSG: the profile that it was written with"),
     "client_id": _bytes("client_id", "MSG: the key of the client"),
     "client_seq": _number("client_seq", "MSG: the client's number for it"),
     "prev_ack": _number("prev_ack", "MSG: the last entry that the client had seen"),
@@ -127,11 +127,9 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "hub_sig": _bytes("hub_sig", "RECEIPT: the hub's signature"),
     "entry_hash": _bytes("entry_hash", "the hash over message and receipt, as stored"),
     "file": _constant(
-        pa.string(), lambda rows: rows.entries.file, "the file or place it was read from", nullable=False
+        pa.string(), lambda rows: rows.entries.file, "the file or address it was read from", nullable=False
     ),
-    "offset": Column(
-        pa.int64(), _offset, "where it begins in the file; null if it has no place", nullable=True
-    ),
+    "offset": Column(pa.int64(), _offset, "its byte offset in the file; null if it has none", nullable=True),
     "checked": _constant(
         pa.string(),
         lambda rows: rows.checked,

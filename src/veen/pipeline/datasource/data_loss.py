@@ -32,7 +32,7 @@ class LabelExtent(NamedTuple):
 def judge_held(label: Label, held: SourcePosition, has: LabelExtent, root_now: bytes | None) -> list[Loss]:
     """Compare the last entry that was read with the log; ``root_now``: the root that the log has there."""
     if held.seq > has.last_seq:
-        text = f"the log had it, and ends with entry {has.last_seq} now"
+        text = f"the log contained it, and now ends with entry {has.last_seq}"
         return [Loss(LossVerdict.LOST, label, has.last_seq + 1, held.seq, text)]
     if None not in (held.root, root_now) and held.root != root_now:
         text = "it was read with another root than the log has now: there are two receipts for it"
@@ -48,9 +48,9 @@ def judge_next(label: Label, first: int, has: LabelExtent, last: int | None = No
         return []
     if _covered(first, last, has.pruned):
         return [
-            Loss(LossVerdict.PRUNED, label, first, last, f"the log begins with entry {has.first_seq} now")
+            Loss(LossVerdict.PRUNED, label, first, last, f"the log now starts with entry {has.first_seq}")
         ]
-    text = f"the log begins with entry {has.first_seq}, and does not say that it has removed them"
+    text = f"the log starts with entry {has.first_seq}, without a record that earlier entries were pruned"
     return [Loss(LossVerdict.LOST, label, first, last, text)]
 
 

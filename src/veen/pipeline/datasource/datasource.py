@@ -50,7 +50,7 @@ def check_schema(asked: StructType, columns: tuple[str, ...] | None) -> None:
     names = tuple(asked.names)
     _refuse_unknown(names)
     if columns is not None and columns != names:
-        raise OptionError(f"columns says {', '.join(columns)}, but the schema {', '.join(names)}")
+        raise OptionError(f"columns is {', '.join(columns)}, but the schema is {', '.join(names)}")
     for field in asked.fields:
         ours = _field(field.name)
         if field.dataType != ours.dataType:

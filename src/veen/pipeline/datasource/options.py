@@ -47,8 +47,8 @@ _BY_KEY: Final = {name.lower(): name for name in NAMES}
 #: What Spark adds to the options of a table of its catalog.
 _OF_TABLES: Final = frozenset({"owner", "provider"})
 _NO_TABLES: Final = (
-    "when it is read, Spark tells the source no options; "
-    "say CREATE TEMPORARY VIEW name USING veen OPTIONS (path '...')"
+    "Spark passes no options to the source when such a table is read; "
+    "use CREATE TEMPORARY VIEW name USING veen OPTIONS (path '...')"
 )
 
 
@@ -127,7 +127,7 @@ class Options:
 def parse(given: Mapping[str, str]) -> Options:
     """Read the options; names in any case, as Spark has them."""
     if {key.lower() for key in given} >= _OF_TABLES:
-        raise OptionError(f"no table of Spark's catalog can be made of a log: {_NO_TABLES}")
+        raise OptionError(f"a log cannot be a table of Spark's catalog: {_NO_TABLES}")
     said = {_known(key): value for key, value in given.items()}
     if not said.get("path"):
         raise OptionError(
@@ -158,9 +158,9 @@ def for_batch(options: Options) -> Options:
         raise OptionError("maxOffsetsPerTrigger is for streams; a batch has endingOffsets")
     starting, ending = options.starting, options.ending
     if starting is not None and LATEST in (starting.default, *starting.of.values()):
-        raise OptionError("startingOffsets: a batch can not begin at the latest entry")
+        raise OptionError("startingOffsets: a batch cannot start at the latest entry")
     if ending is not None and EARLIEST in (ending.default, *ending.of.values()):
-        raise OptionError("endingOffsets: a batch can not end at the earliest entry")
+        raise OptionError("endingOffsets: a batch cannot end at the earliest entry")
     return options
 
 
@@ -229,8 +229,8 @@ def _bounds(name: str, text: str | None, *, rest: int) -> Bounds | None:
     for key, value in found.items():
         if not isinstance(value, int) or isinstance(value, bool) or not (value >= 1 or value in (-2, -1)):
             raise OptionError(
-                f"{name}: {value!r} is not a number of an entry; they begin at 1, "
-                f"and {EARLIEST} is the earliest, {LATEST} the latest"
+                f"{name}: {value!r} is not the position of an entry: a number from 1, "
+                f"{EARLIEST} for the earliest or {LATEST} for the latest"
             )
         of[Label(_hash(name, key))] = value
     return Bounds(rest, of)
@@ -260,7 +260,7 @@ def _epochs(text: str) -> range:
     if first is None or last is None:
         raise OptionError(f"epoch: a number, or the first and the last like 3-5, was expected, not {text!r}")
     if last < first:
-        raise OptionError(f"epoch: {text!r} ends before it begins")
+        raise OptionError(f"epoch: {text!r} ends before it starts")
     return range(first, last + 1)
 
 
@@ -268,7 +268,7 @@ def _times(said: Mapping[str, str]) -> Times:
     """Return the times that are asked for; Kafka's source prefers them to offsets, and tells nobody."""
     for time, offsets in (("startingTimestamp", "startingOffsets"), ("endingTimestamp", "endingOffsets")):
         if time in said and offsets in said:
-            raise OptionError(f"{time} and {offsets} say the same in two ways: give one of them")
+            raise OptionError(f"{time} and {offsets} exclude each other: give one of them")
     since, until = _millis(said, "startingTimestamp"), _millis(said, "endingTimestamp")
     if since is not None and until is not None and until < since:
         raise OptionError(f"endingTimestamp {until} is before startingTimestamp {since}")
@@ -278,7 +278,7 @@ def _times(said: Mapping[str, str]) -> Times:
 def _millis(said: Mapping[str, str], name: str) -> int | None:
     found = _number(said.get(name, ""))
     if found is None and name in said:
-        raise OptionError(f"{name}: milliseconds since 1970 were expected, not {said[name]!r}")
+        raise OptionError(f"{name}: expected milliseconds since 1970, not {said[name]!r}")
     return found
 
 

@@ -374,7 +374,7 @@ class _Edge:
         for label, entries in looked.items():
             faults = check(entries, self._level, keys=log.keys).faults
             if (entries.hub_ts[0] < self._hub_ts) != (self._outside < 0):
-                text = f"hub_ts is {entries.hub_ts[0]}, and the log tells another time of it"
+                text = f"hub_ts is {entries.hub_ts[0]}, but another time in the index of the log"
                 faults.append(EntryFault(there[label], Detail.VALUE.value, text))
             for fault in faults:
                 text = f"{fault.text}; by this entry it is known which are of the time asked for"

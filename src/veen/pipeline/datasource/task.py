@@ -112,7 +112,7 @@ def _link_faults(piece: Piece, after: Peaks | None, carried: Peaks | None) -> It
     if piece.suspect is not None and carried is None:
         yield EntryFault(piece.part.first_seq, Detail.PROOF_PEAKS.value, piece.suspect)
     if None not in (after, piece.next_peaks) and after != piece.next_peaks:
-        text = "the peaks that are stated behind it are not those of the entries up to it"
+        text = "the peaks stated after it are not those of the entries up to it"
         yield EntryFault(piece.part.last_seq, Detail.PROOF_PEAKS.value, text)
 
 

@@ -109,7 +109,7 @@ def _check_whole(row: Any) -> None:  # noqa: ANN401 - a row of Spark
     if missing > 0:
         raise IncompleteStreamError(f"{missing} entries of epoch {epoch} are missing {where}")
     if missing or number_sums(first, last) != (row["lows"], row["squares"], row["highs"]):
-        raise IncompleteStreamError(f"entries of epoch {epoch} are there more than once {where}")
+        raise IncompleteStreamError(f"duplicate entries of epoch {epoch} {where}")
 
 
 def number_sums(first: int, last: int) -> tuple[int, int, int]:
@@ -146,4 +146,4 @@ def check_begins(runs: list[Run], behind: list[Run]) -> None:
                 raise IncompleteStreamError(f"epoch {epoch} comes after epoch {last_epoch} was folded")
             wanted = last + 1 if epoch == last_epoch else 1
         if first != wanted:
-            raise IncompleteStreamError(f"epoch {epoch} begins with entry {first}, and not with {wanted}")
+            raise IncompleteStreamError(f"epoch {epoch} starts with entry {first}, not with {wanted}")

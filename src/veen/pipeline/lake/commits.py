@@ -203,7 +203,7 @@ class State:
         hub_id, routing = self.hub_id, self.routing_key
         if identity is not None:
             hub_id, routing = identity.hub_id.hex(), identity.routing_key.hex()
-        assert hub_id is not None, "the first commit says of which hub the lake is"
+        assert hub_id is not None, "the first commit must name the hub of the lake"
         return {
             "ver": VERSION,
             "number": self.number + 1,

@@ -48,9 +48,9 @@ def open_committed(root: Path, fact: FileFact) -> Iterator[pq.ParquetFile]:
                     raise DamagedLakeError(f"{fact.path} has {file.metadata.num_rows} rows, not {fact.rows}")
                 yield file
     except FileNotFoundError as error:
-        raise DamagedLakeError(f"{fact.path} can not be read: {error.strerror}") from None
+        raise DamagedLakeError(f"{fact.path} cannot be read: {error.strerror}") from None
     except pa.ArrowException as error:
-        raise DamagedLakeError(f"{fact.path} can not be read: {str(error).splitlines()[0]}") from None
+        raise DamagedLakeError(f"{fact.path} cannot be read: {str(error).splitlines()[0]}") from None
 
 
 class Committed(Protocol):
@@ -123,7 +123,7 @@ def differing(root: Path, given: Iterable[tuple[str, str]]) -> Iterator[str]:
     for path, digest in given:
         try:
             if not stat.S_ISREG((root / path).stat().st_mode):  # to read it might never end
-                yield f"{path} was committed, and is no file"
+                yield f"{path} was committed, but is not a file"
                 continue
             with (root / path).open("rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != digest:
@@ -133,5 +133,5 @@ def differing(root: Path, given: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _lost(path: str, error: OSError) -> str:
-    what = "is not there" if isinstance(error, FileNotFoundError) else f"can not be read: {error.strerror}"
+    what = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
     return f"{path} was committed, and {what}"

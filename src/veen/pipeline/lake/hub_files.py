@@ -56,7 +56,7 @@ def read_blob(root: Path, blob: Blob) -> bytes:
     try:
         data = (root / layout.HUB / blob.sha256).read_bytes()
     except OSError as error:
-        raise DamagedLakeError(f"{blob.name} of the hub can not be read: {error.strerror}") from None
+        raise DamagedLakeError(f"{blob.name} of the hub cannot be read: {error.strerror}") from None
     if hashlib.sha256(data).hexdigest() != blob.sha256:
         raise DamagedLakeError(f"{layout.HUB}/{blob.sha256} is not what was written ({blob.name} of the hub)")
     return data

@@ -88,7 +88,7 @@ class Lake:
 def lock_lake(root: Path, *, create: bool = False) -> Iterator[Lake]:
     """Hold a lake; a second process is told so at once."""
     if not create and not (root / layout.META).is_dir():
-        raise LakeError(f"{root} is no lake; make one with: veen pipeline ingest LOG --lake {root}")
+        raise LakeError(f"{root} is not a lake; create one with: veen pipeline ingest LOG --lake {root}")
     if create and root.is_dir() and not (root / layout.META).is_dir() and any(root.iterdir()):
         raise LakeError(f"{root} is neither a lake nor empty; choose another directory")
     make_directory(root.parent)
@@ -110,5 +110,5 @@ def lock_lake(root: Path, *, create: bool = False) -> Iterator[Lake]:
 def load(root: Path) -> State:
     """Return a lake as it is, for reading."""
     if not (root / layout.META).is_dir():
-        raise LakeError(f"{root} is no lake; make one with: veen pipeline ingest LOG --lake {root}")
+        raise LakeError(f"{root} is not a lake; create one with: veen pipeline ingest LOG --lake {root}")
     return Commits(root).load()

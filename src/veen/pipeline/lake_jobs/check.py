@@ -61,14 +61,14 @@ def check_lake(
 ) -> CheckedLake:
     """Check all of it; raise for the first thing that is wrong. ``shared`` opens messages, to compare."""
     if not (root / layout.META).is_dir():
-        raise LakeError(f"{root} is no lake; make one with: veen pipeline ingest LOG --lake {root}")
+        raise LakeError(f"{root} is not a lake; create one with: veen pipeline ingest LOG --lake {root}")
     state, wanted = load_checked(root)
     _check_snapshots(root, state)
     for blob in state.hub.values():
         hub_files.read_blob(root, blob)
     known = known_of(root, state, log)
     if shared is not None and not known.profiles:
-        raise LakeError("bodies can not be opened: the lake keeps no settings of its hub; give the log too")
+        raise LakeError("bodies cannot be opened: the lake has no settings of its hub; pass the log as well")
     for fact in state.labels.values():
         known.require_bound(fact)
     closed = _check_entries(spark, root, state, known, (level, shared))
@@ -92,7 +92,7 @@ def _signatures(level: Level, known: KnownHub) -> str:
     if level < Level.FULL:
         return _NOT_CHECKED
     if known.keys is None:
-        return "checked, but those of the hub: its keys are not in the lake; give the log too"
+        return "checked, but not those of the hub: its keys are not in the lake; pass the log as well"
     return "checked"
 
 
@@ -112,10 +112,10 @@ def _check_snapshots(root: Path, state: State) -> None:
     for path in (root / layout.SNAPSHOTS).glob("*.json"):
         if path.stem.isdigit() and int(path.stem) > state.number:
             raise DamagedLakeError(
-                f"commits behind {state.number} are gone: there were at least {int(path.stem)}"
+                f"commits after {state.number} are missing: there were at least {int(path.stem)}"
             )
     if Commits(root).load().snapshot() != state.snapshot():
-        raise DamagedLakeError(f"a file in {layout.SNAPSHOTS} is not what the commits say; remove it")
+        raise DamagedLakeError(f"a file in {layout.SNAPSHOTS} does not match the commits; remove it")
 
 
 def _check_entries(
@@ -199,10 +199,12 @@ def check_seen(state: State, found: Iterable[Seen]) -> list[Peaks]:
             begun.append(behind.get(seen.first, peaks))
             peaks = join(begun[-1], seen.trees)
             if peaks.root != seen.root:
-                raise DamagedLakeError(f"the entries of {label} up to {seen.last} do not give the root there")
+                raise DamagedLakeError(
+                    f"the entries of {label} up to {seen.last} do not lead to the root there"
+                )
             if seen.first_ts < last_ts:
                 raise DamagedLakeError(f"entry {seen.first} of {label}: hub_ts goes back")
             last_ts = seen.last_ts
         if (peaks.size, peaks.root.hex()) != (fact.upto_seq, fact.mmr_root):
-            raise DamagedLakeError(f"the entries of {label} do not give the root that was committed")
+            raise DamagedLakeError(f"the entries of {label} do not lead to the committed root")
     return begun

@@ -60,7 +60,7 @@ def check_state(
 ) -> None:
     """Require that a state is what folding the records again gives, in all that is said of it."""
     if known.get("fold") != wanted.fold:
-        raise _wrong(known, "was folded by another version of the overlay; the next ingest makes it anew")
+        raise _wrong(known, "was folded by another version of the overlay; the next ingest rebuilds it")
     files = {path: _read(root, path, digest) for path, digest in known["files"].items()}
     if set(files) != {wanted.rows_path, wanted.state_path}:
         raise _wrong(known, "does not have the files that it should")
@@ -69,7 +69,7 @@ def check_state(
         folded = _fold(spark, root, state, wanted)
         said = gold.hash_of(overlay, folded)
     except (VeenError, ValueError) as error:
-        raise _wrong(known, f"can not be folded again: {error}") from None
+        raise _wrong(known, f"cannot be folded again: {error}") from None
     assert folded.state is not None
     counts = {outcome.value: count for outcome, count in folded.counts.items()}
     if (said, counts, len(folded.reports)) != (known["state_hash"], known["counts"], known["reports"]):
@@ -85,7 +85,7 @@ def _read(root: Path, path: str, digest: str) -> bytes:
     try:
         data = (root / path).read_bytes()
     except OSError as error:
-        raise DamagedLakeError(f"{path} can not be read: {error.strerror}") from None
+        raise DamagedLakeError(f"{path} cannot be read: {error.strerror}") from None
     if hashlib.sha256(data).hexdigest() != digest:
         raise DamagedLakeError(f"{path} is not the file that was committed: its hash differs")
     return data
@@ -96,7 +96,7 @@ def _rows(data: bytes, path: str) -> pa.Table:
         with pq.ParquetFile(pa.BufferReader(data)) as file:
             return file.read()
     except pa.ArrowException as error:
-        raise DamagedLakeError(f"{path} can not be read: {str(error).splitlines()[0]}") from None
+        raise DamagedLakeError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
 
 
 def _fold(spark: "SparkSession", root: Path, state: State, wanted: gold.StaleState) -> "Folded":

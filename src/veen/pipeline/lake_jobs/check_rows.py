@@ -109,13 +109,13 @@ def _keys(fs: RealFilesystem, identity: HubIdentity, state: State) -> HubKeys:
     for label in loaded.copied:
         signers = loaded.signers_of(label)
         if signers is None or signers.identity is None:
-            raise _unreliable(f"nobody knows who has signed {label.hex()}")
+            raise _unreliable(f"the signers of {label.hex()} are not known")
         copied[label] = signers.identity
     return HubKeys(identity, copied)
 
 
 def _unreliable(text: str) -> DamagedLakeError:
-    return DamagedLakeError(f"what the lake keeps of its hub's keys can not be relied on: {text}")
+    return DamagedLakeError(f"the hub's keys in the lake cannot be trusted: {text}")
 
 
 #: Columns of records that come from message and receipt, and what they are called in the bronze table.
@@ -211,7 +211,7 @@ def require_opened(rows: TableRows, records: pa.Table, opened: pa.RecordBatch, n
                 nth = have["reason"].to_pylist().index(SEALED)
                 seq = want["stream_seq"][nth].as_py()
                 text = (
-                    "is sealed in the lake and opens with this keyring: taken in without the key, or changed"
+                    "is sealed in the lake, but this keyring opens it: ingested without the key, or changed"
                 )
                 raise rows.wrong(f"entry {seq} {text}")
             raise rows.differs(name, have[name], want[name], want["stream_seq"])

@@ -132,7 +132,7 @@ class _Look:
         times = self._times[0], self._times[-1]
         for fact in slab.files:
             if (fact.first_ts, fact.last_ts) != times:
-                raise DamagedLakeError(f"{fact.path} is not of the times that its commit says")
+                raise DamagedLakeError(f"the times in {fact.path} are not those of its commit")
         trees = subtrees(slab.first, self._leaves)
         return Seen(slab.label, slab.first, slab.last, trees, root, *times, self._closed)
 
@@ -163,7 +163,7 @@ class _Look:
         for name, value in (("stream_id", slab.stream_id), ("epoch", slab.epoch)):
             column = batch.column(name)
             if not column.equals(pa.repeat(pa.scalar(value, column.type), len(batch))):
-                raise self._wrong(f"{name} is not the one that the commit says")
+                raise self._wrong(f"{name} is not the one in the commit")
         self._peaks = found.peaks
         self._times += [found.first_ts, found.last_ts]
         self._leaves += entries.leaves()
@@ -198,7 +198,7 @@ def fold_all(slabs: Iterable[Slab], root: str) -> Iterator[Seen]:
                     leaves += batch.column("leaf_hash").to_pylist()
                     last = batch.column("mmr_root")[-1].as_py()
         except (OSError, pa.ArrowException) as error:
-            problem = f"{fact.path} can not be read: {str(error).splitlines()[0]}"
+            problem = f"{fact.path} cannot be read: {str(error).splitlines()[0]}"
             yield Seen(slab.label, slab.first, slab.last, [], b"", problem=problem)
         else:
             trees = subtrees(slab.first, leaves)

@@ -200,7 +200,7 @@ class Ingest:
         found: list[SliceResult] = tasks.flatMap(lambda group: take_in(group, setting)).collect()
         for done in found:
             if done.failure is not None:
-                raise LakeError(f"the lake can not be written: {done.failure}")
+                raise LakeError(f"the lake cannot be written: {done.failure}")
         return found
 
 

@@ -286,6 +286,6 @@ def left_out(root: Path, state: State) -> list[OmittedRange]:
     try:
         found = [OmittedRange(*item) for item in json.loads(read_blob(root, blob))]
     except (ValueError, TypeError) as error:
-        raise DamagedLakeError(f"what was left out of the lake can not be read: {error}") from None
+        raise DamagedLakeError(f"the list of entries left out of the lake cannot be read: {error}") from None
     upto = {label: fact.upto_seq for label, fact in state.labels.items()}
     return [item for item in found if upto.get(item.label, 0) < item.last]

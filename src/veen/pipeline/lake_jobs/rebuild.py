@@ -269,7 +269,7 @@ def _run(
     found: list[RebuildResult] = tasks.flatMap(lambda group: _make_group(group, setting)).collect()
     for item in found:
         if item.problem is not None:
-            raise DamagedLakeError(f"tables of {item.label} can not be made again: {item.problem}")
+            raise DamagedLakeError(f"tables of {item.label} cannot be rebuilt: {item.problem}")
     return found
 
 

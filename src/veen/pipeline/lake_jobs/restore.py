@@ -166,7 +166,7 @@ def _telling_damage() -> Iterator[None]:
     try:
         yield
     except (ProtocolError, DamagedStoreError) as error:
-        raise DamagedLakeError(f"the lake does not give a log: {error}") from None
+        raise DamagedLakeError(f"the lake does not contain a valid log: {error}") from None
 
 
 def find_missing(root: Path, state: State) -> list[str]:
@@ -178,7 +178,7 @@ def find_missing(root: Path, state: State) -> list[str]:
     for fact in state.labels.values():
         for item in fact.missing:
             span = f"entries {item.first} to {item.last} of {fact.label}"
-            found.append(f"{span} were pruned before the lake took them in")
+            found.append(f"{span} were pruned before the lake ingested them")
     ends = {item.label: item.last for item in left_out(root, state)}
     for checkpoint in _checkpoints(root, state):
         label = checkpoint.label_curr.hex()
@@ -187,7 +187,7 @@ def find_missing(root: Path, state: State) -> list[str]:
         known = state.labels.get(label)
         first = 1 if known is None else known.upto_seq + 1
         if first <= last:
-            found.append(f"entries {first} to {last} of {label} were not taken in")
+            found.append(f"entries {first} to {last} of {label} were not ingested")
     return found
 
 

@@ -71,7 +71,7 @@ def write_parquet(found: "DataFrame", place: Path) -> int:
     Spark gives files the modes that Hadoop has for them, which others may read: it writes where nobody looks.
     """
     if place.exists():
-        raise LakeError(f"{place} is there already; choose another place for the answer")
+        raise LakeError(f"{place} exists already; choose another path for the answer")
     make_directory(place.parent)
     with tempfile.TemporaryDirectory(prefix=".veen-", dir=place.parent.resolve()) as hidden:
         written = Path(hidden) / "rows"

@@ -142,7 +142,7 @@ class DirectoryLog:
             path = paths.tombstone(Domain.DATA, label, row.start_seq, row.end_seq)
             made = read_object(self._fs, path, Tombstone)
             if made is None:
-                raise DamagedStoreError(path, None, "the tombstone, which says what was pruned, is missing")
+                raise DamagedStoreError(path, None, "the tombstone, which states what was pruned, is missing")
             clients = {item.client_id: (item.client_seq, item.prev_ack) for item in made.clients}
             span = made.start_seq, made.end_seq
             found.append(Pruned(*span, made.mmr_root_end, made.last_ts, clients, made.first_ts))
@@ -191,7 +191,7 @@ class DirectoryLog:
         grows = not row.end_seq and not clean
         if parsed.compressed or grows or row.pruned or size is None or size <= row.total_bytes:
             return None
-        return f"{size - row.total_bytes} bytes behind the last entry"
+        return f"{size - row.total_bytes} bytes after the last entry"
 
     def refresh(self) -> None:
         """See what has been acknowledged since."""
@@ -208,7 +208,7 @@ def _keys(fs: RealFilesystem, identity: HubIdentity) -> HubKeys:
     found = Findings()
     loaded = load_keys(Source(fs, None), identity.hub_id, (), Level.FULL, found)
     if found.total:
-        raise LogSourceError(f"the keys of the log can not be relied on: {found.kept[0]}")
+        raise LogSourceError(f"the keys of the log cannot be trusted: {found.kept[0]}")
     return HubKeys(identity, {label: _owner(loaded, label) for label in loaded.copied})
 
 

@@ -193,12 +193,12 @@ def _judge(frames: Frames, seq: int, at: int) -> None:
     try:
         frame, _ = Frame.read(frames.data, at, frames.limits)
         if (frame.label, frame.stream_seq) != (frames.label, seq):
-            text = f"entry {frame.stream_seq} of {frame.label.hex()} stands in the place of entry {seq}"
+            text = f"entry {frame.stream_seq} of {frame.label.hex()} is at the position of entry {seq}"
             raise frames.refused(seq, at, Detail.ENTRY_RECEIPT.value, text)
         frame.entry(frames.limits).msg(frames.limits)
     except ProtocolError as error:
         raise frames.refused(seq, at, error.detail.value, str(error)) from None
-    raise frames.refused(seq, at, Detail.VALUE.value, "a number beyond 2^63 - 1 can not be shown")
+    raise frames.refused(seq, at, Detail.VALUE.value, "a number above 2^63 - 1 cannot be shown")
 
 
 class _Reader:

@@ -24,7 +24,7 @@ def open_log(
     found = _open(place, streams, epochs)
     if hub_id is not None and found.hub_id != hub_id:
         found.close()
-        raise PinError(f"{place} is the log of hub {found.hub_id.hex()}, and not of {hub_id.hex()}")
+        raise PinError(f"{place} is the log of hub {found.hub_id.hex()}, not of {hub_id.hex()}")
     return found
 
 

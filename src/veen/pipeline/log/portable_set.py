@@ -120,7 +120,7 @@ class SetLog:
         marks = self._labels[label]
         if marks.back_at:
             text = f"hub_ts goes back at entry {marks.back_at} of {label.hex()}"
-            raise DamagedLogError(f"{self.name} is damaged: {text}, so times tell nothing of its entries")
+            raise DamagedLogError(f"{self.name} is damaged: {text}, so entries cannot be selected by time")
         nth = bisect_left(marks.times, hub_ts)
         behind = marks.seqs[nth] if nth < len(marks.seqs) else marks.last_seq + 1
         if nth == 0:
@@ -202,7 +202,7 @@ class SetLog:
             head = heads.get(state.label)
             has = (0, None) if head is None else (head.last_seq, head.mmr_root)
             if has != (state.last_stream_seq, state.last_mmr_root):
-                text = f"the set says that the label ends with entry {state.last_stream_seq} and its root"
+                text = f"the set states that the label ends with entry {state.last_stream_seq}, and its root"
                 found.append(_promised(state.label, state.last_stream_seq, SYNC_STATE, text))
         found += [
             _promised(item.label_curr, item.upto_seq, CHECKPOINTS, "the set has no entries of this label")

@@ -63,9 +63,9 @@ def load_keyring(path: Path, ask: Ask = ask_nobody) -> Keyring:
         sealed = SealedKeystore.decode(path.read_bytes())
         secret = ask() if sealed.by_passphrase else path.with_suffix(_KEY_SUFFIX).read_bytes()
     except OSError as error:
-        raise KeystoreError(f"{error.filename} can not be read: {error.strerror}") from None
+        raise KeystoreError(f"{error.filename} cannot be read: {error.strerror}") from None
     except ProtocolError as error:
-        raise KeystoreError(f"{path} is no keystore: {error}") from None
+        raise KeystoreError(f"{path} is not a keystore: {error}") from None
     if secret is None:
         raise KeystoreError(
             f"{path} is protected by a passphrase: set VEEN_KEYSTORE_PASSPHRASE or "

@@ -156,8 +156,8 @@ class _Bucket:
             if identity is None:
                 raise self._wrong(
                     at,
-                    f"a copy from hub {hub_id.hex()}, whose identity is not known: give it,"
-                    " or ask without evidence",
+                    f"a copy from hub {hub_id.hex()}, whose identity is not known: pass it,"
+                    " or query without evidence",
                 )
             receipt = Receipt.decode(data)
             if naming.label(identity.routing_key, naming.stream_id(stream), epoch) != receipt.label:
@@ -287,7 +287,7 @@ class Evidence(Generic[T]):
         keys = known_of(self._root, self._state, None).keys or self._keys()
         if keys is None:
             raise DamagedLakeError(
-                "the lake does not keep the hub's keys: ask with the log, or take in the hub's directory"
+                "the lake has no keys of the hub: pass the log as well, or ingest the hub's data directory"
             )
         places = str(self._root.resolve()), str(out.resolve())
         means = EvidenceInputs(*places, keys, self._origins, entries, self._streams)

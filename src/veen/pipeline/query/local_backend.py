@@ -64,7 +64,7 @@ def _reading(fact: FileFact) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException) as error:
-        raise DamagedLakeError(f"{fact.path} can not be read: {str(error).splitlines()[0]}") from None
+        raise DamagedLakeError(f"{fact.path} cannot be read: {str(error).splitlines()[0]}") from None
 
 
 def _may_hold(sources: Sources, fact: FileFact, group: pq.RowGroupMetaData) -> bool:

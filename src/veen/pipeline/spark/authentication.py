@@ -59,7 +59,7 @@ def what_is_missing(reason: str) -> str | None:
         )
     # It asks for a minute, and then stops what it has begun.
     if "stopped SparkContext" in reason:
-        return f"the master does not take this program; if it has another secret, or none: {_CLUSTER}"
+        return f"the master rejects this program; it may have another secret, or none: {_CLUSTER}"
     return None
 
 

@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m veen.pipeline.spark.build_class_archive", description=main.__doc__
     )
-    parser.add_argument("--dir", type=Path, help="where it is kept (default: the environment, or a cache)")
+    parser.add_argument("--dir", type=Path, help="where to store it (default: the environment, or a cache)")
     options = parser.parse_args(arguments)
     try:
         archive = make(options.dir or kept_dir(os.environ))

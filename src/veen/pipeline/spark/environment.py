@@ -67,7 +67,7 @@ def environment_of(master: str, settings: Mapping[str, str]) -> dict[str, str]:
         found["OPENBLAS_NUM_THREADS"] = "1"  # workers share the cores already, and must fork without threads
     home = None if local else os.environ.get("SPARK_HOME")
     if home is not None and not (Path(home) / "bin" / "spark-submit").is_file():
-        raise SparkSessionError(f"SPARK_HOME is {home}, and there is no Spark; set it right, or unset it")
+        raise SparkSessionError(f"SPARK_HOME is {home}, which is not a Spark home; correct it, or unset it")
     # YARN and Kubernetes take parts of the home to the workers, and want all of it.
     if home is None and (local or master.startswith("spark://")):
         found["SPARK_HOME"] = str(spark_home(kept_dir()))
@@ -105,7 +105,7 @@ def check_python(python: str) -> None:
             timeout=_PYTHON_SEC,
             check=False,
         )
-        said = (done.stderr.strip() or "it is no Python").splitlines()[-1]
+        said = (done.stderr.strip() or "it is not a Python").splitlines()[-1]
         if done.stdout.strip() == "it has veen":
             return
     except OSError as error:
@@ -113,7 +113,7 @@ def check_python(python: str) -> None:
     except subprocess.TimeoutExpired:
         said = "it does not answer"
     raise SparkSessionError(
-        f"{PYTHON} is {python}, which can not run this: {said}; Spark needs the Python that veen is "
+        f"{PYTHON} is {python}, which cannot run this: {said}; Spark needs the Python that veen is "
         f"installed in, as {sys.executable}"
     )
 

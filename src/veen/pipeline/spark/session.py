@@ -116,7 +116,9 @@ def parse_conf(given: Iterable[str]) -> dict[str, str]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not _SETTING.fullmatch(name.strip()):
-            raise SparkSessionError(f"{text!r} is no setting of Spark: they are like spark.task.cpus=1")
+            raise SparkSessionError(
+                f"{text!r} is not a Spark setting; give NAME=VALUE, such as spark.task.cpus=1"
+            )
         found[name.strip()] = value
     return found
 
@@ -125,7 +127,7 @@ def _check_secrets(given: Mapping[str, str]) -> None:
     """Refuse secrets: what is given to Spark stands on the command line of its JVM, for all to read."""
     for name in given:
         if _SECRET.search(name):
-            raise SparkSessionError(f"{name} is a secret: put it into spark-defaults.conf, in SPARK_CONF_DIR")
+            raise SparkSessionError(f"{name} is a secret: set it in spark-defaults.conf, in SPARK_CONF_DIR")
 
 
 def start(
@@ -177,7 +179,7 @@ def _check_own(own: Mapping[str, str]) -> None:
     for name, value in own.items():
         if name not in _OWN or not _OWN[name].fullmatch(value):
             raise SparkSessionError(
-                f"{name}={value} is no setting: veen.ship is true or false, veen.wait is seconds"
+                f"{name}={value} is not a setting: veen.ship is true or false, veen.wait is seconds"
             )
 
 
@@ -190,7 +192,7 @@ def _prepare_cluster(session: SparkSession, own: Mapping[str, str], scratch: Pat
     except (Py4JError, PySparkException, SparkWorkerError) as error:
         reason = reason_of(error) or str(error)
         stop()
-        raise SparkSessionError(f"the cluster can not run this: {reason}") from None
+        raise SparkSessionError(f"the cluster cannot run this: {reason}") from None
     except BaseException:
         stop()
         raise
@@ -199,7 +201,7 @@ def _prepare_cluster(session: SparkSession, own: Mapping[str, str], scratch: Pat
 def _check_master(master: str) -> None:
     if not _MASTER.fullmatch(master):
         raise SparkSessionError(
-            f"{master!r} is no master of Spark: local[2,3], spark://HOST:PORT, yarn and k8s://HOST:PORT are"
+            f"{master!r} is not a Spark master; use local[2,3], spark://HOST:PORT, yarn or k8s://HOST:PORT"
         )
     if not master.startswith("spark://"):
         return
@@ -298,7 +300,7 @@ def _launch_gateway(conf: SparkConf, log: Path, *, verbose: bool) -> Any:  # noq
         try:
             return launch_gateway(conf, output)  # type: ignore[no-untyped-call]
         except (PySparkException, OSError) as error:
-            said = _last_words(log) or (str(error) if isinstance(error, OSError) else "it says nothing")
+            said = _last_words(log) or (str(error) if isinstance(error, OSError) else "it printed nothing")
             raise SparkSessionError(f"Spark did not start: {said}") from None
 
 

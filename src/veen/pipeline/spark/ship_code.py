@@ -92,8 +92,8 @@ def check_workers(spark: "SparkSession", patience: float = 120.0) -> Sequence[Wo
             if alone and time.monotonic() > deadline:
                 spark.sparkContext.cancelAllJobs()
                 raise SparkWorkerError(
-                    f"it gave no executor in {patience:.0f} s; has it free cores, and the memory that"
-                    " was asked for? (--conf veen.wait=SECONDS waits longer)"
+                    f"it gave no executor in {patience:.0f} s; check that it has free cores and memory"
+                    " as requested (--conf veen.wait=SECONDS waits longer)"
                 )
     problems = [problem for worker in asked.result() for problem in _problems(worker)]
     if problems:

@@ -67,7 +67,7 @@ class Chain:
         self.verdict.pruned_upto = self._seq
         if self._seq != first_seq - 1:
             gone = f"entries {self._seq + 1} to {first_seq - 1} are missing"
-            text = f"{gone}, and nothing says that they were pruned"
+            text = f"{gone}, and there is no record that they were pruned"
             self._tell(self._seq + 1, "", Detail.PROOF_SEQ.value, text)
             self._break()
             self._seq = first_seq - 1

@@ -41,13 +41,16 @@ def compare(
     for receipt in receipts:
         seq = receipt.stream_seq
         if head is None or seq > head.last_seq:
-            text = "the hub has signed it, and the log has it not"
+            text = "the hub signed a receipt for this entry, but the log does not contain it"
             held.lost.append(_located(receipt, Detail.PROOF_SEQ, text))
         elif seq < head.first_seq:
             if any(item.first_seq <= seq <= item.last_seq for item in pruned):
                 held.unchecked += 1
             else:
-                text = "the hub has signed it, the log has it not, and nothing says that it was pruned"
+                text = (
+                    "the hub signed a receipt for this entry, but the log does not contain it, "
+                    "nor a record that it was pruned"
+                )
                 held.lost.append(_located(receipt, Detail.PROOF_SEQ, text))
         elif seq not in roots:
             held.unchecked += 1

@@ -60,7 +60,7 @@ class FileLedger:
             self._head = None  # unclear until both files are written
             self._head = self._append(head, entry)
         except OSError as error:
-            raise AnchorError(f"the ledger {self._path} can not be written: {error}") from error
+            raise AnchorError(f"the ledger {self._path} cannot be written: {error}") from error
         made = AnchorRef(
             backend=FILE, epoch=epoch, ts=ts, nonce=nonce, index=entry.index, entry_hash=entry.entry_hash
         )
@@ -91,8 +91,8 @@ class FileLedger:
                 raise DamagedStoreError(
                     self._head_path,
                     None,
-                    "it is missing, so nobody knows how much of the ledger was acknowledged",
-                    "restore it, or move the ledger away and begin another",
+                    "it is missing, so it is not known which entries of the ledger were acknowledged",
+                    "restore it, or move the ledger away and start a new one",
                 )
             head = _EMPTY
             replace_file(self._fs, self._head_path, head.encode())
@@ -105,7 +105,7 @@ class FileLedger:
             self._fs.sync_dir(self._path.rpartition("/")[0])
         elif size > head.size + MAX_ENTRY_BYTES:
             raise self._damaged(
-                head.size, "there is more behind the acknowledged entries than a write leaves"
+                head.size, "there are more bytes after the acknowledged entries than one write can leave"
             )
         elif size > head.size:
             self._fs.truncate(self._path, head.size)
@@ -126,7 +126,7 @@ class FileLedger:
         except DamagedStoreError as error:
             return Verdict(ok=False, reason=str(error))
         except OSError as error:
-            return Verdict(ok=False, reason=f"the ledger {self._path} can not be read: {error.strerror}")
+            return Verdict(ok=False, reason=f"the ledger {self._path} cannot be read: {error.strerror}")
         if not named:
             return Verdict(ok=False, reason=f"the ledger has no entry {ref.index}")
         (entry,) = named
@@ -181,4 +181,4 @@ class FileLedger:
         return entry
 
     def _damaged(self, at: int, what: str) -> DamagedStoreError:
-        return DamagedStoreError(self._path, at, what, "restore the ledger from a copy, or begin another")
+        return DamagedStoreError(self._path, at, what, "restore the ledger from a copy, or start a new one")

@@ -36,7 +36,7 @@ def load_roots(pem: bytes) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError as error:
-        raise AnchorError(f"this is no certificate in PEM: {error}") from None
+        raise AnchorError(f"not a PEM certificate: {error}") from None
 
 
 class Rfc3161:
@@ -64,7 +64,7 @@ class Rfc3161:
             token = self._post(request.as_bytes())
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise AnchorError(f"{self._url} can not be reached: {why}") from error
+            raise AnchorError(f"{self._url} cannot be reached: {why}") from error
         self._check_answer(request, token, digest)
         return AnchorRef(backend=RFC3161, epoch=epoch, ts=ts, nonce=nonce, token=token).encode()
 
@@ -102,16 +102,16 @@ class Rfc3161:
             response = decode_timestamp_response(token)
             if response.status != _GRANTED:
                 said = "; ".join(response.status_string) or f"status {response.status}"
-                raise AnchorError(f"{self._url} refused: {said[:200]}")
+                raise AnchorError(f"{self._url} rejected the request: {said[:200]}")
             is_ours = response.tst_info.nonce == request.nonce and _stamps(response, digest)
         except ValueError as error:
             raise AnchorError(f"{self._url} answered something else than a time stamp: {error}") from None
         if not is_ours:
-            raise AnchorError(f"{self._url} stamped something else than was asked")
+            raise AnchorError(f"{self._url} stamped something other than the request")
         if self._roots:
             verdict = self._verify_response(response, digest)
             if not verdict:
-                raise AnchorError(f"the time stamp of {self._url} can not be verified: {verdict.reason}")
+                raise AnchorError(f"the time stamp of {self._url} cannot be verified: {verdict.reason}")
 
     # --- verifying ------------------------------------------------------------------------------------------
 
@@ -122,17 +122,17 @@ class Rfc3161:
         except ProtocolError as error:
             return Verdict(ok=False, reason=f"this is not an anchor_ref: {error}")
         if ref.token is None:
-            return Verdict(ok=False, reason=f"the anchor is no time stamp, but of {ref.backend}")
+            return Verdict(ok=False, reason=f"the anchor is of backend {ref.backend}, not a time stamp")
         digest = ref.digest(root)
         try:
             response = decode_timestamp_response(ref.token)
             if not _stamps(response, digest):
                 return Verdict(ok=False, reason="the time stamp is for another root")
         except ValueError as error:
-            return Verdict(ok=False, reason=f"the time stamp can not be read: {error}")
+            return Verdict(ok=False, reason=f"the time stamp cannot be parsed: {error}")
         if not self._roots:
             return Verdict(
-                ok=False, reason="not verifiable: the certificate of the time stamp authority is not given"
+                ok=False, reason="cannot be verified: the certificate of the time stamp authority is missing"
             )
         return self._verify_response(response, digest)
 

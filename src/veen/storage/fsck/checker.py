@@ -147,7 +147,9 @@ class _Check:
         if data is None:
             if not self._has_log():
                 raise NotAStoreError(f"no {layout.STORE} here: this is not a data directory")
-            self._found.add(damage(layout.STORE, None, Reason.MISSING, "nobody knows whose log this is"))
+            self._found.add(
+                damage(layout.STORE, None, Reason.MISSING, "it is not known which hub wrote this log")
+            )
             return None
         try:
             return StoreRecord.decode(data)
@@ -265,7 +267,7 @@ class _Check:
         try:
             data = self._source.read_if_there(path)
             if data is None:
-                raise wrong(path, None, Reason.MISSING, "the fork's parent had it")
+                raise wrong(path, None, Reason.MISSING, "the parent of the fork had it")
             store = StoreRecord.decode(data)
         except ProtocolError as error:
             self._found.add(refused(path, 0, error).finding)

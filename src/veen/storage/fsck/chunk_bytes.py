@@ -28,10 +28,14 @@ def _unpacked(context: Context, path: str, data: bytes) -> bytes:
     except (OSError, ValueError) as error:
         raise wrong(path, 0, Reason.COMPRESSION, f"not a bzip2 stream: {error}") from error
     if not reader.eof:
-        what = "the stream is cut off" if len(content) <= most else f"holds more than {most} bytes"
+        what = (
+            "the compressed stream is truncated" if len(content) <= most else f"holds more than {most} bytes"
+        )
         raise wrong(path, 0, Reason.COMPRESSION, what)
     if reader.unused_data:
-        raise wrong(path, len(data) - len(reader.unused_data), Reason.COMPRESSION, "bytes behind the stream")
+        raise wrong(
+            path, len(data) - len(reader.unused_data), Reason.COMPRESSION, "bytes after the compressed stream"
+        )
     return content
 
 

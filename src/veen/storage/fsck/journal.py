@@ -157,7 +157,7 @@ class _Scan:
         for number in numbers:
             path = paths.journal(number)
             if number != numbers[0] and number - 1 not in numbers:
-                raise wrong(paths.journal(number - 1), None, Reason.MISSING, f"{path} stands behind it")
+                raise wrong(paths.journal(number - 1), None, Reason.MISSING, f"{path} follows it")
             segment = _Segment.read(self._source, number)
             if segment is None:
                 promised = False
@@ -205,7 +205,7 @@ class _Scan:
             at = record.end
             if record.kind == _END:
                 if at != len(segment.data):
-                    raise wrong(segment.path, at, Reason.JOURNAL_RECORD, "bytes behind the end record")
+                    raise wrong(segment.path, at, Reason.JOURNAL_RECORD, "bytes after the end record")
                 return True
         return False
 
@@ -245,14 +245,12 @@ class _Scan:
         header = EntryHeader.decode(segment.data[at : min(at + 82, record.end)])
         end = at + header.entry_len
         if end > record.end:
-            raise ProtocolError(Detail.ENTRY_LENGTH, "the entry ends behind its batch")
+            raise ProtocolError(Detail.ENTRY_LENGTH, "the entry extends past its batch")
         if self._level >= Level.ROOTS:
             self._time(segment, at, segment.data[end - header.receipt_len : end])
         run = self.journal.runs.setdefault(header.label, Run(header.stream_seq))
         if header.stream_seq != run.last + 1:
-            raise wrong(
-                segment.path, at, Reason.ORDER, f"entry {header.stream_seq} stands behind entry {run.last}"
-            )
+            raise wrong(segment.path, at, Reason.ORDER, f"entry {header.stream_seq} follows entry {run.last}")
         run.places.append(JournalPosition(segment.path, at, end - at))
         return end
 

@@ -118,7 +118,7 @@ class LabelCheck(LabelWalk):
                 continue
             chunk = paths.chunk(files.domain, files.label, start, end)
             if end > head:
-                self.found.add(damage(chunk, None, Reason.MISSING, f"its summary is there: {path}"))
+                self.found.add(damage(chunk, None, Reason.MISSING, f"its summary exists: {path}"))
             else:
                 self.found.add(damage(path, None, Reason.UNEXPECTED, "no chunk has this range"))
         for upto, path in sorted((files.peaks | files.checkpoints).items()):

@@ -50,7 +50,7 @@ def check_pruned(context: Context, files: LabelFiles, log: LabelLog, claimed: se
         path = files.tombstones[start, end]
         if start != log.seq + 1:
             reason = Reason.GAP if start > log.seq else Reason.OVERLAP
-            raise wrong(path, None, reason, f"a pruned range begins at {start}, not at {log.seq + 1}")
+            raise wrong(path, None, reason, f"a pruned range starts at {start}, not at {log.seq + 1}")
         made = read_tombstone(context, path, files.label, start, end)
         log.peaks = _check_remains(context, files, made, path, claimed)
         _follow(context, files.domain, log, made, path)
@@ -73,7 +73,7 @@ def _check_remains(
         raise wrong(path, 0, Reason.TOMBSTONE, f"total_bytes is not that of {summary_path}")
     peaks_path, checkpoint_path = files.peaks.get(end), files.checkpoints.get(end)
     if peaks_path is None:
-        raise missing(paths.peaks(domain, label, end), "the peaks of a pruned chunk stay")
+        raise missing(paths.peaks(domain, label, end), "the peaks file of a pruned chunk must remain")
     if checkpoint_path is None:
         raise missing(paths.checkpoint(domain, label, end), "the checkpoint of a pruned chunk stays")
     claimed.update((summary_path, peaks_path, checkpoint_path))
@@ -84,7 +84,7 @@ def _check_remains(
             raise wrong(summary_path, 0, Reason.SUMMARY, f"mmr_root_end is not that of {path}")
         raise wrong(path, 0, Reason.TOMBSTONE, f"mmr_root_end is not that of {summary_path}")
     if peaks.root != made.mmr_root_end:
-        raise wrong(peaks_path, 0, Reason.PEAKS, f"the peaks do not give the root of {path}")
+        raise wrong(peaks_path, 0, Reason.PEAKS, f"the peaks do not lead to the root of {path}")
     check_checkpoint(context, checkpoint_path, label, end, made.mmr_root_end)
     return peaks
 
@@ -250,7 +250,7 @@ class LabelWalk:
                 continue
             if file.start < due:
                 self._report(
-                    damage(file.path, None, Reason.OVERLAP, f"begins at {file.start}, not at {due}"),
+                    damage(file.path, None, Reason.OVERLAP, f"starts at {file.start}, not at {due}"),
                     unfinished=file.end is None and self.log.seq >= self.first,
                 )
                 continue
@@ -297,11 +297,11 @@ class LabelWalk:
         """Check a chunk file from byte ``at`` on; tell if it breaks off where the journal has the rest."""
         data = read_chunk(self.context, file)
         if file.twin is not None:
-            self.notes.append(f"{file.twin}: the chunk is there in both forms; one can be deleted")
+            self.notes.append(f"{file.twin}: the chunk exists in both forms; delete either")
         while at < len(data):
             seq = self.log.seq + 1
             if file.end is not None and seq > file.end:
-                raise wrong(file.path, at, Reason.ORDER, "bytes behind the last entry that the name promises")
+                raise wrong(file.path, at, Reason.ORDER, "bytes after the last entry that the name promises")
             if self.first <= seq <= self.last and not data.startswith(self._from_journal(seq), at):
                 self._differs(file, data, at, seq)
                 return True
@@ -342,7 +342,7 @@ class LabelWalk:
         self._breaks_off(file, at)
 
     def _breaks_off(self, file: ChunkFile, at: int) -> None:
-        self.interrupted(Location(file.path, at), "the chunk breaks off")
+        self.interrupted(Location(file.path, at), "the chunk is truncated")
         if at and self.chunk is not None:  # whatever its name says, the journal's entries belong into it
             self.chunk.sealed = False
 
@@ -356,7 +356,7 @@ class LabelWalk:
         try:
             if run.first > self.log.seq + 1:
                 place = run.place(run.first)
-                detail = f"begins with entry {run.first}, chunks end with {self.log.seq}"
+                detail = f"starts with entry {run.first}, chunks end with {self.log.seq}"
                 raise wrong(place.path, place.offset, Reason.GAP, f"{self.files.label.hex()} {detail}")
             for seq in range(self.log.seq + 1, run.last + 1):
                 place = run.place(seq)
@@ -460,7 +460,7 @@ class LabelWalk:
                 self.claimed.add(peaks_path)
                 check_peaks(context, peaks_path, seq, peaks)
             elif checkpoint_path is not None and not context.archived and not self._ends_at(seq):
-                raise missing(paths.peaks(files.domain, files.label, seq), "its checkpoint is there")
+                raise missing(paths.peaks(files.domain, files.label, seq), "its checkpoint exists")
         except FindingError as error:
             found.append(error.finding)
         try:

@@ -45,7 +45,10 @@ def check_summary(context: Context, path: str, label: Label, chunk: Chunk) -> No
     made = read_summary(context, path, label, chunk.start, chunk.end)
     if made.total_bytes != chunk.size:
         raise wrong(
-            path, 0, Reason.SUMMARY, f"total_bytes {made.total_bytes}, the chunk has {chunk.size} bytes"
+            path,
+            0,
+            Reason.SUMMARY,
+            f"total_bytes is {made.total_bytes}, but the chunk has {chunk.size} bytes",
         )
     if context.level >= Level.HASHES and made.entry_hashes_root != chunk.hashes.root:
         raise wrong(path, 0, Reason.SUMMARY, "entry_hashes_root is not the root over the entry hashes")

@@ -408,11 +408,11 @@ class Index:
         except lmdb.Error as error:
             if "already open" in str(error):
                 raise StoreBusyError(
-                    "this process has the directory open already: use that reader"
+                    "this process has opened the directory already: use that reader"
                 ) from error
             if isinstance(error, lmdb.DiskError):
-                raise StoreFullError("no space left to open the index; make space") from error
-            raise StaleIndexError(paths.INDEX, None, f"the index can not be opened ({error})") from error
+                raise StoreFullError("no space left to open the index; free some space") from error
+            raise StaleIndexError(paths.INDEX, None, f"the index cannot be opened ({error})") from error
 
     @classmethod
     def create(cls, fs: Filesystem) -> "Index":

@@ -54,7 +54,7 @@ class Binding(NamedTuple):
 
 
 def _full() -> StoreFullError:
-    return StoreFullError("no space left for the journal; make space and send again")
+    return StoreFullError("no space left for the journal; free some space and send again")
 
 
 def _crc(nonce: bytes, head: bytes, payload: bytes) -> bytes:
@@ -192,7 +192,7 @@ def parse(data: bytes, number: int) -> ReadSegment:
             break
         position = record.end
         if read.ended:
-            raise DamagedStoreError(path, record.position, "there is a record behind the last one")
+            raise DamagedStoreError(path, record.position, "a record follows the last one")
         if record.kind is Kind.END:
             read.ended = True
         elif record.kind is not Kind.COMMITTED:

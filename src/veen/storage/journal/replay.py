@@ -121,5 +121,7 @@ def load_tails(fs: Filesystem, index: Index, store: StoreRecord) -> list[Tail]:
             if attempt == _ATTEMPTS - 1:
                 if isinstance(error, StorageError):
                     raise
-                raise DamagedStoreError(paths.STATE_DIR, None, "journal segments keep vanishing") from error
+                raise DamagedStoreError(
+                    paths.STATE_DIR, None, "journal segments disappear while they are read; try again"
+                ) from error
     raise AssertionError("unreachable")

@@ -98,4 +98,6 @@ def _check_derived(fs: Filesystem, meta: Meta) -> None:
     ):
         actual = fs.size(path) or 0
         if actual != expected:
-            raise StaleIndexError(path, min(actual, expected), f"{actual} bytes, the index says {expected}")
+            raise StaleIndexError(
+                path, min(actual, expected), f"{actual} bytes long, but {expected} by the index"
+            )

@@ -157,7 +157,7 @@ def _choose(
 
 def _prepare(target: Filesystem) -> None:
     if target.size(paths.STORE) is not None:
-        raise NotAStoreError("there is a data directory already; choose another place")
+        raise NotAStoreError("there is a data directory already; choose another path")
     target.make_dir("")
     directories = (paths.STATE_DIR, *Domain, paths.ANCHORS_DIR)
     for name in directories:
@@ -169,7 +169,7 @@ def _prepare(target: Filesystem) -> None:
         if paths.parse(text) is not None or paths.parse_journal(text) is not None
     ]
     if found and target.size(_COPYING) is None:
-        raise NotAStoreError(f"there are files of a log already ({found[0]}); choose another place")
+        raise NotAStoreError(f"there are files of a log already ({found[0]}); choose another path")
     if target.size(_COPYING) is None:
         replace_file(target, _COPYING, b"")
     for path in found:
@@ -193,7 +193,9 @@ def _read_journal(fs: Filesystem) -> dict[int, bytes]:
             continue
         if journal.segments(fs) == numbers:
             return data
-    raise DamagedStoreError(paths.STATE_DIR, None, "journal segments keep changing", "try again")
+    raise DamagedStoreError(
+        paths.STATE_DIR, None, "journal segments change while they are read; try again", "try again"
+    )
 
 
 def _copy_label(source: Reader, target: Filesystem, taken: _Taken, into: str) -> None:
@@ -237,7 +239,7 @@ def _copy_chunk(source: Reader, target: Filesystem, taken: _Taken, row: ChunkRow
         with source.snapshot() as view:
             now = view.chunk_at(state.number, row.start_seq)
         if now is None or now.pruned:
-            raise PrunedEntryError(f"entry {row.start_seq} was pruned while it was copied; begin again")
+            raise PrunedEntryError(f"entry {row.start_seq} was pruned while it was copied; copy again")
         try:
             data = _read_chunk(source.fs, _path_now(source.fs, state, now), length)
         except FileNotFoundError:

@@ -75,9 +75,7 @@ def _add(found: LabelChunks, name: FileName) -> None:
         assert start is not None
         known = found.chunks.get(start)
         if known is not None and (known.end_seq != end or known.compressed == name.compressed):
-            raise DamagedStoreError(
-                found.path(name), None, f"there are two chunks that begin with entry {start}"
-            )
+            raise DamagedStoreError(found.path(name), None, f"two chunks start with entry {start}")
         if known is None or known.compressed:
             found.chunks[start] = name
     elif name.kind is FileKind.TOMBSTONE:
@@ -130,7 +128,7 @@ class Relabel:
                 break
             path = self._found.path(name)
             if start != self._head.seq + 1:
-                what = f"chunk begins with entry {start} instead of {self._head.seq + 1}"
+                what = f"chunk starts with entry {start} instead of {self._head.seq + 1}"
                 raise DamagedStoreError(path, None, what)
             yield from self._read_chunk(path, name, journal_start)
             if name.end_seq is not None and self._head.seq == name.end_seq:
@@ -197,7 +195,7 @@ class Relabel:
         path = next((path for path, *ends in whole if tuple(ends) not in ruled), paths.INDEX)
         if not set(ruled) <= set(named):
             path = paths.open_chunk(self._found.domain, self._found.label, max(self._found.chunks))
-        raise DamagedStoreError(path, None, "chunk does not end where the limits of this directory say")
+        raise DamagedStoreError(path, None, "chunk does not end where the limits of this directory require")
 
     # --- pruned chunks --------------------------------------------------------------------------------------
 
@@ -217,7 +215,7 @@ class Relabel:
         head = self._read_leaves(tombstone)
         if head.root != tombstone.mmr_root_end:
             nodes = paths.nodes(domain, label)
-            raise DamagedStoreError(nodes, None, "the nodes of a pruned chunk do not give its root")
+            raise DamagedStoreError(nodes, None, "the nodes of a pruned chunk do not lead to its root")
         self._record_pruned(tombstone, head)
 
     def _read_leaves(self, tombstone: Tombstone) -> Head:

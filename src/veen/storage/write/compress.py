@@ -22,7 +22,7 @@ def pack_next(fs: Filesystem, index: Index) -> bool:
         state = view.label(label)
         row = None if state is None else view.chunk_at(state.number, start_seq)
     if state is None or row is None:
-        raise StaleIndexError(paths.INDEX, None, "a chunk that waits to be compressed is unknown")
+        raise StaleIndexError(paths.INDEX, None, "a chunk that is queued for compression is unknown")
     path = paths.chunk(state.domain, label, row.start_seq, row.end_seq)
     if not row.compressed:
         replace_file(fs, path + paths.COMPRESSED, bz2.compress(fs.read(path), _LEVEL))

@@ -173,7 +173,7 @@ class Flush:
             plan.renames.append((growing, sealed))
             if self._fs.size(sealed) is not None:  # an interrupted flush came this far
                 if not plan.redo or self._fs.size(growing) is not None:
-                    raise DamagedStoreError(sealed, 0, "the chunk that is to get this name is there already")
+                    raise DamagedStoreError(sealed, 0, "a chunk of this name exists already")
                 plan.undone.append((sealed, growing))
         if data:
             plan.writes.append(Write(growing, item.offset, data))
@@ -181,7 +181,7 @@ class Flush:
     def _add_file(self, plan: _Plan, path: str, data: bytes) -> None:
         stored = read_file(self._fs, path)
         if stored is not None and stored != data:
-            raise DamagedStoreError(path, 0, "the file that is there has another content")
+            raise DamagedStoreError(path, 0, "the existing file has other content")
         if stored is None or plan.redo:
             plan.files[path] = data
 

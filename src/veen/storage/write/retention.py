@@ -33,7 +33,7 @@ def prune(fs: Filesystem, index: Index, limits: Limits, label: Label, upto_seq: 
         raise not_found("label", "there is no such label")
     if state.domain is not Domain.DATA:
         raise ProtocolError(
-            Detail.VALUE, "tokens and control records are kept for ever", code=Code.FORBIDDEN, field="label"
+            Detail.VALUE, "tokens and control records are never pruned", code=Code.FORBIDDEN, field="label"
         )
     _finish_last(fs, state, rows)
     pruned = []
@@ -70,7 +70,7 @@ def _prune_chunk(fs: Filesystem, index: Index, state: LabelState, row: ChunkRow,
     if stored is None:
         replace_file(fs, path, tombstone.encode())
     elif stored != tombstone.encode():
-        raise DamagedStoreError(path, 0, "the tombstone that is there has another content")
+        raise DamagedStoreError(path, 0, "the existing tombstone has other content")
     with index.change() as changes:
         changes.put_chunk(state.number, row._replace(flags=row.flags | PRUNED))
         current = changes.label(state.label)
@@ -89,7 +89,7 @@ def _require_kept(fs: Filesystem, state: LabelState, row: ChunkRow) -> None:
         paths.checkpoint(domain, label, end),
     ):
         if fs.size(path) is None:
-            raise DamagedStoreError(path, None, "file is missing, so its chunk can not be pruned")
+            raise DamagedStoreError(path, None, "file is missing, so its chunk cannot be pruned")
 
 
 def make_tombstone(fs: Filesystem, state: LabelState, row: ChunkRow, limits: Limits) -> Tombstone:

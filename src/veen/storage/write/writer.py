@@ -163,7 +163,7 @@ class Writer:
                 held.release()
             if isinstance(error, OSError | lmdb.Error):
                 raise WriterStoppedError(
-                    f"the writer can not start: {error}; check the disk and its free space"
+                    f"the writer cannot start: {error}; check the disk and its free space"
                 ) from error
             raise
         return writer
@@ -272,7 +272,7 @@ class Writer:
 
     def commit(self, batch: Batch) -> None:
         """Make a batch durable. Its receipts may leave the process when this has returned."""
-        assert batch.number == self._commits, "a batch is committed once, behind all that it has seen"
+        assert batch.number == self._commits, "a batch is committed once, after everything that it depends on"
         if not batch.is_empty:
             self._make_room()
             with self._commit_lock, self._disk():
@@ -325,13 +325,15 @@ class Writer:
             try:
                 yield
             except lmdb.DiskError as error:
-                raise StoreFullError("no space left for the index; make space") from error
+                raise StoreFullError("no space left for the index; free some space") from error
             except OSError as error:
                 if error.errno in _NO_DESCRIPTORS:
-                    raise StoreFullError("too many files are open to move the journal into chunks") from error
+                    raise StoreFullError("too many open files to flush the journal into chunks") from error
                 if error.errno != errno.ENOSPC:
                     raise
-                raise StoreFullError("no space left to move the journal into chunks; make space") from error
+                raise StoreFullError(
+                    "no space left to flush the journal into chunks; free some space"
+                ) from error
 
     def _make_room(self) -> None:
         limit = self._options.segment_bytes
@@ -425,7 +427,7 @@ class Writer:
                 begun = paths.journal(old.number + 1)
                 if self.fs.size(begun) is not None:
                     self.fs.unlink(begun)  # it would be in the way of the next attempt
-                raise StoreFullError("too many files are open to begin a journal segment") from error
+                raise StoreFullError("too many open files to start a journal segment") from error
             try:
                 old.end()
             except StoreFullError:

@@ -109,7 +109,7 @@ def test_a_lake_is_checked_compacted_and_written_back(user: User, hub: Hub) -> N
 
 def test_what_is_wrong_is_told_in_one_line_with_the_right_code(user: User, hub: Hub) -> None:
     lake = ("--lake", user.home / "lake")
-    assert "is no lake" in user.fails(1, "pipeline", "check", *lake)["detail"]
+    assert "is not a lake" in user.fails(1, "pipeline", "check", *lake)["detail"]
     wrong = ("pipeline", "ingest", user.home / "hub", *lake, "--keyring", user.home / "nobody")
     assert "cannot be read" in user.fails(1, *wrong)["detail"]
     assert "'x'" in user.fails(1, "pipeline", "ingest", user.home / "hub", *lake, "--overlay", "x")["detail"]
