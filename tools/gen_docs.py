@@ -280,10 +280,10 @@ def configuration_page() -> str:
 {NOTE}
 A setting comes from, in this order: a flag of `veen hub start` (`--name-with-dashes`, where there is one),
 the environment (`VEEN_NAME_IN_CAPITALS`; lists are separated by commas), a TOML file (`--config FILE` or
-`VEEN_CONFIG_PATH`), the default. All mistakes are reported at once, and an unknown name is one of them.
+`VEEN_CONFIG_PATH`), the default. All errors are reported at once; an unknown name is one of them.
 
-Settings marked *Kept* are decided at the first start and stay with the data directory. A start that sets
-another value is refused, except for `require_cap`: an explicit `true` or `false` replaces what was kept.
+Settings marked *Fixed* are stored in the data directory at the first start. A start with another value
+fails, except for `require_cap`: an explicit `true` or `false` replaces the stored value.
 
 {listed}
 The table `[limits]` of a TOML file sets [limits](limits.md) by name. `VEEN_DATA_DIR` is the data directory,

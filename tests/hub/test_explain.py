@@ -132,7 +132,7 @@ def test_rows_before_the_failing_one_have_passed_and_those_behind_it_were_not_re
     _, explained = explain_all(place, [again], NOW)
     results = {row.detail.value: result for row, result in explained[0].rows}
     assert results["SIG_INVALID"] == results["PREV_ACK"] == "passed"
-    assert results["DUPLICATE"].startswith("failed: the message is in the log already, as entry 1")
+    assert results["DUPLICATE"].startswith("failed: the message is already in the log, as entry 1")
     assert results["CLIENT_SEQ"] == results["EPOCH"] == "not reached"
     assert results["CAP_TTL"] == "no token"
 

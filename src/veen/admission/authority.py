@@ -54,7 +54,7 @@ class Authority:
             # Core does not know the program; a client that is rejected here should learn what would help.
             raise ProtocolError(
                 error.detail,
-                f"{error.message}; if it should be, the hub's operator runs "
+                f"{error.message}; to trust it, the hub's operator runs "
                 f"'veen hub trust add {token.issuer_pk.hex()} --data-dir DIR'",
                 field="issuer_pk",
                 actual=token.issuer_pk,

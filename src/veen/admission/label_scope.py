@@ -1,6 +1,6 @@
 """Which stream and epoch a label belongs to: a label is a hash, so it is looked up among candidates.
 
-A hub can not turn a label back into its stream (C-31). It knows the streams that a token names, and
+A hub cannot turn a label back into its stream (C-31). It knows the streams that a token names, and
 computes their labels for the epochs around now.
 """
 

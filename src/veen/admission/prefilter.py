@@ -52,7 +52,7 @@ def check_work(body: bytes, rules: PowRules, cookie: str | None, now: int) -> No
     if cookie is None:
         raise ProtocolError(
             Detail.PREFILTER_REJECT,
-            f"this hub asks for {rules.difficulty} bits of proof of work in the header VEEN-PoW; "
+            f"this hub requires {rules.difficulty} bits of proof of work in the header VEEN-PoW; "
             "see 'veen pow solve'",
             expected=rules.difficulty,
         )

@@ -83,7 +83,7 @@ def _token(record: NewEntry, view: LogView, policy: Policy) -> CapToken | None:
             raise ProtocolError(
                 Detail.CAP_MISSING,
                 "this hub requires a capability token: ask its operator for one, "
-                "or mint and authorize it with 'veen cap issue' and 'veen cap authorize'",
+                "or issue and authorize one with 'veen cap issue' and 'veen cap authorize'",
                 field="auth_ref",
             )
         return None
@@ -91,7 +91,7 @@ def _token(record: NewEntry, view: LogView, policy: Policy) -> CapToken | None:
     if token is None:
         raise ProtocolError(
             Detail.CAP_MISSING,
-            "the token of the message is not known here; send it with 'veen cap authorize' first",
+            "this hub does not know the token of the message; send it with 'veen cap authorize' first",
             field="auth_ref",
         )
     return token
@@ -110,7 +110,7 @@ def _check_age(client_id: VerifyKey, view: LogView, policy: Policy, hub_ts: int)
     if most is not None and since is not None and hub_ts - since > most:
         raise ProtocolError(
             Detail.CLIENT_LIFETIME,
-            f"client_id has been in use for {hub_ts - since} s; make a new one",
+            f"client_id has been in use for {hub_ts - since} s; create a new one",
             field="client_id",
             actual=hub_ts - since,
             max_allowed=most,
@@ -122,7 +122,7 @@ def _check_count(cursor: ClientCursor, policy: Policy) -> None:
     if most is not None and cursor.client_seq >= most:
         raise ProtocolError(
             Detail.CLIENT_LIFETIME,
-            f"client_id has sent {cursor.client_seq} messages to this label; make a new one",
+            f"client_id has sent {cursor.client_seq} messages to this label; create a new one",
             field="client_seq",
             actual=cursor.client_seq,
             max_allowed=most,
@@ -172,7 +172,7 @@ def _check_client_seq(record: NewEntry, cursor: ClientCursor, view: LogView) -> 
         used = f"client_seq {record.client_seq} was used for another message"
         error = ProtocolError(
             Detail.DUPLICATE,
-            f"the message is in the log already, as entry {place['stream_seq']}" if place else used,
+            f"the message is already in the log, as entry {place['stream_seq']}" if place else used,
             field="client_seq",
             expected=due,
             actual=record.client_seq,
@@ -181,7 +181,7 @@ def _check_client_seq(record: NewEntry, cursor: ClientCursor, view: LogView) -> 
         raise error
     raise ProtocolError(
         Detail.CLIENT_SEQ,
-        f"client_seq {record.client_seq} is not the next one, {due}",
+        f"client_seq {record.client_seq} is not the next one, which is {due}",
         field="client_seq",
         expected=due,
         actual=record.client_seq,
@@ -197,7 +197,7 @@ def _check_epoch(stream: StreamEpoch | None, window: range, policy: Policy, hub_
     if stream is None:
         raise ProtocolError(
             Detail.EPOCH,
-            "the label belongs to no stream and epoch that this hub knows; use a token for its stream",
+            "this hub knows no stream and epoch with this label; use a token for its stream",
             field="label",
             expected=now,
         )

@@ -180,7 +180,7 @@ _VER, _OPN = Stage.VERIFY, Stage.OPEN
 
 #: What readers and verifiers find; none of these is an admission outcome.
 VERIFICATION_TABLE: Final[tuple[ErrorRow, ...]] = (
-    _row("V1", _STR, Code.FORMAT, Detail.VALUE, "a field holds a value that can not occur"),
+    _row("V1", _STR, Code.FORMAT, Detail.VALUE, "a field holds an impossible value"),
     _row("V2", _STR, Code.FORMAT, Detail.ENTRY_VERSION, "entry_ver is not 1"),
     _row("V3", _STR, Code.FORMAT, Detail.ENTRY_FLAGS, "a flag bit of the entry header is set"),
     _row(
@@ -192,7 +192,7 @@ VERIFICATION_TABLE: Final[tuple[ErrorRow, ...]] = (
     ),
     _row("V5", _STR, Code.FORMAT, Detail.ENTRY_HASH, "entry_hash does not match the stored bytes"),
     _row("V6", _STR, Code.FORMAT, Detail.ENTRY_RECEIPT, "receipt does not belong to its entry header"),
-    _row("V7", _VER, Code.PROOF, Detail.LEAF_HASH, "leaf_hash is not the one of the message"),
+    _row("V7", _VER, Code.PROOF, Detail.LEAF_HASH, "leaf_hash does not match the message"),
     _row("V8", _VER, Code.PROOF, Detail.PROOF_SEQ, "sequence or size is impossible for a proof"),
     _row("V9", _VER, Code.PROOF, Detail.PROOF_PATH, "path has the wrong length or a wrong direction"),
     _row(

@@ -1,1 +1,1 @@
-"""The hub: admits, orders and proves messages that it can not read."""
+"""The hub: admits, orders and proves messages that it cannot read."""

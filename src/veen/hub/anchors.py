@@ -43,7 +43,7 @@ def make_backend(settings: Settings, data_dir: Path, owner: str) -> Backend | No
         case "file":
             path = settings.anchor_ledger or data_dir / paths.ANCHORS_DIR / paths.LEDGER
             if not path.parent.is_dir():
-                raise AnchorError(f"anchor_ledger: there is no directory {path.parent}")
+                raise AnchorError(f"anchor_ledger: the directory {path.parent} does not exist")
             return FileLedger(RealFilesystem(path.parent), path.name, owner)
         case "rfc3161":
             # Its libraries take a while to load, and few hubs need them.
@@ -54,7 +54,7 @@ def make_backend(settings: Settings, data_dir: Path, owner: str) -> Backend | No
             try:
                 roots = None if cert is None else load_roots(cert.read_bytes())
             except OSError as error:
-                raise AnchorError(f"anchor_tsa_cert: {cert} can not be read: {error.strerror}") from None
+                raise AnchorError(f"anchor_tsa_cert: {cert} cannot be read: {error.strerror}") from None
             return Rfc3161(settings.anchor_url, roots)
     return None
 
@@ -346,7 +346,7 @@ class Anchorer:
             try:
                 store_record(self._reader.fs, record)
             except OSError as error:
-                raise AnchorError(f"the anchor was made, but could not be kept: {error}") from error
+                raise AnchorError(f"the anchor was published, but could not be stored: {error}") from error
         self._unsaved = None
         self._done(record)
 
@@ -372,7 +372,7 @@ class Anchorer:
         self._alarm(error, label, wait)
 
     def _set_aside(self, label: Label, error: Exception) -> None:
-        """Take note that this label can not be anchored for now; others can."""
+        """Take note that this label cannot be anchored for now; others can."""
         failures = self._aside[label] = self._aside.get(label, 0) + 1
         wait = _backoff(failures)
         self._due.pop(label, None)
@@ -394,7 +394,7 @@ class Anchorer:
     # --- on request -----------------------------------------------------------------------------------------
 
     def answer(self, asked: AnchorRequest, *, local: bool) -> AnchorResponse:
-        """Return the anchor of a label, or make it; others than the operator can not have many made.
+        """Return the anchor of a label, or make it; others than the operator cannot have many made.
 
         For the thread; see ``ask``.
         """
@@ -402,7 +402,7 @@ class Anchorer:
         last = self._reader.last_seq(label)
         upto = last if asked.upto_seq is None else asked.upto_seq
         if not 1 <= upto <= last:
-            raise not_found("upto_seq", f"there is no entry {upto} to anchor")
+            raise not_found("upto_seq", f"the label has no entry {upto}")
         chosen = (asked.epoch, asked.ts, asked.nonce)
         record = read_record(self._reader.fs, label, upto)
         if record is not None:
@@ -413,7 +413,7 @@ class Anchorer:
             ):
                 raise ProtocolError(
                     Detail.VALUE,
-                    "the label is anchored at this entry, with another epoch, ts or nonce",
+                    "this entry is already anchored with another epoch, ts or nonce",
                     code=Code.CONFLICT,
                     field="upto_seq",
                 )
@@ -425,7 +425,9 @@ class Anchorer:
             record = self._publish(checkpoint, epoch=asked.epoch, ts=asked.ts, nonce=asked.nonce)
         except StorageError as error:
             self._failed(error, label)
-            raise AnchorError(str(error) if local else "the anchor could not be made; try later") from error
+            raise AnchorError(
+                str(error) if local else "the anchor could not be published; retry later"
+            ) from error
         return AnchorResponse(record=record, checkpoint=checkpoint)
 
     def _require_few(self, label: Label, chosen: tuple[object, ...]) -> None:
@@ -433,18 +435,18 @@ class Anchorer:
         if any(value is not None for value in chosen) or not self._cadence.ask_seconds:
             raise ProtocolError(
                 Detail.VALUE,
-                "only the operator may choose when and with what a label is anchored; ask through the data "
-                "directory of the hub",
+                "only the operator may choose epoch, ts and nonce of an anchor, through the admin socket; "
+                "clients may request anchors if anchor_ask_sec is set",
                 code=Code.FORBIDDEN,
                 field="label",
             )
         now = monotonic()
         if now < self._retry_at:
-            raise AnchorError("anchors can not be made at the moment; try later")
+            raise AnchorError("anchors cannot be published at the moment; retry later")
         if label not in self._due:
             if now < self._asked_at + self._cadence.ask_seconds:
                 raise AnchorError(
-                    f"an anchor was asked for less than {self._cadence.ask_seconds} s ago; try later"
+                    f"an anchor was requested less than {self._cadence.ask_seconds} s ago; retry later"
                 )
             self._asked_at = now
 

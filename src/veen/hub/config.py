@@ -114,61 +114,62 @@ class Settings(BaseModel):
     )
     hosts: Annotated[list[Host] | None, BeforeValidator(_split)] = Field(
         None,
-        description="names under which clients may address the hub, beside localhost and addresses; default: "
-        "the host name of the machine and its full name",
+        description="host names under which clients may address the hub, besides localhost and IP addresses; "
+        "default: host name and fully qualified name of the machine",
     )
     origins: Annotated[list[Origin], BeforeValidator(_split)] = Field(
-        [], description="origins whose web pages may send requests, SCHEME://HOST[:PORT]; no others may"
+        [], description="origins whose web pages may send requests, SCHEME://HOST[:PORT]; others are rejected"
     )
     tls_cert: Path | None = Field(
-        None, description="certificate chain (PEM); with tls_key, serves HTTPS only"
+        None, description="certificate chain (PEM); with tls_key, the hub serves HTTPS only"
     )
     tls_key: Path | None = Field(None, description="private key of the certificate (PEM)")
     role: Literal["primary", "replica"] = Field(
-        "primary", description="a replica refuses submits: E.AUTH/NOT_PRIMARY"
+        "primary", description="a replica rejects submits: E.AUTH/NOT_PRIMARY"
     )
     log_level: Literal["debug", "info", "warn", "error"] = Field(
-        "info", description="least level that is logged"
+        "info", description="lowest level that is logged"
     )
-    log_submits: bool = Field(default=True, description="one line a submit (level info)")
+    log_submits: bool = Field(default=True, description="log one line per submit (level info)")
     legacy_paths: bool = Field(
-        default=True, description="serve the bare paths of older releases too: /submit, /stream, ..."
+        default=True, description="also serve the bare paths of older releases: /submit, /stream, ..."
     )
 
     require_cap: Literal["auto", "true", "false"] = Field(
         "auto",
-        description="whether messages need a token; auto: unless all addresses are loopback. Kept",
+        description="whether messages need a token; auto: unless all addresses are loopback. Fixed",
     )
     trust_issuers: Annotated[list[Hex32], BeforeValidator(_split)] = Field(
-        [], description="issuers whose tokens count; more by 'veen hub trust add'"
+        [], description="issuers whose tokens are accepted; add more with 'veen hub trust add'"
     )
     trust_all_issuers: bool = Field(
-        default=False, description="every issuer's tokens count: for tests and closed networks"
+        default=False, description="accept the tokens of every issuer: for tests and closed networks"
     )
     admins: Annotated[list[Hex32], BeforeValidator(_split)] = Field(
-        [], description="clients whose messages on the control streams count: they may revoke (KEX1+)"
+        [],
+        description="clients that may revoke clients and tokens by messages on the control streams (KEX1+)",
     )
     streams: Annotated[list[str], BeforeValidator(_split)] = Field(
-        [], description="streams that may be written without a token, when labels rotate"
+        [], description="streams that may be written without a token when labels rotate"
     )
     epoch_sec: Annotated[int, Field(ge=0)] = Field(
-        0, description="length of an epoch, after which labels change; 0: never. Kept from the first start on"
+        0, description="length of an epoch, after which labels change; 0: never. Fixed"
     )
     pad_blocks: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(_split)] = Field(
         [256, 0, 1024],
         min_length=1,
-        description="paddings of the profiles served; clients take the first one. Kept",
+        description="padding of each profile that is served; clients use the first one. Fixed",
     )
-    profile_id: Hex32 | None = Field(None, description="refuse to start unless this profile is served")
+    profile_id: Hex32 | None = Field(None, description="start only if this profile is served")
     routing_key: Hex32 | None = Field(
-        None, description="salt of the labels, in place of the derived one. Kept"
+        None, description="salt of the labels, instead of the derived one. Fixed"
     )
     pow_difficulty: Annotated[int, Field(ge=0, le=MAX_DIFFICULTY)] = Field(
-        0, description="bits of proof of work that a submit must show"
+        0, description="bits of proof of work that a submit requires"
     )
-    pow_ttl_sec: Count = Field(120, description="how long a challenge for proof of work is good")
+    pow_ttl_sec: Count = Field(120, description="how long a proof-of-work challenge is valid")
     max_client_id_lifetime_sec: Count | None = Field(
-        None, description="how long a client_id may write (KEX1+)"
+        None, description="how long a client_id may be in use (KEX1+)"
     )
     max_msgs_per_client_id_per_label: Count | None = Field(
         None, description="how many messages a client_id may write to a label (KEX1+)"
@@ -177,63 +178,68 @@ class Settings(BaseModel):
         86_400, description="how long an old hub key stays valid after a rotation"
     )
 
-    max_connections: Count = Field(1024, description="connections at once; more are answered 503 and closed")
+    max_connections: Count = Field(
+        1024, description="connections at a time; further ones are answered 503 and closed"
+    )
     max_held_bytes: Count = Field(
         256 << 20,
-        description="requests and answers in memory, of all clients; more are answered 503",
+        description="bytes of requests and responses in memory; further requests are answered 503",
     )
-    max_queue: Count = Field(4096, description="messages on their way; more are answered 503")
-    max_queue_bytes: Count = Field(64 << 20, description="bytes of messages on their way")
-    max_bulk_bytes: Count = Field(8 << 20, description="body of one bulk submit")
-    max_page_items: Count = Field(1000, description="entries of one page of a stream")
-    max_page_bytes: Count = Field(4 << 20, description="bytes of one page; one entry is always returned")
+    max_queue: Count = Field(
+        4096, description="messages waiting for verification or commit; further ones are answered 503"
+    )
+    max_queue_bytes: Count = Field(64 << 20, description="bytes of these messages")
+    max_bulk_bytes: Count = Field(8 << 20, description="bytes of the body of one bulk submit")
+    max_page_items: Count = Field(1000, description="entries per page of a stream")
+    max_page_bytes: Count = Field(4 << 20, description="bytes per page; one entry is always returned")
     max_wait_sec: Count = Field(30, description="how long a stream request may wait for new entries")
-    max_waiters: Count = Field(1024, description="stream requests that wait at once")
-    max_header_bytes: Count = Field(16 << 10, description="request line and headers")
+    max_waiters: Count = Field(1024, description="stream requests that wait at a time")
+    max_header_bytes: Count = Field(16 << 10, description="bytes of request line and headers")
     header_timeout_sec: Count = Field(10, description="time for a request's headers to arrive")
     body_timeout_sec: Count = Field(30, description="time for each megabyte of a body to arrive")
     idle_timeout_sec: Count = Field(75, description="how long a connection may be idle")
-    drain_sec: Count = Field(10, description="how long a stop waits for answers to be sent")
+    drain_sec: Count = Field(10, description="how long a hub that stops waits for responses to be sent")
     verify_workers: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="processes that check messages; 0: none. Default: one less than there are cores"
+        None,
+        description="processes that verify messages; 0: none. Default: one less than the number of cores",
     )
-    attachments: bool = Field(default=True, description="keep attachments for clients")
+    attachments: bool = Field(default=True, description="store attachments for clients")
     max_attachment_store_bytes: Annotated[int, Field(ge=0)] = Field(
-        10 << 30, description="bytes of all attachments; more are refused"
+        10 << 30, description="bytes of all attachments; further ones are rejected"
     )
     backup_dir: Path | None = Field(
-        None, description="where /tooling/backup makes copies; unset: it does not"
+        None, description="directory in which /tooling/backup writes backups; unset: backups are disabled"
     )
     anchor_backend: Literal["none", "file", "rfc3161"] = Field(
-        "none", description="where roots of labels are published: a ledger file, or a time stamp authority"
+        "none",
+        description="where roots of labels are published: in a ledger file, or by a time-stamping authority",
     )
     anchor_ledger: Path | None = Field(
-        None, description="the ledger file; by default anchors/ledger.cborseq in the data directory"
+        None, description="path of the ledger file; default: anchors/ledger.cborseq in the data directory"
     )
-    anchor_url: Url | None = Field(None, description="where the time stamp authority (RFC 3161) is asked")
+    anchor_url: Url | None = Field(None, description="URL of the time-stamping authority (RFC 3161)")
     anchor_tsa_cert: Path | None = Field(
-        None, description="its root certificates (PEM): what does not lead to them is no anchor"
+        None,
+        description="root certificates of the time-stamping authority (PEM); other time stamps are rejected",
     )
     anchor_every_receipts: Count = Field(
-        1000, description="a label is anchored when so many of its entries are not yet"
+        1000, description="a label is anchored when it has this many entries without an anchor"
     )
-    anchor_every_minutes: Count = Field(60, description="or when the oldest of those is so old")
+    anchor_every_minutes: Count = Field(60, description="or when the oldest of these is this old")
     anchor_ask_sec: Annotated[int, Field(ge=0)] = Field(
-        10, description="seconds between anchors that clients cause by asking for one; 0: they can not"
+        10, description="seconds between anchors that clients request; 0: clients cannot request anchors"
     )
-    limits: dict[str, int] = Field(
-        {}, description="the limit registry, by name; see docs/reference/limits.md. Kept"
-    )
+    limits: dict[str, int] = Field({}, description="limits by name; see docs/reference/limits.md. Fixed")
 
     @model_validator(mode="after")
     def _whole(self) -> "Settings":
         mistakes = []
         if (self.tls_cert is None) != (self.tls_key is None):
-            mistakes.append("tls_cert and tls_key go together")
+            mistakes.append("tls_cert and tls_key must be set together")
         if self.anchor_backend == "rfc3161" and self.anchor_url is None:
-            mistakes.append("anchor_backend rfc3161 needs anchor_url")
+            mistakes.append("anchor_backend rfc3161 requires anchor_url")
         if len(set(self.pad_blocks)) != len(self.pad_blocks):
-            mistakes.append("pad_blocks names a padding twice")
+            mistakes.append("pad_blocks contains a value twice")
         try:
             self.registry()
         except (ProtocolError, TypeError) as error:
@@ -248,7 +254,7 @@ class Settings(BaseModel):
         unknown = set(self.limits) - set(known)
         if unknown:
             raise TypeError(
-                "; ".join(f"there is no limit {name}{_near(name, known)}" for name in sorted(unknown))
+                "; ".join(f"unknown limit {name}{_near(name, known)}" for name in sorted(unknown))
             )
         default = default_limits(self.epoch_sec)
         return Limits(
@@ -314,7 +320,7 @@ def _from_file(path: Path | None) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path} can not be read: {error.strerror}") from None
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
 
@@ -335,7 +341,7 @@ def _all_mistakes(error: ValidationError, path: Path | None) -> str:
         name = ".".join(str(part) for part in item["loc"])
         text = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
-            text = "there is no such setting" + _near(name, list(Settings.model_fields))
+            text = "unknown setting" + _near(name, list(Settings.model_fields))
         lines.append(f"  {name}: {text}" if name else f"  {text}")
     source = f" (file {path})" if path else ""
-    return "\n".join([f"the configuration has {len(lines)} mistake{'s' * (len(lines) > 1)}{source}:", *lines])
+    return "\n".join([f"the configuration has {len(lines)} error{'s' * (len(lines) > 1)}{source}:", *lines])

@@ -34,8 +34,8 @@ from veen.storage.write.writer import frozen
 _BLOCK = 512
 #: Rows that are not about what is in the files.
 _ELSEWHERE = {
-    Detail.PREFILTER_REJECT: "not kept: the proof of work travels beside the message",
-    Detail.ATT_ROOT: "not for a hub: attachments are known to those who hold the plaintext",
+    Detail.PREFILTER_REJECT: "not stored: the proof of work is sent beside the message",
+    Detail.ATT_ROOT: "not checked by a hub: only holders of the plaintext know the attachments",
 }
 _NEEDS_TOKEN = {Detail.CAP_INVALID, Detail.CAP_TTL, Detail.CAP_RATE}
 

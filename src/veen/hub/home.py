@@ -123,14 +123,16 @@ def open_home(fs: Filesystem, *, locked: bool = True) -> Home:
     secrets = read_object(fs, SECRETS, HubSecrets)
     if secrets is None:
         raise NotAStoreError(
-            f"this is a copy: {SECRETS} is not here, so it can be read and checked, but not written; "
-            "to replace the hub that it was copied from, stop that one for good and bring the file from "
-            "there; to go on as another hub, fork it"
+            f"this is a copy without {SECRETS}: it can be read and verified, but not written; "
+            "to replace the hub that it was copied from, stop that hub permanently and copy the file from "
+            "there; to continue as another hub, fork it"
         )
     ring = KeyRing.of(identity, secrets.seeds)
     missing = [key for key in identity.hub_keys if key.valid_until is None and key.hub_pk not in ring.keys]
     if missing:
-        raise DamagedStoreError(SECRETS, None, "it has not the hub's current key", "bring the right file")
+        raise DamagedStoreError(
+            SECRETS, None, "the hub's current key is missing", "restore the file that belongs to this hub"
+        )
     return Home(ring, secrets, settings)
 
 

@@ -162,21 +162,24 @@ class Hub:
 
     def _add_gauges(self) -> None:
         self.metrics.gauges = {
-            "veen_queue_depth": ("messages taken and not answered", lambda: self.intake.depth),
+            "veen_queue_depth": ("messages queued and not answered", lambda: self.intake.depth),
             "veen_queue_bytes": (
-                "bytes of messages taken and not answered",
+                "bytes of messages queued and not answered",
                 lambda: self.intake.depth_bytes,
             ),
-            "veen_held_bytes": ("bytes held for clients", lambda: self.memory.used),
+            "veen_held_bytes": ("bytes of requests and responses in memory", lambda: self.memory.used),
             "veen_journal_bytes": ("bytes that are in the journal only", lambda: self.writer.journal_bytes),
-            "veen_stream_waiters": ("stream requests that wait for entries", lambda: self.long_polls.count),
+            "veen_stream_waiters": (
+                "stream requests that are waiting for entries",
+                lambda: self.long_polls.count,
+            ),
             "veen_clock_behind_seconds": (
                 "how far the clock is behind the newest entry",
                 lambda: max(0, self.writer.floor_ts - self.clock()),
             ),
             "veen_uptime_seconds": ("time since the start", lambda: perf_counter() - self.started),
             "veen_anchor_overdue": (
-                "labels that are due to be anchored and are not",
+                "labels whose anchor is overdue",
                 lambda: 0 if self.anchorer is None else self.anchorer.overdue,
             ),
             "veen_log_dropped": ("log lines that were dropped", json_log.dropped),

@@ -38,7 +38,7 @@ class KeyRing:
         for key in reversed(self.identity.hub_keys):
             if key.is_active_at(unix_sec) and key.hub_pk in self.keys:
                 return self.keys[key.hub_pk]
-        raise ProtocolError(Detail.KEY_INACTIVE, f"the hub has no key for the time {unix_sec}")
+        raise ProtocolError(Detail.KEY_INACTIVE, f"the hub has no key that is valid at {unix_sec}")
 
     def rotated(self, seed: bytes, at: int, overlap_sec: int) -> "KeyRing":
         """Return the ring with a new key from a time on; the old one stays valid for a while (KEX0-001)."""

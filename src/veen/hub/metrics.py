@@ -74,14 +74,18 @@ class Metrics:
     def __init__(self, clock: Callable[[], int], fsync_ms: Histogram) -> None:
         self._clock = clock
         self.verify_ms = Histogram(
-            "veen_verify_latency_ms", "arrival of a message to the end of its own checks", _MS
+            "veen_verify_latency_ms",
+            "time from the arrival of a message to the end of its stateless checks",
+            _MS,
         )
-        self.commit_ms = Histogram("veen_commit_latency_ms", "own checks to durable or refused", _MS)
+        self.commit_ms = Histogram(
+            "veen_commit_latency_ms", "time from the stateless checks to durable or rejected", _MS
+        )
         self.end_to_end_ms = Histogram(
-            "veen_end_to_end_latency_ms", "arrival of a message to its answer", _MS
+            "veen_end_to_end_latency_ms", "time from the arrival of a message to its answer", _MS
         )
         self.fsync_ms = fsync_ms
-        self.proof_ms = Histogram("veen_proof_time_ms", "making one proof", _MS)
+        self.proof_ms = Histogram("veen_proof_time_ms", "time to build one proof", _MS)
         self.batch_size = Histogram("veen_batch_size", "messages in one commit", _SIZES)
         self.checkpoint_interval = Histogram(
             "veen_checkpoint_interval", "entries between a checkpoint and the one before it", _ENTRIES
@@ -126,25 +130,29 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """Yield everything; called by the exposition library."""
         yield CounterMetricFamily("veen_submit_ok", "messages that are in the log", self.ok)
-        refused = CounterMetricFamily("veen_submit_err", "messages refused, by code", labels=["code"])
+        refused = CounterMetricFamily("veen_submit_err", "messages rejected, by code", labels=["code"])
         for code, count in sorted(self.errors.items()):
             refused.add_metric([code], count)
         yield refused
         yield CounterMetricFamily(
             "veen_rate_limited", "messages over the rate of their token", self.rate_limited
         )
-        yield CounterMetricFamily("veen_overloaded", "requests answered 503 unread", self.overloaded)
+        yield CounterMetricFamily(
+            "veen_overloaded", "requests answered 503 because of overload", self.overloaded
+        )
         away = CounterMetricFamily(
-            "veen_turned_away", "requests under other names, or of web pages, by header", labels=["header"]
+            "veen_turned_away",
+            "requests rejected for the host or the origin that they name, by header",
+            labels=["header"],
         )
         for header, count in sorted(self.turned_away.items()):
             away.add_metric([header], count)
         yield away
-        yield CounterMetricFamily("veen_anchor_ok", "anchors that were made", self.anchor_ok)
-        yield CounterMetricFamily("veen_anchor_fail", "anchors that could not be made", self.anchor_fail)
+        yield CounterMetricFamily("veen_anchor_ok", "anchors that were published", self.anchor_ok)
+        yield CounterMetricFamily("veen_anchor_fail", "anchors that could not be published", self.anchor_fail)
         yield CounterMetricFamily("veen_verifier_lost", "verifier processes that ended", self.lost_workers)
         yield CounterMetricFamily(
-            "veen_control_applied", "messages of admins taken into the control log", self.control_applied
+            "veen_control_applied", "messages of admins applied to the control log", self.control_applied
         )
         ignored = CounterMetricFamily(
             "veen_control_ignored", "messages on control streams that changed nothing", labels=["why"]

@@ -90,24 +90,30 @@ def _require_kept(home: Home, limits: Limits, settings: Settings) -> None:
     kept = home.settings
     wrong = []
     if "epoch_sec" in settings.model_fields_set and settings.epoch_sec != kept.epoch_sec:
-        wrong.append(f"epoch_sec is {kept.epoch_sec} here, not {settings.epoch_sec}")
+        wrong.append(f"epoch_sec is {kept.epoch_sec} here, and {settings.epoch_sec} in the configuration")
     if "pad_blocks" in settings.model_fields_set and tuple(settings.pad_blocks) != kept.pad_blocks:
-        wrong.append(f"pad_blocks is {list(kept.pad_blocks)} here, not {settings.pad_blocks}")
+        wrong.append(
+            f"pad_blocks is {list(kept.pad_blocks)} here, and {settings.pad_blocks} in the configuration"
+        )
     if settings.routing is not None and settings.routing != home.identity.routing_key:
-        wrong.append("routing_key is another one here")
+        wrong.append("routing_key differs")
     wrong += [
-        f"limits.{name} is {getattr(limits, name)} here, not {value}"
+        f"limits.{name} is {getattr(limits, name)} here, and {value} in the configuration"
         for name, value in settings.limits.items()
         if value != getattr(limits, name)
     ]
     if wrong:
-        raise ConfigError("the data directory was made with other settings, which stay: " + "; ".join(wrong))
+        raise ConfigError(
+            "the data directory was created with other settings, which cannot be changed: " + "; ".join(wrong)
+        )
 
 
 def _require_profile(kept: HubSettings, settings: Settings) -> None:
     served = [profile.profile_id.hex() for profile in kept.profiles]
     if settings.profile_id is not None and settings.profile_id not in served:
-        raise ConfigError(f"profile_id {settings.profile_id} is not served here, but {', '.join(served)}")
+        raise ConfigError(
+            f"profile_id {settings.profile_id} is not served; the data directory has {', '.join(served)}"
+        )
 
 
 class Server:
@@ -159,7 +165,7 @@ class Server:
             self._announce(listener.urls)
         except OSError as error:
             await hub.stop(abandon=True)
-            raise StartError(f"{self._data_dir} can not be written: {error.strerror or error}") from error
+            raise StartError(f"{self._data_dir} cannot be written: {error.strerror or error}") from error
         self.endpoints = Endpoints(hub)
         limit = await listener.accept(self.endpoints.app, hub.memory, local=admin.sock)
         hub.urls = listener.urls
@@ -188,7 +194,7 @@ class Server:
             raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(
-                f"{self._data_dir} can not be used: {error.strerror or error}; choose another --data-dir"
+                f"{self._data_dir} cannot be used: {error.strerror or error}; choose another --data-dir"
             ) from error
 
     def _bounds(self) -> Bounds:

@@ -62,7 +62,7 @@ def test_a_record_that_could_not_be_kept_is_kept_later_and_not_published_again(t
         (place / "anchors").rmdir()
         log.send(2)
         eventually(lambda: bool(alarms(hub)))
-        assert "could not be kept" in alarms(hub)[0]["error"]
+        assert "could not be stored" in alarms(hub)[0]["error"]
         (place / "anchors").mkdir()
         eventually(lambda: sizes(place, log.label) == [2])
     assert len(decode_sequence(ledger.read_bytes(), LedgerEntry)) == 1
@@ -117,10 +117,13 @@ def test_a_label_that_is_damaged_does_not_keep_others_from_being_anchored(tmp_pa
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"anchor_backend": "file", "anchor_ledger": Path("/nowhere/at/all")}, "no directory /nowhere/at"),
+        (
+            {"anchor_backend": "file", "anchor_ledger": Path("/nowhere/at/all")},
+            "directory /nowhere/at does not",
+        ),
         (
             {"anchor_backend": "rfc3161", "anchor_url": "http://x/", "anchor_tsa_cert": Path("/nowhere")},
-            "/nowhere can not be read",
+            "/nowhere cannot be read",
         ),
     ],
 )
@@ -134,7 +137,7 @@ def test_a_hub_does_not_start_with_what_can_never_work(
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"anchor_backend": "rfc3161"}, "needs anchor_url"),
+        ({"anchor_backend": "rfc3161"}, "requires anchor_url"),
         ({"anchor_backend": "rfc3161", "anchor_url": "ftp://x/"}, "not an http or https URL"),
         ({"anchor_backend": "rfc3161", "anchor_url": "http://"}, "not an http or https URL"),
         ({"anchor_backend": "rfc3161", "anchor_url": "http://x:99999/"}, "not an http or https URL"),

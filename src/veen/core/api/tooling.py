@@ -203,7 +203,7 @@ class StreamEpochsResponse(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EquivocationRequest(Query):
-    """Show two receipts that can not both be true (API-064)."""
+    """Show two receipts that cannot both be true (API-064)."""
 
     SHAPE: ClassVar = MapShape(
         "report_equivocation_request",
@@ -289,7 +289,7 @@ class BackupResponse(Wire):
 
     def _validate(self) -> None:
         if self.finished_at < self.started_at:
-            raise ProtocolError(Detail.VALUE, "a copy ends after it begins", field="finished_at")
+            raise ProtocolError(Detail.VALUE, "a backup must end after it begins", field="finished_at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,4 +334,4 @@ class AnchorResponse(Wire):
     def _validate(self) -> None:
         of = (self.checkpoint.label_curr, self.checkpoint.upto_seq, self.checkpoint.mmr_root)
         if of != (self.record.label, self.record.upto_seq, self.record.mmr_root):
-            raise ProtocolError(Detail.VALUE, "the anchor is of another checkpoint", field="checkpoint")
+            raise ProtocolError(Detail.VALUE, "the anchor belongs to another checkpoint", field="checkpoint")

@@ -1,7 +1,7 @@
 """HPKE base mode, the one suite of the profile (RFC 9180; 001 section 3.2; decision C-07).
 
 DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, ChaCha20-Poly1305, with exporter. A context seals or opens
-exactly one message and exports keys: the receiver of a message can not know a higher sequence number.
+exactly one message and exports keys: the receiver of a message cannot know a higher sequence number.
 
 The primitives are libsodium's and OpenSSL's; what is written here is the key schedule. The library
 that has one, pyhpke, takes about twice the time of all primitives together (ADR 0003, ``make bench``);

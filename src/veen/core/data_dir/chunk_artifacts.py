@@ -125,7 +125,7 @@ class CheckpointIndex:
     def __post_init__(self) -> None:
         """Refuse a checkpoint of nothing."""
         if 0 in self.checkpoints:
-            raise ProtocolError(Detail.VALUE, "there is no checkpoint of an empty label", field="upto_seq")
+            raise ProtocolError(Detail.VALUE, "an empty label has no checkpoint", field="upto_seq")
 
     def encode(self) -> bytes:
         """Return the map in key order."""

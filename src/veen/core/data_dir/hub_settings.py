@@ -53,7 +53,7 @@ class HubSettings(Wire):
 
     def _validate(self) -> None:
         if len(set(self.pad_blocks)) != len(self.pad_blocks):
-            raise ProtocolError(Detail.VALUE, "a profile is served once", field="pad_blocks")
+            raise ProtocolError(Detail.VALUE, "a profile must not be listed twice", field="pad_blocks")
 
     @property
     def profiles(self) -> tuple[Profile, ...]:

@@ -54,7 +54,9 @@ class Registry(Wire):
         # A limit that a directory does not name yet has its default: directories outlive releases.
         if names != sorted(set(names)) or not set(names) <= {field.name for field in fields(Limits)}:
             raise ProtocolError(
-                Detail.VALUE, "a registry names known limits once, in alphabetical order", field="values"
+                Detail.VALUE,
+                "a registry must list known limits once each, in alphabetical order",
+                field="values",
             )
         if self.compression not in (NO_COMPRESSION, BZIP2):
             raise ProtocolError(
@@ -101,7 +103,7 @@ class StoreRecord(Wire):
         starts = [item.effective_from for item in self.registries]
         if not starts or starts[0] != 0 or starts != sorted(set(starts)):
             raise ProtocolError(
-                Detail.VALUE, "registries begin at 0 and ascend by effective_from", field="registries"
+                Detail.VALUE, "registries must begin at 0 and ascend by effective_from", field="registries"
             )
         if list(self.epoch_secs) != sorted(set(self.epoch_secs)):
             raise ProtocolError(Detail.VALUE, "epoch_secs must ascend", field="epoch_secs")

@@ -80,7 +80,7 @@ def _container(value: Mapping[str, Encodable] | Sequence[Encodable], depth: int)
         return f"[{','.join([_text(item, depth) for item in value])}]"
     for name in value:
         if not isinstance(name, str):
-            raise TypeError("a name in an object is text")
+            raise TypeError("a name in an object must be text")
     # Code points sort as their UTF-8 bytes do.
     pairs = [f"{encode_basestring(name)}:{_text(value[name], depth)}" for name in sorted(value)]
     return f"{{{','.join(pairs)}}}"
@@ -88,7 +88,7 @@ def _container(value: Mapping[str, Encodable] | Sequence[Encodable], depth: int)
 
 def _decimal_text(value: Decimal) -> str:
     if not value.is_finite():
-        _refuse(f"{value} is no number")
+        _refuse(f"{value} is not a number")
     if not value:
         return "0"
     _, digits, exponent = value.as_tuple()
@@ -109,7 +109,7 @@ def _no_constant(name: str) -> NoReturn:
 def _no_repeats(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        _refuse("a name occurs twice in an object")
+        _refuse("a name occurs twice in one object")
     return made
 
 

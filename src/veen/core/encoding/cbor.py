@@ -146,7 +146,7 @@ def read_bool(buf: bytes, pos: int) -> tuple[bool, int]:
 
 def _count(buf: bytes, pos: int, head: tuple[int, int], most: int | None) -> tuple[int, int]:
     count, start = head
-    # An element takes at least one byte: more elements than bytes can not be there.
+    # An element takes at least one byte: more elements than bytes cannot be there.
     if count > len(buf) - start:
         raise CborError(Fault.TRUNCATED, pos, f"{count} elements declared, {len(buf) - start} bytes left")
     if most is not None and count > most:
@@ -289,7 +289,7 @@ def decode_listed(data: bytes) -> Value:
     """Decode one free-form value whose keys stand in any order, once each.
 
     Bodies of overlays have their keys in the order in which their schema lists them (C-03); a reader without
-    the schema can not know it.
+    the schema cannot know it.
     """
     value, pos = _read_value(data, 0, MAX_DEPTH, listed=True)
     at_end(data, pos)

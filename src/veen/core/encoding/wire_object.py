@@ -31,7 +31,7 @@ class Wire:
         self._validate()
 
     def _validate(self) -> None:
-        """Refuse values that can not occur; for subclasses."""
+        """Refuse values that cannot occur; for subclasses."""
 
     @classmethod
     def max_bytes(cls, limits: Limits) -> int | None:  # noqa: ARG003 - for subclasses that have a limit

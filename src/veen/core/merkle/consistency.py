@@ -87,18 +87,20 @@ class ConsistencyProof(Wire):
             if len(given) != wanted:
                 raise ProtocolError(
                     Detail.PROOF_PATH,
-                    f"{len(given)} {name}, must be {wanted}",
+                    f"{len(given)} {name} instead of {wanted}",
                     field=name,
                     expected=wanted,
                     actual=len(given),
                 )
         if old_size == new_size:
             if old_root != new_root:
-                raise ProtocolError(Detail.PROOF_ROOT, "two roots of one size")
+                raise ProtocolError(Detail.PROOF_ROOT, "two different roots of one size")
             return
         old_peaks = (NodeHash(old_root),) if lone else self.old_peaks
         if fold_peaks(old_peaks) != old_root:
-            raise ProtocolError(Detail.PROOF_PEAKS, "old_peaks do not give the old root", field="old_peaks")
+            raise ProtocolError(
+                Detail.PROOF_PEAKS, "old_peaks do not hash to the old root", field="old_peaks"
+            )
         if fold_peaks(self._grown(plan, old_peaks)) != new_root:
             raise ProtocolError(Detail.PROOF_ROOT, "the old range is not a prefix of the new one")
 

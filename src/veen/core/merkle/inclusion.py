@@ -156,14 +156,14 @@ class MmrProof(Wire):
         if self.peaks_after[slot] != peak:
             raise ProtocolError(Detail.PROOF_PEAKS, "the path does not lead to its peak", field="peaks_after")
         if fold_peaks(self.peaks_after) != expected_root:
-            raise ProtocolError(Detail.PROOF_ROOT, "the peaks do not give the expected root")
+            raise ProtocolError(Detail.PROOF_ROOT, "the peaks do not hash to the expected root")
 
     def _climb(self, stream_seq: int, height: int) -> NodeHash:
         """Fold the path; its length and directions follow from the position, so only one form verifies."""
         if len(self.path) != height:
             raise ProtocolError(
                 Detail.PROOF_PATH,
-                f"path of {len(self.path)} steps, must have {height}",
+                f"path of {len(self.path)} steps instead of {height}",
                 field="path",
                 expected=height,
                 actual=len(self.path),

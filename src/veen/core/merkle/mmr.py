@@ -162,7 +162,7 @@ def join(peaks: Peaks, trees: Iterable[tuple[int, NodeHash]]) -> Peaks:
     size = peaks.size
     for height, hashed in trees:
         if size % (1 << height):
-            raise ProtocolError(Detail.PROOF_PEAKS, "a tree does not stand where it could")
+            raise ProtocolError(Detail.PROOF_PEAKS, "a tree of this height cannot begin here")
         size += 1 << height
         _push(stack, size, height, hashed, 1)
     return Peaks(size, tuple(hashed for _, hashed in reversed(stack)))

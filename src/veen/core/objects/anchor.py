@@ -1,4 +1,4 @@
-"""Anchors: what ties the root of a label to something that its hub can not change afterwards (ANCHOR0).
+"""Anchors: what ties the root of a label to something that its hub cannot change afterwards (ANCHOR0).
 
 A backend publishes ``anchor_digest``, and what it gives back is kept as ``anchor_ref`` beside the checkpoint.
 The file ledger is a hash chain of its own; for a time stamp (RFC 3161) somebody else signs the digest.
@@ -40,7 +40,7 @@ def check_nonce(nonce: bytes) -> None:
     if not MIN_NONCE_BYTES <= len(nonce) <= MAX_NONCE_BYTES:
         raise ProtocolError(
             Detail.VALUE,
-            f"a nonce has {MIN_NONCE_BYTES} to {MAX_NONCE_BYTES} bytes, not {len(nonce)}",
+            f"a nonce must have {MIN_NONCE_BYTES} to {MAX_NONCE_BYTES} bytes, not {len(nonce)}",
             field="nonce",
         )
 
@@ -72,7 +72,7 @@ class LedgerEntry(Wire):
     def _validate(self) -> None:
         check_nonce(self.nonce)
         if self.index == 0 and self.prev_hash != ZERO_32:
-            raise ProtocolError(Detail.VALUE, "nothing is before the first entry", field="prev_hash")
+            raise ProtocolError(Detail.VALUE, "prev_hash of the first entry must be zero", field="prev_hash")
 
     @property
     def entry_hash(self) -> bytes:
@@ -132,10 +132,10 @@ class AnchorRef(Wire):
         has = (self.index is not None, self.entry_hash is not None, self.token is not None)
         expected = {FILE: (True, True, False), RFC3161: (False, False, True)}.get(self.backend)
         if expected is None:
-            raise ProtocolError(Detail.VALUE, f"there is no backend {self.backend!r}", field="backend")
+            raise ProtocolError(Detail.VALUE, f"unknown backend {self.backend!r}", field="backend")
         if has != expected:
             raise ProtocolError(
-                Detail.VALUE, f"these are not the fields of the backend {self.backend}", field="backend"
+                Detail.VALUE, f"the fields do not fit the backend {self.backend}", field="backend"
             )
         if self.token is not None and not 0 < len(self.token) <= MAX_TOKEN_BYTES:
             raise ProtocolError(Detail.VALUE, f"a time stamp of {len(self.token)} bytes", field="token")
@@ -165,7 +165,7 @@ class AnchorRecord(Wire):
 
     def _validate(self) -> None:
         if self.upto_seq == 0:
-            raise ProtocolError(Detail.VALUE, "there is no anchor of an empty label", field="upto_seq")
+            raise ProtocolError(Detail.VALUE, "an empty label has no anchor", field="upto_seq")
         try:
             AnchorRef.decode(self.anchor_ref)
         except ProtocolError as error:

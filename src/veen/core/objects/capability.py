@@ -52,11 +52,13 @@ class Allow(Wire):
 
     def _validate(self) -> None:
         if not self.stream_ids:
-            raise ProtocolError(Detail.CAP_INVALID, "a token names at least one stream", field="stream_ids")
+            raise ProtocolError(
+                Detail.CAP_INVALID, "a token must name at least one stream", field="stream_ids"
+            )
         pairs = zip(self.stream_ids, self.stream_ids[1:], strict=False)
         if any(left >= right for left, right in pairs):
             raise ProtocolError(
-                Detail.CAP_INVALID, "stream_ids must ascend, without repetition", field="stream_ids"
+                Detail.CAP_INVALID, "stream_ids must ascend without repetition", field="stream_ids"
             )
 
 
@@ -80,7 +82,9 @@ class CapToken(Wire):
 
     def _validate(self) -> None:
         if not self.sig_chain:  # "all signatures verify" must not be true of none (C-49)
-            raise ProtocolError(Detail.CAP_INVALID, "a token has at least one signature", field="sig_chain")
+            raise ProtocolError(
+                Detail.CAP_INVALID, "a token must have at least one signature", field="sig_chain"
+            )
 
     @classmethod
     def max_bytes(cls, limits: Limits) -> int:
@@ -110,11 +114,11 @@ class CapToken(Wire):
     def renew(self, issuer: ed25519.SigningKey) -> Self:
         """Return the token with one more link: a new auth_ref, so its time starts anew (C-48)."""
         if issuer.public_key != self.issuer_pk:
-            raise ProtocolError(Detail.CAP_INVALID, "only the issuer renews a token", field="issuer_pk")
+            raise ProtocolError(Detail.CAP_INVALID, "only the issuer can renew a token", field="issuer_pk")
         if len(self.sig_chain) == MAX_CAP_CHAIN:
             raise ProtocolError(
                 Detail.FIELD_SIZE,
-                "a token can be renewed seven times; mint one with another ttl or subject key",
+                "a token can be renewed seven times; issue one with another ttl or subject key",
                 field="sig_chain",
                 max_allowed=MAX_CAP_CHAIN,
             )
@@ -160,7 +164,7 @@ def verify_issuer(token: CapToken, trusted: Iterable[VerifyKey]) -> None:
 def verify_subject(token: CapToken, client_id: VerifyKey) -> None:
     """Check that the token was given to this client: anyone can read an auth_ref (C-50)."""
     if not hmac.compare_digest(token.subject_pk, client_id):
-        raise ProtocolError(Detail.AUTH_REF, "the token was given to another client", field="client_id")
+        raise ProtocolError(Detail.AUTH_REF, "the token was issued to another client", field="client_id")
 
 
 def candidate_labels(

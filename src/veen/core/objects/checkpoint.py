@@ -46,7 +46,7 @@ class Checkpoint(Wire):
 
     def _validate(self) -> None:
         if self.upto_seq == 0:
-            raise ProtocolError(Detail.VALUE, "there is no checkpoint of an empty label", field="upto_seq")
+            raise ProtocolError(Detail.VALUE, "an empty label has no checkpoint", field="upto_seq")
 
     @classmethod
     def sign(
@@ -99,7 +99,7 @@ class Checkpoint(Wire):
     def verify_labels(self, routing: RoutingKey, stream: StreamId) -> None:
         """Check that both labels follow from routing key, stream and epoch (CKPT-009 to CKPT-011).
 
-        Without the stream_id this can not be done, and the verification is partial (C-36).
+        Without the stream_id this cannot be done, and the verification is partial (C-36).
         """
         if self.label_curr != labels.label(routing, stream, self.epoch):
             raise ProtocolError(

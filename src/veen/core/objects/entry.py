@@ -60,7 +60,7 @@ class EntryHeader:
             raise ProtocolError(Detail.ENTRY_VERSION, f"entry_ver {version}", expected=1, actual=version)
         if flags != 0:
             raise ProtocolError(
-                Detail.ENTRY_FLAGS, f"flags 0x{flags:02x}, none is defined", expected=0, actual=flags
+                Detail.ENTRY_FLAGS, f"flags 0x{flags:02x}, none of which is defined", expected=0, actual=flags
             )
         for name, actual, allowed in (
             ("msg_len", msg_len, limits.max_msg_bytes),
@@ -118,7 +118,7 @@ class Frame(NamedTuple):
         if (receipt.label, receipt.stream_seq) != (self.label, self.stream_seq):
             raise ProtocolError(
                 Detail.ENTRY_RECEIPT,
-                "receipt is of another label or stream_seq than the entry header",
+                "receipt has another label or stream_seq than the entry header",
                 label=self.label,
                 stream_seq=self.stream_seq,
             )
@@ -215,5 +215,5 @@ class Entry:
         given = {name: item for name, item in value.items() if name not in ("msg", "receipt")}
         # By type too: in Python True == 1 == 1.0, in JSON they are three different things.
         if given != header or any(type(given[name]) is not type(header[name]) for name in header):
-            raise ProtocolError(Detail.ENTRY_RECEIPT, "the header is not the one of message and receipt")
+            raise ProtocolError(Detail.ENTRY_RECEIPT, "the header does not match message and receipt")
         return entry

@@ -63,7 +63,7 @@ class _Detail:
         return MappingProxyType(raw)
 
     def lower(self, value: Mapping[str, DetailValue]) -> dict[str, DetailValue]:
-        """Return the map; refuse what it can not hold."""
+        """Return the map; refuse what it cannot hold."""
         return {TEXT.lower(key): _KINDS.get(type(item), UINT).lower(item) for key, item in value.items()}
 
     def write(self, raw: dict[str, DetailValue]) -> bytes:

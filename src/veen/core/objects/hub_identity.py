@@ -58,7 +58,7 @@ class HubKey(Wire):
 
     def _validate(self) -> None:
         if self.key_id != key_id(self.hub_pk):
-            raise ProtocolError(Detail.VALUE, "key_id is not the one of hub_pk", field="key_id")
+            raise ProtocolError(Detail.VALUE, "key_id does not match hub_pk", field="key_id")
         if self.valid_until is not None and self.valid_until <= self.valid_from:
             raise ProtocolError(Detail.VALUE, "the key is never valid", field="valid_until")
 
@@ -110,15 +110,15 @@ class HubIdentity(Wire):
 
     def _validate(self) -> None:
         if not self.hub_keys:
-            raise ProtocolError(Detail.VALUE, "an identity has at least one key", field="hub_keys")
+            raise ProtocolError(Detail.VALUE, "an identity must have at least one key", field="hub_keys")
         order = [(key.valid_from, key.hub_pk) for key in self.hub_keys]
         if order != sorted(set(order)) or len({key.hub_pk for key in self.hub_keys}) != len(order):
             # One order, so that the choice among valid keys is the same everywhere (HUB-004).
             raise ProtocolError(Detail.VALUE, "keys must ascend by valid_from, then hub_pk", field="hub_keys")
         if self.hub_id != labels.hub_id(self.hub_keys[0].hub_pk):
-            raise ProtocolError(Detail.VALUE, "hub_id is not the one of the first key", field="hub_id")
+            raise ProtocolError(Detail.VALUE, "hub_id does not match the first key", field="hub_id")
         if self.parent is not None and self.parent.hub_id == self.hub_id:
-            raise ProtocolError(Detail.VALUE, "a fork has an identity of its own", field="parent")
+            raise ProtocolError(Detail.VALUE, "a fork must have an identity of its own", field="parent")
 
     def sign(self, key: ed25519.SigningKey) -> Signature:
         """Return the content of hub-identity.sig, by a hub key or an offline root key."""
@@ -178,7 +178,7 @@ class KeyMap:
             B16.check(name, None)
             B32.check(hub_pk, None)
             if name != key_id(hub_pk):
-                raise ProtocolError(Detail.VALUE, "key_id is not the one of hub_pk", field="key_id")
+                raise ProtocolError(Detail.VALUE, "key_id does not match hub_pk", field="key_id")
 
     def encode(self) -> bytes:
         """Return the map in key order."""

@@ -302,5 +302,5 @@ class PayloadHeader(Wire):
         """Check that a capability named inside is the one the message was admitted under (HDR-007)."""
         if self.cap_ref is not None and self.cap_ref != auth_ref:
             raise ProtocolError(
-                Detail.AUTH_REF, "cap_ref is not the auth_ref of the message", field="cap_ref"
+                Detail.AUTH_REF, "cap_ref does not match the auth_ref of the message", field="cap_ref"
             )

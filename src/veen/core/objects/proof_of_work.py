@@ -40,7 +40,7 @@ class PowCookie(Wire):
         if self.difficulty < difficulty:
             raise ProtocolError(
                 Detail.PREFILTER_REJECT,
-                f"the proof of work is for {self.difficulty} bits, and {difficulty} are asked for",
+                f"the proof of work is for {self.difficulty} bits, but {difficulty} are required",
                 field="difficulty",
                 expected=difficulty,
                 actual=self.difficulty,
@@ -49,7 +49,7 @@ class PowCookie(Wire):
         if bits < self.difficulty:  # also if they would do: a cookie is what it says, or is none
             raise ProtocolError(
                 Detail.PREFILTER_REJECT,
-                f"the nonce has {bits} zero bits, and the cookie says {self.difficulty}",
+                f"the nonce has {bits} zero bits, but the cookie claims {self.difficulty}",
                 field="nonce",
                 expected=self.difficulty,
                 actual=bits,
@@ -82,7 +82,9 @@ def verify_challenge(challenge: bytes, *, request: bytes, key: bytes, now: int) 
     expiry = int.from_bytes(challenge[:_EXPIRY_BYTES], "big")
     if not hmac.compare_digest(challenge, issue_challenge(key, expiry)):
         raise ProtocolError(
-            Detail.PREFILTER_REJECT, "the challenge is neither the request's hash nor ours", field="challenge"
+            Detail.PREFILTER_REJECT,
+            "the challenge is neither the request's hash nor issued by this hub",
+            field="challenge",
         )
     if now > expiry:
         raise ProtocolError(

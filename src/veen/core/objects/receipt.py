@@ -131,11 +131,9 @@ class Receipt(Wire):
         if self.label != msg.label:
             raise ProtocolError(Detail.LEAF_HASH, "receipt and message have different labels", field="label")
         if self.leaf_hash != msg.leaf_hash:
-            raise ProtocolError(
-                Detail.LEAF_HASH, "leaf_hash is not the one of the message", field="leaf_hash"
-            )
+            raise ProtocolError(Detail.LEAF_HASH, "leaf_hash does not match the message", field="leaf_hash")
 
     def contradicts(self, other: "Receipt") -> bool:
-        """Tell whether two receipts can not both be true: equivocation, if both are signed (RCPT-009)."""
+        """Tell whether two receipts cannot both be true: equivocation, if both are signed (RCPT-009)."""
         same_place = (self.label, self.stream_seq) == (other.label, other.stream_seq)
         return same_place and (self.leaf_hash, self.mmr_root) != (other.leaf_hash, other.mmr_root)

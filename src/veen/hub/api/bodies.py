@@ -89,7 +89,7 @@ def _without_null(value: Described) -> cbor.Value:
         case list():
             return [_without_null(item) for item in value]
         case None:
-            raise TypeError("null is left out")
+            raise TypeError("null has no CBOR form")
     return value
 
 

@@ -61,12 +61,12 @@ class OperatorHandlers:
             case {"issuer_pk": str(issuer), "trusted": bool(trusted), **rest}:
                 note = rest.get("note")
             case _:
-                raise bad_request("issuer_pk", "send issuer_pk and trusted")
+                raise bad_request("issuer_pk", "issuer_pk and trusted are required")
         key, text = VerifyKey(hex32(issuer, "issuer_pk")), note if isinstance(note, str) else None
         if not trusted and key in self._hub.sequencer.authority.configured:
             raise ProtocolError(
                 Detail.VALUE,
-                "the issuer is trusted by the configuration; remove it there (trust_issuers) and restart",
+                "the configuration trusts the issuer; remove it from trust_issuers and restart the hub",
                 code=Code.CONFLICT,
                 field="issuer_pk",
             )
@@ -78,7 +78,7 @@ class OperatorHandlers:
         overlap = body.get("overlap_sec") if isinstance(body, dict) else None
         seconds = overlap if isinstance(overlap, int) else self._hub.settings.rotation_window_sec
         if not 0 <= seconds <= MAX_OVERLAP_SEC:
-            raise bad_request("overlap_sec", f"overlap_sec is from 0 to {MAX_OVERLAP_SEC}")
+            raise bad_request("overlap_sec", f"overlap_sec must be between 0 and {MAX_OVERLAP_SEC}")
         self._turn(request, lambda: self._hub.rotate(seconds))
 
     def _turn(self, request: Request, order: Callable[[], None]) -> None:
@@ -95,13 +95,13 @@ class OperatorHandlers:
         if anchorer is None:
             raise ProtocolError(
                 Detail.VALUE,
-                "this hub makes no anchors: anchor_backend is not set",
+                "this hub publishes no anchors: anchor_backend is not set",
                 code=Code.FORBIDDEN,
                 field="label",
             )
         if self._hub.stopping or not anchorer.has_room:
             return error_response(
-                unavailable("too many anchors are being made; try again"), as_json=wants_json(request)
+                unavailable("too many anchors are being published; retry later"), as_json=wants_json(request)
             )
         anchorer.ask(
             Job(
@@ -120,15 +120,18 @@ class OperatorHandlers:
         if place is None:
             raise ProtocolError(
                 Detail.VALUE,
-                "this hub makes no copies: backup_dir is not set",
+                "this hub writes no backups: backup_dir is not set",
                 code=Code.FORBIDDEN,
                 field="name",
             )
         if not _NAME.fullmatch(asked.name):
-            raise bad_request("name", "a name has up to 64 letters, digits, dots, dashes and underscores")
+            raise bad_request(
+                "name", "a name consists of at most 64 letters, digits, dots, dashes and underscores"
+            )
         if self._copying:  # a copy reads everything: one at a time, or nobody else would get to read
             return error_response(
-                unavailable("a copy is being made; try again", retry_after=5), as_json=wants_json(request)
+                unavailable("another backup is being written; retry later", retry_after=5),
+                as_json=wants_json(request),
             )
         target = place / asked.name
 
@@ -144,17 +147,20 @@ class OperatorHandlers:
         hub = self._hub
         if target.exists():
             raise ProtocolError(
-                Detail.VALUE, "there is a copy of this name; choose another", code=Code.CONFLICT, field="name"
+                Detail.VALUE,
+                "a backup of this name exists; choose another name",
+                code=Code.CONFLICT,
+                field="name",
             )
         if target.parent.is_dir() and len(list(target.parent.iterdir())) >= _MAX_COPIES:
             raise ProtocolError(
                 Detail.VALUE,
-                f"there are {_MAX_COPIES} copies already; the operator has to move some away",
+                f"there are {_MAX_COPIES} backups already; the operator must move some away",
                 code=Code.LIMIT,
                 max_allowed=_MAX_COPIES,
             )
         if not hub.has_space(0):
-            raise StoreFullError("there is no space left for copies")
+            raise StoreFullError("no space is left for backups")
         started = hub.clock()
         target.parent.mkdir(parents=True, exist_ok=True)
         files = RealFilesystem(target)
@@ -197,7 +203,7 @@ class _RevocationFilter:
     def of(cls, query: Mapping[str, str]) -> "_RevocationFilter":
         kind, origin = query.get("kind"), query.get("origin")
         if kind is not None and kind not in set(Target):
-            raise bad_request("kind", f"kind is one of {', '.join(Target)}")
+            raise bad_request("kind", f"kind must be one of {', '.join(Target)}")
         return cls(
             kind=kind,
             since=number(query.get("since", "0"), "since"),
@@ -236,19 +242,19 @@ class RevocationHandlers:
             if self._hub.readers.has_room:
                 self._hub.read(lambda: self._list(request, asked), lambda job: self._later(request, job))
             else:
-                request.respond(self._overloaded(request, "too many reads"))
+                request.respond(self._overloaded(request, "too many reads are queued"))
 
         if not (wait and comes) or self._hub.stopping:
             answer()
         elif self._hub.long_polls.add(self._label, wait, answer):
             request.wait(lambda: self._hub.long_polls.hurry(self._label, answer))
         else:
-            return self._overloaded(request, "too many wait already")
+            return self._overloaded(request, "too many requests are waiting")
         return None
 
     def _overloaded(self, request: Request, why: str) -> Response:
         self._hub.metrics.overloaded += 1
-        return error_response(unavailable(f"{why}; try again"), as_json=wants_json(request, default=True))
+        return error_response(unavailable(f"{why}; retry later"), as_json=wants_json(request, default=True))
 
     def _list(self, request: Request, asked: _RevocationFilter) -> Response:
         """Answer with what is asked for. For a reader's thread."""

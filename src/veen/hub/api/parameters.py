@@ -14,11 +14,11 @@ def hex32(text: str, name: str) -> bytes:
     try:
         return parse_hex32(text, lower=True)
     except ValueError:
-        raise bad_request(name, f"{name} is 64 lowercase hex digits") from None
+        raise bad_request(name, f"{name} must be 64 lowercase hex digits") from None
 
 
 def number(text: str, name: str) -> int:
     """Read a number of a URL."""
     if not text.isdecimal() or not text.isascii() or len(text) > _MAX_DIGITS:
-        raise bad_request(name, f"{name} is a number")
+        raise bad_request(name, f"{name} must be a number")
     return int(text)

@@ -72,11 +72,11 @@ class ReadHandlers:
     ) -> Response | None:
         """Read in a reader's thread, and answer with the result; there is a bound on how much may wait."""
         if not self._hub.readers.has_room:
-            return self._overloaded(request, "too many reads")
+            return self._overloaded(request, "too many reads are queued")
 
         def work() -> Response:
             if self._holds_too_much(request):
-                raise StoreFullError("clients do not take their answers; try again")
+                raise StoreFullError("response buffers are full because clients read too slowly; retry later")
             return answer(run())
 
         self._hub.read(work, lambda job: self.later(request, job))
@@ -84,7 +84,7 @@ class ReadHandlers:
 
     def _overloaded(self, request: Request, why: str) -> Response:
         self._hub.metrics.overloaded += 1
-        return error_response(unavailable(f"{why}; try again"), as_json=wants_json(request))
+        return error_response(unavailable(f"{why}; retry later"), as_json=wants_json(request))
 
     def later(self, request: Request, job: Job) -> None:
         """Answer with the result of a job, or with its error."""
@@ -115,7 +115,7 @@ class ReadHandlers:
             if self._hub.long_polls.add(asked.label, wait, wake):
                 request.wait(lambda: self._hub.long_polls.hurry(asked.label, wake))
                 return None
-            return self._overloaded(request, "too many wait already")
+            return self._overloaded(request, "too many requests are waiting")
         self._page(request, asked)
         return None
 
@@ -144,7 +144,7 @@ class ReadHandlers:
             if job.error is not None or job.result is not None:
                 self.later(request, job)
             elif not hub.has_turn:
-                request.respond(self._overloaded(request, "too many checkpoints are being made"))
+                request.respond(self._overloaded(request, "too many checkpoints are being signed"))
             else:
                 hub.turn(make, lambda job: self.later(request, job))
 
@@ -153,7 +153,7 @@ class ReadHandlers:
             return None if found is None else answer(found)
 
         if not hub.readers.has_room:
-            return self._overloaded(request, "too many reads")
+            return self._overloaded(request, "too many reads are queued")
         hub.read(look, looked)
         return None
 
@@ -198,7 +198,7 @@ class ReadHandlers:
             if not self._hub.putters.has_room:
                 return self._overloaded(request, "too many attachments are being stored")
             if not self._hub.has_space(len(body)):
-                raise StoreFullError("there is no space left for attachments")
+                raise StoreFullError("no space is left for attachments")
 
             def work() -> Response:
                 return Response(201 if store.put(coid, body) else 200, b"", OCTETS)

@@ -91,8 +91,8 @@ class SubmitHandlers:
 
     def _overloaded(self, request: Request) -> Response:
         self._hub.metrics.overloaded += 1
-        why = "is stopping" if self._hub.stopping else "has too much to do"
-        return error_response(unavailable(f"the hub {why}; try again"), as_json=wants_json(request))
+        why = "is stopping" if self._hub.stopping else "is overloaded"
+        return error_response(unavailable(f"the hub {why}; retry later"), as_json=wants_json(request))
 
     # --- many -----------------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ class TokenHandlers:
                 self._later(request, job)
             elif not self._hub.has_turn:
                 self._hub.metrics.overloaded += 1
-                job.error = StoreFullError("too many tokens are being taken; try again")
+                job.error = StoreFullError("too many tokens are being authorized; retry later")
                 self._later(request, job)
             else:
                 self._hub.turn(
@@ -87,7 +87,7 @@ class TokenHandlers:
                 hub_known=False,
                 hub_currently_valid=False,
                 revoked=False,
-                reason="the hub does not know the token; authorize it",
+                reason="the hub does not know the token; authorize it first",
             )
         now = hub.sequencer.hub_ts()
         last = expires_at(token, known.issued_at)

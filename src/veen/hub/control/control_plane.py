@@ -67,7 +67,7 @@ class Orders:
         opened = open_msg(msg, self.key, pad_block=self.pads[msg.profile_id], limits=self.limits)
         opened.header.verify_cap_ref(msg.auth_ref)
         if opened.header.schema != REVOCATION_SCHEMA:
-            raise ProtocolError(Detail.VALUE, "the message is no revocation", field="schema")
+            raise ProtocolError(Detail.VALUE, "the message is not a revocation", field="schema")
         return RevocationBody.decode(opened.body, self.limits).record(record.leaf_hash)
 
 
@@ -261,7 +261,7 @@ class ControlPlane:
         try:
             # Numbers have no gaps, so they say how many messages there are, and mostly that there are none.
             left = sum(reader.client(label, admin).client_seq for admin in self._admins)
-            if not left or reader.is_frozen(label):  # a fork can not open what was sealed to its parent
+            if not left or reader.is_frozen(label):  # a fork cannot open what was sealed to its parent
                 return
             made = reader.manifest(label)
             for place in reader.entries(label, made.first_seq, made.head.seq):

@@ -216,7 +216,7 @@ class Sequencer:
         self._go_on()
 
     def _give_up(self, messages: list[Submission], error: Exception) -> None:
-        undone = self._undone(messages, "the hub has stopped; its operator has to look at it")
+        undone = self._undone(messages, "the hub has stopped after an error; its operator must check it")
         self._events.fatal(error)
         self._decided(undone)
 
@@ -284,7 +284,7 @@ class Sequencer:
             except StorageError:
                 raise
             except Exception as error:  # noqa: BLE001 - a fault of ours must not stop other messages
-                message.error = unavailable("the message met a fault of the hub; see its log")
+                message.error = unavailable("the hub failed to handle the message; the reason is in its log")
                 self._events.bug(error)
             else:
                 message.receipt = receipt.encode()

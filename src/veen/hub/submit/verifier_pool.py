@@ -191,7 +191,7 @@ class VerifierPool:
         except ProtocolError as error:
             item.reject(error)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not stop other messages
-            item.error = unavailable("the message met a fault of the hub; see its log")
+            item.error = unavailable("the hub failed to handle the message; the reason is in its log")
             self._events.bug(error)
         item.verified = perf_counter()
 
@@ -283,7 +283,7 @@ class VerifierPool:
                 self._waiting.appendleft(batch)
                 continue
             for item in batch.items:
-                item.error = unavailable("the message could not be checked; see the log of the hub")
+                item.error = unavailable("the hub failed to verify the message; the reason is in its log")
             self.checked(batch)
         worker.given.clear()
         worker.close()
