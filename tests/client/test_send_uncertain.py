@@ -53,7 +53,7 @@ def test_taken_and_then_refused_is_taken(opens: Opens, between: Proxy, stream: s
 def test_taken_and_then_busy_is_kept(opens: Opens, between: Proxy, stream: str) -> None:
     alice = opens("alice", between.url)
     _lose_the_first_and_refuse_the_rest(between, BUSY)
-    with pytest.raises(NetworkError, match="is kept"):
+    with pytest.raises(NetworkError, match="which is stored"):
         alice.send(stream, "once")
     between.after = lambda passing, answer: _refusal(BUSY) if passing.path == "/v1/submit" else answer
     with pytest.raises(NetworkError):

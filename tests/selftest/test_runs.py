@@ -120,7 +120,7 @@ def test_the_same_seed_does_the_same(tmp_path: Path) -> None:
         ([], 1, "core"),
         (["core", "--only", "nonsense"], 1, "nonsense"),
         (["core", "--hub", "somewhere"], 1, "URL"),
-        (["core", "--hub", "http://127.0.0.1:1"], 2, "can not be reached"),
+        (["core", "--hub", "http://127.0.0.1:1"], 2, "cannot be reached"),
         (["core", "--seed", "-1"], 1, "--seed"),
         (["nonsense"], 1, "nonsense"),
     ],

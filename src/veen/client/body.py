@@ -22,23 +22,27 @@ _COID_BYTES: Final = 32
 
 
 def encode_body(value: Value) -> bytes:
-    """Encode a body; a float, a negative or a too large number is refused (CLI-021)."""
+    """Encode a body; a fraction, a negative or a too large integer is rejected (CLI-021)."""
     _check(value, "the body")
     try:
         return cbor.encode(value)
     except CborError as error:
-        raise BodyError(f"the body can not be encoded: {error.message}") from None
+        raise BodyError(f"the body cannot be encoded: {error.message}") from None
 
 
 def _check(value: object, where: str) -> None:
     match value:
         case float():
-            hint = "" if math.isfinite(value) else "; and it is not even a number"
-            raise BodyError(f"{where} holds the fraction {value}: write it as text or a scaled integer{hint}")
+            hint = "" if math.isfinite(value) else "; it is not a finite number"
+            raise BodyError(
+                f"{where} contains the fraction {value}: write it as text or as a scaled integer{hint}"
+            )
         case bool() | None | str() | bytes():
             return
         case int() if not 0 <= value <= U64_MAX:
-            raise BodyError(f"{where} holds {value}: integers are from 0 to {U64_MAX}; write others as text")
+            raise BodyError(
+                f"{where} contains {value}: integers are from 0 to {U64_MAX}; write others as text"
+            )
         case Mapping():
             for key, item in value.items():
                 _check(item, f"{where}.{key}")
@@ -79,7 +83,7 @@ class Attachment:
 
 
 def with_attachments(value: Value, attachments: Sequence[Attachment]) -> Value:
-    """Return a body that declares attachments; what is no map becomes the ``body`` of one."""
+    """Return a body that declares attachments; what is not a map becomes the ``body`` of one."""
     listed: list[Value] = [
         {"coid": bytes(item.coid), "name": item.name, "size": item.size} for item in attachments
     ]
@@ -88,7 +92,7 @@ def with_attachments(value: Value, attachments: Sequence[Attachment]) -> Value:
     if isinstance(value, Mapping):
         named = {str(key): item for key, item in value.items()}
         if ATTACHMENTS in named:
-            raise BodyError(f"the body has {ATTACHMENTS!r} of its own: give it another name")
+            raise BodyError(f"the body has its own field {ATTACHMENTS!r}: rename it")
         return {**named, ATTACHMENTS: listed}
     return {"body": value, ATTACHMENTS: listed}
 
@@ -107,5 +111,5 @@ def _attachment(value: object) -> Attachment:
             name = rest.get("name", "")
             return Attachment(Coid(coid), size, name if isinstance(name, str) else "")
     raise ProtocolError(
-        Detail.ATT_ROOT, "the body lists an attachment that has no id or size", field=ATTACHMENTS
+        Detail.ATT_ROOT, "the body declares an attachment without id or size", field=ATTACHMENTS
     )

@@ -46,7 +46,7 @@ def load_config() -> dict[str, str]:
         raise ContextError(f"{path} cannot be read: {error}") from None
     unknown = sorted(set(settings) - set(KEYS))
     if unknown or not all(isinstance(value, str) for value in settings.values()):
-        raise ContextError(f"{path} has mistakes: it may set {', '.join(KEYS)}, each a text")
+        raise ContextError(f"{path} is not valid: it may set {', '.join(KEYS)}, each to a string")
     return settings
 
 
@@ -111,5 +111,5 @@ def described_hub(env: str, name: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ContextError(f"{env} is not the descriptor of an environment") from None
     if not isinstance(url, str):
-        raise ContextError(f"{env} has no hub {name}; it has: {', '.join(sorted(hubs)) or 'none'}")
+        raise ContextError(f"{env} has no hub {name}; its hubs: {', '.join(sorted(hubs)) or 'none'}")
     return dict(hub)

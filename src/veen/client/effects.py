@@ -58,7 +58,7 @@ class Describe(Effect[dict[str, Any]]):
 
 @dataclass(frozen=True, slots=True)
 class PutAttachment(Effect[None]):
-    """Have the hub keep a sealed attachment."""
+    """Have the hub store a sealed attachment."""
 
     coid: bytes
     sealed: bytes

@@ -7,7 +7,7 @@ VeenError
 ├── RejectedError                the hub rejected the request: code, detail
 │   ├── EpochError               ... the label belongs to an epoch outside the window of the hub
 │   └── PrunedByHubError         ... the hub pruned the entry (a PrunedError as well)
-├── UnsentError                  a message was rejected for good; its bytes are in a file
+├── UnsentError                  a message was rejected permanently; its bytes are in a file
 ├── DivergenceError              the hub signed two contradicting things: the evidence
 ├── PinError                     the hub is unknown, or not the pinned one
 ├── ContextError                 no client or hub is named
@@ -34,15 +34,15 @@ class ClientError(VeenError):
 
 
 class NetworkError(ClientError):
-    """The hub can not be reached or did not answer in time; whether it acted is not known."""
+    """The hub cannot be reached or did not respond in time; it is unknown whether it acted."""
 
 
 class InvalidResponseError(ClientError):
-    """Whatever answered is not a hub, or is a broken one."""
+    """The response is not one of a hub, or is damaged."""
 
 
 class RejectedError(ClientError):
-    """The hub has refused; its code says why."""
+    """The hub rejected a request; ``code`` and ``detail`` say why."""
 
     def __init__(self, envelope: ErrorEnvelope) -> None:
         super().__init__(f"{envelope.code}: {envelope.message}")
@@ -50,16 +50,16 @@ class RejectedError(ClientError):
 
     @property
     def code(self) -> str:
-        """The code, as a program would branch on it."""
+        """The error code, for programs."""
         return self.envelope.code
 
     @property
     def detail(self) -> str:
-        """Which check has failed; empty if the hub did not say."""
+        """Which check failed; empty if the hub did not report it."""
         return self.envelope.detail_enum
 
     def field(self, name: str) -> DetailValue | None:
-        """Return a machine-readable detail."""
+        """Return a field of the error."""
         return self.envelope.field(name)
 
 
@@ -82,11 +82,11 @@ def rejection_of(envelope: ErrorEnvelope) -> RejectedError:
 
 
 class KeystoreError(ClientError):
-    """The keys of a client can not be had; the text says what to do."""
+    """The keys of the client cannot be used; the text says what to do."""
 
 
 class PinError(ClientError):
-    """The hub is not known, or not the one that was pinned."""
+    """The hub is unknown, or is not the pinned one."""
 
 
 class ContextError(ClientError):
@@ -102,21 +102,21 @@ class DamagedClientFileError(ClientStateError):
 
 
 class DamagedLogError(ClientStateError):
-    """Files in the place of a hub do not hold what the hub had written."""
+    """A log that is read from files is not what the hub wrote."""
 
     def __init__(self, message: str, file: Path | None = None, offset: int | None = None) -> None:
         super().__init__(message)
-        #: Where in the files, if that is known.
+        #: The file and the offset in it, if they are known.
         self.file = file
         self.offset = offset
 
 
 class ReadOnlyError(ClientError):
-    """Files answer questions, and take nothing."""
+    """A log that is read from files accepts no messages."""
 
 
 class UnsentError(ClientError):
-    """A message was refused for good; its bytes were kept."""
+    """A message was rejected permanently; ``kept`` is the file with its bytes."""
 
     def __init__(self, message: str, kept: Path) -> None:
         super().__init__(message)
@@ -124,12 +124,12 @@ class UnsentError(ClientError):
 
 
 class DivergenceError(ClientError):
-    """The hub has signed two things that can not both be true. The evidence can be shown to anybody."""
+    """The hub signed two things that cannot both be true; anybody can verify the evidence."""
 
     def __init__(self, message: str, fraud: Fraud) -> None:
         super().__init__(message)
         self.fraud = fraud
-        #: Where the evidence was written.
+        #: The file that the evidence was written to.
         self.path: Path | None = None
 
 
@@ -142,7 +142,7 @@ class SummaryCacheError(ClientError):
 
 
 class RpcError(ClientError):
-    """The method has failed, and said why."""
+    """The method failed; ``code`` and ``detail`` are the server's."""
 
     def __init__(self, code: str, detail: str = "") -> None:
         super().__init__(f"{code}: {detail}" if detail else code)
@@ -151,4 +151,4 @@ class RpcError(ClientError):
 
 
 class RpcTimeoutError(ClientError, TimeoutError):
-    """No reply came in time; whether the method was run is not known."""
+    """No reply came in time; it is unknown whether the method was executed."""

@@ -1,4 +1,4 @@
-"""Evidence that a hub has signed two things that can not both be true, for anybody to check offline.
+"""Evidence that a hub has signed two things that cannot both be true, for anybody to verify offline.
 
 Either one place of a label has two contents; or a receipt is followed by another whose root is not what
 appending its leaf gives. For the second kind the peaks before are part of the evidence: they fold to the
@@ -44,12 +44,12 @@ class Fraud(Wire):
 
     @property
     def file_name(self) -> str:
-        """A name for the file: the hub, the label and the place."""
+        """The name of the file: hub, label and position."""
         hub, label = self.identity.hub_id.hex()[:16], self.second.label.hex()[:16]
         return f"{hub}-{label}-{self.second.stream_seq}{SUFFIX}"
 
     def verify(self, hub_pk: VerifyKey | None = None) -> str:
-        """Return what the evidence shows; refuse it if it shows nothing.
+        """Return what the evidence proves; reject it if it proves nothing.
 
         ``hub_pk`` is the hub's first key, if the reader knows it; the hub's id follows from it.
         """
@@ -61,9 +61,9 @@ class Fraud(Wire):
             self.identity.verify_receipt(receipt)
         seq = self.second.stream_seq
         if self.first.contradicts(self.second):
-            return f"the hub has signed two contents for entry {seq}"
+            return f"the hub signed two contents for entry {seq}"
         if self._is_broken_step():
-            return f"the root that the hub has signed for entry {seq} does not follow from entry {seq - 1}"
+            return f"the root that the hub signed for entry {seq} does not follow from entry {seq - 1}"
         raise ProtocolError(Detail.VALUE, "the two receipts can both be true", field="second")
 
     def _is_broken_step(self) -> bool:

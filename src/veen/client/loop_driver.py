@@ -26,7 +26,7 @@ class LoopDriver:
         return self._client.session
 
     def stop(self) -> None:
-        """Fail the next operation: nobody waits for the result any more."""
+        """Fail the next operation: the caller no longer waits for the result."""
         self._stopped = True
 
     def run(self, operation: Operation[T]) -> T:

@@ -39,7 +39,7 @@ def _part(path: Path, name: str) -> Part:
             digest = file_digest(file, "sha256").digest()
             return Part(name, file.tell(), digest)
     except OSError as error:
-        raise ClientStateError(f"{path} can not be read: {error.strerror}") from None
+        raise ClientStateError(f"{path} cannot be read: {error.strerror}") from None
 
 
 #: Fields that say who speaks: a fold believes it if that key has signed the message (AGR-011, REC-011).
@@ -90,7 +90,9 @@ def grant_access(client: Client, stream: str, body: Fields) -> Granted:
     now = client.session.clock()
     ttl = body["expiry_time"] - now
     if ttl < 1:
-        raise ClientStateError(f"the grant would be over at {body['expiry_time']}, and it is {now}")
+        raise ClientStateError(
+            f"the grant would expire at {body['expiry_time']}, which is in the past: it is {now}"
+        )
     subject, streams, rate = bounds_of(body)
     token = CapToken.mint(
         client.session.secrets.identity,

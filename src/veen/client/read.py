@@ -304,7 +304,7 @@ def _open_each(opener: Opener, item: _Epoch, page: StreamResponse, found: list[M
 
 def _verify_page_proof(page: StreamResponse, last: Message) -> None:
     if page.mmr_proof is None:
-        raise ProtocolError(Detail.PROOF_PATH, "the hub left out the proof", stream_seq=last.position)
+        raise ProtocolError(Detail.PROOF_PATH, "the hub omitted the proof", stream_seq=last.position)
     receipt = last.receipt
     page.mmr_proof.verify(receipt.mmr_root, receipt.leaf_hash, stream_seq=receipt.stream_seq)
 
@@ -320,7 +320,7 @@ async def list_epochs(session: Session, stream: str, from_epoch: int) -> list[in
         after = page.next_epoch
         goes_on = after is None or not page.epochs or after > page.epochs[-1]
         if not ascending or not goes_on or (page.epochs and page.epochs[0] < start):
-            raise ProtocolError(Detail.VALUE, "epochs are out of order", field="epochs")
+            raise ProtocolError(Detail.VALUE, "the epochs are out of order", field="epochs")
         found += page.epochs
         start = page.next_epoch if page.epochs else None
     return found

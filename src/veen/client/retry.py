@@ -16,7 +16,7 @@ _PASSING: Final = frozenset({Code.UNAVAILABLE, Code.RATE})
 
 
 def is_passing(envelope: ErrorEnvelope) -> bool:
-    """Tell whether a refusal may be another answer later."""
+    """Return whether a rejected request may succeed later."""
     return envelope.code in _PASSING
 
 
@@ -32,7 +32,7 @@ class Retry:
     patience_sec: int = 60
 
     def gives_up(self, failures: int, envelope: ErrorEnvelope) -> bool:
-        """Tell whether a refusal is one to live with."""
+        """Return whether a rejection is final."""
         if not is_passing(envelope) or (envelope.retry_after or 0) > self.patience_sec:
             return True
         return failures >= self.attempts
@@ -45,7 +45,7 @@ class Retry:
 
 
 async def with_retry(request: Effect[T], retry: Retry, random: RandomBytes) -> T:
-    """Ask until there is an answer, or a refusal for good, or no patience left."""
+    """Ask until there is a response, a final rejection, or no attempt left."""
     for failures in range(1, retry.attempts + 1):
         try:
             return await request

@@ -1,4 +1,4 @@
-"""Sending: seal, sign, keep, submit, check the receipt, remember. In this order: a crash loses nothing.
+"""Sending: seal, sign, store, submit, verify the receipt, save: in this order, a crash loses nothing.
 
 Numbers are used under the lock of the client's directory. Before a message is sent its bytes are kept; until
 it is answered they are what is sent again (C-63, CLNT-015).
@@ -231,8 +231,8 @@ class Sender:
             receipts, error = await self._submit(label, kept, msgs, unsure=False)
         except NetworkError as unsure:
             raise NetworkError(
-                f"{unsure}; whether it has the message is not known: it is kept, and the next send to this "
-                "stream asks first"
+                f"{unsure}; it is unknown whether it has the message, which is stored: the next send to this "
+                "stream delivers it first"
             ) from None
         except (ReadOnlyError, RejectedError):
             await Blocking(lambda: self._session.home.clear_outbox(label))
@@ -250,7 +250,7 @@ class Sender:
     async def _submit(
         self, label: Label, kept: LabelState, msgs: list[Msg], *, unsure: bool
     ) -> tuple[list[Receipt], RejectedError | None]:
-        """Submit until all are taken, or one is refused for good; returns the receipts of those before it.
+        """Submit until all are accepted or one is rejected; return the receipts of those before it.
 
         ``unsure``: they may have been taken before. Then no refusal says that they were not.
         """
@@ -285,7 +285,7 @@ class Sender:
     async def _look_for(
         self, label: Label, kept: LabelState, msgs: list[Msg], refusal: RejectedError
     ) -> list[Receipt]:
-        """Return the receipts of messages that are refused now, and were taken before (CLNT-015)."""
+        """Return the receipts of messages that are rejected now, but were accepted before (CLNT-015)."""
         if is_passing(refusal.envelope):
             raise NetworkError(str(refusal)) from None  # it may even be taken yet
         found: dict[LeafHash, Receipt] = {}
@@ -298,7 +298,7 @@ class Sender:
             check = await start_at(self._session, label, kept, msgs[0].prev_ack + 1)
             await walk(self._session, check, note=note)
         except RejectedError as error:
-            raise NetworkError(f"{refusal}; and what it has can not be read: {error}") from None
+            raise NetworkError(f"{refusal}; and its log cannot be read: {error}") from None
         there = takewhile(lambda receipt: receipt is not None, (found.get(msg.leaf_hash) for msg in msgs))
         return [receipt for receipt in there if receipt is not None]
 
@@ -318,7 +318,7 @@ class Sender:
         return taken, None
 
     async def _taken_before(self, label: Label, msg: Msg, error: RejectedError) -> Receipt | None:
-        """Return the receipt of a message that the hub has already, by the place that it names (C-63)."""
+        """Return the receipt of a message that the hub already has, by the position it reports (C-63)."""
         seq = error.field("stream_seq")
         if error.code != Code.SEQ or not isinstance(seq, int):
             return None
@@ -372,14 +372,14 @@ class Sender:
             await Blocking(lambda: session.home.clear_outbox(label))
 
     async def _flush(self, state: State, label: Label, kept: LabelState) -> None:
-        """Send again what was not answered, byte for byte; what is refused now is set aside, and told."""
+        """Resend what was not answered, byte for byte; what is rejected now is set aside and reported."""
         home = self._session.home
         waiting = await Blocking(lambda: home.outbox(label))
         if not waiting:
             return
         if any(msg.label != label for msg in waiting):
             raise ClientStateError(
-                f"{home.root} has messages of another label in its outbox; it was tampered with"
+                f"{home.root} has messages of another label in its outbox: it was tampered with"
             )
         receipts, error = await self._submit(label, kept, waiting, unsure=True)
         refused = waiting[len(receipts) :]
@@ -390,8 +390,8 @@ class Sender:
         paths = await Blocking(lambda: [home.set_aside(label, msg) for msg in refused])
         await Blocking(lambda: home.clear_outbox(label))
         raise UnsentError(
-            f"{len(refused)} earlier message{'s were' if len(refused) > 1 else ' was'} not taken by the hub "
-            f"({error}); kept as {paths[0]}; this message was not sent, send it again",
+            f"{len(refused)} earlier message{'s were' if len(refused) > 1 else ' was'} rejected by the hub "
+            f"({error}) and stored as {paths[0]}; this message was not sent: send it again",
             paths[0],
         )
 
@@ -422,13 +422,13 @@ async def _solve(challenge: bytes, difficulty: int) -> PowCookie:
     """Do work, in portions: who has lost interest need not wait for all of it."""
     if not 0 <= difficulty <= _MOST_WORK:
         raise InvalidResponseError(
-            f"the hub asks for {difficulty} bits of proof of work, more than {_MOST_WORK}"
+            f"the hub requires {difficulty} bits of proof of work; the client does at most {_MOST_WORK}"
         )
     for start in range(0, _MOST_NONCES, _NONCES):
         found = await Blocking(partial(solve, challenge, difficulty, range(start, start + _NONCES)))
         if found is not None:
             return found
-    raise InvalidResponseError("no proof of work was found")
+    raise InvalidResponseError("no proof of work could be found")
 
 
 def rotate(session: Session) -> None:

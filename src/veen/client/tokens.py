@@ -23,12 +23,12 @@ class Authorized:
 
 
 async def authorize(session: Session, token: CapToken) -> Authorized:
-    """Make a token known to the hub; if it is for us, it is kept and used from then on."""
+    """Make a token known to the hub; if it is for this client, it is stored and used from then on."""
     await session.connect()
     token.verify()
     answer = await session.ask(AuthorizeRequest(cap_token=token), AuthorizeResponse)
     if answer.auth_ref != token.auth_ref:
-        raise ProtocolError(Detail.AUTH_REF, "the hub answered about another token", field="auth_ref")
+        raise ProtocolError(Detail.AUTH_REF, "the response is about another token", field="auth_ref")
     await session.check_signed(lambda pin: _verify_record(pin, answer.record))
     if token.subject_pk in session.secrets.client_ids():
         await Blocking(lambda: session.home.keep_token(token))

@@ -77,7 +77,7 @@ def transfer(source: bytes, target: bytes, amount: int, ts: int, metadata: Field
 
 
 def named_by_place(body: Fields) -> Draft:
-    """Return the message of a transfer whose id is that of its own place in the log (WAL-054)."""
+    """Return the message of a transfer whose id follows from its place in the client's sequence (WAL-054)."""
 
     def encoded(context: MsgContext) -> bytes:
         name = transfer_id(context.label, context.client_id, context.client_seq)

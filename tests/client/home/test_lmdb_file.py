@@ -55,7 +55,7 @@ def test_rubbish_is_damaged_and_what_can_not_be_reached_is_not(tmp_path: Path) -
     with pytest.raises(DamagedClientFileError, match="damaged"):
         open_environment(path, MAP_BYTES)
     for elsewhere in (tmp_path / "nowhere" / "rows.lmdb", tmp_path / ("long" * 100)):
-        with pytest.raises(ClientStateError, match="can not be used") as caught:
+        with pytest.raises(ClientStateError, match="cannot be used") as caught:
             open_environment(elsewhere, MAP_BYTES)
         assert not isinstance(caught.value, DamagedClientFileError)
 

@@ -72,7 +72,7 @@ def test_another_hub_at_the_same_place_is_a_loud_error(tmp_path: Path, opens: Op
         alice = opens("alice", first.url)
         alice.send(stream, 1)
     with HubProcess(tmp_path / "other", "--listen", address) as other:
-        with pytest.raises(PinError, match="somebody stands between"):
+        with pytest.raises(PinError, match="intercepted"):
             opens("alice", other.url).send(stream, 2)
         hub_id = HubId(bytes.fromhex(other.banner["hub_id"]))
         assert opens("alice", other.url, hub_id=hub_id).send(stream, 2).position == 1, "if one knows"

@@ -79,7 +79,7 @@ def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
 def test_an_identity_is_not_overwritten_unless_that_is_asked_for(tmp_path: Path) -> None:
     home = make_home(tmp_path / "alice")
     before = (home.root / KEYSTORE).read_bytes()
-    with pytest.raises(KeystoreError, match="holds an identity already"):
+    with pytest.raises(KeystoreError, match="already contains an identity"):
         make_home(tmp_path / "alice")
     assert (home.root / KEYSTORE).read_bytes() == before
     ClientHome.create(home.root, SECRETS, now=NOW, replace=True)
@@ -115,7 +115,7 @@ def test_where_a_passphrase_comes_from(tmp_path: Path) -> None:
     assert asker(both, lambda: "typed")() == b"of a variable"
     assert asker({}, lambda: "typed")() == b"typed"
     assert asker({}, nobody_types)() is None
-    with pytest.raises(KeystoreError, match="can not be read"):
+    with pytest.raises(KeystoreError, match="cannot be read"):
         given_passphrase({"VEEN_KEYSTORE_PASSPHRASE_FILE": str(tmp_path / "none")})
 
 

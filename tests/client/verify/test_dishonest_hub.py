@@ -99,7 +99,7 @@ def test_a_hub_can_not_have_entries_skipped(opens: Opens, between: Proxy, stream
     opens("bob").send(stream, "for alice")
     alice.send(stream, "behind it")
     between.after = lambda passing, answer: NOT_FOUND if passing.path == "/v1/receipt" else answer
-    with pytest.raises(ProtocolError, match="says that there is no entry 1"):
+    with pytest.raises(ProtocolError, match="reports that there is no entry 1"):
         alice.read(stream, ReadOptions(resume=True))
     between.after = lambda _, answer: answer
     assert [item.position for item in alice.read(stream, ReadOptions(resume=True))] == [2, 3]

@@ -191,7 +191,7 @@ def test_a_set_that_is_cut_is_refused_or_named(exported: Path, tmp_path: Path) -
     place = tmp_path / "incomplete"
     shutil.copytree(exported, place)
     (place / "checkpoints.cborseq").unlink()
-    with pytest.raises(ClientStateError, match="not a whole set"):
+    with pytest.raises(ClientStateError, match="not a complete set"):
         open_log(str(place))
 
 

@@ -70,7 +70,7 @@ def stream_epochs(client: Driver, stream: str) -> list[int]:
 
 
 def read_records(client: Driver, stream: str, options: ReadOptions) -> Iterator[tuple[Record, Reached]]:
-    """Yield the entries of a stream, with the place that each has reached."""
+    """Yield the entries of a stream, with the position and root of each."""
     for message in read_stream(client, stream, options):
         receipt = message.receipt
         yield (
@@ -164,7 +164,7 @@ class IncrementalFold:
         return Folded(head, counts, reports, found, self._provisional(found), tuple(self._notes))
 
     def _entries(self, behind: Place, before_epoch: int) -> Iterator[tuple[Record, Reached]]:
-        """Yield the entries behind a place, up to the one that was asked for."""
+        """Yield the entries after a position, up to the requested one."""
         epoch, upto = self._target
         for each in self._epochs:
             if each < behind[0] or each > epoch or each >= before_epoch:
@@ -185,14 +185,14 @@ class IncrementalFold:
     # --- with what is kept ----------------------------------------------------------------------------------
 
     def kept(self) -> Folded:
-        """Fold on from what is kept, and keep what can be."""
+        """Continue from the cached summaries, and cache what is new."""
         try:
             file = SummaryFile(self._client.session.home.root, self.vault())
             return self._from_file(file)
         except SummaryCacheError as error:
-            self._notes.append(f"summaries are not kept: {error}")
+            self._notes.append(f"summaries are not cached: {error}")
         except CborError as error:
-            self._notes.append(f"summaries are not kept, one can not be written: {error}")
+            self._notes.append(f"summaries are not cached, because one cannot be encoded: {error}")
         return self.fresh()
 
     def vault(self) -> Vault:
@@ -215,7 +215,7 @@ class IncrementalFold:
         raise AssertionError
 
     def _discard(self, file: SummaryFile, why: str) -> None:
-        self._notes.append(f"{why}; they are made anew")
+        self._notes.append(f"{why}; they are rebuilt")
         with file.alone() as alone:
             if not alone:
                 raise SummaryCacheError("another process is writing them")
@@ -232,11 +232,13 @@ class IncrementalFold:
             if newer.get(META) != rows.get(META):  # another has written meanwhile
                 rows, holds = newer, self._holds(newer)
             if not alone:
-                self._notes.append("another process is writing summaries: this fold is not kept")
+                self._notes.append("another process is writing summaries: this fold is not cached")
                 return self._grown_in_memory(rows if holds else None)
             if not holds:
                 if Meta.load(rows) is not None:
-                    self._notes.append("summaries were of another log, of other code, or without keys of now")
+                    self._notes.append(
+                        "the cached summaries were of another log, of other code, or of other keys"
+                    )
                 file.clear()
             self._write(file)
         rows = file.snapshot()
@@ -266,7 +268,7 @@ class IncrementalFold:
             writer.flush()
 
     def _grown_in_memory(self, below: SealedRows | None) -> Rows:
-        """Return the rows with what is not kept, over those that are."""
+        """Return the rows that are not cached, on top of those that are."""
         rows = MemoryRows(below)
         self._grow(rows, _NO_LIMIT)
         return rows
@@ -324,7 +326,7 @@ class IncrementalFold:
         )
 
     def _made_anew(self, file: SummaryFile, error: DamagedTreeError, upto: Place) -> Rows:
-        """Return the same rows, made again from the log; what is kept was damaged."""
+        """Return the same rows, rebuilt from the log, because the cached ones were damaged."""
         with suppress(SummaryCacheError):  # if another writes them, that one will find out as well
             self._discard(file, str(error))
         rows = MemoryRows(name=file.name)
@@ -332,7 +334,9 @@ class IncrementalFold:
         try:
             self._grow(rows, _NO_LIMIT)
         except ClientError:
-            raise ClientStateError("kept summaries were damaged, and have been removed: try again") from None
+            raise ClientStateError(
+                "the cached summaries were damaged and have been removed; fold again"
+            ) from None
         return rows
 
 
@@ -361,9 +365,9 @@ class _Leaves:
         self._last = place
 
     def check(self) -> None:
-        """Check that the entries make up the root, and keep what is needed to go on."""
+        """Check that the entries make up the root, and store what the next entries need."""
         if self._last is not None and self._peaks.root != self._last.mmr_root:
-            raise DamagedTreeError("kept summaries do not continue as the log does")
+            raise DamagedTreeError("the cached summaries do not match the log")
         self._rows.put(_PEAKS_ROW, cbor.encode([self._peaks.size, self._peaks.hashes]))
 
 

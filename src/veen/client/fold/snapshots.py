@@ -22,7 +22,7 @@ Progress = Callable[[int], None] | None
 
 @dataclass(frozen=True, slots=True)
 class SnapshotState:
-    """A state at a place of the log, as a fold gives it."""
+    """A state at a position of the log, as a fold returns it."""
 
     epoch: int
     upto: int
@@ -59,7 +59,7 @@ def class_overlay(state_class: str) -> Overlay:
     try:
         return registry.overlay_class(state_class)()
     except KeyError:
-        raise ClientStateError(f"no state of class {state_class} is known here") from None
+        raise ClientStateError(f"unknown class of states: {state_class}") from None
 
 
 def _is_keyed(overlay: Overlay) -> bool:
@@ -108,7 +108,7 @@ def fold_state(
     if not _is_keyed(overlay) and state_id not in (None, whole):
         raise ClientStateError(f"a stream has one state of class {state_class}; its id is {whole.hex()}")
     if _is_keyed(overlay) and state_id is None:
-        raise ClientStateError(f"there are many states of class {state_class}: give the id of one")
+        raise ClientStateError(f"there are several states of class {state_class}: pass the id of one")
     if upto is not None and epoch is None:
         epoch = _epoch_with(client, stream, upto)
         if epoch is None:

@@ -1,4 +1,4 @@
-"""Summaries that are kept: LMDB files in the client's directory, one for each overlay of a stream.
+"""Cached summaries: LMDB files in the client's directory, one for each overlay of a stream.
 
 Whoever reads has a snapshot; one at a time writes, and nobody waits for another. Everything in them can be
 made again from the log, so whatever is not as it was written is thrown away.
@@ -25,7 +25,7 @@ _MAP_BYTES: Final = 1 << 38
 
 
 def _damaged(error: Exception) -> DamagedTreeError:
-    return DamagedTreeError(f"kept summaries are damaged: {error}")
+    return DamagedTreeError(f"the cached summaries are damaged: {error}")
 
 
 class _Environment:
@@ -82,7 +82,7 @@ _guard = threading.Lock()
 
 
 def _environment(path: Path) -> _Environment:
-    """Open a file, or make it; one that is damaged is made anew."""
+    """Open a file, or make it; one that is damaged is rebuilt."""
     with _guard:
         found = _open.get(str(path))
         if found is None:
@@ -122,7 +122,7 @@ class SummaryFile:
     """The file of one overlay of one stream."""
 
     def __init__(self, root: Path, vault: Vault) -> None:
-        """``root`` is the directory of the client; SummaryCacheError if nothing can be kept there."""
+        """``root`` is the directory of the client; SummaryCacheError if nothing can be cached there."""
         self._vault = vault
         self.name = vault.name
         place = root / OVERLAYS_DIR

@@ -68,7 +68,7 @@ class ClientHome:
         home = cls(root, random)
         if (root / KEYSTORE).exists() and not replace:
             raise KeystoreError(
-                f"{root} holds an identity already; use another directory, or --force to destroy it for good"
+                f"{root} already contains an identity; use another directory, or --force to destroy this one"
             )
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ class ClientHome:
                 home.save_secrets(secrets, passphrase, now)
                 home.save(State())
         except OSError as error:
-            raise ClientStateError(f"{root} can not be written: {error.strerror}") from None
+            raise ClientStateError(f"{root} cannot be written: {error.strerror}") from None
         return home
 
     def save_secrets(self, secrets: Secrets, passphrase: bytes | None, now: int) -> None:
@@ -107,12 +107,12 @@ class ClientHome:
             raise KeystoreError(f"{path} is damaged: {error}") from None
         except OSError as error:
             hint = "make an identity with: veen keygen --out DIR"
-            raise KeystoreError(f"{path} can not be read: {error.strerror}; {hint}") from None
+            raise KeystoreError(f"{path} cannot be read: {error.strerror}; {hint}") from None
         if not sealed.by_passphrase:
             try:
                 return sealed.open((self.root / KEY_FILE).read_bytes()), None
             except OSError as error:
-                raise KeystoreError(f"{self.root / KEY_FILE} can not be read: {error.strerror}") from None
+                raise KeystoreError(f"{self.root / KEY_FILE} cannot be read: {error.strerror}") from None
         passphrase = ask()
         if passphrase is None:
             raise KeystoreError(
@@ -179,13 +179,13 @@ class ClientHome:
         remove_file(self.root / OUTBOX_DIR / f"{label.hex()}.msgs")
 
     def set_aside(self, label: Label, msg: Msg) -> Path:
-        """Keep a message that was refused for good, for a person to look at."""
+        """Store a message that was rejected permanently, for inspection."""
         path = self.root / OUTBOX_DIR / f"{label.hex()}-{msg.client_seq}.refused"
         write_file(path, msg.encode())
         return path
 
     def keep_sent(self, msgs: list[Msg], receipts: list[Receipt]) -> None:
-        """Keep receipts of own messages, and the messages themselves unless there are none to keep."""
+        """Store receipts of own messages, and those of the messages that are to be stored."""
         append_file(self.root / RECEIPTS, encode_sequence(receipts))
         append_file(self.root / PAYLOADS, encode_sequence(msgs))
 
@@ -206,7 +206,7 @@ class ClientHome:
         return path
 
     def tokens(self) -> dict[AuthRef, CapToken]:
-        """Return all tokens that are kept, in the order in which they were."""
+        """Return the stored tokens, in the order in which they were stored."""
         place = self.root / CAPS_DIR
         found = {}
         paths = place.glob("*.cap") if place.is_dir() else ()
@@ -216,7 +216,7 @@ class ClientHome:
         return found
 
     def token_for(self, stream: StreamId, client_id: VerifyKey) -> CapToken | None:
-        """Return a token that lets this key write to a stream; the one that was kept last."""
+        """Return a token that lets this key write to a stream: the one stored last."""
         fitting = [
             token
             for token in self.tokens().values()

@@ -36,7 +36,7 @@ def open_environment(path: Path, map_size: int) -> lmdb.Environment:
     except (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError) as error:
         raise DamagedClientFileError(f"{path} is damaged: {error}") from None
     except (OSError, lmdb.Error) as error:
-        raise ClientStateError(f"{path} can not be used: {error}") from None
+        raise ClientStateError(f"{path} cannot be used: {error}") from None
     missing = _missing(found, path)
     if missing:
         found.close()

@@ -50,9 +50,9 @@ def read_facts(found: dict[str, Any]) -> HubFacts:
         pow_difficulty = int(found.get("pow_difficulty", 0))
         stated = [bytes.fromhex(item["profile_id"]) for item in found["profiles"]]
     except (KeyError, TypeError, ValueError, OverflowError, ProtocolError) as error:
-        raise InvalidResponseError(f"the hub's description of itself can not be read: {error}") from None
+        raise InvalidResponseError(f"the hub's description of itself is not valid: {error}") from None
     if not profiles or [profile.profile_id for profile in profiles] != stated:
-        raise InvalidResponseError("the hub names profiles that are not what their ids say")
+        raise InvalidResponseError("the hub describes profiles that do not match their ids")
     try:
         identity.verify_signature(identity.hub_keys[0].hub_pk, sig)
     except ProtocolError:
@@ -64,7 +64,7 @@ def read_epoch(found: dict[str, Any]) -> int:
     """Return the epoch that a hub says it is in."""
     epoch = found.get("epoch")
     if not isinstance(epoch, int) or not 0 <= epoch <= U64_MAX:
-        raise InvalidResponseError("the hub does not say in which epoch it is")
+        raise InvalidResponseError("the hub does not report its epoch")
     return epoch
 
 
@@ -99,7 +99,7 @@ def accept_pin(
     who = facts.identity
     if expected is not None and who.hub_id != expected:
         raise PinError(
-            f"{name} is hub {who.hub_id.hex()}, and not {expected.hex()} as was asked for; nothing was sent"
+            f"{name} is hub {who.hub_id.hex()}, not {expected.hex()} as requested; nothing was sent"
         )
     _check_name(state, who.hub_id, name, known=expected is not None)
     kept = state.pins.get(who.hub_id)
@@ -123,8 +123,8 @@ def _check_name(state: State, found: HubId, name: str, *, known: bool) -> None:
             continue
         if not known:
             raise PinError(
-                f"{name} was hub {hub_id.hex()} and now says it is {found.hex()}: it was made anew, or "
-                f"somebody stands between; if you know it was, run: "
+                f"{name} was hub {hub_id.hex()} and now claims to be {found.hex()}: it was replaced, or "
+                f"the connection is intercepted; if its operator confirms the new id, run: "
                 f"veen pin add --hub {name} --hub-id {found.hex()}"
             )
         state.pins[hub_id] = replace(pin, names=tuple(item for item in pin.names if item != name))
@@ -135,7 +135,7 @@ def _check_new(facts: HubFacts, name: str, trust: Trust, *, known: bool) -> None
     if known or trust is Trust.FIRST_USE or (trust is Trust.LOCAL and is_local(name)):
         return
     raise PinError(
-        f"{name} is not pinned; it says that it is hub {found}: compare that with what its operator says "
+        f"{name} is not pinned; it claims to be hub {found}: compare this id with the one from its operator "
         f"(veen hub-id), then run: veen pin add --hub {name} --hub-id {found}"
     )
 
@@ -146,14 +146,14 @@ def _check_continues(kept: Pin, facts: HubFacts, name: str) -> None:
     With another routing key all labels would be others, and all that was seen would be gone without a word.
     """
     if facts.identity.routing_key != kept.identity.routing_key:
-        raise PinError(f"{name} shows an identity with another routing key; nothing it says is believed")
+        raise PinError(f"{name} presents an identity with another routing key, and is not trusted")
     now = {key.hub_pk: key for key in facts.identity.hub_keys}
     for key in kept.identity.hub_keys:
         found = now.get(key.hub_pk)
         ended = found is not None and key.valid_until is not None and found.valid_until != key.valid_until
         if found is None or found.valid_from != key.valid_from or ended:
             if len(facts.identity.hub_keys) < len(kept.identity.hub_keys):
-                why = "is older than the one seen before, or was cut"
+                why = "is older than the pinned one, or was truncated"
             else:
-                why = "does not continue the one seen before"
-            raise PinError(f"{name} shows an identity that {why}; nothing it says is believed")
+                why = "does not continue the pinned one"
+            raise PinError(f"{name} presents an identity that {why}, and is not trusted")

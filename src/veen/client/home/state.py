@@ -184,6 +184,6 @@ class State:
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ProtocolError) as error:
             raise ClientStateError(
-                f"state.json is damaged ({error}); remove it, and run veen resync for each stream: all that "
-                "it holds can be had from the hub again, except for pins"
+                f"state.json is damaged ({error}); remove it, and run veen resync for each stream: "
+                "everything in it but the pins is fetched from the hub again"
             ) from None

@@ -1,7 +1,8 @@
 """The identity card: the public half of a client, signed by its own identity key.
 
-Whoever has a card can seal to its owner and name him in a capability token. It is handed over out of band; a
-new one is made when the client's key changes, and only who is given both can tell that they belong together.
+With a card, anybody can seal messages to its owner and issue capability tokens for the owner. It is handed
+over out of band. When the client's key changes there is a new one, and only those who are given both can tell
+that they belong together.
 """
 
 from collections.abc import Iterable
@@ -51,7 +52,7 @@ class Prekey(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityCard(Wire):
-    """Who somebody is: keys to check his word by, to seal to him, and to name him by."""
+    """The public keys of a client's owner: to verify signatures, to seal messages, and to grant access."""
 
     SHAPE: ClassVar = MapShape(
         "identity_card",

@@ -74,9 +74,11 @@ class SealedKeystore(Wire):
 
     def _validate(self) -> None:
         if self.kdf not in (_BY_PASSPHRASE, _BY_FILE):
-            raise ProtocolError(Detail.VALUE, f"a keystore of unknown kind {self.kdf!r}", field="kdf")
+            raise ProtocolError(Detail.VALUE, f"unknown kind of keystore: {self.kdf!r}", field="kdf")
         if not (0 < self.passes <= _MOST_PASSES and 8 << 10 <= self.memory <= _MOST_MEMORY):
-            raise ProtocolError(Detail.VALUE, "a keystore with impossible parameters", field="memory")
+            raise ProtocolError(
+                Detail.VALUE, "the parameters of the keystore are out of range", field="memory"
+            )
         if len(self.nonce) != _NONCE_BYTES:
             raise ProtocolError(Detail.FIELD_SIZE, "a nonce has 24 bytes", field="nonce")
 
@@ -273,7 +275,7 @@ FILE_VARIABLE: Final = "VEEN_KEYSTORE_PASSPHRASE_FILE"
 
 
 def ask_nobody() -> bytes | None:
-    """There is no passphrase, and nobody to ask."""
+    """Return no passphrase: there is no terminal to prompt at."""
     return None
 
 
@@ -287,9 +289,9 @@ def given_passphrase(environment: Mapping[str, str]) -> bytes | None:
     try:
         found = Path(path).read_bytes().rstrip(b"\r\n")
     except OSError as error:
-        raise KeystoreError(f"{FILE_VARIABLE}: {path} can not be read: {error.strerror}") from None
+        raise KeystoreError(f"{FILE_VARIABLE}: {path} cannot be read: {error.strerror}") from None
     if not found:
-        raise KeystoreError(f"{FILE_VARIABLE}: {path} holds no passphrase")
+        raise KeystoreError(f"{FILE_VARIABLE}: {path} contains no passphrase")
     return found
 
 

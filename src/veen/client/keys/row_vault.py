@@ -46,4 +46,6 @@ class Vault:
         try:
             return aead_decrypt(sealed[_NONCE_BYTES:], row, sealed[:_NONCE_BYTES], self._key)
         except (CryptoError, ValueError):
-            raise ClientStateError("a row does not open: it was changed, or is of another client") from None
+            raise ClientStateError(
+                "a row cannot be decrypted: it was modified, or belongs to another client"
+            ) from None

@@ -88,7 +88,7 @@ def accept(secrets: Secrets, sealed: SealedKey) -> SharedKey:
         shared.verify()
         name = shared.key.name
         if name is not None and labels.stream_id(name) != shared.key.stream_id:
-            raise ProtocolError(Detail.VALUE, "the key is of another stream than it says", field="name")
+            raise ProtocolError(Detail.VALUE, "the key is of another stream than it claims", field="name")
         if shared.taker != secrets.identity.public_key:
             break
         return shared

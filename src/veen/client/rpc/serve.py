@@ -96,7 +96,7 @@ class Journal:
         place.mkdir(mode=0o700, exist_ok=True)
         self._lock = FileLock(place / f"{stream_id.hex()}.lock")
         if not self._lock.acquire():
-            raise ClientStateError(f"another process of this client answers calls on {stream} already")
+            raise ClientStateError(f"another process of this client already answers calls on {stream}")
         self._vault = Vault(session.secrets, b"rpc" + stream_id, session.random)
         self._path = place / f"{stream_id.hex()}.lmdb"
         try:
@@ -104,7 +104,7 @@ class Journal:
         except DamagedClientFileError as error:
             self._lock.close()
             raise ClientStateError(
-                f"{error}: it says which calls were run; move it away, and calls may be run again"
+                f"{error}; it records which calls were executed: without it, calls may be executed again"
             ) from None
 
     def reply(self, key: bytes) -> tuple[bool, bytes | None]:
@@ -141,7 +141,7 @@ class Journal:
         settle(self._rows, self._path)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._rows.close()
         self._lock.close()
 
@@ -276,11 +276,11 @@ class Responder:
 
     def _unknown(self, name: str) -> bytes:
         known = ", ".join(sorted(self._methods)) or "none"
-        text = f"there is no method {_short(name, 60)!r}; there are: {known}"
+        text = f"unknown method {_short(name, 60)!r}; known methods: {known}"
         return failure("RPC.UNKNOWN_METHOD", _short(text))
 
     def _is_over(self, message: Message, body: dict[str, Any]) -> bool:
-        """Tell whether nobody waits for the result any more."""
+        """Return whether the caller no longer waits for the result."""
         timeout_ms = body.get("timeout_ms")
         waited_ms = (self._session.clock() - message.receipt.hub_ts) * 1000
         return timeout_ms is not None and waited_ms > timeout_ms + _SKEW_SEC * 1000

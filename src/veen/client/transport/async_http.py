@@ -31,7 +31,7 @@ class AsyncHttpHub:
         """Exchange a request for its answer."""
         message = to_message(request)
         if self._http.is_closed:
-            raise ClientStateError("the client was closed")
+            raise ClientStateError("the client is closed")
         try:
             async with asyncio.timeout(self._timeout + message.wait_sec):
                 return from_reply(request, await self._exchange(message), self.name)
@@ -53,7 +53,9 @@ class AsyncHttpHub:
                 parts.append(part)
                 size += len(part)
                 if size > MAX_ANSWER_BYTES:
-                    raise InvalidResponseError(f"{self.name} answers with more than {MAX_ANSWER_BYTES} bytes")
+                    raise InvalidResponseError(
+                        f"{self.name} responded with more than {MAX_ANSWER_BYTES} bytes"
+                    )
             return Reply(found.status_code, found.headers.get("content-type", ""), b"".join(parts))
 
     async def close(self) -> None:

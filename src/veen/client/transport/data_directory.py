@@ -89,7 +89,7 @@ class DataDirectory:
             raise _damaged(error, str(path)) from None
         except (OSError, StorageError) as error:
             self._fs.close()
-            raise ClientStateError(f"{path} can not be read: {error}; run: veen fsck {path}") from None
+            raise ClientStateError(f"{path} cannot be read: {error}; run: veen fsck {path}") from None
         reads = ReadRequests(self.reader, self.identity, _BOUNDS)
         self._answers: _Answers = {
             StreamRequest: lambda request: StreamResponse.decode(reads.page(request)),
@@ -104,7 +104,7 @@ class DataDirectory:
         }
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self.reader.close()
         self._fs.close()
 
@@ -125,7 +125,7 @@ class DataDirectory:
         except ProtocolError as error:
             raise rejection_of(ErrorEnvelope.of(error)) from None
         raise ReadOnlyError(
-            f"no hub runs in {self.name}, so it can only be read; start it with: "
+            f"no hub runs in {self.name}, so it can only be read; start one with: "
             f"veen hub start --data-dir {self.name}"
         )
 

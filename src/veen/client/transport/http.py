@@ -116,7 +116,7 @@ def from_reply(request: Request, reply: Reply, name: str) -> Any:  # noqa: ANN40
             case GetAttachment():
                 return reply.body
     except ProtocolError as error:
-        raise InvalidResponseError(f"{name} answered something else than was asked: {error}") from None
+        raise InvalidResponseError(f"the response of {name} is not valid: {error}") from None
     return None
 
 
@@ -153,7 +153,7 @@ def refusal(reply: Reply, name: str) -> RejectedError:
             envelope = ErrorEnvelope.decode(reply.body)
     except (ProtocolError, ValueError, RecursionError):
         raise InvalidResponseError(
-            f"{name} answered with status {reply.status} and no error of a hub"
+            f"{name} responded with status {reply.status}, and not with an error of a hub"
         ) from None
     return rejection_of(envelope)
 
@@ -165,7 +165,7 @@ def read_json(data: bytes, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise InvalidResponseError(f"{name} answered something else than a hub does")
+        raise InvalidResponseError(f"{name} did not respond as a hub does")
     return value
 
 
@@ -231,14 +231,14 @@ class HttpHub:
             parts.append(part)
             size += len(part)
             if size > MAX_ANSWER_BYTES:
-                raise InvalidResponseError(f"{self.name} answers with more than {MAX_ANSWER_BYTES} bytes")
+                raise InvalidResponseError(f"{self.name} responded with more than {MAX_ANSWER_BYTES} bytes")
         return b"".join(parts)
 
     def _unreachable(self, error: Exception) -> NetworkError:
         if isinstance(error, TimeoutError):
             return NetworkError(f"{self.name} did not answer in {self.timeout_sec:g} s")
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return NetworkError(f"{self.name} can not be reached: {why}")
+        return NetworkError(f"{self.name} cannot be reached: {why}")
 
     def connect(self) -> http.client.HTTPConnection:
         """Return a new connection; the address is looked up when it is used."""

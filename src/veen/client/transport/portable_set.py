@@ -101,7 +101,7 @@ def _blaming(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ClientStateError(f"{place} is not a whole set: {error.filename}: {error.strerror}") from None
+        raise ClientStateError(f"{place} is not a complete set: {error.filename}: {error.strerror}") from None
     except ProtocolError as error:
         raise DamagedLogError(f"{place} is damaged: {error}") from None
 
@@ -141,7 +141,7 @@ class PortableSet:
             entries.msgs.append((where, behind))
             at, where = end, behind
         if at < len(self._receipts) or where < len(self._msgs):
-            raise ProtocolError(Detail.ENTRY_LENGTH, "there are not as many messages as receipts")
+            raise ProtocolError(Detail.ENTRY_LENGTH, "the numbers of messages and receipts differ")
         return found
 
     @property
@@ -164,7 +164,7 @@ class PortableSet:
                     return self._attachment(request.coid)
         except ProtocolError as error:
             raise rejection_of(ErrorEnvelope.of(error)) from None
-        raise ReadOnlyError(f"{self.name} is a set of files: it can be read, and does not change")
+        raise ReadOnlyError(f"{self.name} is an exported set: it can only be read")
 
     def describe(self) -> dict[str, Any]:
         """Return what the hub would say of itself."""
@@ -194,7 +194,7 @@ class PortableSet:
                 return tooling.ConsistencyResponse(proof=proof)
             case tooling.StreamEpochsRequest():
                 return self._epochs(request)
-        raise _missing("request", f"a set does not answer {type(request).__name__}")
+        raise _missing("request", f"an exported set does not answer {type(request).__name__}")
 
     def _entries(self, label: Label) -> _Entries:
         found = self._labels.get(label)

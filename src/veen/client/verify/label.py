@@ -68,7 +68,7 @@ class LabelCheck:
         if place != (self.label, self.next_seq) or stated_seq != self.next_seq:
             raise ProtocolError(
                 Detail.PROOF_SEQ,
-                f"entry {receipt.stream_seq} was served in the place of entry {self.next_seq}",
+                f"entry {receipt.stream_seq} was served instead of entry {self.next_seq}",
                 field="stream_seq",
             )
         self.pin.identity.verify_receipt(receipt)  # before anything else is looked at
@@ -85,7 +85,7 @@ class LabelCheck:
         """Return the error for a hub that no longer has what it has signed."""
         return ProtocolError(
             Detail.PROOF_SEQ,
-            f"the hub has signed entry {self.known.last_seq}, and says that there is no entry {seq}",
+            f"the hub signed entry {self.known.last_seq}, but reports that there is no entry {seq}",
             stream_seq=seq,
         )
 
@@ -103,10 +103,10 @@ class LabelCheck:
 
 
 def divergence(pin: Pin, first: Receipt, second: Receipt, peaks: Peaks | None = None) -> DivergenceError:
-    """Return the error for two receipts that can not both be true, with the evidence."""
+    """Return the error for two receipts that cannot both be true, with the evidence."""
     hashes = None if peaks is None or first.contradicts(second) else peaks.hashes
     fraud = Fraud(identity=pin.identity, identity_sig=pin.sig, first=first, second=second, peaks=hashes)
-    return DivergenceError(f"{fraud.verify()}: it shows different logs", fraud)
+    return DivergenceError(f"{fraud.verify()}: it serves different logs", fraud)
 
 
 def check_receipts(pin: Pin, msgs: Sequence[Msg], receipts: Sequence[Receipt]) -> None:
@@ -124,7 +124,7 @@ PAGE_ITEMS: Final = 500
 
 
 async def fetch_page(session: Asker, request: StreamRequest, wait_sec: int = 0) -> StreamResponse:
-    """Fetch a page; a label that nobody has written to yet is an empty one."""
+    """Fetch a page; a label without entries is empty."""
     try:
         page = await session.ask(request, StreamResponse, wait_sec=wait_sec)
     except RejectedError as error:

@@ -1,4 +1,4 @@
-"""Checking single objects that somebody was given: a receipt, with or without its message."""
+"""Verifying a receipt, with or without its message, against a hub or the state of a client."""
 
 from dataclasses import dataclass
 
@@ -42,7 +42,9 @@ def check_receipt_by_state(state: State, receipt: Receipt, *, stream: str, msg: 
     kept = state.labels.get(receipt.label)
     if kept is None or kept.stream_id != labels.stream_id(stream):
         raise ProtocolError(
-            Detail.LEAF_HASH, f"this client knows no such label of {stream}; ask a hub", field="label"
+            Detail.LEAF_HASH,
+            f"this client has not seen this label of {stream}; name a hub to ask",
+            field="label",
         )
     pin = state.pins.get(kept.hub_id)
     if pin is None:
@@ -76,7 +78,7 @@ async def _is_in_log(asker: Asker, receipt: Receipt) -> bool:
             raise
         raise ProtocolError(
             Detail.PROOF_SEQ,
-            f"the hub has signed entry {receipt.stream_seq}, and says that there is none",
+            f"the hub signed a receipt for entry {receipt.stream_seq}, but its log does not contain it",
             stream_seq=receipt.stream_seq,
         ) from None
     return verify_inclusion(receipt, proof)
