@@ -1,1 +1,1 @@
-"""Programs for those who work on VEEN; none of them is installed."""
+"""Programs for developers of VEEN; none of them is installed."""

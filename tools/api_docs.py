@@ -1,4 +1,4 @@
-"""The page of the Python client, from its source: signatures, docstrings, and what stands beside fields."""
+"""The page of the Python API, from its source: signatures, docstrings, and the comments of fields."""
 
 import ast
 import inspect
@@ -58,12 +58,12 @@ _CITED: Final = re.compile(r" \([A-Z][A-Z0-9+]*(?:-[0-9]+)?(?:, [A-Z][A-Z0-9+]*-
 
 _HEAD: Final = """# Python API
 {note}
-[Use the library](../how-to/use-the-library.md) shows it at work. All names are in `veen.client`; those that
+For examples see [Use the library](../how-to/use-the-library.md). All names are in `veen.client`; those that
 most programs need are in `veen` as well, and all errors are in `veen.errors`. Everything is typed.
 
-`stream` is the name of a stream, or its id of 64 hex digits. A body (`Value`) is what deterministic CBOR
-holds: `None`, `bool`, `int` from 0 to 2^64 - 1, `str`, `bytes`, lists, and maps with `str` or `int` keys; no
-fractions, and no negative numbers.
+`stream` is the name of a stream, or its id of 64 hex digits. A body (`Value`) consists of `None`, `bool`,
+`int` from 0 to 2^64 - 1, `str`, `bytes`, lists, and maps with `str` or `int` keys: the values of
+deterministic CBOR. Floats and negative numbers are rejected.
 """
 
 _ERRORS_HEAD: Final = """## Errors
@@ -195,13 +195,13 @@ def _is_marked(item: ast.FunctionDef | ast.AsyncFunctionDef, mark: str) -> bool:
 
 
 def _doc(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """Return a docstring in Markdown; what it says of attributes is said in a table."""
+    """Return a docstring in Markdown, without the attributes: they are in a table."""
     text = _CITED.sub("", ast.get_docstring(node) or "").replace("``", "`")
     return "\n\n".join(_section(*part) for part in _sections(text) if part[0] != "Attributes").strip()
 
 
 def _attributes(tree: ast.ClassDef) -> dict[str, str]:
-    """Return what the docstring of a class says of its attributes."""
+    """Return the attributes that the docstring of a class describes."""
     text = _CITED.sub("", ast.get_docstring(tree) or "").replace("``", "`")
     items = next((body for title, body in _sections(text) if title == "Attributes"), "")
     return dict(_items(items))
@@ -231,7 +231,7 @@ def _section(title: str, body: str) -> str:
 
 
 def _items(body: str) -> Iterator[tuple[str, str]]:
-    """Yield the entries of a section: a name, and what is said of it."""
+    """Yield the entries of a section: a name and its description."""
     for entry in re.split(r"\n(?! )", body):
         name, _, said = entry.partition(": ")
         if said:

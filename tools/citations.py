@@ -83,7 +83,7 @@ def texts(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def places(root: Path, generated: Iterable[str]) -> dict[str, list[str]]:
-    """Return the paths that cite each id; ``generated`` pages repeat what others say, and do not count."""
+    """Return the paths that cite each id; ``generated`` pages only repeat others, and do not count."""
     skipped = {f"docs/reference/{name}" for name in generated}
     found: dict[str, list[str]] = {}
     for path, text in texts(root):
@@ -94,7 +94,7 @@ def places(root: Path, generated: Iterable[str]) -> dict[str, list[str]]:
 
 
 def with_places(page: str, where: Mapping[str, Sequence[str]]) -> str:
-    """Return a page with its lines "Cited in" written anew."""
+    """Return a page with its lines "Cited in" brought up to date."""
     bare = _PLACES.sub("", page)
     if _REQUIREMENT.search(bare):
         return _REQUIREMENT.sub(lambda line: line[0] + _line("\n  ", where.get(line[1], ())), bare)

@@ -1,4 +1,4 @@
-"""The page of all commands, from the commands themselves; neither terminal nor home matter."""
+"""The page of all commands, generated from the commands; it depends on neither terminal nor home."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -17,31 +17,31 @@ from veen.client.keys.keystore import FILE_VARIABLE, VARIABLE
 
 #: Flags of every command; they are described once.
 _COMMON: Final[Mapping[str, str]] = {
-    "--json": "One JSON document on standard output, and nothing else there. A failure is "
+    "--json": "Print one JSON document on standard output, and nothing else. A failure is "
     '`{"ok": false, "code": ..., "detail": ...}`.',
     "--quiet": "Print errors only.",
-    "--verbose": "Say more, on standard error; an error is shown with its trace.",
-    "--timeout-ms": f"Time for one answer of the hub; {DEFAULT_TIMEOUT_MS} by default.",
-    "--env": "Descriptor of an environment: take the hub from there. Goes with `--hub-name`.",
-    "--hub-name": "Which of the hubs in the descriptor.",
-    "--help": "What the command does, and its options.",
+    "--verbose": "Print more on standard error; an error with its traceback.",
+    "--timeout-ms": f"Time limit for one response of the hub; {DEFAULT_TIMEOUT_MS} by default.",
+    "--env": "Descriptor of an environment that names the hub. Requires `--hub-name`.",
+    "--hub-name": "The hub in the descriptor.",
+    "--help": "Show what the command does, and its options.",
 }
 _EXIT_CODES: Final[Mapping[int, tuple[str, str]]] = {
     errors.OK: ("done", ""),
     errors.USAGE: (
-        "wrong use: arguments, files, keys; or interrupted",
-        "the message says what to write instead",
+        "wrong usage: arguments, files, keys; or interrupted",
+        "correct the command as the message says",
     ),
     errors.NETWORK: (
-        "the hub can not be reached, or only its files are there",
-        "try again; a message that may have been taken is kept, and asked for first",
+        "the hub cannot be reached, or only its files are available",
+        "retry; a message that the hub may have accepted is stored, and the next send asks for it first",
     ),
-    errors.MALFORMED: ("what answered is no hub, or a broken one", "look at the address"),
+    errors.MALFORMED: ("the response is not that of a working hub", "check the address"),
     errors.FAILED: (
-        "refused by the hub, or not true: a signature, a proof, a file, a pin",
-        "do not try again before you know why: `veen explain-error CODE`",
+        "rejected by the hub, or failed verification: a signature, a proof, a file, a pin",
+        "find the cause before you retry: `veen explain-error CODE`",
     ),
-    errors.SELFTEST: ("a selftest has failed", "keep its output"),
+    errors.SELFTEST: ("a selftest failed", "save its output"),
 }
 #: Names of older releases and other implementations, and what they stand for.
 _ALIASES: Final[Mapping[str, str]] = {
@@ -64,28 +64,28 @@ _VARIABLES: Final[Mapping[str, str]] = {
     "VEEN_ADMIN": "directory of the client that signs administrative records",
     "VEEN_DATA_DIR": "data directory, for commands that work on one",
     VARIABLE: "passphrase of the keystore",
-    FILE_VARIABLE: "file that holds it",
-    "XDG_CONFIG_HOME": "where `veen/config.toml` is, in place of `~/.config`",
+    FILE_VARIABLE: "file that contains the passphrase",
+    "XDG_CONFIG_HOME": "directory of `veen/config.toml`, instead of `~/.config`",
 }
 _EXTRAS: Final = re.compile(r"(.*?)\s*\[([^\[\]]*)\]$", re.DOTALL)
 
 _HEAD: Final = """# Commands
 {note}
-`veen COMMAND --help` says the same. Output is for people, one `name: value` a line, or with `--json` for
-scripts.
+`veen COMMAND --help` prints the same. Output is one `name: value` per line, or one JSON document with
+`--json`, for scripts.
 
 ## Which client and which hub
 
-A command uses the client of `--client`, else of `VEEN_CLIENT`, else of `veen config set client`, else
-`{client}`. It uses the hub of `--hub`, else of `--env` and `--hub-name`, else of `VEEN_HUB`, else of
-`veen config set hub`, else the one in `{hub}`. A hub is a URL, a data directory (its hub may run or not) or a
-set that `veen export` has made.
+The client is the first of: `--client`, `VEEN_CLIENT`, the setting of `veen config set client`, `{client}`.
+The hub is the first of: `--hub`, `--env` with `--hub-name`, `VEEN_HUB`, the setting of `veen config set hub`,
+the one in `{hub}`. A hub is a URL, a data directory (whether its hub is running or not) or a set written by
+`veen export`.
 
 {config}
 {variables}
 ## Common flags
 
-Every command takes them, before its name or behind it.
+Every command accepts them, before or after its name.
 
 {common}
 ## Exit codes
@@ -103,7 +103,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a cell; a bar in code is written so that every reader of Markdown agrees."""
+    """Return a cell; a bar in code is written so that all Markdown parsers agree."""
     bar = "&#124;"
     text = re.sub(r"`([^`]*\|[^`]*)`", lambda found: f"<code>{escape(found[1])}</code>", text)
     return text.replace("|", bar)

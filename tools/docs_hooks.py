@@ -1,4 +1,4 @@
-"""What mkdocs can not be told in mkdocs.yml: all decisions are in the navigation, whoever adds one."""
+"""What mkdocs.yml cannot express: all decisions are in the navigation, without being listed one by one."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Write the reference pages that follow from data in the code, or check that they are up to date.
+"""Write the reference pages that are generated from the code, or check that they are up to date.
 
 Usage: python -m tools.gen_docs [--check]
 """
@@ -166,21 +166,22 @@ def errors_page() -> str:
     return f"""# Errors
 {NOTE}
 Every failure has a code (what a program branches on), a stage and a detail (which check failed). The HTTP
-status depends on the code alone, but for [405, 415 and 421](http.md#names-and-web-pages). On the wire,
+status depends on the code alone, except for [405, 415 and 421](http.md#names-and-web-pages). On the wire,
 stage and detail are `detail.stage` and `detail.detail_enum` of the [error envelope](wire.md#error).
 
 ## Admission, in order
 
-The first failing row decides. Rows 6a and 12a to 12c have no number in the protocol's table; they stand where
-they are checked. Row 8 is raised by senders and readers only: a hub never sees attachments.
+The first failing row decides. Rows 6a and 12a to 12c have no number in the protocol's table; they are
+listed where they are checked. Row 8 is raised by senders and readers only: a hub never sees attachments in
+plaintext.
 
 {_error_rows(ADMISSION_TABLE)}
-`submit` and `authorize` answer with these codes. All other operations answer a malformed request with
-`E.BAD_REQUEST`, with the same stage and detail, and the field's name in `detail.field`.
+`submit` and `authorize` return these codes. All other operations return `E.BAD_REQUEST` for a malformed
+request, with the same stage and detail, and the field's name in `detail.field`.
 
 ## Reading and verifying
 
-Raised by whoever decodes, verifies or opens; `E.PROOF` and `E.OPEN` are never sent by a hub.
+Raised when decoding, verifying or opening; `E.PROOF` and `E.OPEN` are never sent by a hub.
 
 {_error_rows(VERIFICATION_TABLE)}
 ## Codes
@@ -188,7 +189,7 @@ Raised by whoever decodes, verifies or opens; `E.PROOF` and `E.OPEN` are never s
 {codes}
 ## Faults of the encoding
 
-A `CBOR_INVALID` says which of these it met, and at which byte.
+A `CBOR_INVALID` states one of these faults, and its offset.
 
 {faults}"""
 
@@ -207,10 +208,10 @@ def limits_page() -> str:
     )
     return f"""# Limits
 {NOTE}
-A hub has one limit registry, fixed while it runs and kept with its data directory. `max_epoch_skew_sec`
-defaults to one epoch, and to 60 s at least.
+A hub has one limit registry, fixed while it runs and stored in its data directory. `max_epoch_skew_sec`
+defaults to one epoch, but at least 60 s.
 
-{table(("limit", "default", "by the operator", "what it bounds"), rows)}
+{table(("limit", "default", "set by the operator", "what it bounds"), rows)}
 Derived rules:
 
 - a submit request has at most `max_msg_bytes` + 4 bytes: the four are its envelope `a2 01 01 02`;
@@ -248,16 +249,18 @@ def wire_page() -> str:
         f"""# Wire objects
 {NOTE}
 All objects are deterministic CBOR ([rules](encoding.md)): an array has its fields in this order, a map has
-these unsigned keys in ascending order. Where keys are names, they stand in the order shown. An optional field
-is left out when absent; only `MSG.auth_ref` is null instead. In JSON, arrays stay arrays, maps have the field
-names, and byte strings are lowercase hex. How the values are computed is in [formulas](formulas.md).
+these unsigned keys in ascending order. Where keys are names, they are in the order shown. An absent optional
+field is omitted; only `MSG.auth_ref` is null instead. In JSON, arrays stay arrays, maps have the field names,
+and byte strings are lowercase hex. For the computation of values see [formulas](formulas.md).
 
 ## Protocol objects
 """
     ]
     parts += map(_object, WIRE_OBJECTS)
     parts.append(_shape(STEP_SHAPE, Step.__doc__))
-    parts.append("## Requests and responses of `/v1`\n\n`receipt` answers in the same map as `submit`.\n")
+    parts.append(
+        "## Requests and responses of `/v1`\n\nThe response to `receipt` is the same map as for `submit`.\n"
+    )
     parts += map(_object, API_OBJECTS)
     parts.append("## Requests and responses of `/tooling`\n\nThe paths are in [HTTP](http.md).\n")
     parts += map(_object, TOOLING_OBJECTS)
@@ -278,16 +281,16 @@ def configuration_page() -> str:
     listed = table(("setting", "default", "meaning"), rows)
     return f"""# Hub configuration
 {NOTE}
-A setting comes from, in this order: a flag of `veen hub start` (`--name-with-dashes`, where there is one),
-the environment (`VEEN_NAME_IN_CAPITALS`; lists are separated by commas), a TOML file (`--config FILE` or
-`VEEN_CONFIG_PATH`), the default. All errors are reported at once; an unknown name is one of them.
+The value of a setting is the first of: a flag of `veen hub start` (`--name-with-dashes`, if there is one),
+an environment variable (`VEEN_NAME_IN_CAPITALS`; lists are separated by commas), a TOML file (`--config FILE`
+or `VEEN_CONFIG_PATH`), the default. All errors are reported at once; unknown names are errors.
 
 Settings marked *Fixed* are stored in the data directory at the first start. A start with another value
 fails, except for `require_cap`: an explicit `true` or `false` replaces the stored value.
 
 {listed}
 The table `[limits]` of a TOML file sets [limits](limits.md) by name. `VEEN_DATA_DIR` is the data directory,
-and `VEEN_HUB` the hub that commands ask.
+and `VEEN_HUB` the hub that commands use.
 
 ```toml
 listen = ["0.0.0.0:37411"]
@@ -302,7 +305,7 @@ max_msg_bytes = 262144
 
 
 def _cited_page(name: str) -> str:
-    """Return a page that is written by hand, with the places that cite its ids."""
+    """Return a page that is written by hand, with the files that cite its ids."""
     return citations.with_places((ROOT / name).read_text(), citations.places(ROOT.parents[1], PAGES))
 
 
@@ -322,7 +325,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def stale_pages() -> list[str]:
-    """Return the pages whose file is not what the code gives."""
+    """Return the pages that are out of date."""
     return [name for name, page in PAGES.items() if not _is_current(ROOT / name, page())]
 
 

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Write the lock files from pyproject.toml: names, versions and hashes for Linux on x86_64 and aarch64 and every
-# Python from 3.11 on, without the name of any host. Versions already locked are kept where they still fit;
+# Python from 3.11 on, without the name of any host. Locked versions that still fit are retained;
 #
 #   make lock ARGS=--upgrade
 #
-# moves all of them. Releases younger than a week are not considered: a bad one is usually noticed by then.
+# upgrades all of them. Releases younger than a week are not considered: bad ones are usually noticed by then.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -19,9 +19,9 @@ compile() {
         --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links "$@" >/dev/null
 }
 
-# The build tools come first; packages that are in both locks must have one version.
+# The build tools come first; a package in both locks must have one version.
 compile --group build --output-file requirements-build.lock "$@"
 compile pyproject.toml --all-extras --constraint requirements-build.lock --output-file requirements.lock "$@"
-# What a hub needs and no more, for its image; the versions are those of the large lock.
+# Only what a hub needs, for its image; the versions are those of the full lock.
 compile pyproject.toml --extra hub --constraint requirements.lock --output-file requirements-hub.lock "$@"
 grep -c '==' requirements-build.lock requirements.lock requirements-hub.lock

@@ -104,7 +104,7 @@ def _formatted(source: str) -> str:
 
 
 def signatures() -> str:
-    """Return every public name with its signature, one a line."""
+    """Return every public name with its signature, one per line."""
     lines: list[str] = []
     for package in PACKAGES:
         module = importlib.import_module(package)
@@ -155,7 +155,7 @@ def _signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 def main() -> int:
-    """Write both files, or say which one is out of date."""
+    """Write both files, or report which one is out of date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
