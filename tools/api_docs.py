@@ -6,9 +6,11 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator
 from enum import Enum
+from pathlib import Path
 from typing import Final
 
 from tools.cli_docs import table
+from tools.ruff import formatted
 from veen.client import errors
 from veen.client.async_client import AsyncClient
 from veen.client.body import Attachment
@@ -30,6 +32,9 @@ from veen.client.verify.offline import (
     verify_receipt,
 )
 from veen.testing import hub
+
+# What the page is called, for the formatter of its examples.
+_PAGE: Final = Path("docs/reference/api.md")
 
 _VALUES: Final = (
     *(Draft, Sent, Message, Attachment, FoldedState, Call, Handled, VerifiedReceipt, ProvedFraud),
@@ -85,7 +90,7 @@ def api_page(note: str) -> str:
         for cls in _ERRORS
     ]
     parts.append(_ERRORS_HEAD + table(("error", "is a", "when", "has"), rows))
-    return "\n".join(parts)
+    return formatted("\n".join(parts), _PAGE)
 
 
 def _client() -> Iterator[str]:

@@ -8,7 +8,6 @@ import ast
 import importlib
 import inspect
 import pkgutil
-import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 import veen
+from tools.ruff import formatted
 from veen.core.errors import VeenError
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -52,11 +52,12 @@ from veen.stdx.lazy_exports import lazy_exports
 
 
 def error_classes() -> set[type[VeenError]]:
-    """Return every error class of every package."""
+    """Return every error class of every package; private ones steer one module and do not leave it."""
     for module in pkgutil.walk_packages(veen.__path__, "veen."):
         if not module.name.endswith("__main__") and module.name != "veen.errors":
             importlib.import_module(module.name)
-    return {cls for cls in _subclasses(VeenError) if cls.__module__.startswith("veen.")}
+    classes = (cls for cls in _subclasses(VeenError) if cls.__module__.startswith("veen."))
+    return {cls for cls in classes if not cls.__name__.startswith("_")}
 
 
 def _subclasses(cls: type[VeenError]) -> Iterator[type[VeenError]]:
@@ -86,21 +87,7 @@ def errors_module() -> str:
         quoted = ", ".join(f'"{name}"' for name in names)
         lines.append(f'            "{module}": ({quoted},),')
     lines += ["        },", '        root="veen",', "    )", ""]
-    return _formatted("\n".join(lines))
-
-
-def _formatted(source: str) -> str:
-    for command in (["check", "--quiet", "--fix", "--select", "I"], ["format", "--quiet"]):
-        done = subprocess.run(  # noqa: S603 - our own formatter
-            [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(ERRORS), "-"],
-            input=source,
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=_ROOT,
-        )
-        source = done.stdout
-    return source
+    return formatted("\n".join(lines), ERRORS)
 
 
 def signatures() -> str:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from veen.stdx.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from veen.cli.commands.query.ask import _BusyError
     from veen.cli.errors import (
         CommandError,
         FailedError,
@@ -220,14 +219,12 @@ __all__ = [
     "UsageError",
     "VeenError",
     "WriterStoppedError",
-    "_BusyError",
 ]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "cli.commands.query.ask": ("_BusyError",),
             "cli.errors": (
                 "CommandError",
                 "FailedError",
