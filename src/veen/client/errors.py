@@ -2,24 +2,24 @@
 
 VeenError
 └── ClientError                      everything that the client library raises by itself
-├── NetworkError                 the hub cannot be reached, or did not answer in time
-├── InvalidResponseError         the response is not one of a hub
-├── RejectedError                the hub rejected the request: code, detail
-│   ├── EpochError               ... the label belongs to an epoch outside the window of the hub
-│   └── PrunedByHubError         ... the hub pruned the entry (a PrunedError as well)
-├── UnsentError                  a message was rejected permanently; its bytes are in a file
-├── DivergenceError              the hub signed two contradicting things: the evidence
-├── PinError                     the hub is unknown, or not the pinned one
-├── ContextError                 no client or hub is named
-├── KeystoreError                the keys of the client cannot be used
-├── ClientStateError             the client's files are missing, damaged or in conflict
-│   ├── DamagedClientFileError   ... a file does not hold what was written to it
-│   └── DamagedLogError          ... or those of a hub: file, offset
-├── ReadOnlyError                a hub that is read from its files accepts nothing
-├── BodyError                    CBOR cannot represent the body (a ValueError as well)
-├── SummaryCacheError            summaries cannot be cached here
-├── RpcError                     the method failed: code, detail
-└── RpcTimeoutError              no reply came in time (a TimeoutError as well)
+    ├── NetworkError                 the hub cannot be reached, or did not answer in time
+    ├── InvalidResponseError         the response is not one of a hub
+    ├── RejectedError                the hub rejected the request: code, detail
+    │   ├── EpochError               ... the label belongs to an epoch outside the window of the hub
+    │   └── PrunedByHubError         ... the hub pruned the entry (a PrunedError as well)
+    ├── UnsentError                  a message was rejected permanently; its bytes are in a file
+    ├── DivergenceError              the hub signed two contradicting things: the evidence
+    ├── PinError                     the hub is unknown, or not the pinned one
+    ├── ContextError                 no client or hub is named
+    ├── KeystoreError                the keys of the client cannot be used
+    ├── ClientStateError             the client's files are missing, damaged or in conflict
+    │   ├── DamagedClientFileError   ... a file does not hold what was written to it
+    │   └── DamagedLogError          ... or those of a hub: file, offset
+    ├── ReadOnlyError                a hub that is read from its files accepts nothing
+    ├── BodyError                    CBOR cannot represent the body (a ValueError as well)
+    ├── SummaryCacheError            summaries cannot be cached here
+    ├── RpcError                     the method failed: code, detail
+    └── RpcTimeoutError              no reply came in time (a TimeoutError as well)
 """
 
 from pathlib import Path

@@ -2,12 +2,12 @@
 
 VeenError
 └── NetError
-├── StartError               a server cannot start: an address, a name or a directory cannot be used
-├── TlsError                 a certificate or key cannot be used
-└── RoutingError             there is no handler for a request
-    ├── UnknownPathError     ... nothing is served at its path
-    ├── MethodError          ... the path accepts other methods
-    └── TooLargeError        ... its body is larger than the path accepts
+    ├── StartError               a server cannot start: an address, a name or a directory cannot be used
+    ├── TlsError                 a certificate or key cannot be used
+    └── RoutingError             there is no handler for a request
+        ├── UnknownPathError     ... nothing is served at its path
+        ├── MethodError          ... the path accepts other methods
+        └── TooLargeError        ... its body is larger than the path accepts
 """
 
 from veen.core.errors import VeenError

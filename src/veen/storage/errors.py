@@ -9,6 +9,7 @@ VeenError
 │   ├── StoreFullError           no space left on the device; the writer can continue later
 │   ├── WriterStoppedError       the writer met a disk error and must be opened again
 │   └── AnchorError              a root could not be published for now
+├── FindingError                 a check found damage: the finding
 └── PrunedEntryError             the entry was pruned (a ProtocolError and a PrunedError)
 """
 
