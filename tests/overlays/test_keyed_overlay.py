@@ -18,6 +18,7 @@ from veen.overlays import (
     TEXT,
     Event,
     Field,
+    InvalidBodyError,
     KeyedOverlay,
     OverlayError,
     Schema,
@@ -109,6 +110,19 @@ def test_a_subclass_with_another_name_is_another_state() -> None:
     assert Newer().identity != Votes().identity
 
 
+def test_a_name_may_come_from_a_class_that_is_not_an_overlay() -> None:
+    class Named:
+        name = "named"
+
+    class Declared(Named, Votes):
+        state_class = "kept"
+
+    assert type("Mixed", (Named, KeyedOverlay), {**RIGHT, "name": "mixed"}).state_class == "mixed"
+    unnamed = {attribute: value for attribute, value in RIGHT.items() if attribute != "name"}
+    assert type("Mixed", (Named, KeyedOverlay), unnamed).state_class == "named"
+    assert Declared.state_class == "kept"
+
+
 class TestKeysAndSummaries:
     def test_bytes_are_shown_and_named_in_hex(self) -> None:
         class Last(KeyedOverlay):
@@ -139,6 +153,15 @@ class TestKeysAndSummaries:
         shown = Fold(Pairs()).view(folded(Pairs(), log))
         assert shown == {f"{WRITERS[0].hex()},tea": {record.msg_id.hex(): 1}}
 
+    def test_ids_of_a_set_may_be_tuples(self) -> None:
+        overlay = _returning(("tea", {(b"\x01", 2): "x"}), SET)
+        assert Fold(overlay).view(folded(overlay, poll("tea"))) == {"tea": {"01,2": "x"}}
+
+    def test_a_key_of_text_that_looks_like_hex_is_found(self) -> None:
+        summary = folded(Votes(), poll("0xab", "0xab"))
+        assert Fold(Votes()).view(summary) == {"0xab": 2}
+        assert Votes().view_key(Fold(Votes()).tables_of(summary), Votes().parse_key("0xab")) == 2
+
 
 def _returning(result: object, kind: Any = SUM) -> KeyedOverlay:
     class Wrong(KeyedOverlay):
@@ -162,6 +185,8 @@ def _returning(result: object, kind: Any = SUM) -> KeyedOverlay:
         (("tea", "1"), "the value '1': SUM joins integers"),
         (("tea", True), "SUM joins integers"),
         (("tea", 0.5), "SUM joins integers"),
+        ((("tea", -1), 1), "integers from 0"),
+        ((("tea", 2**64), 1), "integers from 0"),
     ],
 )
 def test_a_wrong_cell_is_one_clear_line(result: object, told: str) -> None:
@@ -192,6 +217,30 @@ def test_each_monoid_knows_its_summaries(kind: Any, right: object, wrong: object
         folded(_returning(("tea", wrong), kind), poll("tea"))
 
 
+@pytest.mark.parametrize("content", [0.5, -1, 2**64, object(), {1}, [0.5], {"a": 0.5}, {b"a": 1}, {0.5: 1}])
+@pytest.mark.parametrize("kind", [MAX, FIRST, SET])
+def test_a_value_without_an_encoding_is_one_clear_line(kind: Any, content: object) -> None:
+    value = {b"id": content} if kind is SET else first(PLACE, content) if kind is FIRST else (PLACE, content)
+    with pytest.raises(OverlayError, match=r"^Wrong.cell returned the value .*: it may contain null, bool"):
+        folded(_returning(("tea", value), kind), poll("tea"))
+
+
+def test_what_a_value_may_contain_is_stored() -> None:
+    content = (None, True, "a", b"b", 2**64 - 1, [1, {"a": {3: b""}}])
+    summary = folded(_returning(("tea", (PLACE, content)), MAX), poll("tea"))
+    data = Fold(_returning(None, MAX)).encode(summary)
+    assert Fold(_returning(None, MAX)).encode(Fold(_returning(None, MAX)).decode(data)) == data
+
+
+def test_a_sum_beyond_64_bits_has_no_hash_but_a_state() -> None:
+    summary = folded(_returning(("tea", 2**63)), poll("tea", "tea"))
+    folding = Fold(_returning(None))
+    assert folding.view(summary) == {"tea": 2**64}
+    with pytest.raises(InvalidBodyError) as caught:
+        folding.state_hash(summary)
+    assert caught.value.code == "STATE.OVERFLOW"
+
+
 def _cell(_: object, event: Event) -> Any:
     return event.body["choice"], 1
 
@@ -213,6 +262,9 @@ RIGHT: dict[str, Any] = {"name": "votes", "schemas": (VOTE,), "monoid": SUM, "ce
         ({"monoid": sum}, "not a monoid"),
         ({"monoid": type(SUM)}, "not a monoid"),
         ({"tables": {"a": SUM, "b": SUM}}, "has one table"),
+        ({"version": 1.5}, "Declared: version is 1.5: write an integer"),
+        ({"table": 5}, "Declared: table is 5: write a text"),
+        ({"state_class": b"x"}, "Declared: state_class is b'x': write a text"),
         ({"cell": None}, "no method cell"),
         ({"__annotations__": {"name": str}}, "write name = ... without an annotation"),
     ],

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from veen.core.crypto.hash import sha256, tagged_hash
+from veen.core.crypto.hash import U64_MAX, sha256, tagged_hash
 from veen.core.encoding import cbor
 from veen.core.types import JsonValue, StreamId
 from veen.overlays import monoid
@@ -28,6 +28,8 @@ def encode_state(value: Any) -> bytes:
         case bool() | None | str() | bytes():
             return cbor.encode(value)
         case int():
+            if not -U64_MAX - 1 <= value <= U64_MAX:
+                raise InvalidBodyError("STATE.OVERFLOW", "a number exceeds 64 bits and cannot be encoded")
             return cbor.write_int(value)
         case Mapping():
             pairs = sorted((encode_state(key), encode_state(item)) for key, item in value.items())

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, ClassVar
 
+from veen.core.crypto.hash import U64_MAX
 from veen.core.encoding.field_types import hex_from_json
 from veen.core.errors import ProtocolError
 from veen.core.types import JsonValue
@@ -54,7 +55,7 @@ class KeyedOverlay(Overlay):
         super().__init_subclass__()
         _check_declaration(cls)
         cls.tables = {cls.table: cls.monoid}
-        if "state_class" not in vars(cls) and "name" in vars(cls):
+        if "state_class" not in vars(cls) and ("name" in vars(cls) or not hasattr(cls, "state_class")):
             cls.state_class = cls.name
 
     @abstractmethod
@@ -76,30 +77,33 @@ class KeyedOverlay(Overlay):
         if not _is_key(key):
             raise OverlayError(
                 f"{type(self).__name__}.cell returned the key {key!r}:"
-                " a key is text, bytes, or a tuple of text, bytes and integers"
+                " a key is text, bytes, or a tuple of text, bytes and integers from 0 to 2^64 - 1"
             )
         if not self.monoid.accepts(value):
             raise OverlayError(
                 f"{type(self).__name__}.cell returned the value {value!r}:"
                 f" {self.monoid.name} joins {self.monoid.expects}"
             )
+        if not _is_storable(self.monoid.pack(value)):
+            raise OverlayError(
+                f"{type(self).__name__}.cell returned the value {value!r}: it may contain null, bool, text,"
+                " bytes, integers from 0 to 2^64 - 1, and lists and maps of these"
+            )
         return Lowered(((self.table, key, value),))
 
     def parse_key(self, text: str) -> Key:
-        """Return the key that a text stands for: bytes for hex after 0x, else the text itself."""
+        """Return the key that a text stands for: bytes for hex after 0x, else the text itself.
+
+        An overlay whose keys are tuples has to override it.
+        """
         try:
             return hex_from_json(text[len(_HEX) :]) if text.startswith(_HEX) else text
         except ProtocolError:
             return text
 
     def format_key(self, key: Key) -> str:
-        """Return a key as text, in the form that ``parse_key`` reads."""
-        match key:
-            case bytes():
-                return _HEX + key.hex()
-            case tuple():
-                return ",".join(part.hex() if isinstance(part, bytes) else str(part) for part in key)
-        return key
+        """Return a key as text: bytes as hex after 0x, a tuple as its parts with commas between them."""
+        return _HEX + key.hex() if isinstance(key, bytes) else _as_text(key)
 
     def format_summary(self, summary: Any) -> JsonValue:
         """Return the summary of a key as readers of the state see it; bytes as hex."""
@@ -107,7 +111,7 @@ class KeyedOverlay(Overlay):
             case bytes():
                 return summary.hex()
             case Mapping():
-                return {str(_plain(key)): self.format_summary(item) for key, item in summary.items()}
+                return {_as_text(key): self.format_summary(item) for key, item in summary.items()}
             case tuple() | list():
                 return [self.format_summary(item) for item in summary]
         return summary  # type: ignore[no-any-return] # null, bool, int or text
@@ -115,6 +119,8 @@ class KeyedOverlay(Overlay):
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return the state of one key."""
         summary = tables.get(self.table, key)
+        if summary is None and isinstance(key, bytes):
+            summary = tables.get(self.table, self.format_key(key))  # a key of text that looks like hex
         return None if summary is None else self.format_summary(summary)
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
@@ -128,16 +134,38 @@ class KeyedOverlay(Overlay):
         return dict(tables.items(self.table))
 
 
-def _plain(value: Any) -> Any:
-    return value.hex() if isinstance(value, bytes) else value
+def _as_text(key: Any) -> str:
+    """Return a key, or a part of one, as text; bytes as hex."""
+    match key:
+        case bytes():
+            return key.hex()
+        case tuple():
+            return ",".join(map(_as_text, key))
+    return str(key)
 
 
 def _is_key(key: Any) -> bool:
     """Return whether a value can be a key of a table."""
     kind = type(key)
     if kind is tuple:
-        return bool(key) and all(type(part) in (str, bytes, int) for part in key)
+        return bool(key) and all(type(part) in (str, bytes, int) and _is_storable(part) for part in key)
     return kind is str or kind is bytes
+
+
+def _is_storable(value: Any) -> bool:
+    """Return whether a packed summary, or part of a key, has an encoding."""
+    match value:
+        case None | bool() | bytes() | str():
+            return True
+        case int():
+            return 0 <= value <= U64_MAX
+        case tuple() | list():
+            return all(map(_is_storable, value))
+        case Mapping():
+            return all(type(key) in (str, int) and _is_storable(key) for key in value) and all(
+                map(_is_storable, value.values())
+            )
+    return False
 
 
 def _check_declaration(cls: type[KeyedOverlay]) -> None:
@@ -159,6 +187,12 @@ def _check_declaration(cls: type[KeyedOverlay]) -> None:
             f"{cls.__name__}: monoid is {monoid!r}, which is not a monoid:"
             " use SUM, MAX, MIN, FIRST, COUNT, SET or LOWEST of veen.overlays"
         )
+    if type(cls.version) is not int:
+        raise OverlayError(f"{cls.__name__}: version is {cls.version!r}: write an integer")
+    for attribute in ("about", "table", "state_class"):
+        value = getattr(cls, attribute, "")
+        if not isinstance(value, str):
+            raise OverlayError(f"{cls.__name__}: {attribute} is {value!r}: write a text")
     if "tables" in vars(cls):
         raise OverlayError(f"{cls.__name__} has one table: set table and monoid, or make it an Overlay")
     if cls.cell is KeyedOverlay.cell:
