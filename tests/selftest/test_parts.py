@@ -123,7 +123,7 @@ def test_a_refusal_must_be_the_right_one() -> None:
         refused(refuse, Code.SIG)
     with pytest.raises(StepFailedError, match="another reason"):
         refused(refuse, Code.SEQ, Detail.PREV_ACK)
-    with pytest.raises(StepFailedError, match="has to refuse"):
+    with pytest.raises(StepFailedError, match="must reject with"):
         refused(lambda: None, Code.SEQ)
     with pytest.raises(StepFailedError, match="believed"):
         rejected(lambda: None, "it")

@@ -110,7 +110,7 @@ def _check_age(client_id: VerifyKey, view: LogView, policy: Policy, hub_ts: int)
     if most is not None and since is not None and hub_ts - since > most:
         raise ProtocolError(
             Detail.CLIENT_LIFETIME,
-            f"client_id has been in use for {hub_ts - since} s; create a new one",
+            f"client_id was first used {hub_ts - since} s ago; create a new one",
             field="client_id",
             actual=hub_ts - since,
             max_allowed=most,

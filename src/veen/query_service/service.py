@@ -150,7 +150,7 @@ class QueryService:
                     raise not_a_stream(stream)
         except (IngestBusyError, NetworkError) as error:
             _log.warning(LogEvent("log-not-asked", error=str(error)))
-            raise BusyError("the log can not be asked for its streams now; try again later") from None
+            raise BusyError("the streams of the log cannot be listed now; retry later") from None
 
     def _duplicate(self, principal: Principal, query_id: str) -> QueryError:
         found = self._store.find_query(query_id)

@@ -79,9 +79,9 @@ def refused(action: Callable[[], object], code: Code, detail: Detail | None = No
         action()
     except RejectedError as error:
         found = error.code if detail is None else f"{error.code} {error.detail}"
-        equal(found, wanted, "the hub refused for another reason")
+        equal(found, wanted, "the hub rejected the request for another reason")
         return error
-    raise StepFailedError(f"the hub took what it has to refuse with {wanted}")
+    raise StepFailedError(f"the hub accepted a request that it must reject with {wanted}")
 
 
 def rejected(action: Callable[[], object], what: str) -> VeenError:

@@ -365,7 +365,9 @@ def _read_cached(fd: int, length: int, offset: int) -> bytes:
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:  # then the file system can not tell
             raise
-        raise BlockingIOError(errno.EAGAIN, "the file system cannot tell whether it is in memory") from error
+        raise BlockingIOError(
+            errno.EAGAIN, "the file system does not report whether pages are in memory"
+        ) from error
     return bytes(buffer[:size])
 
 

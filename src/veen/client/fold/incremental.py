@@ -334,9 +334,7 @@ class IncrementalFold:
         try:
             self._grow(rows, _NO_LIMIT)
         except ClientError:
-            raise ClientStateError(
-                "the cached summaries were damaged and have been removed; fold again"
-            ) from None
+            raise ClientStateError("the cached summaries were damaged and are removed; fold again") from None
         return rows
 
 

@@ -59,7 +59,7 @@ def _check_size(fs: Filesystem, path: str, expected: int) -> None:
     if actual < expected:
         raise DamagedStoreError(path, actual, f"file is shorter than the {expected} bytes known")
     if actual > expected:
-        raise StaleIndexError(path, expected, "file is longer than the index says")
+        raise StaleIndexError(path, expected, "file is longer than the index records")
 
 
 def _check_last(fs: Filesystem, view: Snapshot, state: LabelState) -> None:

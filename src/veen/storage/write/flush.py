@@ -261,7 +261,7 @@ class Flush:
                 raise refusal(write.path, actual, f"file is shorter than the {write.offset} bytes known")
             if actual > write.offset + len(write.data):
                 raise StaleIndexError(
-                    write.path, write.offset, "file is longer than index and journal together say"
+                    write.path, write.offset, "file is longer than index and journal together record"
                 )
             if not write.offset and write.path not in _ALWAYS_THERE:
                 if self._fs.size(write.path) is not None:
