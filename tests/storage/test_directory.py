@@ -165,7 +165,7 @@ def test_a_second_process_is_told_who_the_first_is(fs: RealFilesystem) -> None:
 def test_a_process_opens_a_directory_once(fs: RealFilesystem) -> None:
     store = new_store(fs)
     store.append(A)
-    with pytest.raises(StoreBusyError, match="this process has the directory open already"):
+    with pytest.raises(StoreBusyError, match="this process has opened the directory"):
         Reader.open(RealFilesystem(fs.root))
     store.writer.close()
     with reading(fs), pytest.raises(StoreBusyError, match="use that reader"):
