@@ -1,4 +1,4 @@
-"""Pipelines on Spark: the only package that imports pyspark, and it does so late.
+"""Pipelines on Spark: the only package that imports pyspark, and only when it is used.
 
 with veen.pipeline.session() as spark:
     veen.pipeline.register(spark)
@@ -17,7 +17,7 @@ __all__ = ["register", "session"]
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the format ``veen`` known to a session of Spark.
+    """Register the data source ``veen`` with a Spark session.
 
     Example:
         veen.pipeline.register(spark)
@@ -36,7 +36,7 @@ def session(
     driver_memory: str = "",
     oneshot: bool = False,
 ) -> "AbstractContextManager[SparkSession]":
-    """Start Spark with the settings that suit VEEN; it stops at the end of the ``with`` block.
+    """Start Spark with settings that suit VEEN; it stops at the end of the ``with`` block.
 
     Example:
         with veen.pipeline.session(oneshot=True) as spark:
@@ -44,14 +44,14 @@ def session(
 
     Args:
         app: Name of the application.
-        master: URL of the cluster. Default: the cores of this machine.
-        conf: Further settings of Spark.
-        driver_memory: Memory of the driver, as ``4g``.
-        oneshot: Start faster, for work of less than some minutes.
+        master: Master URL of the cluster. Default: local mode on all cores of this machine.
+        conf: Further Spark settings.
+        driver_memory: Driver memory, such as ``4g``.
+        oneshot: Start faster; for jobs of at most a few minutes.
 
     Raises:
         SparkSessionError: Spark cannot be started with these settings.
-        JavaNotFoundError: There is no Java that Spark can run on.
+        JavaNotFoundError: There is no Java runtime that Spark can use.
     """
     from veen.pipeline.spark.session import DEFAULT_MASTER, running
 

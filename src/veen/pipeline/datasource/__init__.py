@@ -1,1 +1,1 @@
-"""The data source ``veen``: a log as a table of Spark, and as a stream."""
+"""The Spark data source ``veen``: a log as a table, and as a stream."""

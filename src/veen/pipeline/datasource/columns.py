@@ -1,4 +1,4 @@
-"""The columns of the source: types, and how each is made of entries. Only those asked for are made."""
+"""The columns of the source: types, and how each is built from entries. Only selected ones are built."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,13 +10,13 @@ import pyarrow as pa
 from veen.core.types import StreamId
 from veen.pipeline.log.entry_columns import Entries, binary
 
-#: The last second that Spark's timestamps are defined for: the end of the year 9999.
+# The last second for which Spark's timestamps are defined: the end of the year 9999.
 _LAST_SECOND: Final = 253_402_300_799
 
 
 @dataclass(frozen=True, slots=True)
 class EntryRange:
-    """Entries ``low`` to ``high`` (not included) of a part, and what is known of them."""
+    """Entries ``low`` to ``high`` (exclusive) of a part, and what is known about them."""
 
     entries: Entries
     low: int
@@ -24,7 +24,7 @@ class EntryRange:
     stream_id: StreamId | None = None
     epoch: int | None = None
     checked: str = "none"
-    #: What is wrong, by number of the entry.
+    # By stream_seq.
     faults: Mapping[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -32,7 +32,7 @@ class EntryRange:
 
 
 class Column(NamedTuple):
-    """A column, and what it means to whoever reads the schema."""
+    """A column, with its description for readers of the schema."""
 
     kind: pa.DataType
     make: Callable[[EntryRange], pa.Array]
@@ -97,7 +97,7 @@ def _fault(rows: EntryRange) -> pa.Array:
     return pa.array([rows.faults.get(seq) for seq in seqs], pa.string())
 
 
-#: In the order in which ``select *`` shows them.
+# In the order of ``select *``.
 COLUMNS: Final[Mapping[str, Column]] = {
     "label": _constant(pa.binary(), lambda rows: rows.entries.label, "the log that it is in", nullable=False),
     "stream_seq": _number("stream_seq", "its number in that log, from 1"),
@@ -141,5 +141,5 @@ COLUMNS: Final[Mapping[str, Column]] = {
 
 
 def batch(rows: EntryRange, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows as a batch with just the columns of a schema."""
+    """Return rows as a batch with the columns of a schema."""
     return pa.RecordBatch.from_arrays([COLUMNS[name].make(rows) for name in schema.names], schema=schema)

@@ -1,7 +1,7 @@
-"""What became of entries that are not where they should be: a verdict from what both sides hold, not a guess.
+"""Why expected entries are missing: a verdict from the evidence of both sides, not a guess.
 
-One side is the reader: it has read up to an entry, whose receipt has a root, or was told where to begin. The
-other is the log as it is now.
+One side is the reader: it has read up to an entry, whose receipt has a root, or was given a starting
+position. The other is the log as it is now.
 """
 
 from collections.abc import Iterable
@@ -12,25 +12,25 @@ from veen.pipeline.errors import Loss, LossVerdict
 
 
 class SourcePosition(NamedTuple):
-    """The last entry that was read of a label, and the root in its receipt, if that is known. 0: none yet."""
+    """The last entry read of a label (0: none yet), and the root in its receipt, if known."""
 
     seq: int
     root: bytes | None = None
 
 
 class LabelExtent(NamedTuple):
-    """What the log has of a label now. ``last_seq`` 0: nothing."""
+    """The entries of a label that the log has now. ``last_seq`` 0: none."""
 
     first_seq: int = 1
     last_seq: int = 0
-    #: What was removed, as the log says.
+    # Ranges that the log declares as pruned.
     pruned: tuple[tuple[int, int], ...] = ()
-    #: That of it which is of other times than those asked for.
+    # Those of ``pruned`` that are outside the requested times.
     unasked: tuple[tuple[int, int], ...] = ()
 
 
 def judge_held(label: Label, held: SourcePosition, has: LabelExtent, root_now: bytes | None) -> list[Loss]:
-    """Compare the last entry that was read with the log; ``root_now``: the root that the log has there."""
+    """Compare the last entry read with the log; ``root_now``: the log's root at that position."""
     if held.seq > has.last_seq:
         text = f"the log contained it, and now ends with entry {has.last_seq}"
         return [Loss(LossVerdict.LOST, label, has.last_seq + 1, held.seq, text)]
@@ -41,7 +41,7 @@ def judge_held(label: Label, held: SourcePosition, has: LabelExtent, root_now: b
 
 
 def judge_next(label: Label, first: int, has: LabelExtent, last: int | None = None) -> list[Loss]:
-    """Judge entries from ``first`` on that stand before the first one that there is."""
+    """Judge missing entries from ``first`` up to the first one that the log still has."""
     last = has.first_seq - 1 if last is None else min(last, has.first_seq - 1)
     first, last = _without(first, last, has.unasked)
     if first > last:
@@ -55,22 +55,22 @@ def judge_next(label: Label, first: int, has: LabelExtent, last: int | None = No
 
 
 def judge_asked(label: Label, first: int, last: int, has: LabelExtent) -> list[Loss]:
-    """Compare entries that were asked for by number with the log; ``last`` before ``first``: none as yet."""
-    found = judge_next(label, first, has)
+    """Compare entries requested by position with the log; ``last`` before ``first``: none yet."""
+    losses = judge_next(label, first, has)
     upto = max(first - 1, last)
     if upto > has.last_seq:
         text = f"the log ends with entry {has.last_seq}"
-        found.append(Loss(LossVerdict.NEVER_WRITTEN, label, has.last_seq + 1, upto, text))
-    return found
+        losses.append(Loss(LossVerdict.NEVER_WRITTEN, label, has.last_seq + 1, upto, text))
+    return losses
 
 
 def _without(first: int, last: int, ranges: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Return what is left of entries without those at their ends that are in ranges."""
-    inwards = sorted(ranges)
-    for low, high in inwards:
+    """Return the range without the entries at either end that ``ranges`` cover."""
+    by_position = sorted(ranges)
+    for low, high in by_position:
         if low <= first:
             first = max(first, high + 1)
-    for low, high in reversed(inwards):
+    for low, high in reversed(by_position):
         if high >= last:
             last = min(last, low - 1)
     return first, last

@@ -26,10 +26,10 @@ from veen.pipeline.log.log import LabelHead, Log
 
 
 def schema_of(names: tuple[str, ...] | None) -> StructType:
-    """Return the schema of some columns, or of all."""
-    chosen = tuple(COLUMNS) if names is None else names
-    _refuse_unknown(chosen)
-    return StructType([_field(name) for name in chosen])
+    """Return the schema of the named columns; None: of all."""
+    selected_names = tuple(COLUMNS) if names is None else names
+    _refuse_unknown(selected_names)
+    return StructType([_field(name) for name in selected_names])
 
 
 def _field(name: str) -> StructField:
@@ -46,7 +46,7 @@ def _refuse_unknown(names: tuple[str, ...]) -> None:
 
 
 def check_schema(asked: StructType, columns: tuple[str, ...] | None) -> None:
-    """Refuse a schema that this source can not fill exactly."""
+    """Reject a schema that this source cannot fill exactly."""
     names = tuple(asked.names)
     _refuse_unknown(names)
     if columns is not None and columns != names:
@@ -61,43 +61,39 @@ def check_schema(asked: StructType, columns: tuple[str, ...] | None) -> None:
 
 
 def arrow_schema(asked: StructType) -> pa.Schema:
-    """Return the schema that Spark expects of batches."""
+    """Return the Arrow schema that Spark expects of batches."""
     return to_arrow_schema(asked, timezone="UTC")
 
 
 class VeenSource(DataSource):
     """A log: one row for each entry."""
 
-    #: How many tasks run at once; the process that plans has no way to ask. ``register`` sets it.
+    # The number of concurrent tasks. Planning runs in a process that cannot ask Spark; ``register`` sets it.
     parallelism: ClassVar[int] = os.cpu_count() or 1
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
         return "veen"
 
     def schema(self) -> StructType:
-        """Return the columns that are asked for."""
         return schema_of(parse(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of a batch."""
         options = for_batch(parse(self.options))
         check_schema(schema, options.columns)
         return VeenReader(options, arrow_schema(schema), self.parallelism)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return the reader of a stream."""
         options = for_stream(parse(self.options))
         check_schema(schema, options.columns)
         return VeenStreamReader(options, arrow_schema(schema), self.parallelism)
 
 
 class VeenReader(DataSourceReader):
-    """Reads what the options of a batch ask for.
+    """The reader of a batch query.
 
-    It takes no filters (``pushFilters``): Spark plans a relation once, and would use the plan for one filter
-    in queries with another (docs/explanation/spark-pushdown.md).
+    It accepts no filters (``pushFilters``): Spark plans a relation once, and would reuse the plan of one
+    filter in queries with another (docs/explanation/spark-pushdown.md).
     """
 
     def __init__(self, options: Options, schema: pa.Schema, parallelism: int) -> None:
@@ -106,7 +102,7 @@ class VeenReader(DataSourceReader):
         self._parallelism = parallelism
 
     def partitions(self) -> list[InputPartition]:
-        """Return what tasks are to read."""
+        """Return one partition for each task."""
         log = open_source(self._options)
         try:
             return [*steadily(log, lambda known: self._groups(log, known))]
@@ -119,14 +115,14 @@ class VeenReader(DataSourceReader):
         return plan_groups(log, heads, ranges, self._options, self._parallelism)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return the entries of a partition; Spark makes one up where there are none."""
+        """Return the entries of a partition. Where there is none, Spark passes an empty one of its own."""
         if not isinstance(partition, Group):
             return iter(())
         return read_group(partition, self._options, self._schema)
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format known to a session."""
+    """Register the data source with a Spark session."""
 
     class Registered(VeenSource):
         parallelism = spark.sparkContext.defaultParallelism

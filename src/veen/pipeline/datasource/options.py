@@ -1,4 +1,4 @@
-"""The options of the source, as strings from Spark to values; named and meant as Kafka's where both exist."""
+"""The options of the source, parsed. Where Spark's Kafka source has an option too, name and meaning agree."""
 
 import json
 import re
@@ -16,12 +16,12 @@ from veen.pipeline.errors import OptionError
 
 E = TypeVar("E", bound=StrEnum)
 
-#: As in Kafka's offsets: from the first entry that there is, or behind the last one.
+# As in Kafka's offsets: at the first available entry, or after the last one.
 EARLIEST: Final = -2
 LATEST: Final = -1
 _WORDS: Final[Mapping[str, int]] = {"earliest": EARLIEST, "latest": LATEST}
 _FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
-#: Spark's long integers end here, and so do the columns of the source.
+# The largest long integer of Spark, and so of the columns of the source.
 _MOST: Final = (1 << 63) - 1
 _EPOCHS: Final = re.compile(r"([0-9]+)(?:\s*-\s*([0-9]+))?")
 _MILLIS: Final = 1000
@@ -44,7 +44,7 @@ NAMES: Final = (
     "mode",
 )
 _BY_KEY: Final = {name.lower(): name for name in NAMES}
-#: What Spark adds to the options of a table of its catalog.
+# Spark adds these to the options of a table of its catalog.
 _OF_TABLES: Final = frozenset({"owner", "provider"})
 _NO_TABLES: Final = (
     "Spark passes no options to the source when such a table is read; "
@@ -62,12 +62,12 @@ class Verify(StrEnum):
 
     @property
     def level(self) -> Level:
-        """The same for the kernel."""
+        """The level of the kernel's checks."""
         return Level[self.name]
 
 
 class Mode(StrEnum):
-    """What becomes of an entry that does not hold: the query stops, or the row says so."""
+    """What happens if an entry fails its checks: the query fails, or the row has a fault."""
 
     FAILFAST = "FAILFAST"
     PERMISSIVE = "PERMISSIVE"
@@ -75,7 +75,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where to begin or to end: one answer for all labels, and others for some."""
+    """Where to start or end: a default, and exceptions for single labels."""
 
     default: int
     of: Mapping[Label, int]
@@ -85,27 +85,25 @@ class Bounds:
 
 
 class Times(NamedTuple):
-    """Times by the hub's clock, in its seconds; None: not bounded."""
+    """A time range in seconds of the hub's clock, ``until`` exclusive; None: unbounded."""
 
-    #: The first second that is asked for, and the first that is not any more.
     since: int | None = None
     until: int | None = None
 
     def meet(self, first_ts: int, last_ts: int) -> bool:
-        """Tell whether one of the times from the first to the last, which is included, is asked for."""
+        """Return whether the range overlaps the times from ``first_ts`` to ``last_ts`` (inclusive)."""
         if self.is_empty:
             return False
         return (self.since is None or self.since <= last_ts) and (self.until is None or first_ts < self.until)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no time at all is asked for."""
         return self.since is not None and self.until is not None and self.since >= self.until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a query asks of the source."""
+    """The parsed options of a query."""
 
     place: str
     hub_id: HubId | None = None
@@ -113,7 +111,7 @@ class Options:
     streams: tuple[str, ...] = ()
     labels: frozenset[Label] | None = None
     epochs: range | None = None
-    #: None: not said, which is "earliest" for a batch and "latest" for a stream.
+    # None: not given, which means "earliest" for a batch and "latest" for a stream.
     starting: Bounds | None = None
     ending: Bounds | None = None
     times: Times = Times()  # noqa: RUF009 - does not change
@@ -124,36 +122,36 @@ class Options:
     mode: Mode = Mode.FAILFAST
 
 
-def parse(given: Mapping[str, str]) -> Options:
-    """Read the options; names in any case, as Spark has them."""
-    if {key.lower() for key in given} >= _OF_TABLES:
+def parse(raw: Mapping[str, str]) -> Options:
+    """Parse the options; names are case-insensitive, as everywhere in Spark."""
+    if {key.lower() for key in raw} >= _OF_TABLES:
         raise OptionError(f"a log cannot be a table of Spark's catalog: {_NO_TABLES}")
-    said = {_known(key): value for key, value in given.items()}
-    if not said.get("path"):
+    values = {_known(key): value for key, value in raw.items()}
+    if not values.get("path"):
         raise OptionError(
             "no log is named: give a data directory, an exported set or an address to load() or as path "
             f"(a table of Spark's catalog can not: {_NO_TABLES})"
         )
     return Options(
-        place=_located(said["path"]),
-        hub_id=HubId(_hash("hubId", said["hubId"])) if "hubId" in said else None,
-        columns=_words("columns", said["columns"]) if "columns" in said else None,
-        streams=_words("stream", said["stream"]) if "stream" in said else (),
-        labels=frozenset(map(Label, _hashes(said, "label"))) if "label" in said else None,
-        epochs=_epochs(said["epoch"]) if "epoch" in said else None,
-        starting=_bounds("startingOffsets", said.get("startingOffsets"), rest=EARLIEST),
-        ending=_bounds("endingOffsets", said.get("endingOffsets"), rest=LATEST),
-        times=_times(said),
-        max_offsets=_count("maxOffsetsPerTrigger", said.get("maxOffsetsPerTrigger")),
-        min_partitions=_count("minPartitions", said.get("minPartitions")),
-        fail_on_data_loss=_flag("failOnDataLoss", said.get("failOnDataLoss", "true")),
-        verify=_choice(Verify, "verify", said.get("verify", Verify.FRAMES).lower()),
-        mode=_choice(Mode, "mode", said.get("mode", Mode.FAILFAST).upper()),
+        place=_located(values["path"]),
+        hub_id=HubId(_hash("hubId", values["hubId"])) if "hubId" in values else None,
+        columns=_words("columns", values["columns"]) if "columns" in values else None,
+        streams=_words("stream", values["stream"]) if "stream" in values else (),
+        labels=frozenset(map(Label, _hashes(values, "label"))) if "label" in values else None,
+        epochs=_epochs(values["epoch"]) if "epoch" in values else None,
+        starting=_bounds("startingOffsets", values.get("startingOffsets"), rest=EARLIEST),
+        ending=_bounds("endingOffsets", values.get("endingOffsets"), rest=LATEST),
+        times=_times(values),
+        max_offsets=_count("maxOffsetsPerTrigger", values.get("maxOffsetsPerTrigger")),
+        min_partitions=_count("minPartitions", values.get("minPartitions")),
+        fail_on_data_loss=_flag("failOnDataLoss", values.get("failOnDataLoss", "true")),
+        verify=_choice(Verify, "verify", values.get("verify", Verify.FRAMES).lower()),
+        mode=_choice(Mode, "mode", values.get("mode", Mode.FAILFAST).upper()),
     )
 
 
 def for_batch(options: Options) -> Options:
-    """Refuse what only streams can have."""
+    """Reject options that only streams can have."""
     if options.max_offsets is not None:
         raise OptionError("maxOffsetsPerTrigger is for streams; a batch has endingOffsets")
     starting, ending = options.starting, options.ending
@@ -165,14 +163,14 @@ def for_batch(options: Options) -> Options:
 
 
 def for_stream(options: Options) -> Options:
-    """Refuse what only batches can have."""
+    """Reject options that only batches can have."""
     if options.ending is not None:
         raise OptionError("endingOffsets is for batches; a stream has no end, or one by endingTimestamp")
     return options
 
 
 def _located(place: str) -> str:
-    """Return a place as all processes find it. Spark plans where it was started, and works elsewhere."""
+    """Return the log's address in a form valid in all processes: Spark's tasks run in other directories."""
     return HubAddress.parse(place).name
 
 
@@ -186,20 +184,20 @@ def _known(key: str) -> str:
 
 
 def _words(name: str, text: str) -> tuple[str, ...]:
-    """Return a list with commas, or a JSON array for names that have commas themselves."""
+    """Parse a comma-separated list, or a JSON array for names that contain commas."""
     if text.lstrip().startswith("["):
-        found = _json(name, text)
-        if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        items = _json(name, text)
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
             raise OptionError(f"{name}: a list of names was expected, not {text!r}")
     else:
-        found = [word.strip() for word in text.split(",")]
-    if not found or not all(found):
+        items = [word.strip() for word in text.split(",")]
+    if not items or not all(items):
         raise OptionError(f"{name}: there is an empty name in {text!r}")
-    return tuple(found)
+    return tuple(items)
 
 
-def _hashes(said: Mapping[str, str], name: str) -> list[bytes]:
-    return [_hash(name, word) for word in _words(name, said[name])] if name in said else []
+def _hashes(values: Mapping[str, str], name: str) -> list[bytes]:
+    return [_hash(name, word) for word in _words(name, values[name])] if name in values else []
 
 
 def _hash(name: str, text: str) -> bytes:
@@ -217,16 +215,16 @@ def _json(name: str, text: str) -> object:
 
 
 def _bounds(name: str, text: str | None, *, rest: int) -> Bounds | None:
-    """``rest``: for labels that the offsets do not name."""
+    """Parse offsets; ``rest`` is the bound of labels that they do not name."""
     if text is None:
         return None
     if text.strip().lower() in _WORDS:
         return Bounds(_WORDS[text.strip().lower()], {})
-    found = _json(name, text)
-    if not isinstance(found, dict):
+    offsets = _json(name, text)
+    if not isinstance(offsets, dict):
         raise OptionError(f'{name}: earliest, latest or {{"label": number}} was expected, not {text!r}')
     of: dict[Label, int] = {}
-    for key, value in found.items():
+    for key, value in offsets.items():
         if not isinstance(value, int) or isinstance(value, bool) or not (value >= 1 or value in (-2, -1)):
             raise OptionError(
                 f"{name}: {value!r} is not the position of an entry: a number from 1, "
@@ -239,14 +237,14 @@ def _bounds(name: str, text: str | None, *, rest: int) -> Bounds | None:
 def _count(name: str, text: str | None) -> int | None:
     if text is None:
         return None
-    found = _number(text)
-    if not found:
+    count = _number(text)
+    if not count:
         raise OptionError(f"{name}: a number from 1 was expected, not {text!r}")
-    return found
+    return count
 
 
 def _number(text: str) -> int | None:
-    """Return a number as it is written with digits; None if it is none, or larger than Spark has them."""
+    """Parse a decimal number; None if it is not one, or exceeds Spark's long integers."""
     digits = text.strip()
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > len(str(_MOST)) or int(digits) > _MOST:
         return None
@@ -254,9 +252,9 @@ def _number(text: str) -> int | None:
 
 
 def _epochs(text: str) -> range:
-    found = _EPOCHS.fullmatch(text.strip())
-    first = None if found is None else _number(found[1])
-    last = first if found is None or found[2] is None else _number(found[2])
+    match = _EPOCHS.fullmatch(text.strip())
+    first = None if match is None else _number(match[1])
+    last = first if match is None or match[2] is None else _number(match[2])
     if first is None or last is None:
         raise OptionError(f"epoch: a number, or the first and the last like 3-5, was expected, not {text!r}")
     if last < first:
@@ -264,26 +262,26 @@ def _epochs(text: str) -> range:
     return range(first, last + 1)
 
 
-def _times(said: Mapping[str, str]) -> Times:
-    """Return the times that are asked for; Kafka's source prefers them to offsets, and tells nobody."""
+def _times(values: Mapping[str, str]) -> Times:
+    """Parse the time range. Kafka's source silently prefers times to offsets; here both are an error."""
     for time, offsets in (("startingTimestamp", "startingOffsets"), ("endingTimestamp", "endingOffsets")):
-        if time in said and offsets in said:
+        if time in values and offsets in values:
             raise OptionError(f"{time} and {offsets} exclude each other: give one of them")
-    since, until = _millis(said, "startingTimestamp"), _millis(said, "endingTimestamp")
+    since, until = _millis(values, "startingTimestamp"), _millis(values, "endingTimestamp")
     if since is not None and until is not None and until < since:
         raise OptionError(f"endingTimestamp {until} is before startingTimestamp {since}")
     return Times(_seconds(since), _seconds(until))
 
 
-def _millis(said: Mapping[str, str], name: str) -> int | None:
-    found = _number(said.get(name, ""))
-    if found is None and name in said:
-        raise OptionError(f"{name}: expected milliseconds since 1970, not {said[name]!r}")
-    return found
+def _millis(values: Mapping[str, str], name: str) -> int | None:
+    millis = _number(values.get(name, ""))
+    if millis is None and name in values:
+        raise OptionError(f"{name}: expected milliseconds since 1970, not {values[name]!r}")
+    return millis
 
 
 def _seconds(millis: int | None) -> int | None:
-    """Return the first second that does not begin before: receipts have no fractions."""
+    """Round up to a whole second: receipts have no fractions."""
     return None if millis is None else -(-millis // _MILLIS)
 
 

@@ -1,8 +1,8 @@
-"""From a query's options to Spark's partitions: which labels, which entries, and what each partition states.
+"""From a query's options to Spark's partitions: which labels and entries, and the peaks stated for each.
 
-hub_ts never goes back within a label, so the entries of a time range are a range of positions, and a log
-knows where it begins. That is not believed: tasks compare the time of each entry that they read, and where
-signatures are checked, so are the entries at the ends.
+hub_ts never decreases within a label, so a time range is a range of positions, whose bounds the index of a
+log states. The index is not trusted: tasks compare the time of each entry that they read, and where
+signatures are checked, the entries at the bounds are checked as well.
 """
 
 import logging
@@ -30,47 +30,49 @@ from veen.storage.errors import DamagedStoreError
 
 T = TypeVar("T")
 
-#: How often a query is planned if a hub prunes at the same time.
+# How often a query is planned while a hub prunes at the same time.
 _TRIES: Final = 3
-#: Labels of so many epochs are worked out, each time that a log is looked at.
+# Up to this many epochs, labels are computed from stream and epoch each time that a log is read.
 MOST_EPOCHS: Final = 1000
 
 
 def open_source(options: Options) -> Log:
-    """Open the log that is asked for."""
+    """Open the log that the options name."""
     return open_log(options.place, options.hub_id, options.streams, options.epochs)
 
 
 def steadily(log: Log, plan: Callable[[dict[Label, LabelHead]], T]) -> T:
-    """Return what is planned with the heads of a log, planned again if entries were pruned meanwhile.
+    """Plan with the heads of a log, and plan again if entries were pruned meanwhile.
 
-    Else what was pruned in between would be missing without a verdict: heads tell that it is there, and a
-    search for a time, or the parts to read, begin behind it.
+    Otherwise entries pruned in between would be missing without a verdict: the heads still list them, while a
+    search by time, or the parts to read, start after them.
     """
     for _ in range(_TRIES):
         known = log.heads()
         try:
-            found = plan(known)
+            plan_result = plan(known)
         except ConcurrentPruningError:
             continue
         now = log.heads()
         if all(now[label].first_seq == head.first_seq for label, head in known.items() if label in now):
-            return found
+            return plan_result
     raise ConcurrentPruningError(f"{log.name}: entries are pruned while the query is planned; run it again")
 
 
 def selected(log: Log, heads: Mapping[Label, LabelHead], options: Options) -> dict[Label, LabelHead]:
-    """Return the labels that the options leave; those of named streams are known to be of them."""
+    """Return the labels that the options select; those of named streams get their stream and epoch."""
     if options.labels is not None:
         heads = {label: head for label, head in heads.items() if label in options.labels}
     epochs = options.epochs
     if options.streams and epochs is not None and epochs[-1] - epochs[0] < MOST_EPOCHS:
         return _computed(log, heads, options.streams, epochs)
     if options.streams:
-        left, heads = heads, _of_streams(log, heads, options.streams)
+        candidates, heads = heads, _of_streams(log, heads, options.streams)
         if epochs is not None and any(profile.epoch_sec for profile in log.profiles):
             heads |= {
-                label: head for label, head in left.items() if head.stream_id is None and label not in heads
+                label: head
+                for label, head in candidates.items()
+                if head.stream_id is None and label not in heads
             }
     if epochs is None:
         return dict(heads)
@@ -81,33 +83,33 @@ def selected(log: Log, heads: Mapping[Label, LabelHead], options: Options) -> di
 def _computed(
     log: Log, heads: Mapping[Label, LabelHead], streams: tuple[str, ...], epochs: range
 ) -> dict[Label, LabelHead]:
-    """Return the labels of streams in epochs, whatever the log says or does not say of them."""
-    found: dict[Label, LabelHead] = {}
+    """Compute the labels of streams in epochs, independent of what the log states about them."""
+    selection: dict[Label, LabelHead] = {}
     for routing in {log.keys.identity_of(label).routing_key for label in heads}:
         for stream in map(naming.stream_id, streams):
             for epoch in epochs:
                 label = naming.label(routing, stream, epoch)
                 if label in heads:
-                    found[label] = heads[label]._replace(stream_id=stream, epoch=epoch)
-    return {label: found[label] for label in sorted(found)}
+                    selection[label] = heads[label]._replace(stream_id=stream, epoch=epoch)
+    return {label: selection[label] for label in sorted(selection)}
 
 
 def _of_streams(
     log: Log, heads: Mapping[Label, LabelHead], streams: tuple[str, ...]
 ) -> dict[Label, LabelHead]:
-    found: dict[Label, LabelHead] = {}
+    selection: dict[Label, LabelHead] = {}
     for name in streams:
         stream = naming.stream_id(name)
         for epoch, label in log.labels_of(stream).items():
             if label in heads:
-                found[label] = heads[label]._replace(stream_id=stream, epoch=epoch)
-    return {label: found[label] for label in sorted(found)}
+                selection[label] = heads[label]._replace(stream_id=stream, epoch=epoch)
+    return {label: selection[label] for label in sorted(selection)}
 
 
 def _refuse_unknown_epochs(log: Log, heads: Mapping[Label, LabelHead]) -> None:
-    """Refuse to choose among labels if one may be of any epoch: its entries would be left out by chance.
+    """Reject a selection by epoch if the epoch of a label is unknown: its entries might be omitted wrongly.
 
-    What a log says of a label is not believed: stream and epoch make the label.
+    What a log states about a label is not trusted: the label must follow from stream and epoch.
     """
     unknown = [
         label
@@ -126,27 +128,27 @@ def _refuse_unknown_epochs(log: Log, heads: Mapping[Label, LabelHead]) -> None:
 def has(
     log: Log, head: LabelHead | None, first: int, options: Options, of_time: tuple[int, int] | None = None
 ) -> LabelExtent:
-    """Return what a log has of a label, for a verdict on entries from ``first`` on.
+    """Return the extent of a label in the log, for a verdict on entries from ``first`` on.
 
-    ``of_time``: which entries of it are of the times asked for. If one that is left is older than these,
-    those that were pruned before it are older still.
+    ``of_time``: its entries within the requested times. If an entry that is left is older than these times,
+    the entries pruned before it are older still.
     """
     if head is None:
         return LabelExtent()
     if first >= head.first_seq:
-        return LabelExtent(head.first_seq, head.last_seq)  # what was pruned before does not matter
+        return LabelExtent(head.first_seq, head.last_seq)  # entries pruned before are not needed
     if options.times.is_empty or (of_time is not None and of_time[0] > head.first_seq):
         return LabelExtent(head.first_seq, head.last_seq, unasked=((1, head.first_seq - 1),))
     try:
         pruned = log.pruned(head.label)
-    except DamagedStoreError:  # what would say so is missing itself
+    except DamagedStoreError:  # the tombstones themselves are missing
         pruned = []
     unasked = [item for item in pruned if not _may_be_of(options.times, item, options.verify.level)]
     return LabelExtent(head.first_seq, head.last_seq, _spans(pruned), _spans(unasked))
 
 
 def _may_be_of(times: Times, item: Pruned, level: Level) -> bool:
-    """Tell whether pruned entries may be asked for; of which times they were, nobody has signed."""
+    """Return whether the query may need pruned entries; the times in a tombstone are not signed."""
     return item.first_ts is None or level >= Level.FULL or times.meet(item.first_ts, item.last_ts)
 
 
@@ -155,7 +157,7 @@ def _spans(items: list[Pruned]) -> tuple[tuple[int, int], ...]:
 
 
 def look_at(log: Log, places: Mapping[Label, int]) -> dict[Label, Entries]:
-    """Return single entries, one of each label; those that there are."""
+    """Return single entries, one of each label; missing ones are left out."""
     if not places:
         return {}
     parts = log.plan({label: (seq, seq) for label, seq in places.items()})
@@ -163,34 +165,34 @@ def look_at(log: Log, places: Mapping[Label, int]) -> dict[Label, Entries]:
 
 
 def roots_at(log: Log, heads: Mapping[Label, LabelHead], places: Mapping[Label, int]) -> dict[Label, bytes]:
-    """Return the roots in the receipts of entries; those that there are."""
-    found: dict[Label, bytes] = {}
+    """Return the roots in the receipts of entries; missing entries are left out."""
+    roots: dict[Label, bytes] = {}
     others: dict[Label, int] = {}
     for label, seq in places.items():
         head = heads.get(label)
         if head is not None and seq == head.last_seq:
-            found[label] = head.mmr_root
+            roots[label] = head.mmr_root
         elif head is not None and head.first_seq <= seq < head.last_seq:
             others[label] = seq
-    return found | {label: one.mmr_root[0].tobytes() for label, one in look_at(log, others).items()}
+    return roots | {label: one.mmr_root[0].tobytes() for label, one in look_at(log, others).items()}
 
 
-#: A partition has about so much at most.
+# The approximate maximum of a partition.
 MOST_BYTES: Final = 64 << 20
-#: Less than this is not worth a task of its own, if nobody asks for it.
+# A smaller task is not worth its overhead, unless minPartitions requests it.
 _LEAST_BYTES: Final = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part to read, and what is known of it on the driver."""
+    """A part to read, and what the driver knows about it."""
 
     part: Part
     stream_id: StreamId | None
     epoch: int | None
-    #: The peaks stated for the part behind it, which its own must come to.
+    # The peaks stated for the part after it: those at its end must equal them.
     next_peaks: Peaks | None = None
-    #: What is wrong with the peaks that are stated for it.
+    # What is wrong with the peaks stated for it.
     suspect: str | None = None
 
 
@@ -210,7 +212,7 @@ def plan_groups(
     options: Options,
     parallelism: int,
 ) -> list[Group]:
-    """Return what tasks are to read: each entry of the ranges once."""
+    """Divide the ranges into tasks; each entry is read once."""
     level = options.verify.level
     target = options.min_partitions or parallelism * (2 if level >= Level.FULL else 1)
     parts = log.plan(ranges, parts=target) if ranges else []
@@ -219,9 +221,9 @@ def plan_groups(
     else:
         pieces = [Piece(part, None, None) for part in parts]
     named = [_named(piece, heads[piece.part.label]) for piece in pieces]
-    least = 1 if options.min_partitions else _LEAST_BYTES
+    min_bytes = 1 if options.min_partitions else _LEAST_BYTES
     keys = log.keys if level >= Level.FULL else None
-    return [Group(one, keys) for one in group_ranges(named, target, least)]
+    return [Group(one, keys) for one in group_ranges(named, target, min_bytes)]
 
 
 def _named(piece: Piece, head: LabelHead) -> Piece:
@@ -229,10 +231,10 @@ def _named(piece: Piece, head: LabelHead) -> Piece:
     return replace(piece, stream_id=head.stream_id, epoch=head.epoch if known else None)
 
 
-def group_ranges(pieces: Sequence[Piece], target: int, least: int) -> Iterator[list[Piece]]:
-    """Divide pieces, in their order, into about ``target`` groups of one size; more, if they get large."""
+def group_ranges(pieces: Sequence[Piece], target: int, min_bytes: int) -> Iterator[list[Piece]]:
+    """Divide pieces, in order, into about ``target`` groups of equal size; more if these would be large."""
     total = sum(piece.part.nbytes for piece in pieces)
-    limit = min(MOST_BYTES, max(-(-total // target), least))
+    limit = min(MOST_BYTES, max(-(-total // target), min_bytes))
     group: list[Piece] = []
     size = 0
     for piece in pieces:
@@ -246,10 +248,10 @@ def group_ranges(pieces: Sequence[Piece], target: int, least: int) -> Iterator[l
 
 
 def _stated(log: Log, heads: Mapping[Label, LabelHead], parts: Sequence[Part]) -> list[Piece]:
-    """Tell each part what its peaks must come to, so that a chain of peaks is checked link by link.
+    """Add to each part the peaks expected at its end, so that the chain of peaks is checked link by link.
 
-    The first part of a label has none before it in the query: its peaks must give the root in the receipt
-    of the entry before, or the root that the log states for what was pruned.
+    The first part of a label has no part before it in the query: its peaks must give the root in the receipt
+    of the entry before, or the root that the log states for the pruned entries.
     """
     pieces = []
     for part, behind in zip(parts, [*parts, None][1:], strict=True):
@@ -276,19 +278,19 @@ def _differs(peaks: Peaks | None, root: bytes | None) -> bool:
 
 
 def _with_peaks(log: Log, parts: Sequence[Part]) -> list[Part]:
-    """Return parts with peaks; where none are stated, the entries before them are gone through here."""
-    found: list[Part] = []
+    """Return parts with peaks; where none are stated, they are computed here from the entries before."""
+    with_peaks: list[Part] = []
     for part in parts:
         known = part.peaks
         if known is None:
-            near = found[-1] if found and found[-1].label == part.label else None
+            near = with_peaks[-1] if with_peaks and with_peaks[-1].label == part.label else None
             known = _peaks_before(log, part, near)
-        found.append(part.beginning_at(known))
-    return found
+        with_peaks.append(part.beginning_at(known))
+    return with_peaks
 
 
 def _peaks_before(log: Log, part: Part, near: Part | None) -> Peaks:
-    """Return the peaks before a part: of a part before it that has some, and of the entries between."""
+    """Compute the peaks before a part, from those of an earlier part and the entries in between."""
     peaks = Peaks.empty() if near is None or near.peaks is None else near.peaks
     between: Iterable[Part] = log.plan({part.label: (peaks.size + 1, part.first_seq - 1)})
     for one in between:
@@ -304,7 +306,7 @@ def _peaks_before(log: Log, part: Part, near: Part | None) -> Peaks:
 
 
 class TimeBounds:
-    """The entries of each label that are of the times asked for; all, if none are."""
+    """The entries of each label within the requested times; without such times, all entries."""
 
     def __init__(self, options: Options) -> None:
         times, level = options.times, options.verify.level
@@ -312,7 +314,7 @@ class TimeBounds:
         self._until = None if times.until is None else _Edge(times.until, level, outside=0)
 
     def of(self, log: Log, heads: Heads) -> dict[Label, tuple[int, int]]:
-        """Return the first and the last entry of labels; the last is before the first if there are none."""
+        """Return the first and last entry of each label; if there are none, the last is before the first."""
         first = {label: head.first_seq for label, head in heads.items()}
         behind = {label: head.last_seq + 1 for label, head in heads.items()}
         if self._since is not None:
@@ -323,59 +325,59 @@ class TimeBounds:
 
 
 class _Edge:
-    """Where a time begins in labels. What was found stays so; only labels that grow are looked at again."""
+    """The position of a time in each label, cached: only labels with no entry after it are searched again."""
 
     def __init__(self, hub_ts: int, level: Level, *, outside: int) -> None:
         self._hub_ts = hub_ts
         self._level = level
-        #: Which entry is outside of the range that begins or ends here, counted from the first of the time.
+        # The entry outside the range that starts or ends here, relative to the first at or after the time.
         self._outside = outside
         self._first: dict[Label, int] = {}
-        #: Up to here there is none.
+        # No entry up to this one is at or after the time.
         self._none: dict[Label, int] = {}
 
     def at(self, log: Log, heads: Heads) -> dict[Label, int]:
-        """Return the first entry at or after the time; one behind the last if there is none."""
+        """Return the first entry at or after the time; the one after the last if there is none."""
         unknown = {label: head for label, head in heads.items() if not self._is_known(head)}
-        found = {
+        first_seqs = {
             label: min(max(log.seq_at(label, self._hub_ts), head.first_seq), head.last_seq + 1)
             for label, head in unknown.items()
         }
         if self._level >= Level.FULL:
-            self._check(log, unknown, found)
-        for label, seq in found.items():
+            self._check(log, unknown, first_seqs)
+        for label, seq in first_seqs.items():
             self._first.pop(label, None)
             last = heads[label].last_seq
-            kept, value = (self._none, last) if seq > last else (self._first, seq)
-            kept[label] = value
+            positions, value = (self._none, last) if seq > last else (self._first, seq)
+            positions[label] = value
         return {
-            label: max(self._first.get(label, head.last_seq + 1), head.first_seq)  # it may be pruned by now
+            label: max(self._first.get(label, head.last_seq + 1), head.first_seq)  # may be pruned by now
             for label, head in heads.items()
         }
 
     def _is_known(self, head: LabelHead) -> bool:
-        """Tell whether nothing is to be looked at; a log that was cut since is looked at again."""
+        """Return whether the cached position is valid; it is not for a log that was truncated since."""
         if head.label in self._first:
             return self._first[head.label] <= head.last_seq
         return self._none.get(head.label) == head.last_seq
 
-    def _check(self, log: Log, heads: Heads, found: Mapping[Label, int]) -> None:
-        """Check the entries by which ends are known; a hub has signed their times."""
-        places = {label: seq + self._outside for label, seq in found.items()}
-        there = {
+    def _check(self, log: Log, heads: Heads, first_seqs: Mapping[Label, int]) -> None:
+        """Check the entries that determine the bounds: their times are signed by the hub."""
+        places = {label: seq + self._outside for label, seq in first_seqs.items()}
+        available = {
             label: seq
             for label, seq in places.items()
             if heads[label].first_seq <= seq <= heads[label].last_seq
         }
-        looked = look_at(log, there)
-        for label in there.keys() - looked.keys():
-            which = f"entry {there[label]} of {label.hex()}"
+        bounds = look_at(log, available)
+        for label in available.keys() - bounds.keys():
+            which = f"entry {available[label]} of {label.hex()}"
             raise ConcurrentPruningError(f"{log.name}: {which} was pruned just now; run the query again")
-        for label, entries in looked.items():
+        for label, entries in bounds.items():
             faults = check(entries, self._level, keys=log.keys).faults
             if (entries.hub_ts[0] < self._hub_ts) != (self._outside < 0):
                 text = f"hub_ts is {entries.hub_ts[0]}, but another time in the index of the log"
-                faults.append(EntryFault(there[label], Detail.VALUE.value, text))
+                faults.append(EntryFault(available[label], Detail.VALUE.value, text))
             for fault in faults:
                 text = f"{fault.text}; by this entry it is known which are of the time asked for"
                 raise entries.frames.refused(fault.seq, 0, fault.detail, text)
@@ -389,16 +391,16 @@ _TO_LATEST = Bounds(LATEST, {})
 
 
 def settle(losses: Iterable[Loss], options: Options) -> None:
-    """Stop at losses, or only tell of them."""
-    found = list(losses)
-    if found and options.fail_on_data_loss:
-        raise DataLossError(found)
-    for loss in found:
+    """Raise for losses, or log them only (failOnDataLoss)."""
+    listed = list(losses)
+    if listed and options.fail_on_data_loss:
+        raise DataLossError(listed)
+    for loss in listed:
         _log.warning("%s", loss)
 
 
 def batch_ranges(log: Log, known: Heads, heads: Heads, options: Options) -> Ranges:
-    """Return the first and last entry to read of each label; ``heads`` are those that options leave."""
+    """Return the first and last entry to read of each label; ``heads`` are those that the options select."""
     asked, losses = _asked(log, known, heads, options)
     of_time = TimeBounds(options).of(log, heads)
     losses += pruned_since(log, heads, of_time, options)
@@ -407,42 +409,42 @@ def batch_ranges(log: Log, known: Heads, heads: Heads, options: Options) -> Rang
 
 
 def _asked(log: Log, known: Heads, heads: Heads, options: Options) -> tuple[Ranges, list[Loss]]:
-    """Return what the offsets ask for, and a verdict on what the log has not of it.
+    """Return the ranges that the offsets request, and the losses among them.
 
-    Labels that offsets name and options leave out are not asked for.
+    Labels that the offsets name but the options exclude are ignored.
     """
     starting, ending = options.starting or _FROM_EARLIEST, options.ending or _TO_LATEST
-    found: Ranges = {}
+    ranges: Ranges = {}
     losses: list[Loss] = []
     for label, head in heads.items():
         first, behind = starting.at(label), ending.at(label)
         first = head.first_seq if first == EARLIEST else first
         last = head.last_seq if behind == LATEST else behind - 1
-        found[label] = first, last
+        ranges[label] = first, last
         losses += judge_asked(label, first, last, has(log, head, first, options))
     for label in sorted({*starting.of, *ending.of} - set(known)):
         first, last = starting.of.get(label, 1), ending.of.get(label, 1) - 1
         losses += judge_asked(label, max(first, 1), last, LabelExtent())
-    return found, losses
+    return ranges, losses
 
 
 def pruned_since(
     log: Log, heads: Heads, of_time: Mapping[Label, tuple[int, int]], options: Options
 ) -> list[Loss]:
-    """Judge what was pruned of the time from which on entries are asked for."""
+    """Judge pruned entries that may lie after the requested starting time."""
     if options.times.since is None:
         return []
-    found: list[Loss] = []
+    losses: list[Loss] = []
     for label, head in heads.items():
-        found += judge_next(label, 1, has(log, head, 1, options, of_time[label]))
-    return found
+        losses += judge_next(label, 1, has(log, head, 1, options, of_time[label]))
+    return losses
 
 
 def met(ranges: Mapping[Label, tuple[int, int]], others: Mapping[Label, tuple[int, int]]) -> Ranges:
-    """Return the entries that are in both."""
-    found = {
+    """Return the intersection."""
+    spans = {
         label: (max(first, others[label][0]), min(last, others[label][1]))
         for label, (first, last) in ranges.items()
         if label in others
     }
-    return {label: span for label, span in found.items() if span[0] <= span[1]}
+    return {label: span for label, span in spans.items() if span[0] <= span[1]}

@@ -1,4 +1,4 @@
-"""What a task does: read its parts, check them, and give batches to Spark, wherever it runs."""
+"""The work of a task: read its parts, check them, and return batches to Spark."""
 
 import gc
 import logging
@@ -20,12 +20,12 @@ from veen.pipeline.log.entry_columns import Entries, parse
 from veen.pipeline.verify.kernel import EntryFault, check
 
 _log = logging.getLogger(__name__)
-#: Rows of a batch: more are not faster, fewer are slower.
+# Rows of a batch: more are not faster, fewer are slower.
 BATCH_ROWS: Final = 16_384
 
 
 def read_group(group: Group, options: Options, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Return the entries of a group, in their order."""
+    """Yield the entries of a group, in order."""
     _set_aside()
     peaks: Peaks | None = None
     before: Piece | None = None
@@ -39,7 +39,7 @@ def read_group(group: Group, options: Options, schema: pa.Schema) -> Iterator[pa
 
 @cache
 def _set_aside() -> None:
-    """Spare what is loaded from the garbage collection that Spark has a worker do after each task."""
+    """Exclude loaded modules from garbage collection, which Spark's workers run after each task."""
     gc.collect()
     gc.freeze()
 
@@ -49,10 +49,10 @@ def _follows(before: Piece, piece: Piece) -> bool:
 
 
 def _read(piece: Piece, options: Options) -> Iterator[tuple[Piece, Entries]]:
-    """Return the entries of a part; what was pruned since it was planned is a loss."""
+    """Yield the entries of a part; entries pruned since it was planned are a loss."""
     part = piece.part
     try:
-        found = parse(part.read())
+        entries = parse(part.read())
     except PrunedError:
         loss = Loss(
             LossVerdict.PRUNED,
@@ -66,11 +66,11 @@ def _read(piece: Piece, options: Options) -> Iterator[tuple[Piece, Entries]]:
         _log.warning("%s", loss)
         yield from _read_what_is_left(piece, options)
         return
-    if len(found) != part.count:
-        seq = part.first_seq + min(len(found), part.count)
-        text = f"{len(found)} entries are where {part.count} should be"
-        raise found.frames.refused(seq, 0, Detail.ENTRY_LENGTH.value, text)
-    yield piece, found
+    if len(entries) != part.count:
+        seq = part.first_seq + min(len(entries), part.count)
+        text = f"{len(entries)} entries are where {part.count} should be"
+        raise entries.frames.refused(seq, 0, Detail.ENTRY_LENGTH.value, text)
+    yield piece, entries
 
 
 def _read_what_is_left(piece: Piece, options: Options) -> Iterator[tuple[Piece, Entries]]:
@@ -88,18 +88,18 @@ def _read_what_is_left(piece: Piece, options: Options) -> Iterator[tuple[Piece, 
 def _check(
     piece: Piece, entries: Entries, group: Group, options: Options, carried: Peaks | None
 ) -> tuple[dict[int, str], Peaks | None]:
-    """Return what is wrong, by entry, and the peaks after the part; or stop at the first that is wrong."""
-    found = check(entries, options.verify.level, keys=group.keys, peaks=carried or piece.part.peaks)
+    """Return the faults by entry and the peaks after the part; with FAILFAST raise the first fault."""
+    checked = check(entries, options.verify.level, keys=group.keys, peaks=carried or piece.part.peaks)
     outside = _time_faults(entries, options.times)
-    links = _link_faults(piece, found.peaks, carried)
-    faults = {fault.seq: fault for fault in [*outside, *links, *found.faults]}
+    links = _link_faults(piece, checked.peaks, carried)
+    faults = {fault.seq: fault for fault in [*outside, *links, *checked.faults]}
     if faults and options.mode is Mode.FAILFAST:
         raise _refusal(entries, faults[min(faults)])
-    return {seq: f"{fault.detail}: {fault.text}" for seq, fault in faults.items()}, found.peaks
+    return {seq: f"{fault.detail}: {fault.text}" for seq, fault in faults.items()}, checked.peaks
 
 
 def _time_faults(entries: Entries, times: Times) -> Iterator[EntryFault]:
-    """Return entries of other times than those asked for, which stand between entries of these."""
+    """Yield entries outside the requested times that lie between entries within them."""
     early = entries.hub_ts < (times.since or 0)
     late = np.full_like(early, fill_value=False) if times.until is None else entries.hub_ts >= times.until
     for nth in np.flatnonzero(early | late).tolist():
@@ -108,7 +108,7 @@ def _time_faults(entries: Entries, times: Times) -> Iterator[EntryFault]:
 
 
 def _link_faults(piece: Piece, after: Peaks | None, carried: Peaks | None) -> Iterator[EntryFault]:
-    """Return where the peaks that are stated for parts do not follow from each other."""
+    """Yield the places where the peaks stated for parts do not follow from each other."""
     if piece.suspect is not None and carried is None:
         yield EntryFault(piece.part.first_seq, Detail.PROOF_PEAKS.value, piece.suspect)
     if None not in (after, piece.next_peaks) and after != piece.next_peaks:
