@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Final, NoReturn, cast
 
 import httptools
 
@@ -56,11 +56,7 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class _Rejected(Exception):  # noqa: N818 - control flow out of the parser, not an error of ours
-    """The request cannot be accepted; the answer is the last one on this connection."""
-
-    def __init__(self, response: Response) -> None:
-        super().__init__()
-        self.response = response
+    """The request cannot be accepted."""
 
 
 def _bad_request(message: str) -> ErrorEnvelope:
@@ -116,6 +112,8 @@ class Connection(asyncio.Protocol):
         self._turn: asyncio.Handle | None = None
         #: Whether waiting requests are being handled, further up the stack.
         self._handling_waiting = False
+        #: The answer to a request that a callback of the parser has rejected, the last on this connection.
+        self._last_answer: Response | None = None
         #: Whether a head, or a chunk, has begun among the bytes that are being parsed.
         self._section_began = False
         self.deadline = _NEVER
@@ -222,21 +220,17 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            rest = data[upgrade.args[0] :]
-        except httptools.HttpParserCallbackError as error:
-            if not isinstance(error.__context__, _Rejected):
+            self._ignore_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserCallbackError:
+            if self._last_answer is None:
                 raise
-            self._reject(error.__context__.response, head_only=self._method == "HEAD")
-            return
+            self._reject(self._last_answer, head_only=self._method == "HEAD")
         except httptools.HttpParserError:
             self._reject(self._app.reject(_bad_request("this is not HTTP/1.1")))
-            return
         else:
             receiving = self._receiving
             if (receiving is _HEAD or receiving is _CHUNK) and not self._section_began:
                 self._bound_header(len(data))
-            return
-        self._ignore_upgrade(rest)  # outside of the handler: errors of callbacks have a context of their own
 
     def _bound_header(self, size: int) -> None:
         """Reject a header without end: the parser shows none before it is whole, and holds it meanwhile."""
@@ -288,6 +282,11 @@ class Connection(asyncio.Protocol):
 
     # --- the parser -----------------------------------------------------------------------------------------
 
+    def _stop(self, response: Response) -> NoReturn:
+        """Leave the parser, which raises an error of its own in place of ours."""
+        self._last_answer = response
+        raise _Rejected
+
     def on_message_begin(self) -> None:
         """A request begins."""
         self._receiving = _ON_BEGIN[self._receiving]
@@ -309,7 +308,7 @@ class Connection(asyncio.Protocol):
         self._add_head(len(name) + len(value) + 4)
         self._count += 1
         if self._count > _MAX_HEADERS:
-            raise _Rejected(self._app.reject(_bad_request(f"more than {_MAX_HEADERS} headers")))
+            self._stop(self._app.reject(_bad_request(f"more than {_MAX_HEADERS} headers")))
         name = name.lower()
         if name in _USED and self._receiving is _HEAD:  # a trailer does not change what was looked at
             used = name.decode("latin-1")
@@ -320,7 +319,7 @@ class Connection(asyncio.Protocol):
     def _add_head(self, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > self._bounds.max_header_bytes:
-            raise _Rejected(self._app.reject(self._too_long()))
+            self._stop(self._app.reject(self._too_long()))
 
     def _too_long(self) -> ErrorEnvelope:
         return _bad_request(f"headers of more than {self._bounds.max_header_bytes} bytes")
@@ -335,13 +334,19 @@ class Connection(asyncio.Protocol):
         if self._parser.should_upgrade():
             return
         self._max_body = self._app.max_body(self._method, self._path, self._headers.get("content-type", ""))
-        announced = self._headers.get("content-length", "0")
-        size = int(announced) if announced.isdecimal() else 0
+        size = self._announced_size()
         if size > self._max_body:
-            raise _Rejected(self._app.too_large(self._request(b""), size, self._max_body))
+            self._stop(self._app.too_large(self._request(b""), size, self._max_body))
         self._allow(self._bounds.body_sec * (1 + size // _MEGABYTE))
         if self._headers.get("expect", "").lower() == "100-continue" and self._transport is not None:
             self._transport.write(_CONTINUE)
+
+    def _announced_size(self) -> int:
+        announced = self._headers.get("content-length", "0")
+        try:
+            return int(announced) if announced.isdecimal() else 0
+        except ValueError:  # thousands of zeros in front, which the parser accepts
+            self._stop(self._app.reject(_bad_request("Content-Length has too many digits")))
 
     def _check_address(self, authority: str | None) -> None:
         """Reject what is for another server, or was sent by a page of another site (C-196)."""
@@ -353,11 +358,11 @@ class Connection(asyncio.Protocol):
         try:
             self._names.check(Head(headers, self._repeated, authority, version, self._secure))
         except ProtocolError as error:
-            raise _Rejected(self._rejection(error)) from None
+            self._stop(self._rejection(error))
         self._known_host = host
         if "origin" in headers and not headers.get("content-type") and self._has_body():
             untyped = self._rejection(bad_request("content-type", "a page states the type of a body"))
-            raise _Rejected(replace(untyped, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE.value))
+            self._stop(replace(untyped, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE.value))
 
     def _rejection(self, error: ProtocolError) -> Response:
         return self._app.reject(envelope_of(error), self._request(b""))
@@ -369,11 +374,11 @@ class Connection(asyncio.Protocol):
         """Collect a piece of the body."""
         self._receiving = _ON_DATA[self._receiving]
         if self._memory.is_full and not self._local:
-            raise _Rejected(self._app.reject(unavailable("the server holds too many bytes; try again")))
+            self._stop(self._app.reject(unavailable("the server holds too many bytes; try again")))
         self._size += len(data)
         self._memory.take(len(data))
         if self._size > self._max_body:
-            raise _Rejected(self._app.too_large(self._request(b""), self._size, self._max_body))
+            self._stop(self._app.too_large(self._request(b""), self._size, self._max_body))
         self._body.append(data)
 
     def on_message_complete(self) -> None:
