@@ -46,10 +46,10 @@ run: $(READY) ## run a demo of the protocol, end to end
 test: $(READY) ## run all tests
 	@$(PY) -m pytest -n $$(( $$(nproc) + 1 )) --maxprocesses 8 $(ARGS)
 
-unit: $(UNIT_READY) ## run the quick tests of the packages without Spark, in .venv-unit (no Spark, no Java)
+unit: $(UNIT_READY) ## run the quick tests of the packages that need neither Spark nor Java, in an environment of its own
 	@.venv-unit/bin/python -m pytest -q -n $$(nproc) --maxprocesses 8 -m "not slow and not sweep" $(UNIT_TESTS) $(ARGS)
 
-lint: $(READY) ## ruff, mypy, import contracts and the tidy tests
+lint: $(READY) ## check with ruff, mypy, import contracts and the tidy tests
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
@@ -60,7 +60,7 @@ ci: lint test ## run lint and test: both must pass before a change is accepted
 
 fmt: fix
 
-fix: $(READY) ## fix and format what ruff can fix
+fix: $(READY) ## fix what ruff can fix, and format
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
