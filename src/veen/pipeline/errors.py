@@ -88,18 +88,18 @@ class OffsetError(PipelineError):
 class LossVerdict(StrEnum):
     """The ways in which entries can be missing."""
 
-    #: The log says itself that they were removed.
+    # The log states that they were pruned.
     PRUNED = "pruned"
-    #: They were there, and the log neither has them nor says that it has removed them.
+    # The log had them, and now neither has them nor states that they were pruned.
     LOST = "lost"
-    #: The log has another entry in the place of one that was read.
+    # The log has another entry at the position of one that was read.
     FORKED = "forked"
-    #: The log has not come so far.
+    # The log ends before them.
     NEVER_WRITTEN = "never written"
 
 
 class Loss(NamedTuple):
-    """Entries of a label that can not be read, and why."""
+    """Entries of a label that cannot be read, and why."""
 
     verdict: LossVerdict
     label: Label
@@ -191,7 +191,7 @@ class SparkWorkerError(SparkError):
 
 
 class JavaNotFoundError(SparkError):
-    """There is no Java runtime that Spark can use; the text says what was tried, and what to do."""
+    """There is no Java runtime that Spark can use; the text says which were tried, and what to do."""
 
 
 class ClassArchiveError(SparkError):

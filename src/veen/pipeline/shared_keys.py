@@ -1,11 +1,11 @@
-"""Reader keys on their way to Spark: sealed in a broadcast by the driver, opened in the tasks.
+"""Reader keys for Spark tasks: sealed in a broadcast by the driver, opened in the tasks.
 
-Spark writes a broadcast to files, of the driver and of every executor. What is in them is sealed here, under
-a key that is drawn for the job: what a killed job leaves on a disk is of no use. On this machine that key
-never reaches Spark: tasks are told which file it is in, and that file is in memory. To the workers of a
-cluster it travels with the code of the tasks, in memory too. Spark has code and broadcasts in one store, and
-gives what is in it to whoever knows the secret of the session: where there is none, no keys are shared
-(``spark.authentication``). Keys that sign stay with the driver.
+Spark writes a broadcast to files, on the driver and on every executor. Their content is encrypted here under
+a random key of the job, so that files left by a killed job are of no use. In local mode that key never
+reaches Spark: tasks get the path of a file in memory. To the workers of a cluster it is sent with the code of
+the tasks, in memory too. Spark has code and broadcasts in one store, and serves it to every peer that knows
+the secret of the session: without such a secret no keys are shared (``spark.authentication``). Signing keys
+stay on the driver.
 """
 
 import os
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
     from pyspark import Broadcast, SparkContext
     from pyspark.sql import SparkSession
 
-#: From how many bytes on PySpark sends what a task is to do through a file.
+# The size from which PySpark sends a task's function through a file.
 _LARGE_TASK: Final = "spark.broadcast.UDFCompressionThreshold"
 _NEVER: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class SharedKeys:
-    """Keys as tasks get them: the sealed broadcast, and what opens it."""
+    """Keys as sent to tasks: the sealed broadcast, and the key that opens it."""
 
     _sealed: "Broadcast[bytes]" = field(repr=False)
-    #: The key itself; on this machine, the file that it is in.
+    # The key itself; in local mode, the file with the key.
     _wrapping: bytes | Path = field(repr=False)
 
     def open(self) -> ReaderKeys:
-        """Return the keys; in a task, which forgets them when it ends."""
+        """Return the keys. Called in a task, which drops them when it ends."""
         wrapping = self._wrapping if isinstance(self._wrapping, bytes) else self._wrapping.read_bytes()
-        # Sealed by our own driver, under a key that only this job has: what opens is ours.
-        found = pickle.loads(Aead(wrapping).decrypt(self._sealed.value))  # noqa: S301
-        assert isinstance(found, ReaderKeys)
-        return found
+        # Sealed by our own driver under a key that only this job has: what decrypts is safe to unpickle.
+        keys = pickle.loads(Aead(wrapping).decrypt(self._sealed.value))  # noqa: S301
+        assert isinstance(keys, ReaderKeys)
+        return keys
 
 
 def _keep_off_disk(context: "SparkContext") -> None:
-    """Let tasks be sent in memory, however large they are: PySpark would put large ones into a file.
+    """Have tasks of any size sent in memory: PySpark would write large ones to a file.
 
-    What opens the sealed keys travels with the task, and must not lie beside them.
+    The key that opens the sealed keys is sent with the task, and must not be on disk beside them.
     """
     context._jsc.sc().conf().set(_LARGE_TASK, f"{_NEVER}b")  # noqa: SLF001
     jvm = context._jvm  # noqa: SLF001
@@ -60,10 +60,10 @@ def _keep_off_disk(context: "SparkContext") -> None:
 
 @contextmanager
 def _in_memory(secret: bytes) -> Iterator[Path]:
-    """Have a secret in a file that is in no directory: processes of this user reach it through this process.
+    """Put a secret into a file in no directory: processes of this user open it through this process.
 
-    It is gone when this process is, however that ends, and leaves nothing for anybody to remove. A file in
-    /dev/shm or in XDG_RUNTIME_DIR is removed when its owner logs out, though the job goes on.
+    It vanishes with this process, however that ends, and needs no cleanup. A file in /dev/shm or
+    XDG_RUNTIME_DIR would be removed when its owner logs out, although the job continues.
     """
     descriptor = os.memfd_create("veen-keys")
     try:
@@ -76,7 +76,7 @@ def _in_memory(secret: bytes) -> Iterator[Path]:
 
 @contextmanager
 def sharing(spark: "SparkSession", keyring: Keyring) -> Iterator[SharedKeys]:
-    """Let the tasks of a job have the keys that read, for as long as it takes."""
+    """Share the reader keys with the tasks of a job, for its duration."""
     from veen.pipeline.spark.authentication import require_guarded
     from veen.pipeline.spark.environment import is_local
 
@@ -86,10 +86,10 @@ def sharing(spark: "SparkSession", keyring: Keyring) -> Iterator[SharedKeys]:
     sealed = bytes(Aead(wrapping).encrypt(pickle.dumps(keyring.reader_keys())))
     with ExitStack() as stack:
         if is_local(context.getConf().get("spark.master", "")):
-            opens: bytes | Path = stack.enter_context(_in_memory(wrapping))
+            wrapping_source: bytes | Path = stack.enter_context(_in_memory(wrapping))
         else:
             _keep_off_disk(context)
-            opens = wrapping
-        sent = context.broadcast(sealed)
-        stack.callback(sent.destroy, blocking=True)
-        yield SharedKeys(sent, opens)
+            wrapping_source = wrapping
+        broadcast = context.broadcast(sealed)
+        stack.callback(broadcast.destroy, blocking=True)
+        yield SharedKeys(broadcast, wrapping_source)

@@ -26,7 +26,7 @@ from veen.storage.fsck.keys import Keys, load_keys
 from veen.storage.fsck.report import DERIVED, Findings
 from veen.storage.fsck.source import Source
 
-#: Files that are written for entries which are there.
+# Files that are only written after the entries they refer to.
 _PROMISES: Final = (paths.FileKind.CHECKPOINT, paths.FileKind.PEAKS, paths.FileKind.SUMMARY)
 
 
@@ -64,35 +64,32 @@ class DirectoryLog:
 
     @property
     def hub_id(self) -> HubId:
-        """Whose log it is."""
         return self.reader.store.hub_id
 
     def heads(self) -> dict[Label, LabelHead]:
-        """Return how far each label goes."""
         reader = self.reader
-        found = {}
+        heads = {}
         for label in sorted(reader.labels()):
             if reader.domain_of(label) is not Domain.DATA:
                 continue
             known = reader.manifest(label)
             head, bound = known.head, reader.binding(label)
             stream, epoch = (None, 0) if bound is None else bound
-            found[label] = LabelHead(label, stream, epoch, known.first_seq, head.seq, head.root)
-        return found
+            heads[label] = LabelHead(label, stream, epoch, known.first_seq, head.seq, head.root)
+        return heads
 
     def labels_of(self, stream_id: StreamId) -> dict[int, Label]:
-        reader, found = self.reader, {}
+        reader, by_epoch = self.reader, {}
         for label in reader.labels_of(stream_id):
             bound = reader.binding(label)
             if bound is not None and reader.last_seq(label):
-                found[bound.epoch] = label
+                by_epoch[bound.epoch] = label
         constant = naming.label(self.keys.identity.routing_key, stream_id, 0)
-        if 0 not in found and reader.last_seq(constant):
-            found[0] = constant
-        return dict(sorted(found.items()))
+        if 0 not in by_epoch and reader.last_seq(constant):
+            by_epoch[0] = constant
+        return dict(sorted(by_epoch.items()))
 
     def seq_at(self, label: Label, hub_ts: int) -> int:
-        """Return the first entry at or after a time."""
         return self.reader.seq_at(label, hub_ts)
 
     def plan(
@@ -103,26 +100,26 @@ class DirectoryLog:
         most_bytes: int = MOST_BYTES,
     ) -> list[Part]:
         """Divide entries by the index of the directory."""
-        found = self._plan(ranges, most_bytes)
-        return found if len(found) >= parts else self._plan(ranges, smaller(found, parts))
+        planned = self._plan(ranges, most_bytes)
+        return planned if len(planned) >= parts else self._plan(ranges, smaller(planned, parts))
 
     def _plan(self, ranges: Mapping[Label, tuple[int, int]] | None, target_bytes: int) -> list[Part]:
-        found = []
+        planned = []
         for head, first, last in chosen(self.heads(), ranges):
             cut = plan(self.reader, [head.label], start_seq=first, end_seq=last, target_bytes=target_bytes)
             for item in cut:
                 origin = InDirectory(self._root, item)
                 span = item.start_seq, item.end_seq
-                found.append(Part(head.label, *span, item.length, origin, limits=self._limits))
-        return [replace(part, peaks=self._peaks(part.label, part.first_seq - 1)) for part in found]
+                planned.append(Part(head.label, *span, item.length, origin, limits=self._limits))
+        return [replace(part, peaks=self._peaks(part.label, part.first_seq - 1)) for part in planned]
 
     def _peaks(self, label: Label, size: int) -> Peaks | None:
-        """Return what the nodes say of the peaks at an entry."""
+        """Return the peaks at an entry, from the stored nodes."""
         if not size:
             return Peaks.empty()
         try:
             return self.reader.peaks(label, size)
-        except (ProtocolError, StorageError, OSError):  # derived files: the log itself says it too
+        except (ProtocolError, StorageError, OSError):  # derived files: peaks also follow from the log
             return None
 
     def checkpoints(self, label: Label) -> list[Checkpoint]:
@@ -134,47 +131,49 @@ class DirectoryLog:
         return [item for item in stated if item is not None]
 
     def pruned(self, label: Label) -> list[Pruned]:
-        """Return what the tombstones of a label say."""
-        found = []
+        """Return the pruned ranges, from the tombstones."""
+        pruned = []
         for row in self.reader.manifest(label).chunks:
             if not row.pruned:
                 continue
             path = paths.tombstone(Domain.DATA, label, row.start_seq, row.end_seq)
-            made = read_object(self._fs, path, Tombstone)
-            if made is None:
+            tombstone = read_object(self._fs, path, Tombstone)
+            if tombstone is None:
                 raise DamagedStoreError(path, None, "the tombstone, which states what was pruned, is missing")
-            clients = {item.client_id: (item.client_seq, item.prev_ack) for item in made.clients}
-            span = made.start_seq, made.end_seq
-            found.append(Pruned(*span, made.mmr_root_end, made.last_ts, clients, made.first_ts))
-        return found
+            clients = {item.client_id: (item.client_seq, item.prev_ack) for item in tombstone.clients}
+            span = tombstone.start_seq, tombstone.end_seq
+            pruned.append(
+                Pruned(*span, tombstone.mmr_root_end, tombstone.last_ts, clients, tombstone.first_ts)
+            )
+        return pruned
 
     def check_others(self) -> list[Finding]:
-        """Check the logs of tokens and decisions, and files that speak of entries which are not here."""
+        """Check the logs of tokens and decisions, and files that refer to missing entries."""
         reader = self.reader
         reserved = [label for label in reader.labels() if reader.domain_of(label) is not Domain.DATA]
-        found = []
+        findings = []
         if reserved:
             report = fsck.check(self._fs, Level.FULL, labels=reserved)
-            found = [item for item in report.findings if item.verdict != DERIVED]
-        return found + self._strays()
+            findings = [item for item in report.findings if item.verdict != DERIVED]
+        return findings + self._strays()
 
     def _strays(self) -> list[Finding]:
-        """Return what files promise, by their names, that the index does not know of."""
+        """Return files whose names imply entries that are not in the index."""
         named = [(name, paths.parse(name)) for name in self._fs.names(Domain.DATA)]
-        self.refresh()  # what was made before the names were listed is known now
+        self.refresh()  # so that the index has everything written before the names were listed
         known = {label: self.reader.manifest(label) for label in self.heads()}
         clean = self.reader.is_clean()
-        found = []
+        findings = []
         for name, parsed in named:
             text = None if parsed is None else self._stray(name, parsed, known.get(parsed.label), clean=clean)
             if parsed is not None and text is not None:
                 seq = parsed.end_seq or parsed.start_seq or 0
                 path = f"{Domain.DATA}/{name}"
-                found.append(Finding(Location(path, label=parsed.label, seq=seq), Detail.PROOF_SEQ, text))
-        return found
+                findings.append(Finding(Location(path, label=parsed.label, seq=seq), Detail.PROOF_SEQ, text))
+        return findings
 
     def _stray(self, name: str, parsed: paths.FileName, known: Manifest | None, *, clean: bool) -> str | None:
-        """Return what is wrong with a file, given what the index knows of its label."""
+        """Return what is wrong with a file, compared with the index of its label; None: nothing."""
         last = 0 if known is None else known.head.seq
         if parsed.kind in _PROMISES and (parsed.end_seq or 0) > last:
             return f"there was an entry {parsed.end_seq}, and the log ends with {last}"
@@ -184,7 +183,7 @@ class DirectoryLog:
         row = rows.get(parsed.start_seq or 0)
         if row is None:
             moved = 0 if known is None else known.head.seq - known.journal_entries
-            # Behind what was moved a hub may be writing it now.
+            # After the entries moved from the journal, a running hub may be writing this chunk now.
             unknown = clean or (parsed.start_seq or 0) <= moved
             return "the index does not know this chunk; run: veen fsck DATA_DIR" if unknown else None
         size = self._fs.size(f"{Domain.DATA}/{name}")
@@ -194,21 +193,19 @@ class DirectoryLog:
         return f"{size - row.total_bytes} bytes after the last entry"
 
     def refresh(self) -> None:
-        """See what has been acknowledged since."""
         self.reader.refresh()
 
     def close(self) -> None:
-        """Close the index and the directory."""
         self.reader.close()
         self._fs.close()
 
 
 def _keys(fs: RealFilesystem, identity: HubIdentity) -> HubKeys:
-    """Return who signs for which label; a fork keeps the identities of its parents."""
-    found = Findings()
-    loaded = load_keys(Source(fs, None), identity.hub_id, (), Level.FULL, found)
-    if found.total:
-        raise LogSourceError(f"the keys of the log cannot be trusted: {found.kept[0]}")
+    """Return the signing keys by label; a fork's directory has the identities of its parents."""
+    findings = Findings()
+    loaded = load_keys(Source(fs, None), identity.hub_id, (), Level.FULL, findings)
+    if findings.total:
+        raise LogSourceError(f"the keys of the log cannot be trusted: {findings.kept[0]}")
     return HubKeys(identity, {label: _owner(loaded, label) for label in loaded.copied})
 
 

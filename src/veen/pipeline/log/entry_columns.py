@@ -1,8 +1,8 @@
-"""Entries in columns: the framed bytes of a part, taken apart with numpy.
+"""Entries in columns: the framed bytes of a part, parsed with numpy.
 
-A whole part at once costs a third of one entry after the other. The columns take only what is plain: whatever
-has a length, a head or a number that is not as it should be is put to the decoder of core, which says what is
-wrong. So this is a quicker way to the same answer, and never another one.
+A whole part at once costs a third of entry by entry. Only well-formed entries are parsed this way: one with
+an unexpected length, head or number is passed to core's decoder, which raises the error. So the results are
+the same, only faster.
 """
 
 import struct
@@ -36,22 +36,22 @@ _LENGTHS: Final = struct.Struct(">II")
 _SIG_BYTES: Final = 64
 _NULL: Final = 0xF6
 _ARRAY_10, _ARRAY_7 = 0x8A, 0x87
-#: Behind the last byte, so that a look beyond the end finds something; what it finds is not used.
+# Appended so that reads beyond the end are in bounds; what they return is not used.
 _PADDING: Final = bytes(2 * _SIG_BYTES)
-#: What the information of a head says: how many bytes follow, and from which number on that is needed.
+# By the additional information of a CBOR head: the bytes that follow, and the least value that needs them.
 _FOLLOWING: Final = np.array([0] * 24 + [1, 2, 4, 8] + [-1] * 4, dtype=np.int64)
 _LEAST: Final = np.array([0] * 24 + [24, 1 << 8, 1 << 16, 1 << 32] + [0] * 4, dtype=np.uint64)
 _MOST: Final = (1 << 63) - 1
 
 
 class Frames(NamedTuple):
-    """Framed entries of one label, one behind the other, and where the first one stands."""
+    """Consecutive framed entries of one label, and the position of the first."""
 
     label: Label
     first_seq: int
     data: bytes
     file: str
-    #: None where there are no places: a journal, a hub.
+    # In ``file``; None where entries have no offsets: a journal, a hub.
     offset: int | None
     limits: Limits = DEFAULT_LIMITS
 
@@ -61,7 +61,7 @@ class Frames(NamedTuple):
         return InvalidEntryError(seq, Finding(Location(self.file, place, self.label, seq=seq), detail, text))
 
     def before(self, seq: int) -> "Frames":
-        """Return the entries before one, as far as their lengths tell where they end."""
+        """Return the entries before one; their ends follow from the stated lengths."""
         at = 0
         for _ in range(self.first_seq, seq):
             msg_len, receipt_len = _LENGTHS.unpack_from(self.data, at + 42)
@@ -71,7 +71,7 @@ class Frames(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The entries of a part. Numbers are int64, byte fields are one row of bytes for each entry."""
+    """The entries of a part. Numbers are int64; byte fields have one row of bytes for each entry."""
 
     frames: Frames
     starts: Numbers
@@ -100,25 +100,22 @@ class Entries:
 
     @property
     def file(self) -> str:
-        """The file that they are in."""
         return self.frames.file
 
     @property
     def label(self) -> Label:
-        """The label that they are of."""
         return self.frames.label
 
     def offset(self, nth: int) -> int | None:
-        """Return where an entry begins in its file."""
+        """Return the offset of an entry in its file."""
         first = self.frames.offset
         return None if first is None else first + int(self.starts[nth])
 
     def frame(self, nth: int) -> bytes:
-        """Return the whole entry, as it is stored."""
+        """Return the whole entry as stored."""
         return self.frames.data[self.starts[nth] : self.receipt_end[nth]]
 
     def msg_bytes(self, nth: int) -> bytes:
-        """Return the message of an entry."""
         return self.frames.data[self.msg_start[nth] : self.msg_end[nth]]
 
     def receipt_bytes(self, nth: int) -> bytes:
@@ -134,7 +131,7 @@ class Entries:
         return pa.array([sha256(data[start:end]).digest() for start, end in spans], pa.binary())
 
     def leaves(self) -> list[bytes]:
-        """Return the leaves, as receipts state them."""
+        """Return the leaves as the receipts state them."""
         return rows(self.leaf_hash)
 
 
@@ -159,7 +156,7 @@ def binary(matrix: Bytes, valid: Flags | None = None) -> pa.Array:
 def parse(frames: Frames) -> Entries:
     """Parse entries; raise InvalidEntryError for the first that is not valid (FRM-004 to FRM-008).
 
-    All but ``entry_hash`` is compared: that is the work of the kernel.
+    Everything but ``entry_hash`` is checked, which is the kernel's task.
     """
     starts, lengths, is_cut = _walk(frames)
     reader = _Reader(frames.data, np.array(starts[:-1], dtype=np.int64))
@@ -173,15 +170,15 @@ def parse(frames: Frames) -> Entries:
 
 
 def _walk(frames: Frames) -> tuple[list[int], list[int], bool]:
-    """Return where each entry begins, with the end, how long the messages are, and if it breaks off there."""
+    """Return the starts of entries and the end, the message lengths, and whether data is cut off there."""
     data, size, at = frames.data, len(frames.data), 0
     starts: list[int] = [0]
     lengths: list[int] = []
-    unpack, most = _LENGTHS.unpack_from, frames.limits.max_msg_bytes
+    unpack, max_msg_bytes = _LENGTHS.unpack_from, frames.limits.max_msg_bytes
     while at + ENTRY_HEADER_BYTES <= size:
         msg_len, receipt_len = unpack(data, at + 42)
         at += ENTRY_HEADER_BYTES + msg_len + receipt_len
-        if at > size or msg_len > most or receipt_len > MAX_RECEIPT_BYTES:
+        if at > size or msg_len > max_msg_bytes or receipt_len > MAX_RECEIPT_BYTES:
             break
         lengths.append(msg_len)
         starts.append(at)
@@ -189,7 +186,7 @@ def _walk(frames: Frames) -> tuple[list[int], list[int], bool]:
 
 
 def _judge(frames: Frames, seq: int, at: int) -> None:
-    """Put an entry to the decoder of core; it is not plain, so something must come of it."""
+    """Decode an entry that is not well-formed with core, which raises the error."""
     try:
         frame, _ = Frame.read(frames.data, at, frames.limits)
         if (frame.label, frame.stream_seq) != (frames.label, seq):
@@ -202,7 +199,7 @@ def _judge(frames: Frames, seq: int, at: int) -> None:
 
 
 class _Reader:
-    """Reads the same field of all entries at once; ``plain`` is false where something is not as expected."""
+    """Reads a field of all entries at once; ``plain`` becomes false for entries with an unexpected value."""
 
     def __init__(self, data: bytes, starts: Numbers) -> None:
         self._buffer: Bytes = np.frombuffer(data + _PADDING, dtype=np.uint8)
@@ -210,23 +207,23 @@ class _Reader:
         self.plain: Flags = np.ones(len(starts), dtype=bool)
 
     def bytes(self, at: Numbers, width: int) -> Bytes:
-        """Return ``width`` bytes at each place."""
+        """Return ``width`` bytes at each offset."""
         windows = np.lib.stride_tricks.sliding_window_view(self._buffer, width)
-        found: Bytes = windows[np.minimum(at, self._last)]
-        return found
+        rows_at: Bytes = windows[np.minimum(at, self._last)]
+        return rows_at
 
     def expect(self, at: Numbers, *values: int) -> None:
-        """Expect these bytes at each place."""
+        """Expect these bytes at each offset."""
         inside = np.minimum(at, self._last)
         for nth, value in enumerate(values):
             self.plain &= self._buffer[inside + nth] == value
 
     def require(self, condition: Any) -> None:  # noqa: ANN401 - numpy's comparison
-        """Expect what was worked out for each entry."""
+        """Expect a condition for each entry."""
         self.plain &= condition
 
     def number(self, at: Numbers, major: int = 0) -> tuple[Numbers, Numbers]:
-        """Return the number in a head, and where the next field begins."""
+        """Return the number in a CBOR head, and the offset of the next field."""
         at = np.minimum(at, self._last)
         head = self._buffer[at]
         info = (head & 31).astype(np.int64)
@@ -240,12 +237,12 @@ class _Reader:
         return np.minimum(value, _MOST).astype(np.int64), at + 1 + size
 
     def either(self, at: Numbers, value: int) -> Flags:
-        """Tell where a byte has a value."""
-        found: Flags = self._buffer[np.minimum(at, self._last)] == value
-        return found
+        """Return for which entries a byte has a value."""
+        matches: Flags = self._buffer[np.minimum(at, self._last)] == value
+        return matches
 
     def big_endian(self, at: Numbers, width: int) -> Numbers:
-        """Return a number of fixed width."""
+        """Return big-endian numbers of fixed width."""
         view = self.bytes(at, width).copy().view(f">u{width}").reshape(-1)
         return view.astype(np.uint64).astype(np.int64)
 
@@ -261,7 +258,7 @@ def _read(frames: Frames, reader: _Reader, starts: list[int], lengths: list[int]
     for place in (start + 2, msg + 38, receipt + 4):
         reader.require((reader.bytes(place, HASH_BYTES) == label).all(axis=1))
     reader.require(reader.big_endian(start + 34, 8) == seqs)
-    found = _read_msg(reader, msg, receipt, frames.limits) | _read_receipt(reader, receipt, end, seqs)
+    fields = _read_msg(reader, msg, receipt, frames.limits) | _read_receipt(reader, receipt, end, seqs)
     return Entries(
         frames=frames,
         starts=np.array(starts, dtype=np.int64),
@@ -270,7 +267,7 @@ def _read(frames: Frames, reader: _Reader, starts: list[int], lengths: list[int]
         msg_start=msg,
         msg_end=receipt,
         receipt_end=end,
-        **found,
+        **fields,
     )
 
 

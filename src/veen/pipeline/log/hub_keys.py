@@ -1,4 +1,4 @@
-"""Who signs for which label, in a form that travels: the keys of a hub and of its parents, with times."""
+"""The keys that sign receipts of each label, picklable: those of a hub and of its parents, with times."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,18 +11,18 @@ from veen.core.types import Label
 
 @dataclass(frozen=True, slots=True)
 class HubKeys:
-    """The keys of a hub; a fork has labels that its parents have signed."""
+    """The keys of a hub; a fork has labels that its parents signed."""
 
     identity: HubIdentity
-    #: Labels that were copied, and whose they are.
+    # Labels copied from parents, with the parent's identity.
     copied: Mapping[Label, HubIdentity] = field(default_factory=dict)
 
     def identity_of(self, label: Label) -> HubIdentity:
-        """Return whose label it is."""
+        """Return the identity of the hub that signs a label."""
         return self.copied.get(label, self.identity)
 
     def active(self, label: Label, first_ts: int, last_ts: int) -> list[HubKey]:
-        """Return the keys that sign a label at some time of a range."""
+        """Return the keys that were active for a label at any time in a range."""
         return [key for key in self.identity_of(label).hub_keys if key.meets(first_ts, last_ts + 1)]
 
 

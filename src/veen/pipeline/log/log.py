@@ -1,7 +1,7 @@
-"""What a log is, wherever it is: how far its labels go, and how its entries are read in parts.
+"""The interface of a log, wherever it is stored: the heads of its labels, and entries read in parts.
 
-Nothing of what a place says about itself is believed: heads, peaks and times tell where to read, and whoever
-reads checks what comes.
+What a log states about itself is not trusted: heads, peaks and times only locate entries, and readers check
+the entries.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,18 +14,18 @@ from veen.core.types import HubId, Label, NodeHash, StreamId, VerifyKey
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.partition import Part
 
-#: A part has about so much at most.
+# The approximate maximum of a part.
 MOST_BYTES: Final = 8 << 20
 
 
 class LabelHead(NamedTuple):
-    """How far a label goes."""
+    """The first and last entry of a label."""
 
     label: Label
-    #: None if nobody has said which stream it is of.
+    # None if the log does not name the label's stream.
     stream_id: StreamId | None
     epoch: int
-    #: The first entry that can still be read: 1, or behind what was pruned.
+    # The first entry that can still be read: 1, or the one after the pruned entries.
     first_seq: int
     last_seq: int
     mmr_root: NodeHash
@@ -35,20 +35,20 @@ Heads = Mapping[Label, LabelHead]
 
 
 class Pruned(NamedTuple):
-    """Entries that a hub has dropped, and has said so."""
+    """Entries that a hub has pruned, as it states."""
 
     first_seq: int
     last_seq: int
     mmr_root: NodeHash
     last_ts: int
-    #: How far clients had come: client_seq and prev_ack.
+    # The last client_seq and prev_ack of each client.
     clients: Mapping[VerifyKey, tuple[int, int]]
-    #: The time of the first of them; None if nobody tells of which times they were.
+    # The time of the first of them; None if their times are not known.
     first_ts: int | None = None
 
 
 class Log(Protocol):
-    """A log that is open for reading."""
+    """A log opened for reading."""
 
     name: str
     keys: HubKeys
@@ -56,16 +56,16 @@ class Log(Protocol):
 
     @property
     def hub_id(self) -> HubId:
-        """Whose log it is."""
+        """The hub of the log."""
 
     def heads(self) -> dict[Label, LabelHead]:
-        """Return how far each label of messages goes now, in the order of labels."""
+        """Return the current heads of the message labels, ordered by label."""
 
     def labels_of(self, stream_id: StreamId) -> dict[int, Label]:
-        """Return the labels of a stream that have entries, by their epochs."""
+        """Return the labels of a stream that have entries, by epoch."""
 
     def seq_at(self, label: Label, hub_ts: int) -> int:
-        """Return the first entry at or after a time; one behind the last if there is none."""
+        """Return the first entry at or after a time; the position after the last if there is none."""
 
     def plan(
         self,
@@ -74,31 +74,31 @@ class Log(Protocol):
         parts: int = 1,
         most_bytes: int = MOST_BYTES,
     ) -> list[Part]:
-        """Return parts that together are these entries, by label and in order; what was pruned is left out.
+        """Divide entries into parts, by label and in order; pruned entries are left out.
 
-        There are at least ``parts`` of them if there are so many entries.
+        Returns at least ``parts`` parts if there are that many entries.
         """
 
     def checkpoints(self, label: Label) -> list[Checkpoint]:
         """Return the checkpoints of a label, in order."""
 
     def pruned(self, label: Label) -> list[Pruned]:
-        """Return what was pruned of a label, in order."""
+        """Return the pruned ranges of a label, in order."""
 
     def check_others(self) -> list[Finding]:
-        """Return what is wrong beside the entries of messages: other logs, and promises of more entries."""
+        """Check what is not a message entry: other logs, and files that imply further entries."""
 
     def refresh(self) -> None:
-        """See what has come since."""
+        """Make entries visible that were appended since."""
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
 
 
 def chosen(
     heads: Mapping[Label, LabelHead], ranges: Mapping[Label, tuple[int, int]] | None
 ) -> Iterable[tuple[LabelHead, int, int]]:
-    """Yield labels with the first and last entry to read of them, as far as they exist."""
+    """Yield labels with the first and last entry to read, limited to existing entries."""
     for label, head in heads.items():
         first, last = (1, head.last_seq) if ranges is None else ranges.get(label, (1, 0))
         first, last = max(first, head.first_seq), min(last, head.last_seq)
@@ -106,7 +106,7 @@ def chosen(
             yield head, first, last
 
 
-def smaller(parts: Sequence[Part], wanted: int) -> int:
-    """Return how large parts are to be for there to be more of them; a cut is behind an entry, not in it."""
+def smaller(parts: Sequence[Part], min_parts: int) -> int:
+    """Return the size of parts with which there are at least ``min_parts``; cuts are at entry boundaries."""
     total, entries = sum(part.nbytes for part in parts), sum(part.count for part in parts)
-    return max(total // wanted - total // max(entries, 1), 1)
+    return max(total // min_parts - total // max(entries, 1), 1)

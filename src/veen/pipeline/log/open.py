@@ -1,4 +1,4 @@
-"""Opening a log, on the driver: a hub's data directory, an exported set, a hub's address."""
+"""Open a log on the driver: a hub's data directory, an exported set, or a hub's address."""
 
 from collections.abc import Container, Sequence
 
@@ -17,15 +17,15 @@ def open_log(
     streams: Sequence[str] = (),
     epochs: Container[int] | None = None,
 ) -> Log:
-    """Open a log; with ``hub_id``, only if it is that hub's.
+    """Open a log; with ``hub_id``, require that it is that hub's.
 
-    A hub's address needs the streams to read, and is asked for no other ``epochs``, if some are given.
+    A hub's address requires ``streams``; only ``epochs`` are requested from it, if given.
     """
-    found = _open(place, streams, epochs)
-    if hub_id is not None and found.hub_id != hub_id:
-        found.close()
-        raise PinError(f"{place} is the log of hub {found.hub_id.hex()}, not of {hub_id.hex()}")
-    return found
+    log = _open(place, streams, epochs)
+    if hub_id is not None and log.hub_id != hub_id:
+        log.close()
+        raise PinError(f"{place} is the log of hub {log.hub_id.hex()}, not of {hub_id.hex()}")
+    return log
 
 
 def _open(place: str, streams: Sequence[str], epochs: Container[int] | None) -> Log:

@@ -1,6 +1,6 @@
-"""Parts of a log: runs of consecutive entries of one label, which read themselves wherever they are sent.
+"""Parts of a log: runs of consecutive entries of one label, which can be sent to tasks and read there.
 
-Each kind of place has its own way to be read; formats and names of files stay in storage and client (C-122).
+Each kind of log has its own origin; file formats and names stay in storage and client (C-122).
 """
 
 from collections.abc import Iterator
@@ -27,11 +27,11 @@ _PAGE_ITEMS: Final = 500
 
 
 class Origin(Protocol):
-    """Where the entries of a part are."""
+    """The location of a part's entries."""
 
     @property
     def place(self) -> str:
-        """The file or address, for people."""
+        """The file or address, for display."""
 
     def read(self, part: "Part") -> Frames:
         """Return the entries, framed."""
@@ -44,25 +44,24 @@ class Part:
     label: Label
     first_seq: int
     last_seq: int
-    #: About how much is read.
+    # An estimate.
     nbytes: int
     origin: Origin
-    #: Stated peaks before the first entry: a hint, which whoever uses it must check. None: nobody knows.
+    # Stated peaks before the first entry: a hint that the user must verify. None: not known.
     peaks: Peaks | None = None
     limits: Limits = DEFAULT_LIMITS
 
     @property
     def place(self) -> str:
-        """Where it is, for people."""
+        """The file or address, for display."""
         return self.origin.place
 
     @property
     def count(self) -> int:
-        """How many entries there are."""
         return self.last_seq - self.first_seq + 1
 
     def read(self) -> Frames:
-        """Return what there is of the entries; a file that was cut has less."""
+        """Return the framed entries; fewer if the file was truncated."""
         return self.origin.read(self)
 
     def entries(self) -> Entries:
@@ -70,22 +69,22 @@ class Part:
         return self.parsed(self.read())
 
     def parsed(self, frames: Frames) -> Entries:
-        """Return what was read as entries, all of them."""
-        found = parse(frames)
-        if len(found) != self.count:
-            text = f"there are {len(found)} entries where {self.count} should be"
-            seq = self.first_seq + min(len(found), self.count)
+        """Parse what was read; raise InvalidEntryError unless all entries are there."""
+        entries = parse(frames)
+        if len(entries) != self.count:
+            text = f"there are {len(entries)} entries where {self.count} should be"
+            seq = self.first_seq + min(len(entries), self.count)
             raise frames.refused(seq, len(frames.data), Detail.ENTRY_LENGTH.value, text)
-        return found
+        return entries
 
     def beginning_at(self, peaks: Peaks) -> "Part":
-        """Return the part with other peaks before it."""
+        """Return the part with these peaks before it."""
         return replace(self, peaks=peaks)
 
 
 @dataclass(frozen=True, slots=True)
 class InDirectory:
-    """In the data directory of a hub."""
+    """Entries in the data directory of a hub."""
 
     root: str
     partition: Partition
@@ -95,7 +94,7 @@ class InDirectory:
         return self.partition.path
 
     def read(self, part: Part) -> Frames:
-        """Read the file, by the name that it has now."""
+        """Read the file under its current name."""
         path, data = read_frames(Path(self.root), self.partition)
         offset = None if self.partition.frames is not None else self.partition.offset
         return Frames(part.label, part.first_seq, data, path, offset, part.limits)
@@ -103,7 +102,7 @@ class InDirectory:
 
 @dataclass(frozen=True, slots=True)
 class InSet:
-    """In an exported set: a run of messages in one file, and of their receipts in another."""
+    """Entries in an exported set: a run of messages in one file, and of their receipts in another."""
 
     root: str
     msgs: tuple[int, int]
@@ -115,10 +114,10 @@ class InSet:
         return PAYLOADS
 
     def read(self, part: Part) -> Frames:
-        """Read both, and frame each pair as a hub would have."""
-        place = Path(self.root)
-        msgs = _read_span(place / PAYLOADS, self.msgs)
-        receipts = _read_span(place / RECEIPTS, self.receipts)
+        """Read both, and frame each pair as a hub stores it."""
+        directory = Path(self.root)
+        msgs = _read_span(directory / PAYLOADS, self.msgs)
+        receipts = _read_span(directory / RECEIPTS, self.receipts)
         data = b"".join(_framed(msgs, receipts, part))
         return Frames(part.label, part.first_seq, data, PAYLOADS, None, part.limits)
 
@@ -130,20 +129,20 @@ def _read_span(path: Path, span: tuple[int, int]) -> bytes:
 
 
 def _framed(msgs: bytes, receipts: bytes, part: Part) -> Iterator[bytes]:
-    at = where = 0
+    receipt_at = msg_at = 0
     for seq in range(part.first_seq, part.last_seq + 1):
         try:
-            end, behind = cbor.item_end(receipts, at), msg_end(msgs, where)
-            yield Entry(msgs[where:behind], Receipt.decode(receipts[at:end])).encode()
+            receipt_end, msg_end_at = cbor.item_end(receipts, receipt_at), msg_end(msgs, msg_at)
+            yield Entry(msgs[msg_at:msg_end_at], Receipt.decode(receipts[receipt_at:receipt_end])).encode()
         except (CborError, ProtocolError) as error:
             frames = Frames(part.label, seq, b"", RECEIPTS, None)
             raise frames.refused(seq, 0, error.detail.value, str(error)) from None
-        at, where = end, behind
+        receipt_at, msg_at = receipt_end, msg_end_at
 
 
 @dataclass(frozen=True, slots=True)
 class AtHub:
-    """At a hub that answers under an address."""
+    """Entries at a hub, fetched from its URL."""
 
     url: str
 
@@ -152,7 +151,7 @@ class AtHub:
         return self.url
 
     def read(self, part: Part) -> Frames:
-        """Fetch the entries, page after page."""
+        """Fetch the entries page by page."""
         hub = HttpHub(self.url)
         try:
             data = b"".join(self._pages(hub, part))

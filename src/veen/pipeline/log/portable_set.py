@@ -1,4 +1,4 @@
-"""A log in an exported set: two files, messages and receipts, which are cut where labels change."""
+"""A log in an exported set: files of messages and of receipts, divided where the label changes."""
 
 import mmap
 from bisect import bisect_left
@@ -22,25 +22,25 @@ from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.log import MOST_BYTES, LabelHead, Pruned, chosen, smaller
 from veen.pipeline.log.partition import InSet, Part
 
-#: An item begins at most so many bytes behind a mark: what is between is walked over.
+# Entries between two marks; an entry is found by walking from the mark before it.
 _MARK_ITEMS: Final = 256
 
 
 @dataclass(slots=True)
 class _Marks:
-    """One label of a set: where every so many entries stand, its ends, and the last root."""
+    """A sparse index of one label of a set, with the ends of its runs and its last root."""
 
-    #: Sequence numbers, and where their receipts and messages begin.
+    # Positions, and the offsets of their receipts and messages.
     seqs: list[int] = field(default_factory=list)
     receipts: list[int] = field(default_factory=list)
     msgs: list[int] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
-    #: Where runs end: behind this entry, at these places.
+    # The end of each run: its last entry, and the offsets after its receipt and message.
     ends: list[tuple[int, int, int]] = field(default_factory=list)
     last_seq: int = 0
     last_ts: int = 0
     root: NodeHash | None = None
-    #: The first entry whose time is before that of another one before it. 0: none.
+    # The first entry whose time is before that of its predecessor. 0: none.
     back_at: int = 0
 
 
@@ -64,7 +64,7 @@ class SetLog:
             raise DamagedLogError(f"{place} is damaged: {error}") from None
 
     def _scan(self) -> None:
-        """Find where labels and entries begin, by their lengths; what they hold is not judged here."""
+        """Build the index of labels and entries from their lengths; contents are not checked here."""
         receipts, msgs = self._receipts, self._msgs
         at = where = 0
         label: Label | None = None
@@ -91,32 +91,30 @@ class SetLog:
 
     @property
     def hub_id(self) -> HubId:
-        """Whose log it is."""
         return self.keys.identity.hub_id
 
     def heads(self) -> dict[Label, LabelHead]:
-        """Return how far each label goes in the set."""
-        found = {}
+        heads = {}
         for label, marks in sorted(self._labels.items()):
             known = self._streams.get(label)
             stream, epoch = (None, 0) if known is None else (known.stream_id, known.epoch or 0)
             assert marks.root is not None, "a label without entries is not in the set"
-            found[label] = LabelHead(label, stream, epoch, 1, marks.last_seq, marks.root)
-        return found
+            heads[label] = LabelHead(label, stream, epoch, 1, marks.last_seq, marks.root)
+        return heads
 
     def labels_of(self, stream_id: StreamId) -> dict[int, Label]:
-        found = {
+        by_epoch = {
             item.epoch or 0: item.label
             for item in self._facts.states
             if item.stream_id == stream_id and item.label in self._labels
         }
         constant = labels.label(self.keys.identity.routing_key, stream_id, 0)
         if constant in self._labels:
-            found.setdefault(0, constant)
-        return dict(sorted(found.items()))
+            by_epoch.setdefault(0, constant)
+        return dict(sorted(by_epoch.items()))
 
     def seq_at(self, label: Label, hub_ts: int) -> int:
-        """Return the first entry at or after a time: marks lead near to it, and receipts are walked over."""
+        """Return the first entry at or after a time: search the marks, then walk over receipts."""
         marks = self._labels[label]
         if marks.back_at:
             text = f"hub_ts goes back at entry {marks.back_at} of {label.hex()}"
@@ -140,12 +138,12 @@ class SetLog:
         parts: int = 1,
         most_bytes: int = MOST_BYTES,
     ) -> list[Part]:
-        """Divide entries at marks; a range that begins or ends between them is walked to."""
-        found = self._plan(ranges, most_bytes)
-        return found if len(found) >= parts else self._plan(ranges, smaller(found, parts))
+        """Divide entries at marks; the ends of a range between marks are found by walking."""
+        planned = self._plan(ranges, most_bytes)
+        return planned if len(planned) >= parts else self._plan(ranges, smaller(planned, parts))
 
     def _plan(self, ranges: Mapping[Label, tuple[int, int]] | None, target_bytes: int) -> list[Part]:
-        found: list[Part] = []
+        planned: list[Part] = []
         for head, first, last in chosen(self.heads(), ranges):
             seq = first
             while seq <= last:
@@ -155,12 +153,12 @@ class SetLog:
                 origin = InSet(self._root, (start[1], end[1]), (start[0], end[0]))
                 size = end[0] - start[0] + end[1] - start[1]
                 peaks = Peaks.empty() if seq == 1 else None
-                found.append(Part(head.label, seq, upto, size, origin, peaks))
+                planned.append(Part(head.label, seq, upto, size, origin, peaks))
                 seq = upto + 1
-        return found
+        return planned
 
     def _cut(self, label: Label, seq: int, last: int, start: tuple[int, int], target_bytes: int) -> int:
-        """Return the last entry of a part: before the mark that is far enough, or the end of a run."""
+        """Return the last entry of a part: before the first mark past ``target_bytes``, or the run's end."""
         marks = self._labels[label]
         run = next(end for end, _, _ in marks.ends if end >= seq)
         nth = bisect_left(marks.seqs, seq + 1)
@@ -171,7 +169,7 @@ class SetLog:
         return min(run, last)
 
     def _start_of(self, label: Label, seq: int) -> tuple[int, int]:
-        """Return where the receipt and the message of an entry begin."""
+        """Return the offsets at which the receipt and the message of an entry start."""
         marks = self._labels[label]
         nth = bisect_left(marks.seqs, seq + 1) - 1
         at, where = marks.receipts[nth], marks.msgs[nth]
@@ -180,42 +178,42 @@ class SetLog:
         return at, where
 
     def _end_of(self, label: Label, seq: int) -> tuple[int, int]:
-        """Return where the receipt and the message of an entry end."""
+        """Return the offsets at which the receipt and the message of an entry end."""
         for end, at, where in self._labels[label].ends:
             if end == seq:
                 return at, where
         return self._start_of(label, seq + 1)
 
     def checkpoints(self, label: Label) -> list[Checkpoint]:
-        found = [item for item in self._facts.checkpoints if item.label_curr == label]
-        return sorted(found, key=lambda item: item.upto_seq)
+        checkpoints = [item for item in self._facts.checkpoints if item.label_curr == label]
+        return sorted(checkpoints, key=lambda item: item.upto_seq)
 
-    def pruned(self, label: Label) -> list[Pruned]:  # noqa: ARG002 - a set is whole
-        """Return nothing: what was pruned can not be exported."""
+    def pruned(self, label: Label) -> list[Pruned]:  # noqa: ARG002 - a set is complete
+        """Return nothing: pruned labels cannot be exported."""
         return []
 
     def check_others(self) -> list[Finding]:
-        """Compare with what the set says of itself: how far each label goes, and its checkpoints."""
+        """Compare with the heads and checkpoints that the set states."""
         heads = self.heads()
-        found = []
+        findings = []
         for state in self._facts.states:
             head = heads.get(state.label)
             has = (0, None) if head is None else (head.last_seq, head.mmr_root)
             if has != (state.last_stream_seq, state.last_mmr_root):
                 text = f"the set states that the label ends with entry {state.last_stream_seq}, and its root"
-                found.append(_promised(state.label, state.last_stream_seq, SYNC_STATE, text))
-        found += [
+                findings.append(_promised(state.label, state.last_stream_seq, SYNC_STATE, text))
+        findings += [
             _promised(item.label_curr, item.upto_seq, CHECKPOINTS, "the set has no entries of this label")
             for item in self._facts.checkpoints
             if item.label_curr not in heads
         ]
-        return found
+        return findings
 
     def refresh(self) -> None:
         """Do nothing: a set does not grow."""
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file stays open."""
 
 
 def _promised(label: Label, seq: int, file: str, text: str) -> Finding:
@@ -230,8 +228,8 @@ def _mark(marks: _Marks, receipt: Receipt, at: int, where: int) -> None:
 
 
 def _mapped(path: Path) -> bytes:
-    """Return a file as bytes that are read when they are looked at."""
+    """Map a file into memory."""
     with path.open("rb") as file:
         if not path.stat().st_size:
-            return b""  # which can not be mapped
+            return b""  # an empty file cannot be mapped
         return cast("bytes", mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -1,4 +1,4 @@
-"""A log at a hub's address: as much of it as belongs to streams that are named, since hubs list no labels."""
+"""A log at a hub's address, limited to named streams, since hubs list no labels."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Final
@@ -26,13 +26,13 @@ from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.log import MOST_BYTES, LabelHead, Pruned, chosen
 from veen.pipeline.log.partition import AtHub, Part
 
-#: How large an entry is taken to be; nobody knows before it is fetched.
+# The assumed size of an entry; it is not known before it is fetched.
 _ENTRY_BYTES: Final = 700
 _FIRST_GUESS: Final = 1024
 
 
 class HubLog:
-    """Streams of a hub."""
+    """The log of streams at a hub."""
 
     def __init__(self, url: str, streams: Sequence[StreamId], epochs: Container[int] | None = None) -> None:
         if not streams:
@@ -48,59 +48,57 @@ class HubLog:
 
     @property
     def hub_id(self) -> HubId:
-        """Whose log it is."""
         return self.keys.identity.hub_id
 
     def heads(self) -> dict[Label, LabelHead]:
-        """Ask how far each label of the streams goes."""
-        found = {}
+        heads = {}
         for stream in self._streams:
             for epoch, label in self.labels_of(stream).items():
                 newest = self._newest(label)
                 if newest is not None:
                     first = self._first(label, newest.stream_seq)
                     seq, root = newest.stream_seq, newest.mmr_root
-                    found[label] = LabelHead(label, stream, epoch, first, seq, root)
-        return dict(sorted(found.items()))
+                    heads[label] = LabelHead(label, stream, epoch, first, seq, root)
+        return dict(sorted(heads.items()))
 
     def labels_of(self, stream_id: StreamId) -> dict[int, Label]:
-        """Ask for the epochs in which a stream has entries."""
+        """Query the epochs in which a stream has entries."""
         routing = self.keys.identity.routing_key
         epochs = self._epochs(stream_id) if self.profiles[0].epoch_sec else iter((0,))
-        found = {
+        by_epoch = {
             epoch: labels.label(routing, stream_id, epoch)
             for epoch in epochs
             if self._wanted is None or epoch in self._wanted
         }
-        self._known.update({label: (stream_id, epoch) for epoch, label in found.items()})
-        return found
+        self._known.update({label: (stream_id, epoch) for epoch, label in by_epoch.items()})
+        return by_epoch
 
     def _epochs(self, stream_id: StreamId) -> Iterator[int]:
         start: int | None = 0
         while start is not None:
-            asked = StreamEpochsRequest(stream_id=stream_id, from_epoch=start)
-            page = self._hub.answer(Query(asked, StreamEpochsResponse))
+            request = StreamEpochsRequest(stream_id=stream_id, from_epoch=start)
+            page = self._hub.answer(Query(request, StreamEpochsResponse))
             yield from page.epochs
             start = page.next_epoch if page.epochs and (page.next_epoch or 0) > start else None
 
     def _receipt(self, label: Label, seq: int) -> Receipt | None:
         try:
-            answer = self._hub.answer(Query(ReceiptRequest(label=label, stream_seq=seq), ReceiptResponse))
+            response = self._hub.answer(Query(ReceiptRequest(label=label, stream_seq=seq), ReceiptResponse))
         except RejectedError as error:
             if error.code == Code.NOT_FOUND.value and not isinstance(error, PrunedError):
                 return None
             raise
-        found: Receipt = answer.receipt
-        return found
+        receipt: Receipt = response.receipt
+        return receipt
 
     def _has(self, label: Label, seq: int) -> bool:
         try:
             return self._receipt(label, seq) is not None
         except RejectedError:
-            return True  # it was there once
+            return True  # pruned
 
     def _newest(self, label: Label) -> Receipt | None:
-        """Return the receipt of the newest entry: O(log n) questions."""
+        """Return the receipt of the newest entry, with O(log n) requests."""
         if not self._has(label, 1):
             return None
         low, high = 1, _FIRST_GUESS
@@ -112,7 +110,7 @@ class HubLog:
         return self._receipt(label, low)
 
     def _first(self, label: Label, last: int) -> int:
-        """Return the first entry that was not pruned."""
+        """Return the first entry that is not pruned, with O(log n) requests."""
         low, high = 0, last
         while high - low > 1:
             middle = (low + high) // 2
@@ -125,7 +123,7 @@ class HubLog:
         return high
 
     def seq_at(self, label: Label, hub_ts: int) -> int:
-        """Return the first entry at or after a time: O(log n) questions."""
+        """Return the first entry at or after a time, with O(log n) requests."""
         newest = self._newest(label)
         if newest is None:
             return 1
@@ -146,48 +144,47 @@ class HubLog:
         parts: int = 1,
         most_bytes: int = MOST_BYTES,
     ) -> list[Part]:
-        """Divide entries by their numbers."""
-        wanted = list(chosen(self.heads(), ranges))
-        total = sum(last - first + 1 for _, first, last in wanted)
+        """Divide entries by position."""
+        ranges_to_read = list(chosen(self.heads(), ranges))
+        total = sum(last - first + 1 for _, first, last in ranges_to_read)
         each = max(min(most_bytes // _ENTRY_BYTES, -(-total // max(parts, 1))), 1)
-        found = []
-        for head, first, last in wanted:
+        planned = []
+        for head, first, last in ranges_to_read:
             for seq in range(first, last + 1, each):
                 upto = min(seq + each - 1, last)
                 size, origin = (upto - seq + 1) * _ENTRY_BYTES, AtHub(self.name)
-                found.append(Part(head.label, seq, upto, size, origin, self._peaks(head.label, seq - 1)))
-        return found
+                planned.append(Part(head.label, seq, upto, size, origin, self._peaks(head.label, seq - 1)))
+        return planned
 
     def _peaks(self, label: Label, size: int) -> Peaks | None:
-        """Return the peaks at an entry: those that its proof states."""
+        """Return the peaks at an entry, as its proof states."""
         if not size:
             return Peaks.empty()
         try:
-            asked = ProofRequest(label=label, stream_seq=size)
-            proof = self._hub.answer(Query(asked, ProofResponse)).mmr_proof
+            request = ProofRequest(label=label, stream_seq=size)
+            proof = self._hub.answer(Query(request, ProofResponse)).mmr_proof
         except RejectedError:
             return None
         return Peaks(size, proof.peaks_after)
 
     def checkpoints(self, label: Label) -> list[Checkpoint]:
-        """Ask for the checkpoints of a label."""
         if label not in self._known:
             self.heads()
         stream_id, epoch = self._known[label]
-        found: list[Checkpoint] = []
+        checkpoints: list[Checkpoint] = []
         from_seq: int | None = 1
         while from_seq is not None:
-            asked = CheckpointRangeRequest(
+            request = CheckpointRangeRequest(
                 stream_id=stream_id, epoch_min=epoch, epoch_max=epoch, from_seq=from_seq
             )
-            page = self._hub.answer(Query(asked, CheckpointRangeResponse))
-            found += page.checkpoints
+            page = self._hub.answer(Query(request, CheckpointRangeResponse))
+            checkpoints += page.checkpoints
             goes_on = page.checkpoints and page.next_epoch == epoch and (page.next_seq or 0) > from_seq
             from_seq = page.next_seq if goes_on else None
-        return found
+        return checkpoints
 
     def pruned(self, label: Label) -> list[Pruned]:
-        """Return what the hub shows no longer; what clients had done there it does not tell."""
+        """Return the pruned range; hubs do not report the clients' state at its end."""
         newest = self._newest(label)
         first = 1 if newest is None else self._first(label, newest.stream_seq)
         peaks = self._peaks(label, first - 1)
@@ -196,11 +193,11 @@ class HubLog:
         return [Pruned(1, first - 1, peaks.root, 0, {})]
 
     def check_others(self) -> list[Finding]:
-        """Return nothing: a hub shows nothing beside its labels."""
+        """Return nothing: a hub serves nothing but its labels."""
         return []
 
     def refresh(self) -> None:
-        """Do nothing: each question is asked anew."""
+        """Do nothing: no answer is cached."""
 
     def close(self) -> None:
         self._hub.close()

@@ -1,10 +1,10 @@
-"""Spark's open ports: whoever is to be answered there has to know the secret of the session.
+"""Authentication on Spark's open ports by the secret of the session.
 
-Each process of Spark listens on ports of its own. Without a secret it gives broadcasts, tasks and shuffled
-rows to whoever connects, and takes what it is sent for objects of Java; on this machine any user can connect.
+Each Spark process listens on ports of its own. Without a secret it serves broadcasts, tasks and shuffled
+rows to every peer, and deserializes what it receives as Java objects; every local user can connect.
 
-On this machine, and on YARN and Kubernetes, Spark draws a secret for each session. The processes of a
-standalone cluster have one in common, which whoever runs the cluster has to give them.
+In local mode, and on YARN and Kubernetes, Spark generates a secret for each session. The processes of a
+standalone cluster share one, which its operator has to configure.
 """
 
 import secrets
@@ -22,7 +22,7 @@ _AUTHENTICATE: Final = "spark.authenticate"
 _SECRET: Final = "spark.authenticate.secret"  # noqa: S105 - the name of a setting
 _ENCRYPT: Final = "spark.network.crypto.enabled"
 _SECRET_BYTES: Final = 32
-#: What to write, and where, so that a cluster has a secret.
+# How to configure the secret of a cluster.
 _CLUSTER: Final = (
     f"put the lines '{_AUTHENTICATE} true', '{_SECRET} ...' and '{_ENCRYPT} true' into spark-defaults.conf in"
     " SPARK_CONF_DIR, the same for master, workers and here"
@@ -30,20 +30,20 @@ _CLUSTER: Final = (
 
 
 def _is_on(value: str | None) -> bool:
-    """Tell whether a setting is true, wherever Spark reads it: in some places a blank makes it false."""
+    """Return whether a setting is true for all of Spark: parts of it read a value with a blank as false."""
     return (value or "").lower() == "true"
 
 
-def guards(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of ours; what is sent can not be encrypted if authentication is turned off."""
-    found = {_AUTHENTICATE: "true"}
-    return {**found, _ENCRYPT: "true"} if _is_on(given.get(_AUTHENTICATE, "true")) else found
+def guards(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return our settings; traffic cannot be encrypted with authentication turned off."""
+    guarded = {_AUTHENTICATE: "true"}
+    return {**guarded, _ENCRYPT: "true"} if _is_on(settings.get(_AUTHENTICATE, "true")) else guarded
 
 
 def secret_for(master: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the secret of a cluster that begins and ends with this session, for which nobody else makes one.
+    """Return a secret for a local-cluster, which lives as long as this session: Spark generates none for it.
 
-    It is handed over when the JVM runs, and never stands on a command line.
+    It is passed when the JVM runs, and never on a command line.
     """
     if not master.startswith("local-cluster") or not _is_on(settings[_AUTHENTICATE]):
         return {}
@@ -51,20 +51,20 @@ def secret_for(master: str, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def what_is_missing(reason: str) -> str | None:
-    """Return what to do, if Spark did not start because a cluster has no secret, or has another one."""
+    """Return what to do if Spark did not start because a cluster has no secret, or another one."""
     if _SECRET in reason:
         return (
             f"a standalone cluster needs a secret: {_CLUSTER}; without keys, and with ports that answer"
             f" everybody, --conf {_AUTHENTICATE}=false does without one"
         )
-    # It asks for a minute, and then stops what it has begun.
+    # Spark retries for a minute, and then stops its context.
     if "stopped SparkContext" in reason:
         return f"the master rejects this program; it may have another secret, or none: {_CLUSTER}"
     return None
 
 
 def require_guarded(context: "SparkContext") -> None:
-    """Refuse a session whose ports answer everybody; by what it was started with, whoever has started it."""
+    """Reject a session with open ports, by its settings, even if another program has started it."""
     conf = context.getConf()
     missing = [name for name in (_AUTHENTICATE, _ENCRYPT) if not _is_on(conf.get(name))]
     if not missing:

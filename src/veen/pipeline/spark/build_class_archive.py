@@ -2,7 +2,7 @@
 
 Run as ``python -m veen.pipeline.spark.build_class_archive``.
 
-A small job does what commands do, so that the classes for it are loaded; then Java writes them down.
+A small job does what commands do, so that Java loads their classes and then writes them to the archive.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from veen.stdx.atomic_file import rename
 from veen.stdx.file_lock import locked
 
 _PROBE_SEC: Final = 60.0
-#: Java writes the file when it ends: 15 s, and more on a machine that does other things as well.
+# Java writes the file when it exits: 15 s, and more on a busy machine.
 _DUMP_SEC: Final = 300.0
 _SCHEMA: Final = "id bigint, name string, body binary"
 
@@ -56,7 +56,7 @@ class _Source(DataSource):
 
 
 def train(spark: SparkSession, scratch: Path) -> None:
-    """Do a little of everything that commands do."""
+    """Run a small instance of every operation that commands use."""
     context = spark.sparkContext
     shared = context.broadcast({"one": 1})
     context.parallelize(range(8), 4).map(lambda number: number * shared.value["one"]).collect()
@@ -76,7 +76,7 @@ def train(spark: SparkSession, scratch: Path) -> None:
 
 
 def make(kept: Path) -> Path:
-    """Make the archive for the Java and the Spark that would be used, unless it is there."""
+    """Build the archive for the current Java and Spark, unless it exists."""
     environment = session.environment_of(session.DEFAULT_MASTER, {})
     archive = archive_for(environment, kept)
     kept.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def make(kept: Path) -> Path:
 
 
 def check_java(java_home: str) -> None:
-    """Refuse a Java that has no archive of its own classes, on which ours is built."""
+    """Reject a Java without an archive of its own classes, which ours extends."""
     command = [f"{java_home}/bin/java", "-Xshare:on", "-version"]
     if subprocess.run(command, capture_output=True, timeout=_PROBE_SEC, check=False).returncode:  # noqa: S603
         raise ClassArchiveError(f"{java_home} cannot store classes; Spark starts without the archive, slower")
@@ -112,13 +112,13 @@ def _make(archive: Path, directory: Path) -> None:
         train(spark, directory)
     finally:
         session.stop(patience=_DUMP_SEC)
-    # Java writes in place; under its own name the file appears only when it is whole. It is no secret.
+    # Java writes in place: rename the file only when it is complete. It contains no secret.
     (directory / "classes").chmod(0o444)
     rename(directory / "classes", archive)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the archive of classes with which Spark starts in half the time."""
+    """Build the class archive with which Spark starts in half the time."""
     parser = argparse.ArgumentParser(
         prog="python -m veen.pipeline.spark.build_class_archive", description=main.__doc__
     )

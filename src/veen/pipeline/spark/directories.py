@@ -1,4 +1,4 @@
-"""Where Spark finds itself and what it writes: its home, its scratch, and files kept between runs."""
+"""Spark's directories: its home, its scratch space, and files cached between runs."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ _LOCK: Final = "in-use"
 
 
 def kept_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Choose where files live that are made once: in the virtual environment, else in the user's cache."""
+    """Choose the directory of cached files: in the virtual environment, else in the user's cache."""
     if sys.prefix != sys.base_prefix:
         return Path(sys.prefix) / "share" / "veen" / "spark"
     cache = environ.get("XDG_CACHE_HOME")
@@ -30,10 +30,10 @@ def kept_dir(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def spark_home(kept: Path) -> Path:
-    """Return a home for Spark that has its programs and jars, but no archive of its Python code.
+    """Return a Spark home with its programs and jars, but without the archive of its Python code.
 
-    Spark puts ``python/lib/pyspark.zip`` in front of the path of every Python process that it starts. That
-    holds no compiled modules: without it, each imports the installed package, and is there 0.7 s earlier.
+    Spark puts ``python/lib/pyspark.zip`` first on the path of every Python process that it starts. That has
+    no compiled modules: without it each process imports the installed package, and starts 0.7 s faster.
     """
     package = Path(pyspark.__file__).parent
     home = kept / f"home-{hashlib.sha256(os.fsencode(package)).hexdigest()[:16]}"
@@ -42,22 +42,22 @@ def spark_home(kept: Path) -> Path:
         for name in ("bin", "jars", "sbin"):
             with suppress(FileExistsError):
                 (home / name).symlink_to(package / name)
-    except OSError:  # nowhere to write: slower, and right
+    except OSError:  # not writable: correct, but slower
         return package
     return home
 
 
 def quoted(text: str | Path) -> str:
-    """Return a text so that it stays one word where Spark takes options of Java apart."""
+    """Quote a text so that it stays one word when Spark splits Java options."""
     escaped = str(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 @contextmanager
 def private() -> Iterator[None]:
-    """Have files made for their owner alone: by this process for now, by those that it starts for good.
+    """Set a umask that excludes other users: for this process in the block, for its children for good.
 
-    Sockets too: those between Java and Python ask nobody for a secret; whoever may write to them is heard.
+    This covers the sockets between Java and Python, which have no authentication besides file permissions.
     """
     before = os.umask(0o077)
     try:
@@ -67,14 +67,14 @@ def private() -> Iterator[None]:
 
 
 class Scratch:
-    """A directory for what Spark writes while it runs; removed at its end, or after a kill by the next."""
+    """A directory for Spark's temporary files; removed at the end, or after a kill by the next run."""
 
     def __init__(self) -> None:
         sweep(Path(tempfile.gettempdir()))
-        made = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}"))
-        self._lock = lock(made / _LOCK, wait=False)
-        # It gets the name that others look for when it is held, so that nobody takes it for left behind.
-        self.path = made.rename(made.with_name(made.name[1:]))
+        directory = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}"))
+        self._lock = lock(directory / _LOCK, wait=False)
+        # Only a locked directory gets the name that sweeps look for: otherwise one might remove it.
+        self.path = directory.rename(directory.with_name(directory.name[1:]))
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -84,10 +84,10 @@ class Scratch:
 
 
 def sweep(parent: Path) -> None:
-    """Remove what runs have left that were killed."""
-    for place in parent.glob(f"{_PREFIX}*"):
+    """Remove the directories of runs that were killed."""
+    for directory in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):
-            fd = lock(place / _LOCK, wait=False, create=False)
+            fd = lock(directory / _LOCK, wait=False, create=False)
             if fd is not None:
-                shutil.rmtree(place, ignore_errors=True)
+                shutil.rmtree(directory, ignore_errors=True)
                 unlock(fd)

@@ -1,4 +1,4 @@
-"""Why Spark failed, in one line: the innermost cause that says something; and whether it is one of ours."""
+"""Why Spark failed, in one line: the innermost informative cause, and whether it is an error of VEEN."""
 
 import importlib
 import re
@@ -16,14 +16,14 @@ from veen.core.errors import VeenError
 __all__ = ["JVM_ENDED", "cause_of", "reason_of", "short"]
 
 _LIMIT: Final = 600
-#: The class in front of what an error of Python or Java says.
+# The class before the message of a Python or Java error.
 _CLASS: Final = re.compile(r"^(?:[\w$]+\.)+([A-Z][\w$]*)(?::\s*|$)")
-#: How Spark tells which of its errors it is: a name, and a number of the standard for SQL.
+# Spark's error condition: a name, and the SQLSTATE.
 _CONDITION: Final = re.compile(r"^\[[A-Z0-9_.]+\] |\s*SQLSTATE: \w{5}\b.*$")
-#: What stands between the tracebacks of errors that caused each other.
+# Lines between the tracebacks of chained exceptions.
 _BETWEEN: Final = ("During handling of", "The above exception", "Traceback (most")
 _OURS: Final = re.compile(r"^(veen(?:\.\w+)+)\.(\w+)(?::|$)")
-#: What Spark says if the program that it took for Python does not behave as one, or has not its modules.
+# Spark's messages if a worker's program is not Python, or lacks modules.
 _NO_WORKER: Final = re.compile(
     r"Error from python worker:|reading the port number|Python worker failed to conn"
 )
@@ -36,22 +36,22 @@ JVM_ENDED: Final = "Spark's Java process has ended; see why with --verbose-spark
 
 
 def reason_of(error: BaseException) -> str | None:
-    """Return what to tell of an error that came out of Spark; None if it did not come out of Spark."""
+    """Return the message for an error raised by Spark; None if Spark did not raise it."""
     text = _text_of(error)
     return None if text is None else text if text == JVM_ENDED else short(text)
 
 
 def cause_of(error: BaseException) -> type[VeenError] | None:
-    """Return which error of ours, raised in a task, is behind one that came out of Spark; None if none is."""
+    """Return the class of the VeenError in a task that caused an error of Spark; None if none did."""
     lines = _lines(_text_of(error) or "")
-    found = _OURS.match(lines[0]) if lines else None
-    if found is None:
+    match = _OURS.match(lines[0]) if lines else None
+    if match is None:
         return None
     try:
-        kind = getattr(importlib.import_module(found[1]), found[2], None)
+        kind = getattr(importlib.import_module(match[1]), match[2], None)
     except ImportError:
         return None
-    if not isinstance(kind, type) or issubclass(kind, AssertionError):  # the latter is a fault of the program
+    if not isinstance(kind, type) or issubclass(kind, AssertionError):  # the latter is a bug
         return None
     return kind if issubclass(kind, VeenError) else None
 
@@ -68,7 +68,7 @@ def _text_of(error: BaseException) -> str | None:
 
 
 def _of_java(exception: object, otherwise: str) -> str:
-    """Return what the innermost cause of a Java exception says."""
+    """Return the message of the innermost cause of a Java exception."""
     try:
         text = str(exception)
         for _ in range(20):
@@ -82,29 +82,29 @@ def _of_java(exception: object, otherwise: str) -> str:
 
 
 def short(text: str) -> str:
-    """Return the one line that matters of a text that may hold stack traces of two languages."""
+    """Return the informative line of a text that may contain stack traces of two languages."""
     lines = _lines(text)
-    said = _CONDITION.sub("", _CONDITION.sub("", _message(lines[0] if lines else text.strip())))
+    message = _CONDITION.sub("", _CONDITION.sub("", _message(lines[0] if lines else text.strip())))
     if _NO_WORKER.search(text):
-        said = _NO_WORKER_HINT.format(said)
-    return said[:_LIMIT]
+        message = _NO_WORKER_HINT.format(message)
+    return message[:_LIMIT]
 
 
 def _message(line: str) -> str:
-    """Return a line without the class of the error, unless nothing or a mere name would be left of it."""
-    found = _CLASS.match(line)
-    if found is None:
+    """Return a line without the error's class, unless only a name or nothing would remain."""
+    match = _CLASS.match(line)
+    if match is None:
         return line
-    rest = line[found.end() :]
-    if found[1] == "ClassNotFoundException":
+    rest = line[match.end() :]
+    if match[1] == "ClassNotFoundException":
         return f"there is no Java class {rest}"
     if " " in rest:
         return rest
-    return f"{found[1]}: {rest}" if rest else found[1]
+    return f"{match[1]}: {rest}" if rest else match[1]
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines that tell; a traceback of Python tells at its end, one of Java at its beginning."""
+    """Return the message lines: a Python traceback has them at its end, a Java one at its beginning."""
     worker = _WORKER_SAID.search(text)
     if worker is not None:
         return [worker[1].strip().splitlines()[-1].strip()]
@@ -113,6 +113,6 @@ def _lines(text: str) -> list[str]:
         ends = [line for line in trace.splitlines() if line and not line[0].isspace()]
         return [line.strip() for line in ends if not line.startswith(_BETWEEN)][-1:]
     lines = [line.strip() for line in before.splitlines()]
-    told = [line for line in lines if line and not line.startswith("at ")]
-    # A class alone, or a heading, tells less than what stands below it.
-    return [line for line in told if not line.endswith(":")] or told
+    messages = [line for line in lines if line and not line.startswith("at ")]
+    # A class alone, or a heading, is less informative than the lines below it.
+    return [line for line in messages if not line.endswith(":")] or messages

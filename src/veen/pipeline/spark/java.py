@@ -204,7 +204,7 @@ def _probe(java: Path, environ: Mapping[str, str]) -> _Probe | str:
     for options in ((VECTOR_MODULE_OPTION,), ()):
         command = [str(java), *options, "-XshowSettings:properties", "-version"]
         try:
-            done = subprocess.run(  # noqa: S603 - running the Java that the user configured is the purpose
+            completed = subprocess.run(  # noqa: S603 - running the Java that the user configured is the purpose
                 command,
                 env=dict(environ),
                 stdin=subprocess.DEVNULL,
@@ -216,12 +216,12 @@ def _probe(java: Path, environ: Mapping[str, str]) -> _Probe | str:
             return f"does not run: {error.strerror}"
         except subprocess.TimeoutExpired:
             return f"gave no answer within {_PROBE_SECONDS:.0f} s"
-        output = (done.stderr + done.stdout).decode(errors="replace")
-        found = parse_properties(output)
-        if done.returncode == 0 and found is not None:
-            return _Probe(major=found[0], home=found[1], has_vector_module=bool(options))
+        output = (completed.stderr + completed.stdout).decode(errors="replace")
+        properties = parse_properties(output)
+        if completed.returncode == 0 and properties is not None:
+            return _Probe(major=properties[0], home=properties[1], has_vector_module=bool(options))
         first_line = output.strip().partition("\n")[0]
-        reason = f"failed with exit status {done.returncode}: {first_line}"
+        reason = f"failed with exit status {completed.returncode}: {first_line}"
     return reason
 
 

@@ -1,8 +1,8 @@
-"""The processes of Spark: how a signal ends them, and how those that they have started are ended in turn.
+"""Ending the processes of Spark, on a signal as well, including those that they have started.
 
-An exception that is raised in the middle of py4j breaks its connection, and is lost if an object is just
-being finalized. So nothing is raised while Spark starts or stops: the JVM is ended, which ends that, and the
-signal handler's exception follows.
+An exception raised inside py4j breaks its connection, and is lost while an object is being finalized. So a
+signal raises nothing while Spark starts or stops: the JVM is killed, which ends the call, and the signal
+handler's exception is raised afterwards.
 """
 
 import os
@@ -22,12 +22,12 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def is_main() -> bool:
-    """Tell whether this thread is the one that gets signals."""
+    """Return whether this thread receives signals."""
     return threading.current_thread() is threading.main_thread()
 
 
 class SignalHandler:
-    """Whether a signal has come, and what it means."""
+    """Records a signal, acts on it, and raises its exception at once or later."""
 
     def __init__(self, act: Callable[[], None], *, at_once: bool = False) -> None:
         self._act = act
@@ -42,13 +42,13 @@ class SignalHandler:
             self.check()
 
     def take(self, *numbers: signal.Signals) -> None:
-        """Get signals from now on; without numbers, those of before again."""
+        """Install this handler; without ``numbers`` for the same signals again."""
         self._taken = numbers or self._taken
         for number in self._taken:
             signal.signal(number, self)
 
     def check(self) -> None:
-        """Raise what the signal means, if one has come."""
+        """Raise the signal's exception, if one was received."""
         if self.number == signal.SIGINT:
             raise KeyboardInterrupt from None
         if self.number is not None:
@@ -57,7 +57,7 @@ class SignalHandler:
 
 @contextmanager
 def held_back(act: Callable[[], None]) -> Iterator[SignalHandler]:
-    """Do something when a signal comes that would raise; it raises at the end, whatever else went wrong."""
+    """Call ``act`` on signals that would raise; their exception is raised at the end of the block instead."""
     ending = SignalHandler(act)
     if not is_main():
         yield ending
@@ -77,19 +77,19 @@ def _raises(handler: object) -> bool:
     return handler is signal.default_int_handler or isinstance(handler, SignalHandler)
 
 
-#: How long the system may take to clear away a process that was killed.
+# Time for the system to remove a killed process.
 _KILLED_SEC: Final = 5.0
 
 
 def _children() -> dict[int, list[int]]:
-    """Return who is whose child, of all processes that can be seen."""
-    found: dict[int, list[int]] = {}
-    for place in Path("/proc").glob("[0-9]*"):
+    """Return the children of all visible processes, by parent."""
+    by_parent: dict[int, list[int]] = {}
+    for directory in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):
-            # The name of a program stands in brackets and may hold anything, brackets too.
-            parent = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()[1]
-            found.setdefault(int(parent), []).append(int(place.name))
-    return found
+            # The program's name is in parentheses and may contain parentheses itself.
+            parent = (directory / "stat").read_text(errors="replace").rpartition(")")[2].split()[1]
+            by_parent.setdefault(int(parent), []).append(int(directory.name))
+    return by_parent
 
 
 def _below(pid: int, children: dict[int, list[int]]) -> Iterator[int]:
@@ -99,42 +99,42 @@ def _below(pid: int, children: dict[int, list[int]]) -> Iterator[int]:
 
 
 def children_with(text: str) -> list[int]:
-    """Return the children of this process that have a text on their command line."""
-    found = []
+    """Return the children of this process with a text on their command line."""
+    matching = []
     for child in _children().get(os.getpid(), ()):
         with suppress(OSError):
             if os.fsencode(text) in Path(f"/proc/{child}/cmdline").read_bytes():
-                found.append(child)
-    return found
+                matching.append(child)
+    return matching
 
 
 class Descendants:
-    """Processes below one, as they were at a moment; held so that a number used again means nobody else."""
+    """A process and those below it at one moment, by descriptor: a reused process id is never signalled."""
 
     def __init__(self, pid: int) -> None:
         self._held: dict[int, int] = {}
         for child in (pid, *_below(pid, _children())):
-            with suppress(OSError):  # it is gone, or this system can not hold a process
+            with suppress(OSError):  # it has exited, or this system has no process descriptors
                 self._held[child] = os.pidfd_open(child)
 
     def wait(self, seconds: float) -> Sequence[int]:
-        """Wait until all have ended, but no longer than this; returns those that have not."""
+        """Wait until all have exited, for at most ``seconds``; return those that have not."""
         deadline = time.monotonic() + seconds
-        left = {descriptor: pid for pid, descriptor in self._held.items()}
+        running = {descriptor: pid for pid, descriptor in self._held.items()}
         with selectors.DefaultSelector() as selector:
-            for descriptor in left:
+            for descriptor in running:
                 selector.register(descriptor, selectors.EVENT_READ)
-            while left:
+            while running:
                 ready = selector.select(max(0.0, deadline - time.monotonic()))
                 if not ready:
                     break
                 for key, _ in ready:
                     selector.unregister(key.fd)
-                    del left[key.fd]
-        return tuple(left.values())
+                    del running[key.fd]
+        return tuple(running.values())
 
     def end(self, patience: float) -> None:
-        """Wait as long as patience lasts, then kill what is left."""
+        """Wait for ``patience`` seconds, then kill the remaining ones."""
         with ExitStack() as stack:
             for descriptor in self._held.values():
                 stack.callback(os.close, descriptor)

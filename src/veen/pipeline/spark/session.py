@@ -1,6 +1,6 @@
-"""Starting Spark: the one place that does, with the settings that were measured to matter; and ending it.
+"""Start and stop Spark, with the settings that measurements showed to matter.
 
-``running`` is the way to use it: whatever happens inside, no process and no file of Spark's is left behind.
+Use ``running``: however its block ends, no process and no file of Spark remains.
 """
 
 import atexit
@@ -58,7 +58,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
-    # Files are written with checksums of their pages.
+    # Files are written with page checksums.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
 }
 _LOCAL_SETTINGS: Final[Mapping[str, str]] = {
@@ -69,21 +69,21 @@ _LOCAL_SETTINGS: Final[Mapping[str, str]] = {
 _MASTER: Final = re.compile(r"local(\[[^\[\]]+\])?|local-cluster\[[^\[\]]+\]|spark://\S+|k8s://\S+|yarn")
 _SETTING: Final = re.compile(r"(?:spark|veen)\.\S+")
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-#: What a JVM says before it says what is wrong, and after.
+# Output of a JVM around its error message.
 _NOISE: Final = re.compile(r"\s+at |WARNING|\[[\d.s]+\]\[warning\]")
-#: When, how bad and where, in front of what it logs.
+# The prefix of a log line: time, level, logger.
 _LOGGED: Final = re.compile(r"^[\d:]{8} [A-Z]+ \S+: ")
 _SECRET: Final = re.compile(r"(\.secret|password|secret\.key|oauthToken)$", re.IGNORECASE)
-#: Settings of ours.
+# Our own settings; not passed to Spark.
 _OWN: Final = {"veen.ship": re.compile("true|false"), "veen.wait": re.compile(r"\d{1,6}")}
-#: A cluster that has to make room first gets this long.
+# Time for a cluster to provide executors; it may have to free resources first.
 _WAIT_SEC: Final = 120.0
 _CONNECT_SEC: Final = 5.0
-#: Spark needs half a second to stop; what takes longer is ended without ceremony.
+# Spark needs half a second to stop; after this time its processes are killed.
 _STOP_SEC: Final = 15.0
-#: If it is stopped because something has gone wrong, or was interrupted.
+# The same after an error or an interrupt.
 _HURRIED_SEC: Final = 5.0
-#: A path of a socket has at most 108 bytes, and Spark adds 43.
+# A socket path has at most 108 bytes, and Spark appends 43.
 _SOCKET_DIR_BYTES: Final = 60
 _LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _LOG_FORM: Final = """\
@@ -100,7 +100,7 @@ appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 
 @dataclass(slots=True)
 class _Held:
-    """What a session has taken, to be given back."""
+    """What a session acquired and ``stop`` releases."""
 
     scratch: Scratch
     process: Popen[bytes]
@@ -110,22 +110,22 @@ class _Held:
 _held: _Held | None = None
 
 
-def parse_conf(given: Iterable[str]) -> dict[str, str]:
-    """Read settings, each as NAME=VALUE."""
-    found = {}
-    for text in given:
+def parse_conf(texts: Iterable[str]) -> dict[str, str]:
+    """Parse settings of the form NAME=VALUE."""
+    settings = {}
+    for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not _SETTING.fullmatch(name.strip()):
             raise SparkSessionError(
                 f"{text!r} is not a Spark setting; give NAME=VALUE, such as spark.task.cpus=1"
             )
-        found[name.strip()] = value
-    return found
+        settings[name.strip()] = value
+    return settings
 
 
-def _check_secrets(given: Mapping[str, str]) -> None:
-    """Refuse secrets: what is given to Spark stands on the command line of its JVM, for all to read."""
-    for name in given:
+def _check_secrets(settings: Mapping[str, str]) -> None:
+    """Reject secrets: settings are on the command line of the JVM, where all users can read them."""
+    for name in settings:
         if _SECRET.search(name):
             raise SparkSessionError(f"{name} is a secret: set it in spark-defaults.conf, in SPARK_CONF_DIR")
 
@@ -139,32 +139,32 @@ def start(
     oneshot: bool = False,
     verbose: bool = False,
 ) -> SparkSession:
-    """Start Spark, or return the session that runs. What ``conf`` sets counts more than what we do.
+    """Start Spark, or return the active session. ``conf`` overrides the settings of this module.
 
     Args:
-        app: its name, in a cluster's lists.
-        master: ``local[N,3]`` for this machine, or the address of a cluster.
-        conf: settings of Spark.
-        driver_memory: of the JVM of this process; ``1g``.
-        oneshot: be quick to begin, at the price of long work being slower.
-        verbose: show what Spark logs, on standard error.
+        app: Name of the application, as the cluster shows it.
+        master: ``local[N,3]`` for this machine, or the master URL of a cluster.
+        conf: Spark settings.
+        driver_memory: Memory of this process's JVM, such as ``1g``.
+        oneshot: Start faster, at the expense of long jobs.
+        verbose: Show Spark's log on standard error.
 
     Raises:
-        SparkSessionError: it can not be started so.
+        SparkSessionError: Spark cannot be started with these settings.
 
     """
     active = SparkSession.getActiveSession()
     if active is not None and active.sparkContext._jsc is not None:  # noqa: SLF001 - Spark has no other way
         return active
     own = {name: value for name, value in (conf or {}).items() if name.startswith("veen.")}
-    given = {name: value for name, value in (conf or {}).items() if name not in own}
+    spark_conf = {name: value for name, value in (conf or {}).items() if name not in own}
     _check_own(own)
-    _check_secrets(given)
+    _check_secrets(spark_conf)
     _check_master(master)
     check_loopback()
     scratch = Scratch()
     try:
-        settings = _settings(master, given, scratch.path, driver_memory=driver_memory, verbose=verbose)
+        settings = _settings(master, spark_conf, scratch.path, driver_memory=driver_memory, verbose=verbose)
         session = _launch(app, settings, scratch, oneshot=oneshot, verbose=verbose)
     except BaseException:
         scratch.remove()
@@ -175,7 +175,7 @@ def start(
 
 
 def _check_own(own: Mapping[str, str]) -> None:
-    """Check settings that are ours and not Spark's."""
+    """Check settings that are not Spark's but our own."""
     for name, value in own.items():
         if name not in _OWN or not _OWN[name].fullmatch(value):
             raise SparkSessionError(
@@ -184,7 +184,7 @@ def _check_own(own: Mapping[str, str]) -> None:
 
 
 def _prepare_cluster(session: SparkSession, own: Mapping[str, str], scratch: Path) -> None:
-    """Send this code to the workers, and see that they can run it."""
+    """Send this code to the workers, and check that they can run it."""
     try:
         if own.get("veen.ship") != "false":
             ship_code.ship(session, scratch)
@@ -218,34 +218,33 @@ def _check_master(master: str) -> None:
 
 
 def _settings(
-    master: str, given: Mapping[str, str], scratch: Path, *, driver_memory: str, verbose: bool
+    master: str, spark_conf: Mapping[str, str], scratch: Path, *, driver_memory: str, verbose: bool
 ) -> dict[str, str]:
-    """Return all settings of a session."""
     log = scratch / "log4j2.properties"
     log.write_text(_LOG_FORM.format(level="info" if verbose else "error"), encoding="utf-8")
-    found = {
+    settings = {
         **_SETTINGS,
-        **authentication.guards(given),
+        **authentication.guards(spark_conf),
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
     if is_local(master):
-        found |= _LOCAL_SETTINGS
-        # Of Spark's 200 partitions most would be empty: a fold on two cores takes half the time with four.
-        found["spark.sql.shuffle.partitions"] = str(2 * _cores(master))
+        settings |= _LOCAL_SETTINGS
+        # Most of Spark's 200 partitions would be empty: on two cores a fold takes half the time with four.
+        settings["spark.sql.shuffle.partitions"] = str(2 * _cores(master))
         if len(os.fsencode(scratch)) <= _SOCKET_DIR_BYTES:
-            found["spark.python.unix.domain.socket.dir"] = str(scratch)
+            settings["spark.python.unix.domain.socket.dir"] = str(scratch)
     if driver_memory:
-        found["spark.driver.memory"] = driver_memory
+        settings["spark.driver.memory"] = driver_memory
     options = f"-Dlog4j2.configurationFile={quoted(log.as_uri())} -Dderby.system.home={quoted(scratch)}"
-    found |= given
-    found["spark.master"] = master
-    found[_JAVA_OPTIONS] = f"{options} {given.get(_JAVA_OPTIONS, '')}".strip()
-    return found
+    settings |= spark_conf
+    settings["spark.master"] = master
+    settings[_JAVA_OPTIONS] = f"{options} {spark_conf.get(_JAVA_OPTIONS, '')}".strip()
+    return settings
 
 
 def _cores(master: str) -> int:
-    """Return how many tasks a local master runs at once."""
+    """Return the number of concurrent tasks of a local master."""
     named = re.match(r"local\[(\d+)", master)
     return int(named[1]) if named else (os.cpu_count() or 1)
 
@@ -257,7 +256,7 @@ def _launch(
     environment = environment_of(settings["spark.master"], settings)
     if is_local(settings["spark.master"]):
         check_python(environment["PYSPARK_PYTHON"])
-    # The user's own options come last, and count.
+    # The user's own options come last and take precedence.
     options = [*class_archive.options(environment, kept_dir()), *(ONESHOT if oneshot else ())]
     settings[_JAVA_OPTIONS] = " ".join([*options, settings[_JAVA_OPTIONS]])
     conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
@@ -275,8 +274,8 @@ def _launch(
             ending.check()
             conf.setAll(list(authentication.secret_for(settings["spark.master"], settings).items()))
             context = SparkContext(conf=conf, gateway=gateway)
-            ending.take()  # Spark has taken interrupts for itself
-            if not verbose:  # where a JVM is ended, this server would write a traceback to the terminal
+            ending.take()  # Spark has installed its own handler of interrupts
+            if not verbose:  # if the JVM is killed, this server would print a traceback
                 vars(context._accumulatorServer)["handle_error"] = _ignored  # noqa: SLF001 - no other way
             session = SparkSession.builder.getOrCreate()
             ending.check()
@@ -300,12 +299,12 @@ def _launch_gateway(conf: SparkConf, log: Path, *, verbose: bool) -> Any:  # noq
         try:
             return launch_gateway(conf, output)  # type: ignore[no-untyped-call]
         except (PySparkException, OSError) as error:
-            said = _last_words(log) or (str(error) if isinstance(error, OSError) else "it printed nothing")
-            raise SparkSessionError(f"Spark did not start: {said}") from None
+            message = _last_words(log) or (str(error) if isinstance(error, OSError) else "it printed nothing")
+            raise SparkSessionError(f"Spark did not start: {message}") from None
 
 
 def _hush(*, verbose: bool) -> None:
-    """Keep Python's loggers from writing to the terminal what exceptions say as well."""
+    """Stop loggers from printing what exceptions report as well."""
     for name in _LOGGERS:
         PySparkLogger.getLogger(name).disabled = not verbose
     root = logging.getLogger()
@@ -314,24 +313,24 @@ def _hush(*, verbose: bool) -> None:
 
 
 def _ignored(*_request: object) -> None:
-    """Say nothing of a connection that broke."""
+    """Ignore a broken connection."""
 
 
 def _is_told(record: logging.LogRecord) -> bool:
-    """Tell whether a record is worth it; py4j logs tracebacks of whatever ends, and as the root of all."""
+    """Return whether to print a record: py4j logs tracebacks of every shutdown, on the root logger."""
     return Path(record.pathname).parent.name != "py4j"
 
 
 def _last_words(log: Path) -> str:
-    """Return what a JVM said that has ended; nothing, if it has said nothing, or the terminal has it."""
+    """Return the error message of an exited JVM; empty if it printed none, or printed to the terminal."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
-    told = [line.strip() for line in lines if line.strip() and not _NOISE.match(line)]
-    errors = [line for line in told if re.search(r"error|exception|invalid|must", line, re.IGNORECASE)]
-    return _LOGGED.sub("", (errors or told or [""])[0])[:400]
+    messages = [line.strip() for line in lines if line.strip() and not _NOISE.match(line)]
+    errors = [line for line in messages if re.search(r"error|exception|invalid|must", line, re.IGNORECASE)]
+    return _LOGGED.sub("", (errors or messages or [""])[0])[:400]
 
 
 def reason_of(error: BaseException) -> str | None:
-    """Return why Spark failed, as ``failures`` tells it; if its JVM has ended, with what that said last."""
+    """Return why Spark failed, from ``failures``; if the JVM has exited, with its last message."""
     reason = failures.reason_of(error)
     if reason != failures.JVM_ENDED or _held is None:
         return reason
@@ -340,7 +339,10 @@ def reason_of(error: BaseException) -> str | None:
 
 
 def has_ended(patience: float = 0.0) -> bool:
-    """Tell whether the JVM of the session is gone, or goes in so many seconds; no other can be started."""
+    """Return whether the session's JVM has exited, or exits within ``patience`` seconds.
+
+    No other one can be started in this process.
+    """
     if _held is None:
         return False
     try:
@@ -357,9 +359,9 @@ def _hold(held: _Held) -> None:
 
 
 def stop(*, patience: float = _STOP_SEC) -> None:
-    """Stop the session that ``start`` has started, and end every process that belongs to it.
+    """Stop the session that ``start`` started, and end all of its processes.
 
-    What is asked to end and does not, in as many seconds, is killed; so it is if a signal comes meanwhile.
+    Processes that do not exit within ``patience`` seconds are killed; all are if a signal arrives meanwhile.
     """
     global _held
     if _held is None:
@@ -381,15 +383,15 @@ def _stop_all(held: _Held, patience: float) -> None:
     try:
         stopping.start()
         stopping.join(patience)
-    except RuntimeError:  # the interpreter ends, and takes no new threads
+    except RuntimeError:  # the interpreter is shutting down and starts no new threads
         _stop_gracefully()
     if held.process.stdin is not None:
         with suppress(OSError):
-            held.process.stdin.close()  # this is how a JVM is told to end
+            held.process.stdin.close()  # py4j's JVM exits at the end of its input
     below.end(patience if not stopping.is_alive() else 0.0)
     held.process.kill()
     held.process.wait()
-    gateway = SparkContext._gateway  # noqa: SLF001 - Spark keeps its JVM for the next session; we do not
+    gateway = SparkContext._gateway  # noqa: SLF001 - Spark would reuse its JVM for the next session
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
     if gateway is not None:
         with suppress(Py4JError, OSError):
@@ -397,7 +399,7 @@ def _stop_all(held: _Held, patience: float) -> None:
 
 
 def _stop_gracefully() -> None:
-    with suppress(Exception):  # of a JVM that is half there, anything can be missing; it is ended in any case
+    with suppress(Exception):  # a half-started JVM can fail in any way; it is killed in any case
         active = SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001
         if active is not None:
             active.stop()
@@ -415,7 +417,7 @@ def running(
     oneshot: bool = False,
     verbose: bool = False,
 ) -> Iterator[SparkSession]:
-    """Have Spark for a while, as ``start`` takes it; one that runs already is used, and left running."""
+    """Start Spark for the block, with the arguments of ``start``; a session that runs already is reused."""
     if _held is not None:
         yield start(app=app, master=master, conf=conf)
         return
@@ -423,12 +425,12 @@ def running(
         session = start(
             app=app, master=master, conf=conf, driver_memory=driver_memory, oneshot=oneshot, verbose=verbose
         )
-        interrupt = signal.getsignal(signal.SIGINT)  # before it is given back
+        interrupt = signal.getsignal(signal.SIGINT)  # before ``stop`` restores it
         try:
             yield session
         except BaseException as error:
             stop(patience=_HURRIED_SEC)
-            if isinstance(error, Exception):  # a signal was lost, maybe, and this is what came of it
+            if isinstance(error, Exception):  # perhaps the consequence of a signal that was lost
                 ending.check()
                 if isinstance(interrupt, SignalHandler):
                     interrupt.check()
@@ -438,7 +440,7 @@ def running(
 
 @contextmanager
 def _terminable() -> Iterator[SignalHandler]:
-    """Let SIGTERM end a session in the same way as an interrupt does."""
+    """Have SIGTERM end a session as an interrupt does."""
     ending = SignalHandler(_cancel_all, at_once=True)
     if not is_main():
         yield ending
@@ -451,20 +453,20 @@ def _terminable() -> Iterator[SignalHandler]:
 
 
 def _cancel_jobs() -> None:
-    """End the jobs that run: as long as one does, Spark lets nobody out."""
+    """Cancel running jobs: Spark does not return to its caller while one runs."""
     context = SparkContext._active_spark_context  # noqa: SLF001 - Spark has no other way
     if context is not None:
-        # In a thread, which has its own connection: this one's may be waiting for an answer.
+        # In a thread, which has a connection of its own: this thread's may be waiting for a response.
         threading.Thread(target=_ask_to_cancel, args=(context,), daemon=True).start()
 
 
 def _ask_to_cancel(context: SparkContext) -> None:
-    with suppress(Exception):  # it may be gone by now
+    with suppress(Exception):  # the JVM may have exited
         context.cancelAllJobs()
 
 
 def _cancel_all() -> None:
-    """End the jobs that run, and after a while the JVM, if that does not help."""
+    """Cancel running jobs, and kill the JVM if they do not end in time."""
     if _held is not None:
         watchdog = threading.Timer(_HURRIED_SEC, _held.process.kill)
         watchdog.daemon = True

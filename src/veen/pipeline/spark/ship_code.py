@@ -1,9 +1,9 @@
-"""Getting this code to the workers of a cluster, and finding out whether they can run it.
+"""Send this code to the workers of a cluster, and check whether they can run it.
 
-The package travels as a zip, so that the workers run the same code as the driver, whatever they have. What it
-needs from others is compiled for a machine, and has to be installed there.
+The package is sent as a zip, so that workers run the same code as the driver, whatever they have installed.
+Its dependencies are compiled for a platform, and must be installed on the workers.
 
-Workers import this module first of all: it needs the standard library only.
+Workers import this module first: it may only need the standard library.
 """
 
 import importlib
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Worker", "check_workers", "pack", "ship"]
 
-#: What tasks import, and what to install for it.
+# Modules that tasks import, and the distributions that contain them.
 NEEDED: Final = {
     "cryptography": "cryptography",
     "httpx": "httpx",
@@ -41,7 +41,7 @@ _MOMENT_SEC: Final = 0.2
 
 @dataclass(frozen=True, slots=True, order=True)
 class Worker:
-    """What a worker has."""
+    """The environment of a worker."""
 
     host: str
     python: str
@@ -50,7 +50,7 @@ class Worker:
 
 
 def pack(target: Path) -> Path:
-    """Write the installed package as a zip from which Python can import, sources and compiled modules."""
+    """Write the installed package as an importable zip, with sources and compiled modules."""
     package = Path(version.__file__).parent
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
         for path in sorted(package.rglob("*")):
@@ -63,42 +63,42 @@ def pack(target: Path) -> Path:
 
 
 def _compiled(source: bytes, name: str) -> bytes:
-    """Compile a module in the form that is not compared with its source again (PEP 552)."""
+    """Compile a module to the form that is not checked against its source when imported (PEP 552)."""
     code = compile(source, name, "exec", dont_inherit=True)
     unchecked_hash = (0b01).to_bytes(4, "little") + importlib.util.source_hash(source)
     return importlib.util.MAGIC_NUMBER + unchecked_hash + marshal.dumps(code)
 
 
 def ship(spark: "SparkSession", directory: Path) -> None:
-    """Send the package to all workers, now and to come."""
+    """Send the package to all current and future workers."""
     spark.sparkContext.addPyFile(str(pack(directory / f"veen-{version.__version__}.zip")))
 
 
 def check_workers(spark: "SparkSession", patience: float = 120.0) -> Sequence[Worker]:
-    """Ask workers what they have; refuse those that lack something, or have another version of this code.
+    """Query the environments of workers; reject missing modules and other versions of this code.
 
-    A cluster that gives no executor at all, in as many seconds, is refused as well: Spark would wait forever.
+    A cluster that provides no executor within ``patience`` seconds is rejected too: Spark would wait forever.
     """
-    # Not at the top: workers import this module before it is known which packages they have.
+    # Imported here, because workers import this module before their packages are checked.
     from veen.pipeline.errors import SparkWorkerError
 
     deadline = time.monotonic() + patience
     tracker = spark.sparkContext.statusTracker()
     with ThreadPoolExecutor(1) as pool:
-        # Asked at once: a cluster may give executors only when there are tasks for them.
-        asked = pool.submit(_ask, spark)
-        while not wait([asked], _MOMENT_SEC).done:
-            alone = len(tracker.getExecutorInfos()) < 2  # the driver is one of them
+        # Submitted at once: a cluster may provide executors only when there are tasks for them.
+        query = pool.submit(_ask, spark)
+        while not wait([query], _MOMENT_SEC).done:
+            alone = len(tracker.getExecutorInfos()) < 2  # the driver counts as one
             if alone and time.monotonic() > deadline:
                 spark.sparkContext.cancelAllJobs()
                 raise SparkWorkerError(
                     f"it gave no executor in {patience:.0f} s; check that it has free cores and memory"
                     " as requested (--conf veen.wait=SECONDS waits longer)"
                 )
-    problems = [problem for worker in asked.result() for problem in _problems(worker)]
+    problems = [problem for worker in query.result() for problem in _problems(worker)]
     if problems:
         raise SparkWorkerError("; ".join(problems))
-    return asked.result()
+    return query.result()
 
 
 def _ask(spark: "SparkSession") -> list[Worker]:
@@ -108,7 +108,7 @@ def _ask(spark: "SparkSession") -> list[Worker]:
 
 
 def look_around(_items: object) -> Iterator[Worker]:
-    """Tell what there is where this runs."""
+    """Yield the environment of this worker."""
     missing = tuple(sorted(needed for name, needed in NEEDED.items() if not _can_import(name)))
     yield Worker(socket.gethostname(), platform.python_version(), version.__version__, missing)
 

@@ -1,14 +1,14 @@
-"""The process from which Spark forks its Python workers, on this machine (``spark.python.daemon.module``).
+"""The process from which Spark forks its Python workers in local mode (``spark.python.daemon.module``).
 
-It differs from Spark's own in what it has done before it forks: what every task imports is there already, and
-is set aside from garbage collection, which Spark runs after each task.
+Unlike Spark's own, it imports what every task needs before it forks, and excludes it from garbage collection,
+which Spark runs after each task.
 """
 
 import gc
 import importlib
 from typing import Final
 
-#: These start no threads: a process with threads must not fork. (pyarrow starts one.)
+# Only modules that start no threads: a process with threads must not fork. (pyarrow starts one.)
 PRELOADED: Final = (
     "pyspark.worker",
     "numpy",
@@ -18,7 +18,7 @@ PRELOADED: Final = (
 
 
 def main() -> None:
-    """Import, set aside, and do as Spark's own daemon does."""
+    """Preload modules, then run Spark's own daemon."""
     for name in PRELOADED:
         importlib.import_module(name)
     gc.collect()

@@ -1,9 +1,9 @@
-"""What only the driver can see: whether the parts of a label continue each other.
+"""The driver's checks: whether the parts of a label continue each other.
 
-Each part was checked from what it states about the entries before it. Here that is compared with what the
-part before has come to: so nothing that was stated is believed.
+Tasks checked each part from the state that it states for the entries before it. Here that state is compared
+with the one computed at the end of the previous part, so that no stated value is trusted.
 
-Where no partition states the peaks before it, they are a prefix over the trees of all partitions.
+Where parts do not state the peaks before them, these are computed as a prefix over the trees of all parts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,31 +29,30 @@ _CHECKPOINT: Final = "checkpoint"
 
 @dataclass(slots=True)
 class Chain:
-    """A label, followed from its first part to its last."""
+    """The checks of one label, from its first part to its last."""
 
     head: LabelHead
     level: Level
     verdict: LabelVerdict = field(init=False)
-    #: Where the label has got to; None behind damage.
+    # The state after the parts so far; None after damage.
     _peaks: Peaks | None = None
     _seq: int = 0
     _ts: int = 0
     _clients: dict[VerifyKey, tuple[int, int]] = field(default_factory=dict)
     _roots: dict[int, NodeHash] = field(default_factory=dict)
-    #: All entries up to here were read, or dropped by a hub that says so.
+    # All entries so far were read, or pruned with a tombstone.
     _whole: bool = True
-    #: It is known how far each client had come.
+    # The last client_seq and prev_ack of every client are known.
     _followed: bool = True
 
     def __post_init__(self) -> None:
-        """Begin with nothing."""
         self.verdict = LabelVerdict(self.head)
         self._peaks = Peaks.empty()
 
     # --- parts ----------------------------------------------------------------------------------------------
 
     def begin(self, first_seq: int, pruned: Iterable[Pruned]) -> None:
-        """Begin behind what was pruned: times and clients go on from there."""
+        """Start after the pruned entries, with their last time and the state of their clients."""
         for item in pruned:
             if item.first_seq != self._seq + 1:
                 self._tell(
@@ -62,8 +61,8 @@ class Chain:
             self._seq, self._ts = item.last_seq, item.last_ts
             self._roots[item.last_seq] = item.mmr_root
             self._clients.update(item.clients)
-            self._followed &= bool(item.clients)  # a hub's address does not tell
-            self._peaks = None  # what the first part states must give the root of the tombstone
+            self._followed &= bool(item.clients)  # not known from a hub's address
+            self._peaks = None  # the peaks that the first part states must give the root of the tombstone
         self.verdict.pruned_upto = self._seq
         if self._seq != first_seq - 1:
             gone = f"entries {self._seq + 1} to {first_seq - 1} are missing"
@@ -77,18 +76,18 @@ class Chain:
             text = f"entries {self._seq + 1} to {part.first_seq - 1} are missing"
             self._tell(self._seq + 1, part.place, Detail.PROOF_SEQ.value, text)
             self._break()
-        found = result.found
+        checked = result.found
         self.verdict.entries += result.entries
         if self.level >= Level.ROOTS and result.entries:
             self._follow_peaks(part)
-            self._follow_time(part, found.first_ts)
+            self._follow_time(part, checked.first_ts)
         self.verdict.faults.add(result.faults)
         if self.level >= Level.FULL:
             self._follow_clients(part, result)
-        self._roots.update(found.roots)
+        self._roots.update(checked.roots)
         self._seq = part.first_seq + result.entries - 1
-        self._ts = max(self._ts, found.last_ts)
-        self._peaks = found.peaks
+        self._ts = max(self._ts, checked.last_ts)
+        self._peaks = checked.peaks
         if result.broken:
             self._break()
             self._seq = part.last_seq
@@ -116,7 +115,7 @@ class Chain:
             self._tell(part.first_seq, part.place, Detail.VALUE.value, text)
 
     def _follow_clients(self, part: Part, result: PartResult) -> None:
-        """Connect each client with where it was before; within the part that was done already."""
+        """Check each client's first message in the part; the task has checked those that follow."""
         gaps = list(result.gaps)
         for client, seen in result.found.clients.items():
             known = self._clients.get(client)
@@ -132,7 +131,7 @@ class Chain:
     # --- the end --------------------------------------------------------------------------------------------
 
     def finish(self, checkpoints: Sequence[Checkpoint], keys: HubKeys, epoch_sec: int) -> LabelVerdict:
-        """Compare with the head and the checkpoints."""
+        """Compare the end state with the head and the checkpoints."""
         verdict, head = self.verdict, self.head
         if self._seq != head.last_seq:
             text = f"the label ends with entry {self._seq}, {head.last_seq} was promised"
@@ -147,10 +146,10 @@ class Chain:
         return verdict
 
     def known_roots(self) -> dict[int, NodeHash]:
-        """Return roots after entries that were asked for, as far as the entries are sound."""
+        """Return the requested roots of entries without faults."""
         faults = self.verdict.faults
         if faults.total > len(faults.kept):
-            return {}  # too many to know them all
+            return {}  # not all faults are in the list
         bad = {fault.where.seq for fault in faults.kept}
         return {seq: root for seq, root in self._roots.items() if seq not in bad}
 
@@ -185,30 +184,30 @@ def verify_checkpoint(item: Checkpoint, keys: HubKeys, epoch_sec: int) -> None:
 
 
 def wanted_roots(seqs: Iterable[int], part: Part) -> tuple[int, ...]:
-    """Return the entries of a part whose roots are to be compared with others."""
+    """Return the entries of a part whose roots are to be compared."""
     return tuple(sorted({seq for seq in seqs if part.first_seq <= seq <= part.last_seq}))
 
 
 def prefixed(parts: Sequence[Part], trees: Sequence[Trees | None]) -> Iterable[Part]:
-    """Yield parts with the peaks that follow from the trees of those before, label by label."""
+    """Yield parts with the peaks that follow from the trees of the parts before, label by label."""
     pairs = zip(parts, trees, strict=True)
     for _, group in groupby(pairs, key=lambda pair: pair[0].label):
         peaks: Peaks | None = None
         upto = 0
-        for part, found in group:
+        for part, part_tree in group:
             if part.first_seq == 1:
                 peaks = Peaks.empty()
             elif peaks is None or part.first_seq != upto + 1:
                 peaks = part.peaks
             yield replace(part, peaks=peaks)
             upto = part.last_seq
-            peaks = None if peaks is None or found is None else join(peaks, found)
+            peaks = None if peaks is None or part_tree is None else join(peaks, part_tree)
 
 
 def unstated(parts: Sequence[Part]) -> list[Part]:
-    """Return parts without what is stated, but for those whose beginning was pruned: nothing else tells."""
-    found: list[Part] = []
+    """Drop the stated peaks of all parts but a label's first: these cannot be computed from other parts."""
+    without_peaks: list[Part] = []
     for part in parts:
-        first = not found or found[-1].label != part.label
-        found.append(part if first else replace(part, peaks=None))
-    return found
+        first = not without_peaks or without_peaks[-1].label != part.label
+        without_peaks.append(part if first else replace(part, peaks=None))
+    return without_peaks

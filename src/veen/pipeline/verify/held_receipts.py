@@ -1,4 +1,4 @@
-"""Receipts that somebody holds, against a log: it has the same entries, others, or fewer."""
+"""Receipts held by a client, compared with a log: it has the same entries, others, or fewer."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,7 +12,7 @@ from veen.pipeline.verify.report import AGREEMENT, HeldReceipts
 
 
 def check_signed(log: Log, receipts: Sequence[Receipt]) -> None:
-    """Refuse receipts that the hub has not signed, before anything is compared with them."""
+    """Reject receipts that the hub did not sign, before any comparison."""
     for number, receipt in enumerate(receipts, 1):
         try:
             log.keys.identity_of(receipt.label).verify_receipt(receipt)
@@ -23,11 +23,11 @@ def check_signed(log: Log, receipts: Sequence[Receipt]) -> None:
 
 
 def by_label(receipts: Iterable[Receipt]) -> dict[Label, list[Receipt]]:
-    """Return the receipts of each label, in order."""
-    found: dict[Label, list[Receipt]] = {}
+    """Return the receipts of each label, ordered by position."""
+    receipts_by_label: dict[Label, list[Receipt]] = {}
     for receipt in sorted(receipts, key=lambda item: (item.label, item.stream_seq)):
-        found.setdefault(receipt.label, []).append(receipt)
-    return found
+        receipts_by_label.setdefault(receipt.label, []).append(receipt)
+    return receipts_by_label
 
 
 def compare(
@@ -37,7 +37,7 @@ def compare(
     pruned: Sequence[Pruned],
     roots: Mapping[int, NodeHash],
 ) -> None:
-    """Compare the receipts of a label with the roots that its log has, where these are the hub's own word."""
+    """Compare the receipts of a label with ``roots``: those of the log that are signed by the hub."""
     for receipt in receipts:
         seq = receipt.stream_seq
         if head is None or seq > head.last_seq:

@@ -1,4 +1,4 @@
-"""``verify``: a whole log, entry by entry, in parallel; the driver connects what the tasks have found."""
+"""``verify``: check a whole log in parallel; the driver connects the results of the tasks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -29,14 +29,14 @@ from veen.pipeline.verify.task import (
 )
 from veen.storage.errors import DamagedStoreError
 
-#: Tasks for each core: a slow one does not keep the others waiting for long.
+# Tasks for each core: a slow one delays the others only briefly.
 _TASKS_EACH = 4
-#: How often a label is looked at that a hub prunes meanwhile.
+# How often a label is checked while a hub prunes it.
 _ATTEMPTS = 3
 
 
 class Verification:
-    """One run over one log."""
+    """One verification of one log."""
 
     def __init__(
         self, context: SparkContext, log: Log, level: Level = Level.FULL, *, partitions: int | None = None
@@ -53,20 +53,20 @@ class Verification:
         self._held = HeldReceipts()
 
     def run(self, labels: Sequence[Label] | None = None, receipts: Sequence[Receipt] = ()) -> Report:
-        """Check the labels, all if none are named, and receipts that somebody holds."""
+        """Check ``labels`` (None: all) and held receipts."""
         log = self._log
         held_receipts.check_signed(log, receipts)
         self._receipts = held_receipts.by_label(receipts)
         heads = log.heads()
-        chosen = heads if labels is None else {label: heads[label] for label in labels}
-        self._check_all(chosen)
+        selected = heads if labels is None else {label: heads[label] for label in labels}
+        self._check_all(selected)
         others = log.check_others() if labels is None else []
         self._compare_held(complete=labels is None and isinstance(log, DirectoryLog))
-        verdicts = [self._chains[label].verdict for label in chosen]
+        verdicts = [self._chains[label].verdict for label in selected]
         return Report(log.name, log.hub_id, self._level, verdicts, others, self._held)
 
     def _check_all(self, heads: Mapping[Label, LabelHead]) -> None:
-        """Check labels; those whose entries a hub has dropped meanwhile are looked at again."""
+        """Check labels; those pruned meanwhile are checked again."""
         for attempt in range(_ATTEMPTS):
             for label in heads:
                 self._look_beside(label)
@@ -80,7 +80,7 @@ class Verification:
             heads = {label: now[label] for label in stale}
 
     def _compare_held(self, *, complete: bool) -> None:
-        """Compare held receipts; of labels that were not read they say nothing, unless all were read."""
+        """Compare held receipts; those of other labels count as unchecked, unless all labels were read."""
         self._held = HeldReceipts(sum(map(len, self._receipts.values())))
         for label, receipts in self._receipts.items():
             chain = self._chains.get(label)
@@ -93,7 +93,7 @@ class Verification:
             held_receipts.compare(self._held, receipts, head, self._pruned.get(label, ()), roots)
 
     def _look_beside(self, label: Label) -> None:
-        """Read what stands beside the chunks of a label; one that is damaged is told with its entries."""
+        """Read the checkpoints and tombstones of a label; damage is reported with its entries."""
         self._damaged.pop(label, None)
         for read in (self._read_checkpoints, self._read_pruned):
             try:
@@ -111,8 +111,8 @@ class Verification:
         self._pruned[label] = self._log.pruned(label)
 
     def _check(self, heads: Mapping[Label, LabelHead], parts: list[Part]) -> list[Label]:
-        """Check labels; return those that have lost entries to pruning since they were planned."""
-        again: list[Part] = []
+        """Check labels; return those that were pruned after planning."""
+        to_repeat: list[Part] = []
         by_label = self._results(parts)
         stale = [label for label, head in heads.items() if _is_stale(head, by_label.get(label, []))]
         for label, head in heads.items():
@@ -120,16 +120,16 @@ class Verification:
             try:
                 self._chains[label] = self._chain(head, pairs)
             except PeaksMismatchError:
-                # Derived files are wrong, or the log is: what follows from the log itself decides.
-                again += [part for part, _ in pairs]
-        if again:
-            by_label = self._results(unstated(again))
+                # Either derived files are wrong or the log is: recompute the peaks from the log.
+                to_repeat += [part for part, _ in pairs]
+        if to_repeat:
+            by_label = self._results(unstated(to_repeat))
             for label, pairs in by_label.items():
                 self._chains[label] = self._chain(heads[label], pairs)
         return stale
 
     def _results(self, parts: list[Part]) -> dict[Label, list[tuple[Part, PartResult]]]:
-        """Check parts where Spark sends them."""
+        """Check parts in tasks."""
         if not parts:
             return {}
         if self._level >= Level.ROOTS:
@@ -140,17 +140,17 @@ class Verification:
         ]
         groups = group_into_tasks(tasks, lambda task: task.part.nbytes, self._least)
         check = partial(_check_each, level=self._level, keys=self._log.keys)
-        found = self._context.parallelize(groups, len(groups)).mapPartitions(check).collect()
-        for fault in (fault for item in found for fault in item.faults):
+        results = self._context.parallelize(groups, len(groups)).mapPartitions(check).collect()
+        for fault in (fault for item in results for fault in item.faults):
             error = obstacle(fault)
             if error is not None:
                 raise error
-        found.sort(key=lambda item: item.number)
-        by_label = groupby(found, key=lambda item: parts[item.number].label)
+        results.sort(key=lambda item: item.number)
+        by_label = groupby(results, key=lambda item: parts[item.number].label)
         return {label: [(parts[item.number], item) for item in items] for label, items in by_label}
 
     def _asked_for(self, label: Label) -> Iterator[int]:
-        """Yield the entries whose roots are compared: with checkpoints, and with held receipts."""
+        """Yield the entries whose roots are compared with checkpoints or held receipts."""
         yield from (item.upto_seq for item in self._checkpoints.get(label, ()))
         yield from (item.stream_seq for item in self._receipts.get(label, ()))
 
@@ -167,21 +167,21 @@ class Verification:
 
 
 def with_peaks(context: SparkContext, parts: Sequence[Part]) -> list[Part]:
-    """Return parts, in their order, that state their peaks as far as these follow from the parts before them.
+    """Return parts, in order, with the peaks that follow from the parts before them.
 
-    A part whose first entry is not behind another part begins with what it states itself.
+    A part that does not continue another part has the peaks that it states itself.
     """
     if all(part.peaks is not None for part in parts):
         return list(parts)
     incomplete = {part.label for part in parts if part.peaks is None}
-    chosen = [part for part in parts if part.label in incomplete]
-    trees = context.parallelize(chosen, len(chosen)).map(part_trees).collect()
-    found = iter(prefixed(chosen, trees))
-    return [next(found) if part.label in incomplete else part for part in parts]
+    incomplete_parts = [part for part in parts if part.label in incomplete]
+    trees = context.parallelize(incomplete_parts, len(incomplete_parts)).map(part_trees).collect()
+    prefixed_parts = iter(prefixed(incomplete_parts, trees))
+    return [next(prefixed_parts) if part.label in incomplete else part for part in parts]
 
 
 def _is_stale(head: LabelHead, pairs: Sequence[tuple[Part, PartResult]]) -> bool:
-    """Tell whether entries that were there when a label was looked at have been dropped since."""
+    """Return whether entries of a label were pruned after its head was read."""
     if pairs and pairs[0][0].first_seq > head.first_seq:
         return True
     return any(fault.code is Obstacle.PRUNED for _, result in pairs for fault in result.faults)

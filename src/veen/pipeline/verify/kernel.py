@@ -1,7 +1,7 @@
-"""Checking a part of a log: what the source, ``verify`` and ``ingest`` do with entries, wherever they run.
+"""The checks of a part of a log: shared by the data source, ``verify`` and ``ingest``.
 
-Faults are told for each entry by itself. What needs the entries before (peaks, times, clients) begins
-with what is stated for it, and what is found is returned, so that whoever has all parts can compare.
+Faults are reported per entry. Checks that depend on the entries before (peaks, times, clients) start from the
+stated values, and return the values at the end, so that a caller with all parts can compare them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,14 +22,14 @@ from veen.pipeline.log.hub_keys import HubKeys, verify_receipt
 
 _ENTRY_TAG: Final = b"veen/entry"
 _LEAF_TAG: Final = tag_prefix("veen/leaf")
-#: A signature is over the object without it: an array that is shorter by one (C-05).
+# A signature is over the object without the signature: an array shorter by one (C-05).
 _MSG_TAG: Final = tag_prefix("veen/sig") + b"\x89"
 _RECEIPT_TAG: Final = tag_prefix("veen/sig") + b"\x86"
 _SIG_FIELD: Final = 66
 
 
 class EntryFault(NamedTuple):
-    """What is wrong with an entry: ``detail`` is a name that does not change, ``text`` is for people."""
+    """What is wrong with an entry: ``detail`` is a stable name, ``text`` is for display."""
 
     seq: int
     detail: str
@@ -37,7 +37,7 @@ class EntryFault(NamedTuple):
 
 
 class Client(NamedTuple):
-    """How a client came into a part, and how far it got; numbers between have been followed."""
+    """The first and last message of a client in a part; those in between were checked."""
 
     first_seq: int
     first_ack: int
@@ -48,17 +48,17 @@ class Client(NamedTuple):
 
 @dataclass(slots=True)
 class Checked:
-    """What was found in a part."""
+    """The result of checking a part."""
 
-    #: The first thing that is wrong with each entry.
+    # The first fault of each entry.
     faults: list[EntryFault]
-    #: Where a client has left a number out, or used one twice: the entries are genuine, and one is missing.
+    # Where a client_seq was skipped or repeated: the entries are genuine, but one is missing.
     gaps: list[EntryFault] = field(default_factory=list)
-    #: After the last entry; None if none were stated before the first.
+    # After the last entry; None if none were stated before the first.
     peaks: Peaks | None = None
     first_ts: int = 0
     last_ts: int = 0
-    #: The stated roots after some entries.
+    # The stated roots after the ``wanted`` entries.
     roots: dict[int, NodeHash] = field(default_factory=dict)
     clients: dict[VerifyKey, Client] = field(default_factory=dict)
 
@@ -71,14 +71,14 @@ def check(
     peaks: Peaks | None = None,
     wanted: Iterable[int] = (),
 ) -> Checked:
-    """Check a part. Without ``peaks`` roots are not compared, without ``keys`` the hub's signatures are not.
+    """Check a part; return the stated roots of the ``wanted`` entries.
 
-    ``wanted`` are entries whose roots are returned.
+    Without ``peaks`` roots are not compared, without ``keys`` the hub's signatures are not checked.
     """
-    found = Checked([])
+    checked = Checked([])
     if not len(entries):
-        found.peaks = peaks
-        return found
+        checked.peaks = peaks
+        return checked
     faults: list[EntryFault] = []
     if level >= Level.FRAMES:
         faults += _check_frames(entries)
@@ -87,31 +87,31 @@ def check(
     if level >= Level.ROOTS:
         faults += _check_times(entries)
         if peaks is not None:
-            found.peaks, wrong = _check_roots(entries, peaks)
+            checked.peaks, wrong = _check_roots(entries, peaks)
             faults += wrong
     if level >= Level.FULL:
         faults += _check_signatures(entries, keys)
-        found.clients, found.gaps = follow_clients(entries)
-    found.faults = _firsts(faults)
-    found.first_ts, found.last_ts = int(entries.hub_ts[0]), int(entries.hub_ts[-1])
+        checked.clients, checked.gaps = follow_clients(entries)
+    checked.faults = _firsts(faults)
+    checked.first_ts, checked.last_ts = int(entries.hub_ts[0]), int(entries.hub_ts[-1])
     first = int(entries.stream_seq[0])
-    found.roots = {seq: NodeHash(entries.mmr_root[seq - first].tobytes()) for seq in wanted}
-    return found
+    checked.roots = {seq: NodeHash(entries.mmr_root[seq - first].tobytes()) for seq in wanted}
+    return checked
 
 
 def _firsts(faults: list[EntryFault]) -> list[EntryFault]:
-    """Return the first fault of each entry, in the order of entries; checks come in their order."""
-    kept: dict[int, EntryFault] = {}
+    """Return the first fault of each entry, ordered by entry; ``faults`` are in the order of the checks."""
+    first_faults: dict[int, EntryFault] = {}
     for fault in faults:
-        kept.setdefault(fault.seq, fault)
-    return [kept[seq] for seq in sorted(kept)]
+        first_faults.setdefault(fault.seq, fault)
+    return [first_faults[seq] for seq in sorted(first_faults)]
 
 
-def _differing(entries: Entries, made: Sequence[bytes], stated: Bytes) -> Iterator[int]:
-    """Yield the numbers of entries where a hash is not the one that is stated."""
-    if b"".join(made) == stated.tobytes():
+def _differing(entries: Entries, computed: Sequence[bytes], stated: Bytes) -> Iterator[int]:
+    """Yield the positions of entries whose computed hash differs from the stated one."""
+    if b"".join(computed) == stated.tobytes():
         return
-    for nth, (one, other) in enumerate(zip(made, rows(stated), strict=True)):
+    for nth, (one, other) in enumerate(zip(computed, rows(stated), strict=True)):
         if one != other:
             yield int(entries.stream_seq[nth])
 
@@ -119,11 +119,11 @@ def _differing(entries: Entries, made: Sequence[bytes], stated: Bytes) -> Iterat
 def _check_frames(entries: Entries) -> list[EntryFault]:
     data = entries.frames.data
     spans = zip(entries.msg_start.tolist(), entries.receipt_end.tolist(), strict=True)
-    made = [sha256(_ENTRY_TAG + data[start:end]).digest() for start, end in spans]
+    computed = [sha256(_ENTRY_TAG + data[start:end]).digest() for start, end in spans]
     text = "entry_hash does not match the stored bytes"
     return [
         EntryFault(seq, Detail.ENTRY_HASH.value, text)
-        for seq in _differing(entries, made, entries.entry_hash)
+        for seq in _differing(entries, computed, entries.entry_hash)
     ]
 
 
@@ -131,15 +131,15 @@ def _check_hashes(entries: Entries) -> list[EntryFault]:
     data = entries.frames.data
     spans = zip(entries.ct_start.tolist(), entries.ct_end.tolist(), strict=True)
     hashes = [sha256(data[start:end]).digest() for start, end in spans]
-    wrong = [
+    faults = [
         EntryFault(seq, Detail.CT_HASH.value, "ct_hash is not the hash of the ciphertext")
         for seq in _differing(entries, hashes, entries.ct_hash)
     ]
-    wrong += [
+    faults += [
         EntryFault(seq, Detail.LEAF_HASH.value, "leaf_hash is not the one of the message")
         for seq in _differing(entries, _leaves(entries), entries.leaf_hash)
     ]
-    return wrong
+    return faults
 
 
 def _leaves(entries: Entries) -> list[bytes]:
@@ -171,15 +171,15 @@ def _check_times(entries: Entries) -> list[EntryFault]:
 def _check_roots(entries: Entries, peaks: Peaks) -> tuple[Peaks, list[EntryFault]]:
     after, roots = peaks.extend(entries.leaves())
     text = "mmr_root is not the root over all entries up to here"
-    wrong = [
+    faults = [
         EntryFault(seq, Detail.PROOF_ROOT.value, text) for seq in _differing(entries, roots, entries.mmr_root)
     ]
-    return after, wrong
+    return after, faults
 
 
 def _check_signatures(entries: Entries, keys: HubKeys | None) -> list[EntryFault]:
     """Check the hub's signature of each receipt, and the client's of each message."""
-    data, found = entries.frames.data, list[EntryFault]()
+    data, faults = entries.frames.data, list[EntryFault]()
     times, seqs = entries.hub_ts.tolist(), entries.stream_seq.tolist()
     starts, middles, ends = (
         entries.msg_start.tolist(),
@@ -197,33 +197,33 @@ def _check_signatures(entries: Entries, keys: HubKeys | None) -> list[EntryFault
             digest = sha256(_MSG_TAG + data[start + 1 : middle - _SIG_FIELD]).digest()
             ed25519.verify(VerifyKey(clients[nth]), digest, sigs[nth])
         except ProtocolError as error:
-            found.append(EntryFault(seq, error.detail.value, error.message))
-    return found
+            faults.append(EntryFault(seq, error.detail.value, error.message))
+    return faults
 
 
 def follow_clients(entries: Entries) -> tuple[dict[VerifyKey, Client], list[EntryFault]]:
-    """Follow each client through a part: its numbers go up by one, and what it has seen never goes back."""
+    """Check that client_seq increases by one for each client in a part, and prev_ack never decreases."""
     numbers: dict[bytes, int] = {}
     codes = np.array([numbers.setdefault(one, len(numbers)) for one in rows(entries.client_id)])
-    order = np.argsort(codes, kind="stable")  # by client, and then as they stand in the log
+    order = np.argsort(codes, kind="stable")  # by client, then by position
     codes, seqs, acks, ats = (
         column[order] for column in (codes, entries.client_seq, entries.prev_ack, entries.stream_seq)
     )
-    goes_on = codes[1:] == codes[:-1]
-    follow = (seqs[1:] == seqs[:-1] + 1) & (acks[1:] >= acks[:-1]) & (acks[1:] < ats[1:])
+    same_client = codes[1:] == codes[:-1]
+    continues = (seqs[1:] == seqs[:-1] + 1) & (acks[1:] >= acks[:-1]) & (acks[1:] < ats[1:])
     faults = []
-    for nth in np.flatnonzero(goes_on & ~follow).tolist():
+    for nth in np.flatnonzero(same_client & ~continues).tolist():
         fault = follows(
             int(seqs[nth]), int(acks[nth]), int(seqs[nth + 1]), int(acks[nth + 1]), int(ats[nth + 1])
         )
         assert fault is not None
         faults.append(fault)
-    starts = np.flatnonzero(np.concatenate(([True], ~goes_on)))
+    starts = np.flatnonzero(np.concatenate(([True], ~same_client)))
     ends = np.append(starts[1:], len(codes)) - 1
     columns = (seqs[starts], acks[starts], ats[starts], seqs[ends], acks[ends])
-    # Clients are numbered as they come first, and so are their runs.
-    met = zip(numbers, zip(*(column.tolist() for column in columns), strict=True), strict=True)
-    return {VerifyKey(one): Client(*places) for one, places in met}, sorted(faults)
+    # Clients are numbered by first appearance, and so are their runs.
+    runs = zip(numbers, zip(*(column.tolist() for column in columns), strict=True), strict=True)
+    return {VerifyKey(one): Client(*places) for one, places in runs}, sorted(faults)
 
 
 def follows(last_seq: int, last_ack: int, seq: int, ack: int, at: int) -> EntryFault | None:

@@ -1,4 +1,4 @@
-"""What the verification of a log amounts to: separate verdicts, and the first thing that is wrong."""
+"""The result of verifying a log: separate verdicts, and the first fault."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,9 +9,9 @@ from veen.core.types import HubId
 from veen.pipeline.finding_format import to_json
 from veen.pipeline.log.log import LabelHead
 
-#: Faults that are told one by one; all are counted.
+# Faults that are listed; all are counted.
 MOST_TOLD: Final = 100
-#: Verdicts, and what they can be.
+# Verdicts and their values.
 COMPLETENESS: Final = "completeness"
 AGREEMENT: Final = "agreement"
 OK: Final = "ok"
@@ -24,13 +24,13 @@ NOT_CHECKED: Final = "not checked"
 
 @dataclass(slots=True)
 class FindingList:
-    """Faults in the order of labels and entries: the first ones, and how many there are."""
+    """The first faults, ordered by label and entry, and the number of all."""
 
     kept: list[Finding] = field(default_factory=list)
     total: int = 0
 
     def add(self, faults: Iterable[Finding]) -> None:
-        """Add faults, which are behind those that are here."""
+        """Add faults that come after those added so far."""
         for fault in faults:
             self.total += 1
             if len(self.kept) < MOST_TOLD:
@@ -39,29 +39,29 @@ class FindingList:
 
 @dataclass(slots=True)
 class HeldReceipts:
-    """What came of the receipts that somebody holds."""
+    """The verdicts on held receipts."""
 
     count: int = 0
-    #: The hub has signed another entry at the same place.
+    # The hub signed another entry at the same position.
     forked: list[Finding] = field(default_factory=list)
-    #: The hub has signed an entry that the log does not have.
+    # The hub signed an entry that the log does not contain.
     lost: list[Finding] = field(default_factory=list)
-    #: What the log has there can not be read or relied on, or was pruned, or is of labels that were not read.
+    # The log's entry is unreadable, faulty or pruned, or its label was not read.
     unchecked: int = 0
 
 
 @dataclass(slots=True)
 class LabelVerdict:
-    """One label."""
+    """The verdicts on one label."""
 
     head: LabelHead
-    #: Entries that were read.
+    # The number of entries read.
     entries: int = 0
     clients: int = 0
     newest_ts: int | None = None
     checkpoints: int = 0
     newest_checkpoint: int = 0
-    #: Entries that the hub has dropped, and has said so.
+    # The last entry that was pruned with a tombstone.
     pruned_upto: int = 0
     faults: FindingList = field(default_factory=FindingList)
     gaps: FindingList = field(default_factory=FindingList)
@@ -86,40 +86,38 @@ class LabelVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The whole verification."""
+    """The verdicts on a log."""
 
     place: str
     hub_id: HubId
     level: Level
     labels: list[LabelVerdict]
-    #: What is wrong with files that belong to no entry: other logs of the hub, promises that are not kept.
+    # Findings that belong to no entry: in other logs of the hub, and in files that imply missing entries.
     others: list[Finding]
-    #: What receipts that somebody holds say.
     held: HeldReceipts = field(default_factory=HeldReceipts)
 
     @property
     def entries(self) -> int:
-        """How many entries were read."""
         return sum(item.entries for item in self.labels)
 
     @property
     def faults(self) -> list[Finding]:
-        """What is wrong with entries and checkpoints, the first first."""
+        """The first faults of entries and checkpoints."""
         return [fault for item in self.labels for fault in item.faults.kept][:MOST_TOLD]
 
     @property
     def gaps(self) -> list[Finding]:
-        """Where clients are incomplete."""
+        """The first gaps in clients' messages."""
         return [gap for item in self.labels for gap in item.gaps.kept][:MOST_TOLD]
 
     @property
     def integrity(self) -> str:
-        """Whether all entries are what was signed, and stand where they were put."""
+        """Whether all entries are as signed, and at their positions."""
         return DAMAGED if any(item.faults.total for item in self.labels) or self.others else OK
 
     @property
     def completeness(self) -> str:
-        """Whether each client's messages are all there."""
+        """Whether no client's messages are missing."""
         if self.level < Level.FULL:
             return NOT_CHECKED
         if any(item.gaps.total for item in self.labels):
@@ -128,7 +126,7 @@ class Report:
 
     @property
     def agreement(self) -> str:
-        """Whether the log is the one that held receipts are of."""
+        """Whether the log agrees with the held receipts."""
         held = self.held
         if held.forked or held.lost:
             return FORKED if held.forked else LOST
@@ -136,23 +134,22 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing at all is wrong."""
+        """Whether no check failed."""
         good = (OK, NOT_CHECKED)
         return self.integrity == OK and self.completeness in good and self.agreement in good
 
     @property
     def first(self) -> Finding | None:
-        """The first thing that is wrong."""
         return next(iter(self.told), None)
 
     @property
     def told(self) -> list[Finding]:
-        """Everything that is wrong, the worst first."""
+        """All listed findings, the most severe first."""
         return [*self.faults, *self.others, *self.gaps, *self.held.forked, *self.held.lost]
 
     @property
     def newest_ts(self) -> int | None:
-        """When the newest entry was taken."""
+        """The hub_ts of the newest entry."""
         return max((item.newest_ts for item in self.labels if item.newest_ts is not None), default=None)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Checking parts where they are sent to: what a task does, and what it returns to the driver."""
+"""The work of a verification task, and the results that it returns to the driver."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Obstacle(StrEnum):
 
 
 class PartTask(NamedTuple):
-    """A part to be checked, and the entries of it whose roots somebody wants to know."""
+    """A part to check, and those of its entries whose roots are returned."""
 
     number: int
     part: Part
@@ -38,7 +38,7 @@ class PartTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """What became of a part. ``broken``: not all of it could be read, and what follows hangs in the air."""
+    """The result of a part; ``broken``: only partly readable, so later parts cannot be chained to it."""
 
     number: int
     entries: int
@@ -49,25 +49,25 @@ class PartResult:
 
 
 def check_group(group: Iterable[PartTask], level: Level, keys: HubKeys) -> Iterator[PartResult]:
-    """Check some parts."""
+    """Check the parts of a group."""
     for task in group:
         yield check_part(task, level, keys)
 
 
 def check_part(task: PartTask, level: Level, keys: HubKeys) -> PartResult:
-    """Check a part; whatever is wrong with it is part of the result."""
+    """Check a part. Faults are returned, not raised."""
     part = task.part
     entries, bad = read_entries(part)
     if entries is None:
         return PartResult(task.number, 0, [bad] if bad else [], [], Checked([]), broken=True)
     wanted = [seq for seq in task.wanted if part.first_seq <= seq < part.first_seq + len(entries)]
-    found = check(entries, level, keys=keys, peaks=part.peaks, wanted=wanted)
-    faults = [_located(entries, fault) for fault in found.faults]
-    gaps = [_located(entries, gap, COMPLETENESS) for gap in found.gaps]
-    found.faults, found.gaps = [], []
+    checked = check(entries, level, keys=keys, peaks=part.peaks, wanted=wanted)
+    faults = [_located(entries, fault) for fault in checked.faults]
+    gaps = [_located(entries, gap, COMPLETENESS) for gap in checked.gaps]
+    checked.faults, checked.gaps = [], []
     if bad is not None:
         faults.append(bad)
-    return PartResult(task.number, len(entries), faults, gaps, found, broken=bad is not None)
+    return PartResult(task.number, len(entries), faults, gaps, checked, broken=bad is not None)
 
 
 def _located(entries: Entries, fault: EntryFault, verdict: str = INTEGRITY) -> Finding:
@@ -77,7 +77,7 @@ def _located(entries: Entries, fault: EntryFault, verdict: str = INTEGRITY) -> F
 
 
 def read_entries(part: Part) -> tuple[Entries | None, Finding | None]:
-    """Read a part as far as it goes: the entries before the first bad one, and that one."""
+    """Return the entries before the first unreadable one, and the finding for that one."""
     try:
         frames = part.read()
     except InvalidEntryError as error:
@@ -96,7 +96,7 @@ def read_entries(part: Part) -> tuple[Entries | None, Finding | None]:
 
 
 def _obstacle_of(error: ProtocolError | ClientError | OSError) -> Obstacle:
-    """Return what kind of obstacle it was that kept a part from being read."""
+    """Return why a part could not be read."""
     match error:
         case NetworkError():
             return Obstacle.UNREACHABLE
@@ -108,7 +108,7 @@ def _obstacle_of(error: ProtocolError | ClientError | OSError) -> Obstacle:
 
 
 def obstacle(fault: Finding) -> ClientError | None:
-    """Return the error for what kept us from reading, if that says nothing about the log."""
+    """Return the error to raise for an obstacle that says nothing about the log; None if it does."""
     if fault.code is Obstacle.UNREACHABLE:
         return NetworkError(fault.text)
     if fault.code is Obstacle.DENIED:
@@ -124,7 +124,7 @@ Trees = list[tuple[int, NodeHash]]
 
 
 def part_trees(part: Part) -> Trees | None:
-    """Return the trees over the leaves of a part; None if it can not be read."""
+    """Return the trees over the leaves of a part; None if it cannot be read."""
     entries, bad = read_entries(part)
     if entries is None or bad is not None:
         return None
