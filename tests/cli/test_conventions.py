@@ -12,26 +12,16 @@ import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.core import TyperGroup
 
 from tests.cli.command_runner import User
+from tests.cli.command_tree import LEAVES
 from tests.hub.hub_process import HubProcess, veen
 from tests.paths import ROOT
 from veen.cli import errors
-from veen.cli.registry import COMMANDS, load
+from veen.cli.registry import COMMANDS
 from veen.core.errors import Code
-
-
-def _tree(name: str, command: Any) -> list[tuple[str, ...]]:
-    if isinstance(command, TyperGroup):
-        return [(name, *path) for child, inner in command.commands.items() for path in _tree(child, inner)]
-    return [(name,)]
-
-
-ALL = sorted(path for name in COMMANDS for path in _tree(name, load(name)))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +35,7 @@ def user(tmp_path: Path) -> User:
     return User(tmp_path)
 
 
-@pytest.mark.parametrize("path", ALL, ids=" ".join)
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
 def test_every_command_has_help_and_takes_the_common_flags(user: User, path: tuple[str, ...]) -> None:
     done = user.run(*path, "--help")
     assert done.exit_code == 0, done.output

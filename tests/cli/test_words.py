@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.core import TyperGroup
-from typer.main import get_command
 
 import veen
 from tests.cli.command_runner import User
-from veen.cli.main import app
-from veen.cli.registry import COMMANDS, load
+from tests.cli.command_tree import ALL, GROUPS
 
 PACKAGE = Path(veen.__file__).parent
 #: What is not written, and what is written instead.
@@ -58,17 +55,6 @@ VERBS = set(
 )
 #: A call of these names takes a text for people.
 ERRORS = re.compile(r"[A-Za-z]*(?:Error|BadParameter)$|warn$")
-
-
-def _tree(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    yield path, command
-    if isinstance(command, TyperGroup):
-        names = COMMANDS if not path else command.commands
-        for name in names:
-            yield from _tree((*path, name), load(name) if not path else command.commands[name])
-
-
-ALL = dict(_tree((), get_command(app)))
 
 
 def _help_of(command: Any) -> Iterator[str]:
@@ -145,9 +131,7 @@ def test_descriptions_of_options_are_sentences(path: tuple[str, ...]) -> None:
         assert "[default" not in text, parameter.name
 
 
-@pytest.mark.parametrize(
-    "path", [path for path, found in ALL.items() if isinstance(found, TyperGroup)], ids=" ".join
-)
+@pytest.mark.parametrize("path", GROUPS, ids=" ".join)
 def test_summaries_fit_into_80_columns(tmp_path: Path, path: tuple[str, ...]) -> None:
     shown = User(tmp_path, COLUMNS="80", TERMINAL_WIDTH="80").run(*path, "--help").stdout
     assert max(map(len, shown.splitlines())) <= 80

@@ -9,6 +9,7 @@ import typer
 from typer.main import get_command
 
 from veen.cli.errors import USAGE, UsageError, interrupted
+from veen.cli.examples import FIRST_STEPS, epilog
 from veen.cli.options import ENV_HELP, HUB_NAME_HELP, JSON_HELP, QUIET_HELP, TIMEOUT_HELP, VERBOSE_HELP
 from veen.cli.output import print_error
 from veen.cli.registry import LazyGroup, note_common
@@ -22,6 +23,7 @@ app = typer.Typer(
     name="veen",
     cls=LazyGroup,
     help="VEEN: an ephemeral, verifiable, end-to-end encrypted event fabric.",
+    epilog=epilog("First steps:", *FIRST_STEPS),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

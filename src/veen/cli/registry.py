@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from veen.cli.examples import EXAMPLES, epilog
 from veen.cli.options import ENV_HELP, HUB_NAME_HELP, JSON_HELP, QUIET_HELP, TIMEOUT_HELP, VERBOSE_HELP
 from veen.cli.settings import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, common
 
@@ -145,10 +146,10 @@ def _with_common(command: TyperCommand | TyperGroup) -> None:
     command.callback = run
 
 
-def _each(command: Any) -> list[TyperCommand]:  # noqa: ANN401 - a group or a command
+def _each(command: Any, path: str) -> list[tuple[str, TyperCommand]]:  # noqa: ANN401 - a group or a command
     if isinstance(command, TyperGroup):
-        return [found for child in command.commands.values() for found in _each(child)]
-    return [command]
+        return [found for name, child in command.commands.items() for found in _each(child, f"{path} {name}")]
+    return [(path, command)]
 
 
 def load(name: str) -> Any:  # noqa: ANN401 - a group or a command
@@ -165,8 +166,9 @@ def load(name: str) -> Any:  # noqa: ANN401 - a group or a command
     made.name = name
     made.hidden = not entry.heading
     made.params = [item for item in made.params if item.name not in _OF_THE_ROOT]
-    for command in _each(made):
+    for path, command in _each(made, name):
         _with_common(command)
+        command.epilog = epilog("Example:", EXAMPLES[path])
     if isinstance(made, TyperGroup) and made.invoke_without_command:
         _with_common(made)
     return made
