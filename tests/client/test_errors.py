@@ -3,9 +3,9 @@
 import pytest
 
 from veen.client.errors import EpochError, PrunedByHubError, RejectedError, rejection_of
-from veen.core.errors import Code, Detail, ProtocolError, PrunedError
+from veen.core.errors import Code, Detail, ProtocolError, PrunedError, not_found
 from veen.core.objects.error_envelope import ErrorEnvelope
-from veen.storage.errors import PrunedEntryError, not_found
+from veen.storage.errors import PrunedEntryError
 
 
 def test_a_pruned_entry_is_the_same_error_from_files_and_from_a_hub() -> None:

@@ -5,10 +5,10 @@ import pytest
 from tests import builders
 from veen.core.crypto.ed25519 import SEED_BYTES, SigningKey
 from veen.core.data_dir.store_records import StreamEpoch
+from veen.core.errors import not_found
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.types import Label, NodeHash
 from veen.hub.keyring import CheckpointSigner, KeyRing, new_identity
-from veen.storage.errors import not_found
 
 _LABEL = builders.some_label()
 _SEEDS = tuple(builders.digest(name)[:SEED_BYTES] for name in ("first", "second"))

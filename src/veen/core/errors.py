@@ -324,3 +324,8 @@ class CborError(ProtocolError):
 def bad_request(field: str, message: str) -> ProtocolError:
     """Return the error of a request with an invalid field."""
     return ProtocolError(Detail.VALUE, message, code=Code.BAD_REQUEST, field=field)
+
+
+def not_found(field: str, message: str) -> ProtocolError:
+    """Return the error of a request for what is not there; ``field`` says what (C-85)."""
+    return ProtocolError(Detail.VALUE, message, code=Code.NOT_FOUND, field=field)

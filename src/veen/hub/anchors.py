@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from veen.core.api.tooling import AnchorRequest, AnchorResponse
 from veen.core.data_dir import paths
 from veen.core.encoding.canonical_json import Described
-from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.errors import Code, Detail, ProtocolError, not_found
 from veen.core.objects import labels
 from veen.core.objects.anchor import AnchorRecord
 from veen.core.objects.checkpoint import Checkpoint
@@ -32,7 +32,6 @@ from veen.stdx.backoff import backoff_sec
 from veen.stdx.json_log import LogEvent
 from veen.storage import Reader, RealFilesystem, StorageError
 from veen.storage.anchors import AnchorError, Backend, FileLedger, anchored, read_record, store_record
-from veen.storage.errors import not_found
 
 _log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from typing import Final
 
 from veen.core.crypto.hash import sha256
 from veen.core.encoding.hexadecimal import parse_hex32
-from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.errors import Code, Detail, ProtocolError, not_found
 from veen.core.limits import AEAD_TAG_BYTES, Limits
 from veen.core.types import Coid
 from veen.storage.atomic_file import TMP, read_file, replace_file
-from veen.storage.errors import StoreFullError, not_found
+from veen.storage.errors import StoreFullError
 from veen.storage.fs import Filesystem
 
 _ROOT: Final = "attachments"

@@ -77,8 +77,3 @@ class PrunedEntryError(ProtocolError, PrunedError):
 
     def __init__(self, message: str) -> None:
         super().__init__(Detail.VALUE, message, code=Code.NOT_FOUND, field=PRUNED_FIELD)
-
-
-def not_found(field: str, message: str) -> ProtocolError:
-    """Return the error for a position that the log does not have; ``field`` says why (C-85)."""
-    return ProtocolError(Detail.VALUE, message, code=Code.NOT_FOUND, field=field)

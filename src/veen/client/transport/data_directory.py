@@ -28,13 +28,13 @@ from veen.core.api.tooling import (
 )
 from veen.core.data_dir import paths
 from veen.core.encoding.wire_object import Wire
-from veen.core.errors import ProtocolError
+from veen.core.errors import ProtocolError, not_found
 from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.core.types import Coid
 from veen.storage import NotAStoreError, Reader, RealFilesystem, StorageError
 from veen.storage.attachments import read_attachment
 from veen.storage.directory import read_identity, read_public
-from veen.storage.errors import DamagedStoreError, not_found
+from veen.storage.errors import DamagedStoreError
 from veen.storage.read.requests import PageBounds, ReadRequests
 
 _Answers = Mapping[type[Wire], Callable[[Any], Wire]]

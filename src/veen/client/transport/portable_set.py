@@ -24,7 +24,7 @@ from veen.core.encoding import cbor
 from veen.core.encoding.field_types import B32, UINT, VER
 from veen.core.encoding.shape import Field, MapShape
 from veen.core.encoding.wire_object import Wire, decode_sequence
-from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.errors import Detail, ProtocolError, not_found
 from veen.core.merkle.consistency import prove_consistency
 from veen.core.merkle.inclusion import prove_inclusion
 from veen.core.merkle.mmr import complete_nodes
@@ -194,18 +194,18 @@ class PortableSet:
                 return tooling.ConsistencyResponse(proof=proof)
             case tooling.StreamEpochsRequest():
                 return self._epochs(request)
-        raise _missing("request", f"an exported set does not answer {type(request).__name__}")
+        raise not_found("request", f"an exported set does not answer {type(request).__name__}")
 
     def _entries(self, label: Label) -> _Entries:
         found = self._labels.get(label)
         if found is None:
-            raise _missing("label", "there is no such label in this set")
+            raise not_found("label", "there is no such label in this set")
         return found
 
     def _receipt(self, label: Label, seq: int) -> Receipt:
         entries = self._entries(label)
         if not 1 <= seq <= len(entries.receipts):
-            raise _missing("stream_seq", f"there is no entry {seq}")
+            raise not_found("stream_seq", f"there is no entry {seq}")
         start, end = entries.receipts[seq - 1]
         return Receipt.decode(self._receipts[start:end])
 
@@ -259,8 +259,4 @@ class PortableSet:
         try:
             return (self._place / ATTACHMENTS_DIR / coid.hex()).read_bytes()
         except OSError:
-            raise _missing("coid", "the attachment is not part of this set") from None
-
-
-def _missing(field: str, message: str) -> ProtocolError:
-    return ProtocolError(Detail.VALUE, message, code=Code.NOT_FOUND, field=field)
+            raise not_found("coid", "the attachment is not part of this set") from None

@@ -74,6 +74,15 @@ def verify(public_key: VerifyKey, message: bytes, signature: bytes) -> None:
             raise ProtocolError(Detail.SIG_INVALID, "signature does not verify") from None
 
 
+def is_valid(public_key: VerifyKey, message: bytes, signature: bytes) -> bool:
+    """Report whether a signature is valid, where an invalid one is not an error."""
+    try:
+        verify(public_key, message, signature)
+    except ProtocolError:
+        return False
+    return True
+
+
 def _valid_with_small_order_r(public_key: bytes, message: bytes, signature: bytes) -> bool:
     if _y(signature[:32]) not in _SMALL_ORDER_Y:
         return False

@@ -94,7 +94,9 @@ class Checkpoint(Wire):
         """
         digest = self.signing_digest()
         sigs = self.witness_sigs or ()
-        return [key for key in sorted(set(witness_pks)) if any(_is_signed(key, digest, sig) for sig in sigs)]
+        return [
+            key for key in sorted(set(witness_pks)) if any(ed25519.is_valid(key, digest, sig) for sig in sigs)
+        ]
 
     def verify_labels(self, routing: RoutingKey, stream: StreamId) -> None:
         """Check that both labels follow from routing key, stream and epoch (CKPT-009 to CKPT-011).
@@ -135,11 +137,3 @@ def label_pair(routing: RoutingKey, stream: StreamId, epoch: int) -> tuple[Label
     """
     current = labels.label(routing, stream, epoch)
     return (labels.label(routing, stream, epoch - 1) if epoch else current), current
-
-
-def _is_signed(key: VerifyKey, digest: bytes, sig: Signature) -> bool:
-    try:
-        ed25519.verify(key, digest, sig)
-    except ProtocolError:
-        return False
-    return True

@@ -8,7 +8,6 @@ from veen.core.crypto import ed25519
 from veen.core.crypto.hash import HASH_BYTES, tagged_hash, u64be
 from veen.core.encoding.field_types import B32, BYTES, INT, TEXT, UINT
 from veen.core.encoding.shape import Field, Fields
-from veen.core.errors import ProtocolError
 from veen.core.types import RealmId, Signature, StreamId, VerifyKey
 from veen.overlays.errors import InvalidBodyError, ParameterError
 from veen.overlays.schema import ANY_MAP, OrNull, Schema
@@ -67,19 +66,11 @@ class ApprovalPolicy:
 
     def approvers(self, digest: bytes, approvals: Iterable[tuple[VerifyKey, Signature]]) -> set[VerifyKey]:
         """Return whose approvals of this hash are good; each key counts once."""
-        return {key for key, sig in approvals if key in self.keys and _is_signed(key, digest, sig)}
+        return {key for key, sig in approvals if key in self.keys and ed25519.is_valid(key, digest, sig)}
 
     def holds(self, digest: bytes, approvals: Iterable[tuple[VerifyKey, Signature]]) -> bool:
         """Tell whether enough have approved; then one transfer is sent, and the fold knows of none of it."""
         return len(self.approvers(digest, approvals)) >= self.threshold
-
-
-def _is_signed(key: VerifyKey, digest: bytes, sig: Signature) -> bool:
-    try:
-        ed25519.verify(key, digest, sig)
-    except ProtocolError:
-        return False
-    return True
 
 
 def _named_by_its_fields(body: Fields) -> None:

@@ -8,10 +8,10 @@ from typing import Final
 from veen.core.data_dir import paths as layout
 from veen.core.data_dir.paths import Domain
 from veen.core.data_dir.store_records import StoreRecord
-from veen.core.errors import ProtocolError
+from veen.core.errors import ProtocolError, not_found
 from veen.core.objects.finding import Level
 from veen.core.types import Label, RoutingKey, VerifyKey
-from veen.storage.errors import FindingError, NotAStoreError, not_found
+from veen.storage.errors import FindingError, NotAStoreError
 from veen.storage.fsck.context import Context, rules_of, widest_limits
 from veen.storage.fsck.files import Directory, LabelFiles, read_directory, read_label
 from veen.storage.fsck.journal import Journal, read_journal

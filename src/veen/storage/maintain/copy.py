@@ -16,13 +16,14 @@ from typing import Final
 from veen.core.data_dir import paths
 from veen.core.data_dir.paths import Domain
 from veen.core.data_dir.store_records import ForkRecord, StoreRecord
+from veen.core.errors import not_found
 from veen.core.merkle.mmr import node_count
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.types import HubId, Label
 from veen.storage import chunk_lookup
 from veen.storage.atomic_file import replace_file
 from veen.storage.attachments import copy_attachments
-from veen.storage.errors import DamagedStoreError, NotAStoreError, PrunedEntryError, not_found
+from veen.storage.errors import DamagedStoreError, NotAStoreError, PrunedEntryError
 from veen.storage.fs import Filesystem, Write
 from veen.storage.index.index import Snapshot
 from veen.storage.index.label_state import LabelState

@@ -11,13 +11,13 @@ from typing import Final
 
 from veen.core.data_dir import paths
 from veen.core.data_dir.paths import Domain
-from veen.core.errors import ProtocolError
+from veen.core.errors import ProtocolError, not_found
 from veen.core.objects.entry import Frame
 from veen.core.types import Label
 from veen.storage import chunk_lookup
 from veen.storage.chunk_lookup import StoredEntry
 from veen.storage.directory import domains_of
-from veen.storage.errors import DamagedStoreError, PrunedEntryError, not_found
+from veen.storage.errors import DamagedStoreError, PrunedEntryError
 from veen.storage.fs import Filesystem, RealFilesystem
 from veen.storage.index.index import Snapshot
 from veen.storage.index.label_state import LabelState

@@ -12,7 +12,7 @@ from typing import Final
 
 from veen.core.data_dir import paths
 from veen.core.data_dir.store_records import AuthRecord, ClientCursor, StoreRecord, StreamEpoch
-from veen.core.errors import ProtocolError, PrunedError
+from veen.core.errors import ProtocolError, PrunedError, not_found
 from veen.core.merkle.consistency import ConsistencyProof, prove_consistency
 from veen.core.merkle.inclusion import MmrProof, assemble_proof, check_seq, proof_positions
 from veen.core.merkle.mmr import Peaks, ReadNode, leaf_position, read_peaks
@@ -26,7 +26,7 @@ from veen.storage import chunk_lookup
 from veen.storage.atomic_file import read_file
 from veen.storage.chunk_lookup import StoredEntry, decode_token, locate, read_nodes
 from veen.storage.directory import domains_of, open_store
-from veen.storage.errors import DamagedStoreError, StaleIndexError, not_found
+from veen.storage.errors import DamagedStoreError, StaleIndexError
 from veen.storage.fs import Filesystem
 from veen.storage.index.index import Index, Snapshot
 from veen.storage.index.label_state import Head

@@ -30,12 +30,11 @@ from veen.core.api.tooling import (
     StreamEpochsResponse,
 )
 from veen.core.encoding import cbor
-from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.errors import Code, Detail, ProtocolError, bad_request, not_found
 from veen.core.objects import labels
 from veen.core.objects.hub_identity import HubIdentity
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label, RoutingKey, StreamId
-from veen.storage.errors import not_found
 from veen.storage.read.reader import Reader
 from veen.version import __version__
 
@@ -162,13 +161,13 @@ class ReadRequests:
                 Detail.VALUE, "the label is of the hub's own log", code=Code.FORBIDDEN, field="label"
             )
         if request.max_items == 0:
-            raise _bad_request("max_items", "max_items must be at least 1")
+            raise bad_request("max_items", "max_items must be at least 1")
         if (
             request.cursor is None
             and request.to_seq is not None
             and max(request.from_seq, 1) > request.to_seq
         ):
-            raise _bad_request("to_seq", "from_seq is beyond to_seq")
+            raise bad_request("to_seq", "from_seq is beyond to_seq")
 
     def _range(self, request: StreamRequest) -> _Range:
         """Work out which entries are meant (C-72)."""
@@ -209,7 +208,7 @@ class ReadRequests:
         """Return the proof of an entry at a later size."""
         self._check_entry(request.label, request.stream_seq)
         if request.stream_seq > request.upto_seq:
-            raise _bad_request("upto_seq", "an entry is proved at its own size or a later one")
+            raise bad_request("upto_seq", "an entry is proved at its own size or a later one")
         proof = self._reader.prove(request.label, request.stream_seq, request.upto_seq)
         return ProofResponse(mmr_proof=proof, server_version=SERVER_VERSION)
 
@@ -217,7 +216,7 @@ class ReadRequests:
         """Return the proof that a log has only grown."""
         self._head(request.label)
         if not 1 <= request.old_size <= request.new_size:
-            raise _bad_request("old_size", "old_size is from 1 to new_size")
+            raise bad_request("old_size", "old_size is from 1 to new_size")
         return ConsistencyResponse(
             proof=self._reader.prove_consistency(request.label, request.old_size, request.new_size)
         )
@@ -252,7 +251,7 @@ class ReadRequests:
     def checkpoint_range(self, request: CheckpointRangeRequest) -> CheckpointRangeResponse:
         """Return the checkpoints of a stream; epoch after epoch, as far as one answer goes."""
         if request.epoch_min > request.epoch_max:
-            raise _bad_request("epoch_max", "epoch_min is beyond epoch_max")
+            raise bad_request("epoch_max", "epoch_min is beyond epoch_max")
         found: list[Checkpoint] = []
         last = min(request.epoch_max, request.epoch_min + _MAX_EPOCHS - 1)
         start = request.from_seq or 1
@@ -277,7 +276,3 @@ class ReadRequests:
         found = [epoch for epoch in found if epoch >= first]
         more = found[_MAX_LISTED_EPOCHS] if len(found) > _MAX_LISTED_EPOCHS else None
         return StreamEpochsResponse(epochs=tuple(found[:_MAX_LISTED_EPOCHS]), next_epoch=more)
-
-
-def _bad_request(field: str, message: str) -> ProtocolError:
-    return ProtocolError(Detail.VALUE, message, code=Code.BAD_REQUEST, field=field)

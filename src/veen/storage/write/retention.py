@@ -10,13 +10,13 @@ from dataclasses import replace
 from veen.core.data_dir import paths
 from veen.core.data_dir.paths import Domain
 from veen.core.data_dir.store_records import ClientPosition, FirstUse, Tombstone
-from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.errors import Code, Detail, ProtocolError, not_found
 from veen.core.limits import Limits
 from veen.core.objects.new_entry import NewEntry
 from veen.core.types import AuthRef, Label, NodeHash, VerifyKey
 from veen.storage import chunk_lookup
 from veen.storage.atomic_file import read_file, replace_file
-from veen.storage.errors import DamagedStoreError, not_found
+from veen.storage.errors import DamagedStoreError
 from veen.storage.fs import Filesystem
 from veen.storage.index.index import Index
 from veen.storage.index.label_state import LabelState

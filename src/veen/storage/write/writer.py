@@ -23,7 +23,7 @@ import lmdb
 
 from veen.core.data_dir import paths
 from veen.core.data_dir.store_records import StoreRecord
-from veen.core.errors import Code, Detail, ProtocolError
+from veen.core.errors import Code, Detail, ProtocolError, not_found
 from veen.core.limits import Limits
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.types import Label, RandomBytes
@@ -36,7 +36,7 @@ from veen.storage.directory import (
     require_limits,
     take_lock,
 )
-from veen.storage.errors import DamagedStoreError, StoreFullError, WriterStoppedError, not_found
+from veen.storage.errors import DamagedStoreError, StoreFullError, WriterStoppedError
 from veen.storage.fs import FileLock, Filesystem
 from veen.storage.index.index import Index
 from veen.storage.index.label_state import Head
