@@ -12,7 +12,7 @@ from veen.core.encoding.shape import Field
 from veen.core.objects import labels
 from veen.overlays import registry
 from veen.overlays.engine import encode_state, state_hash
-from veen.overlays.errors import InvalidBodyError
+from veen.overlays.errors import InvalidBodyError, OverlayError
 from veen.overlays.schema import ANY, ANY_MAP, Inner, OrNull, Schema
 
 ID = bytes(range(32))
@@ -119,6 +119,7 @@ def test_making_a_body_refuses_what_the_schema_does() -> None:
         ({"count": 1, "limit": None}, "BODY.MISSING_KEY"),
         ({**GOOD, "colour": 1}, "BODY.UNKNOWN_KEY"),
         ({**GOOD, "id": b"short"}, "BODY.FIELD_SIZE"),
+        ({**GOOD, "count": "1"}, "BODY.TYPE"),
     ):
         with pytest.raises(InvalidBodyError) as refused:
             PLAIN.make(**values)
@@ -154,6 +155,23 @@ def test_ids_follow_the_rule(name: str) -> None:
     assert schema.nulls == is_operation, "the operation profiles write null, others leave out"
 
 
+@pytest.mark.parametrize(
+    ("name", "fields", "text"),
+    [
+        ("", (), "the name of a schema is text"),
+        (5, (), "the name of a schema is text"),
+        ("a.v1", ("choice",), "schema a.v1: 'choice' is not a field"),
+        ("a.v1", (Field("choice", str),), "is not a field: write Field("),  # type: ignore[arg-type]
+        ("a.v1", (Field("choice", TEXT), Field("choice", INT)), "has two fields 'choice'"),
+    ],
+)
+def test_a_wrong_declaration_is_one_clear_line(name: Any, fields: Any, text: str) -> None:
+    with pytest.raises(OverlayError) as caught:
+        Schema(name, *fields)
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 class TestStates:
     def test_a_state_has_one_encoding(self) -> None:
         assert encode_state({b"b": 1, b"a": -1}) == encode_state({b"a": -1, b"b": 1})
@@ -165,6 +183,12 @@ class TestStates:
 
     def test_classes_keep_hashes_apart(self) -> None:
         assert state_hash("orset", []) != state_hash("lww.map", [])
+
+    @pytest.mark.parametrize("value", [2**64, -(2**64) - 1, [{"a": 2**64}]])
+    def test_a_number_beyond_64_bits_has_no_encoding(self, value: Any) -> None:
+        with pytest.raises(InvalidBodyError) as caught:
+            encode_state(value)
+        assert caught.value.code == "STATE.OVERFLOW"
 
     @pytest.mark.parametrize("value", [0.5, {1, 2}, object()])
     def test_what_is_no_state(self, value: Any) -> None:

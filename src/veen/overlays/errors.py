@@ -3,7 +3,7 @@
 VeenError
 ├── InvalidBodyError      a body does not match its schema: a stable code
 ├── FoldOrderError        records or ranges were passed out of order (an AssertionError as well)
-├── OverlayError          an overlay is declared wrongly, or returned what is not a cell (a TypeError as well)
+├── OverlayError          an overlay or schema is declared wrongly, or returned no cell (a TypeError as well)
 ├── ParameterError        an overlay has no such parameter, value or key (a ValueError as well)
 └── DamagedTreeError      the rows of a summary tree are not the ones that were written
 """
@@ -24,7 +24,7 @@ class FoldOrderError(VeenError, AssertionError):
 
 
 class OverlayError(VeenError, TypeError):
-    """An overlay is declared wrongly, or returned something that is not a cell: a fault of its author."""
+    """An overlay or schema is declared wrongly, or ``cell`` returned no valid cell: a fault of its author."""
 
 
 class ParameterError(VeenError, ValueError):
@@ -32,4 +32,4 @@ class ParameterError(VeenError, ValueError):
 
 
 class DamagedTreeError(VeenError):
-    """Rows of a summary tree are not what was written: nothing of the tree can be trusted."""
+    """The rows of a summary tree are not the ones that were written: nothing of the tree can be trusted."""

@@ -4,7 +4,7 @@ A body is a map with text keys in the order of its declaration (C-03). Decoding 
 schema says, or it is refused with a code that never changes (OVR-021, OVR-030).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from veen.core.encoding import cbor
@@ -14,7 +14,7 @@ from veen.core.errors import CborError, Fault, ProtocolError
 from veen.core.limits import Limits
 from veen.core.objects import labels
 from veen.core.types import JsonValue, SchemaId
-from veen.overlays.errors import InvalidBodyError
+from veen.overlays.errors import InvalidBodyError, OverlayError
 
 Check = Callable[[Fields], None]
 
@@ -170,11 +170,32 @@ def _shape(name: str, fields: Iterable[Field]) -> NamedShape:
     )
 
 
+def _check_declaration(name: str, fields: Sequence[Field]) -> None:
+    """Raise OverlayError for a schema that is declared wrongly, with what to write instead."""
+    if not isinstance(name, str) or not name:
+        raise OverlayError(f'the name of a schema is text, such as "example.vote.v1", not {name!r}')
+    for item in fields:
+        if not isinstance(item, Field) or isinstance(item.kind, type) or not hasattr(item.kind, "read"):
+            raise OverlayError(
+                f'schema {name}: {item!r} is not a field: write Field("choice", TEXT),'
+                " with TEXT, INT or another type of veen.overlays"
+            )
+    names = [item.name for item in fields]
+    for field_name in names:
+        if names.count(field_name) > 1:
+            raise OverlayError(f"schema {name} has two fields {field_name!r}: rename one of them")
+
+
 class Schema:
     """A schema: its name and id, its fields in their order, and what must hold between them."""
 
     def __init__(self, name: str, *fields: Field, nulls: bool = False, checks: Iterable[Check] = ()) -> None:
-        """``nulls``: absent fields are written as null, as in the operation profiles; else left out."""
+        """``nulls``: absent fields are written as null, as in the operation profiles; else left out.
+
+        Raises:
+            OverlayError: The name or a field cannot be used.
+        """
+        _check_declaration(name, fields)
         self.name = name
         self.schema_id: SchemaId = labels.schema_id(name)
         self.fields = fields
@@ -209,10 +230,9 @@ class Schema:
         if unknown:
             raise InvalidBodyError("BODY.UNKNOWN_KEY", f"{self.name} has no {', '.join(unknown)}")
         given = self._present(values)
-        raw = {
-            field.name: field.kind.lower(given[field.name]) for field in self.fields if field.name in given
-        }
-        return self._complete(raw)
+        return self._complete(
+            {field.name: _lowered(field, given[field.name]) for field in self.fields if field.name in given}
+        )
 
     def _complete(self, raw: Fields) -> Fields:
         missing = [field.name for field in self.fields if not field.optional and field.name not in raw]
@@ -243,6 +263,13 @@ class Schema:
     def _present(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields that are there: an optional one that is null is not."""
         return {name: item for name, item in values.items() if item is not None or name not in self._optional}
+
+
+def _lowered(field: Field, value: Any) -> Any:
+    try:
+        return field.kind.lower(value)
+    except TypeError as error:
+        raise InvalidBodyError("BODY.TYPE", f"{field.name}: {error}") from None
 
 
 def _rejected(error: ProtocolError) -> InvalidBodyError:

@@ -1,4 +1,8 @@
-"""How a query fails, in the words of the interface (QRY-052, QRY-053)."""
+"""Errors of queries, with the codes of the interface (QRY-052, QRY-053).
+
+VeenError
+└── QueryError    a query cannot be accepted, executed or answered: error_code
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -26,7 +30,7 @@ STATUS: Final[Mapping[str, int]] = MappingProxyType(
 
 
 class QueryError(VeenError):
-    """A query can not be taken, run or answered; ``error_code`` is one of ``STATUS``."""
+    """A query cannot be accepted, executed or answered; ``error_code`` is one of ``STATUS``."""
 
     def __init__(self, error_code: str, message: str) -> None:
         """Name the failure by its code, and say in a sentence what is wrong."""
@@ -46,5 +50,5 @@ class QueryError(VeenError):
 
 
 def not_a_stream(name: str) -> QueryError:
-    """Return the one refusal for streams that are not there and for those that somebody may not read."""
+    """Return the error for a stream: the same one if it does not exist and if the caller may not read it."""
     return QueryError("forbidden_scope", f"{name} is not a stream that you may query")

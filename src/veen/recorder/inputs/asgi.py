@@ -6,7 +6,7 @@ or, around any ASGI application:
 
     app = RecorderMiddleware(app, home="shop", hub=URL, stream="record/app/http")
 
-Query strings and headers often hold secrets: they are recorded only if they are asked for.
+Query strings and headers often contain secrets: they are recorded only on request.
 """
 
 import logging
@@ -97,15 +97,20 @@ class RecorderMiddleware:
             subject_of: Returns the subject of a request; called when the request is over.
             query: Whether query strings are recorded.
             headers: Names of the request headers that are recorded.
-            origin: As the following ones, see ``Feed.open``.
+            origin: The component that records; by default the name of the program.
             subject: The subject of requests for which ``subject_of`` returns None.
             queue_events: The size of the queue in memory.
             spool_bytes: The largest size on disk of events that the hub does not have yet.
             max_payload: The largest payload in bytes, encoded.
             durable: Whether a request ends only when its event is on disk.
             timeout: Seconds to wait for one response of the hub.
-            to: The card or key to seal to.
-            token: The token to send with.
+            to: The card or key to seal to; by default the stream's readers.
+            token: The token to send with; by default the one that the client has stored for the stream.
+
+        Raises:
+            ContextError: There is no such client, or no hub is named.
+            KeystoreError: The keystore cannot be opened.
+            StreamNameError: The stream is not one of the recorder.
         """
         self.app = app
         self.feed = feed or Feed.open(

@@ -27,11 +27,11 @@ _TEXTS: Final = logging.Formatter()
 class RecorderHandler(logging.Handler):
     """Records what is logged: events ``log.info``, ``log.warning`` and so on.
 
-    An event type belongs to one stream (SDR-005): services with a stream each give an ``event_type`` of their
-    own, which takes the place of ``log``.
+    An event type belongs to one stream (SDR-005): services with a stream each need an ``event_type`` each, in
+    place of ``log``.
 
     The message is formatted at once; ``extra`` fields that are plain values are part of the payload, and
-    ``extra={"subject_id": ...}`` says whom it is about.
+    ``extra={"subject_id": ...}`` is the subject.
     """
 
     def __init__(
@@ -53,7 +53,30 @@ class RecorderHandler(logging.Handler):
         to: Recipient | None = None,
         token: CapToken | None = None,
     ) -> None:
-        """Record through ``feed``, or open a feed with the other arguments, as ``Feed.open`` does."""
+        """Record through ``feed``, or open a feed with the other arguments, as ``Feed.open`` does.
+
+        Args:
+            home: Directory of the client; by default ``VEEN_CLIENT``, or that of the configuration file.
+            hub: URL or data directory of the hub; by default ``VEEN_HUB``, or that of the configuration file.
+            stream: The stream of the records.
+            feed: The feed to record through; ``close`` leaves it open.
+            level: The lowest level that is recorded.
+            event_type: What the types of the events begin with.
+            origin: The component that records; by default the name of the program.
+            subject: The subject of records that name none; by default the origin.
+            queue_events: The size of the queue in memory.
+            spool_bytes: The largest size on disk of events that the hub does not have yet.
+            max_payload: The largest payload in bytes, encoded.
+            durable: Whether a logging call returns only when its event is on disk.
+            timeout: Seconds to wait for one response of the hub.
+            to: The card or key to seal to; by default the stream's readers.
+            token: The token to send with; by default the one that the client has stored for the stream.
+
+        Raises:
+            ContextError: There is no such client, or no hub is named.
+            KeystoreError: The keystore cannot be opened.
+            StreamNameError: The stream is not one of the recorder.
+        """
         super().__init__(level)
         self._owns_feed = feed is None
         self._stream = stream

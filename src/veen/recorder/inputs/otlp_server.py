@@ -28,7 +28,7 @@ from veen.recorder.feed.feed import Feed
 from veen.recorder.inputs.json_lines import Fields, parse, read_event
 from veen.recorder.inputs.otlp import SUBJECT, read_request
 
-_log: Final = logging.getLogger("veen.recorder")
+_log: Final = logging.getLogger(__name__)
 
 #: Where collectors send OTLP over HTTP to.
 DEFAULT_LISTEN: Final = "127.0.0.1:4318"
