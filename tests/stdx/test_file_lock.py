@@ -1,5 +1,6 @@
 """Locks of files, which one thread acquires and another may release."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +24,16 @@ def test_a_lock_has_one_owner(tmp_path: Path) -> None:
     again = lock(path, wait=False)
     assert again is not None
     unlock(again)
+
+
+def test_a_lock_is_released_although_another_process_has_its_descriptor(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    fd = lock(path, wait=True)
+    assert fd is not None
+    copy = os.dup(fd)  # of the same open file, as a forked child has it
+    unlock(fd)
+    assert not is_locked(path)
+    os.close(copy)
 
 
 def test_a_block_holds_a_lock_and_releases_it_also_after_an_error(tmp_path: Path) -> None:

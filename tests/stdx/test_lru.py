@@ -53,12 +53,14 @@ def test_values_that_look_like_nothing_are_values() -> None:
 class Costly:
     """Something that ends when it is told to, and counts how often it was begun."""
 
-    def __init__(self) -> None:
-        self.begun, self.may_end = 0, threading.Event()
+    def __init__(self, *, fails: bool = False) -> None:
+        self.begun, self.may_end, self._fails = 0, threading.Event(), fails
 
     def __call__(self) -> str:
         self.begun += 1
         assert self.may_end.wait(TIMEOUT)
+        if self._fails:
+            raise ZeroDivisionError
         return "found"
 
 
@@ -72,6 +74,19 @@ def test_of_many_who_ask_at_once_one_computes_and_other_keys_do_not_wait() -> No
         costly.may_end.set()
         assert [item.result(TIMEOUT) for item in asked] == ["found"] * 7
     assert costly.begun == 1
+
+
+def test_those_who_wait_get_the_same_error() -> None:
+    cache: SingleFlightCache[str, str] = SingleFlightCache(2)
+    costly = Costly(fails=True)
+    with ThreadPoolExecutor(3) as threads:
+        asked = [threads.submit(cache.get, "one", costly) for _ in range(3)]
+        until(lambda: costly.begun, "the first")
+        until(lambda: all(item.running() for item in asked), "the others")
+        costly.may_end.set()
+        errors = [item.exception(TIMEOUT) for item in asked]
+    assert all(isinstance(error, ZeroDivisionError) for error in errors), errors
+    assert costly.begun == len({id(error) for error in errors}), "one error of each computation"
 
 
 def test_a_failure_is_not_cached() -> None:

@@ -80,6 +80,8 @@ def test_a_receipt_with_its_message_and_a_proof(given: _Evidence, tmp_path: Path
         found = veen.verify_receipt(given.receipt, hub=given.hub, message=form, proof=proof)
         assert (found.message_matches, found.in_log) == (True, True)
     _rejected(Detail.LEAF_HASH, given.receipt, hub=given.hub, message=given.sent[1].msg)
+    unsigned = replace(message, sig=given.sent[1].msg.sig)
+    _rejected(Detail.SIG_INVALID, given.receipt, hub=given.hub, message=unsigned)
     _rejected(Detail.LEAF_HASH, given.receipt, hub=given.hub, proof=given.proof(1))
 
 
@@ -134,6 +136,9 @@ def test_a_proof_that_leads_to_a_checkpoint(given: _Evidence) -> None:
 def test_a_proof_that_leads_to_the_receipt(given: _Evidence) -> None:
     assert veen.verify_proof(given.proof(), receipt=given.receipt, hub=given.hub).in_log
     _rejected(Detail.LEAF_HASH, given.proof(1), receipt=given.receipt, hub=given.hub, check=veen.verify_proof)
+    receipt = given.sent[0].receipt
+    changed = replace(receipt, hub_ts=receipt.hub_ts + 1)
+    _rejected(Detail.SIG_INVALID, given.proof(), receipt=changed, hub=given.hub, check=veen.verify_proof)
 
 
 def test_evidence_of_fraud(given: _Evidence, tmp_path: Path) -> None:
