@@ -1,10 +1,12 @@
-"""Opening the data directory that a command was given."""
+"""The data directory that a command was given, and the hub that runs in it."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from veen.cli.errors import UsageError
+from veen.core.data_dir import paths
 from veen.storage.errors import NotAStoreError
 from veen.storage.fs import RealFilesystem
 
@@ -25,3 +27,11 @@ def open_data_dir(data_dir: Path) -> Iterator[RealFilesystem]:
         raise UsageError(f"{data_dir} cannot be read: {error.strerror}; run as the hub's user") from None
     finally:
         files.close()
+
+
+def running_pid(data_dir: Path) -> int | None:
+    """Return the process of the hub that was started last in a directory; None if it has stopped."""
+    try:
+        return int(json.loads((data_dir / paths.HUB_RUNNING).read_text(encoding="ascii"))["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

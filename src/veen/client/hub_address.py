@@ -4,10 +4,11 @@ Whether a hub runs in a directory is found out by ``veen.client.transport.resolv
 """
 
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, Self
 from urllib.parse import unquote, urlsplit
+
+from veen.stdx.loopback import is_loopback
 
 _URL_SCHEMES: Final = ("http://", "https://")
 _FILE_SCHEME: Final = "file://"
@@ -63,13 +64,7 @@ class HubAddress:
     @property
     def is_loopback(self) -> bool:
         """Whether it is a URL that never leaves this machine."""
-        host = urlsplit(self.url).hostname or ""
-        if host == "localhost":
-            return True
-        try:
-            return ip_address(host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(urlsplit(self.url).hostname or "")
 
 
 def check_hub_address(text: str) -> HubAddress:

@@ -7,7 +7,6 @@ import difflib
 import os
 import tomllib
 from collections.abc import Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
@@ -31,6 +30,7 @@ from veen.core.objects.proof_of_work import MAX_DIFFICULTY
 from veen.core.types import RoutingKey, StreamId, VerifyKey
 from veen.hub.errors import ConfigError
 from veen.net.host_names import parse_host, parse_origin
+from veen.stdx.loopback import is_loopback
 
 PREFIX: Final = "VEEN_"
 #: Names of variables that are not fields.
@@ -48,15 +48,6 @@ def _address(value: str) -> str:
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{value!r} is not an address; write HOST:PORT, for example {DEFAULT_LISTEN}")
     return value
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False  # a name, which may mean anything
 
 
 def _key(value: str) -> str:
@@ -273,7 +264,7 @@ class Settings(BaseModel):
         """Whether tokens are required: of ``auto``, only when strangers can reach the hub (C-51)."""
         if self.require_cap != "auto":
             return self.require_cap == "true"
-        return not all(_is_loopback(address.rpartition(":")[0]) for address in self.listen)
+        return not all(is_loopback(address.rpartition(":")[0]) for address in self.listen)
 
     @property
     def issuers(self) -> list[VerifyKey]:

@@ -8,7 +8,6 @@ import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +25,7 @@ from veen.query_service.service import QueryService
 from veen.query_service.settings import ServiceEvents
 from veen.stdx.file_lock import lock, unlock
 from veen.stdx.json_log import LogEvent
+from veen.stdx.loopback import is_loopback
 
 _log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class Server:
     def _warn(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> None:
         """Say that tokens would travel for all to see."""
         for sock in sockets:
-            if tls is None and not ip_address(sock.getsockname()[0]).is_loopback:
+            if tls is None and not is_loopback(sock.getsockname()[0]):
                 _log.warning(LogEvent("tokens-without-tls", address=sock.getsockname()[0]))
 
 

@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from veen.cli.data_dir import running_pid
 from veen.cli.errors import FAILED, FailedError, UsageError
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
@@ -261,7 +262,7 @@ class Demo:
             "With SIGKILL, without warning. Acknowledged messages are on disk: after a restart, all "
             "are there.",
         )
-        pid = _pid(self._place / "hub")
+        pid = running_pid(self._place / "hub")
         assert pid is not None
         self._run(["kill", "-9", str(pid)], ["kill", "-9", str(pid)], 0)
         _wait_for_end(pid)
@@ -325,12 +326,6 @@ def _environment(place: Path) -> dict[str, str]:
     return {**kept, "HOME": str(place), "COLUMNS": "120"}
 
 
-def _pid(hub: Path) -> int | None:
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        return int(json.loads((hub / paths.HUB_RUNNING).read_text(encoding="ascii"))["pid"])
-    return None
-
-
 def _wait_for_end(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         fd = os.pidfd_open(pid)
@@ -354,7 +349,7 @@ def _scene(keep: Path | None) -> Iterator[Path]:
         try:
             yield place
         finally:
-            pid = _pid(place / "hub")
+            pid = running_pid(place / "hub")
             if pid is not None:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)

@@ -1,7 +1,6 @@
 """``veen hub stop``: stop a hub, and wait for its end."""
 
 import contextlib
-import json
 import os
 import select
 import signal
@@ -11,6 +10,7 @@ from typing import Annotated
 import typer
 
 from veen.cli.commands.hub.start import DataDir
+from veen.cli.data_dir import running_pid
 from veen.cli.errors import UnreachableError, UsageError
 from veen.cli.hub_connection import directory_of
 from veen.cli.options import JsonFlag
@@ -33,7 +33,7 @@ def stop(
     place = directory_of(data_dir).expanduser()
     if not place.is_dir():
         raise UsageError(f"there is no directory {place}")
-    pid = _pid(place)
+    pid = running_pid(place)
     if pid is None and _is_locked(place):
         raise UnreachableError(f"{place} is in use by {_holder(place)}, which is not serving yet; try again")
     if pid is None or not _is_locked(place):
@@ -61,13 +61,6 @@ def _end(process: int, pid: int, timeout_sec: int) -> None:
         raise UsageError(f"process {pid} belongs to another user; run as the hub's user") from None
     finally:
         os.close(process)
-
-
-def _pid(place: Path) -> int | None:
-    try:
-        return int(json.loads((place / paths.HUB_RUNNING).read_text(encoding="ascii"))["pid"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _holder(place: Path) -> str:

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic, sleep, time
 from typing import Annotated, BinaryIO, Final
@@ -27,6 +26,7 @@ from veen.recorder.feed.shipper import Shipper
 from veen.recorder.inputs.file_import import LINE_BYTES, BadLine, Convert, Import, Imports, report_damage
 from veen.recorder.inputs.json_lines import UNITS, Fields, parse, read_event
 from veen.recorder.inputs.otlp import SUBJECT, read_request
+from veen.stdx.loopback import is_loopback
 
 #: Maximum size of a line in bytes; a line of OTLP has many events.
 _FORMATS: Final = {"jsonl": LINE_BYTES, "otlp": 32 << 20}
@@ -305,7 +305,7 @@ class _ListenOptions:
         token = "" if file is None else read_bytes(file).decode("ascii", "replace").strip()
         if file is not None and not token:
             raise UsageError(f"{file} does not contain a token")
-        if not token and not _is_loopback(self.address.rpartition(":")[0].strip("[]")):
+        if not token and not is_loopback(self.address.rpartition(":")[0]):
             raise UsageError(f"anyone who reaches {self.address} could record events; give --token-file")
         return token
 
@@ -332,10 +332,3 @@ def _listen(session: Session, mapped: Mapped, settings: FeedSettings, address: _
             sys.stdout.flush()
 
         asyncio.run(receive(make, sockets, names, ready))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
