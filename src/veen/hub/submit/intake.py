@@ -12,6 +12,7 @@ from time import perf_counter
 from veen.admission.authority import Authority
 from veen.admission.stateful import Policy
 from veen.admission.stateless import MessageRules
+from veen.core.objects.error_envelope import unavailable
 from veen.core.types import Label
 from veen.hub.config import Settings
 from veen.hub.keyring import Clock, KeyRing
@@ -122,14 +123,21 @@ class Intake:
                 metrics.rejected(_failure(item, ts))
             if logged:
                 lines.append(_line(item, ts, now))
-            item.on_done(item)
+            try:
+                item.on_done(item)
+            except Exception as error:  # noqa: BLE001 - a fault of ours must not keep the answers of others
+                self._events.bug(error)
         if lines:
             log_lines(_log, lines)
 
     async def stop(self) -> None:
-        """Finish what was queued, and end."""
+        """Commit what is verified, reject the rest, and end: each message that was queued is answered."""
+        unverified = self._verifiers.stop()
+        for item in unverified:
+            item.error = unavailable("the hub is stopping; retry later")
+        self._answer(unverified)
+        self.sequencer.put((), pending=0)
         await self.sequencer.stop()
-        self._verifiers.stop()
 
 
 def _failure(item: Submission, ts: int) -> Failure:

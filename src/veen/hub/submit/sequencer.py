@@ -193,7 +193,7 @@ class Sequencer:
         if closed.placed:
             self._begin(closed, lambda: self._commit(closed))
         else:
-            self._decided(closed.messages)
+            self._report(closed.messages)
 
     def _begin(self, what: _Open | Job, work: Callable[[], Callable[[], None]]) -> None:
         self._under_way = what
@@ -202,12 +202,12 @@ class Sequencer:
     def _committed(self, done: _Open) -> None:
         self._under_way = None
         self._go_on()  # before the answers: the disk is not to wait for them
-        self._decided(done.messages)
+        self._report(done.messages)
 
     def _met_full_disk(self, failed: _Open, why: str) -> None:
         self._under_way = None
         self.full_at = perf_counter()
-        self._decided(self._undone(failed.messages, why, _FULL_RETRY_SEC))
+        self._report(self._undone(failed.messages, why, _FULL_RETRY_SEC))
         self._go_on()
 
     def _failed(self, failed: _Open, error: Exception) -> None:
@@ -218,10 +218,10 @@ class Sequencer:
     def _give_up(self, messages: list[Submission], error: Exception) -> None:
         undone = self._undone(messages, "the hub has stopped after an error; its operator must check it")
         self._events.fatal(error)
-        self._decided(undone)
+        self._report(undone)
 
     def _undone(self, messages: list[Submission], why: str, retry_after: int = 1) -> list[Submission]:
-        """Return messages that did not happen, and those decided behind them, as refused.
+        """Return messages that did not happen, and those decided behind them, as rejected.
 
         All alike: also refusals may have rested on them.
         """
@@ -234,11 +234,20 @@ class Sequencer:
                 message.error = unavailable(why, retry_after)
         return messages
 
+    def _report(self, messages: Sequence[Submission]) -> None:
+        try:
+            self._decided(messages)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not stop what comes next
+            self._events.bug(error)
+
     def _done(self, job: Job) -> None:
         self._under_way = None
         if isinstance(job.error, WriterStoppedError):
             self._events.fatal(job.error)
-        job.on_done(job)
+        try:
+            job.on_done(job)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not stop what comes next
+            self._events.bug(error)
         self._go_on()
 
     # --- in the thread: each returns what is to be done on the loop -----------------------------------------

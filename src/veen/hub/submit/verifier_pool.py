@@ -67,6 +67,7 @@ class _Worker(asyncio.SubprocessProtocol):
         self._buffer = b""
         self.given: deque[_Batch] = deque()
         self.transport: asyncio.SubprocessTransport | None = None
+        self.has_ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Tell the process its rules."""
@@ -109,7 +110,12 @@ class _Worker(asyncio.SubprocessProtocol):
                 return
             verdicts, self._buffer = self._buffer[LENGTH.size : end], self._buffer[end:]
             batch = self.given.popleft()
-            verifier_process.decode_verdicts(verdicts, batch.items)
+            try:
+                verifier_process.decode_verdicts(verdicts, batch.items)
+            except Exception as error:  # noqa: BLE001 - a fault of ours must not leave messages unanswered
+                self.given.appendleft(batch)
+                self._pool.broken(self, error)
+                return
             self._pool.checked(batch)
 
     def process_exited(self) -> None:
@@ -266,13 +272,24 @@ class VerifierPool:
                     env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
                     start_new_session=True,
                 )
+                if worker.has_ended:
+                    return  # and another one is started after a pause
                 self.workers.append(worker)
                 self._distribute()
         finally:
             self._starting = False
 
+    def broken(self, worker: _Worker, error: Exception) -> None:
+        """End a process whose verdicts cannot be read, and reject the messages that they are about."""
+        self._events.bug(error)
+        worker.given[0].attempts = _ATTEMPTS
+        self.lost(worker)
+
     def lost(self, worker: _Worker) -> None:
-        """Give the work of a process that ended to others; one that ends every process is refused."""
+        """Give the work of a process that ended to others; a batch that ends every process is rejected."""
+        if worker.has_ended:
+            return
+        worker.has_ended = True
         if worker in self.workers:
             self.workers.remove(worker)
         if self._ended:
@@ -293,9 +310,15 @@ class VerifierPool:
         # In the next turn: if others ended at the same time, that is known by then.
         asyncio.get_running_loop().call_soon(self._distribute)
 
-    def stop(self) -> None:
-        """End the processes; no message may be queued."""
+    def stop(self) -> list[Submission]:
+        """End the processes; return the messages that were not handed on."""
         self._ended = True
         for worker in self.workers:
             worker.close()
         self.workers.clear()
+        left = [item for batch in self._order for item in batch.items] + self._fresh
+        self._order.clear()
+        self._waiting.clear()
+        self._fresh = []
+        self._checking = 0
+        return left
