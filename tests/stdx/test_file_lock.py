@@ -18,6 +18,7 @@ def test_a_lock_has_one_owner(tmp_path: Path) -> None:
     assert not file_lock.acquire()
     unlock(fd)
     assert file_lock.acquire()
+    assert file_lock.acquire(), "we have it"
     assert lock(path, wait=False) is None
     file_lock.close()
     assert not file_lock.acquire(), "closed"

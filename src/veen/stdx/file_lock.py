@@ -73,7 +73,7 @@ class FileLock:
     def acquire(self) -> bool:
         """Acquire the lock if it is free; report whether we have it."""
         with self._guard:
-            if not self._closed:
+            if not self._closed and self._fd is None:
                 self._fd = lock(self._path, wait=False)
             return self._fd is not None
 

@@ -157,7 +157,7 @@ def log_lines(logger: logging.Logger, lines: Sequence[str]) -> None:
 
     A record costs several times what a line does, so it is made only if others than ``json_lines`` listen.
     """
-    handlers = () if _ROOT.propagate else _ROOT.handlers
+    handlers = _listeners(logger)
     ours = [handler for handler in handlers if isinstance(handler, JsonHandler) and not handler.filters]
     if len(ours) < len(handlers) or not ours:
         logger.info(JsonLines(lines))
@@ -166,6 +166,16 @@ def log_lines(logger: logging.Logger, lines: Sequence[str]) -> None:
     for handler in ours:
         if handler.level <= logging.INFO:
             handler.stream.write(text)
+
+
+def _listeners(logger: logging.Logger) -> list[logging.Handler]:
+    """Return the handlers that a record of a logger comes to."""
+    handlers: list[logging.Handler] = []
+    at: logging.Logger | None = logger
+    while at is not None:
+        handlers += at.handlers
+        at = at.parent if at.propagate else None
+    return handlers
 
 
 def _handlers() -> list[JsonHandler]:
