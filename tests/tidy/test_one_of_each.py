@@ -42,6 +42,38 @@ SINGLES = (
         "server = await loop.create_server(connect, sock=sock)",
     ),
     Single(
+        "routing with one error boundary: net.http_router",
+        r"^class \w*Router\b",
+        ("net/http_router.py",),
+        "class ToolingRouter: ...",
+    ),
+    Single(
+        "the test whether a host is this machine: stdx.loopback",
+        r"\bip_address\(|\bis_loopback\(host",
+        ("stdx/loopback.py",),
+        "if ip_address(host).is_loopback: pass",
+    ),
+    Single(
+        "loggers are named by their module, and stdx.json_log has the handler",
+        r"\bgetLogger\((?!__name__\)|\))|\blogging\.(?:debug|info|warning|error|exception|critical|basicConfig)\(",
+        (
+            "stdx/json_log.py",
+            "pipeline/spark/session.py",  # those of Spark
+        ),
+        'log = logging.getLogger("veen.hub")',
+    ),
+    Single(
+        "decisions by the text of an error: code decides by class or enum",
+        r"\bin str\(|\bstr\(\w+\) (?:==|!=) "
+        r"""|\.(?:args\[0\]|code|detail|stage)(?:\.value)? (?:==|!=|(?:not )?in) [\[({]?['"]""",
+        (
+            "storage/index/index.py",  # LMDB has no class for it
+            "pipeline/lake_sql/views.py",  # nor Spark
+            "query_service/grants.py",  # whether it was logged before
+        ),
+        'if error.detail == "pruned": pass',
+    ),
+    Single(
         "32 bytes in hex: core.encoding.hexadecimal, cli.options",
         r"\{64\}|\bdef \w*hex_?32\w*|_ID_DIGITS\b",
         (
@@ -113,6 +145,31 @@ def test_there_is_one(single: Single) -> None:
 @pytest.mark.parametrize("single", SINGLES, ids=lambda single: single.concept)
 def test_a_second_one_is_found(single: Single) -> None:
     assert list(elsewhere(single, small_tree({"hub/another.py": f"x = 1\n{single.breach}\n"})))
+
+
+@pytest.mark.parametrize(
+    "breach",
+    [
+        "def __getattr__(name): ...",
+        "if url.startswith('https://'): pass",
+        "loop.add_signal_handler(SIGTERM, stop)",
+        "def parse_hex32(text): ...",
+        "import fcntl",
+        "rows.pop(next(iter(rows)))",
+        "pause = FIRST * 2 ** failures",
+        "os.replace(temporary, path)",
+        "temporary.rename(path)",
+        "fd, name = tempfile.mkstemp()",
+        "logging.warning('the disk is full')",
+        "if 'locked' in str(error): pass",
+        "if str(error) == 'locked': pass",
+        "if error.code in ('E.SIZE', 'E.TIME'): pass",
+        "if error.detail.value != 'pruned': pass",
+    ],
+)
+def test_other_forms_are_found(breach: str) -> None:
+    tree = small_tree({"hub/another.py": f"{breach}\n"})
+    assert [single for single in SINGLES for _ in elsewhere(single, tree)]
 
 
 @pytest.mark.parametrize("single", SINGLES, ids=lambda single: single.concept)

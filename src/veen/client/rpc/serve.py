@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, overload
 
+import lmdb
+
 from veen.client.body import encode_body
 from veen.client.effects import Blocking, Sleep
 from veen.client.errors import (
@@ -39,7 +41,7 @@ from veen.overlays.errors import InvalidBodyError
 from veen.stdx.backoff import backoff_sec
 from veen.stdx.file_lock import FileLock
 
-_log = logging.getLogger("veen.client.rpc")
+_log = logging.getLogger(__name__)
 
 RPC_DIR: Final = "rpc"
 #: Room that is reserved in the address space, not on the disk.
@@ -91,18 +93,28 @@ class Journal:
     """Which calls were begun and which were answered, in a file of the client's directory."""
 
     def __init__(self, session: Session, stream: str) -> None:
+        self._stream = stream
         stream_id = labels.stream_id(stream)
         place = session.home.root / RPC_DIR
-        place.mkdir(mode=0o700, exist_ok=True)
-        self._lock = FileLock(place / f"{stream_id.hex()}.lock")
-        if not self._lock.acquire():
-            raise ClientStateError(f"another process of this client already answers calls on {stream}")
-        self._vault = Vault(session.secrets, b"rpc" + stream_id, session.random)
         self._path = place / f"{stream_id.hex()}.lmdb"
+        self._lock = FileLock(place / f"{stream_id.hex()}.lock")
+        self._vault = Vault(session.secrets, b"rpc" + stream_id, session.random)
+        self._rows: lmdb.Environment | None = None
+
+    def open(self) -> None:
+        """Open the file, alone; a journal that is closed afterwards leaves no lock, however far this came.
+
+        Raises:
+            ClientStateError: Another server has it open, or it cannot be used.
+        """
+        self._path.parent.mkdir(mode=0o700, exist_ok=True)
+        if not self._lock.acquire():
+            raise ClientStateError(
+                f"another process of this client already answers calls on {self._stream}"
+            )
         try:
             self._rows = open_environment(self._path, _MAP_BYTES)
         except DamagedClientFileError as error:
-            self._lock.close()
             raise ClientStateError(
                 f"{error}; it records which calls were executed: without it, calls may be executed again"
             ) from None
@@ -130,19 +142,22 @@ class Journal:
 
     def _get(self, name: bytes) -> bytes | None:
         row = self._vault.name(name)
+        assert self._rows is not None
         with self._rows.begin() as found:
             sealed = found.get(row)
         return None if sealed is None else self._vault.open(row, sealed)
 
     def _put(self, name: bytes, value: bytes) -> None:
         row = self._vault.name(name)
+        assert self._rows is not None
         with self._rows.begin(write=True) as changed:  # synced when it ends
             changed.put(row, self._vault.seal(row, value))
         settle(self._rows, self._path)
 
     def close(self) -> None:
         """Close the file."""
-        self._rows.close()
+        if self._rows is not None:
+            self._rows.close()
         self._lock.close()
 
 
@@ -175,7 +190,7 @@ class Responder:
         self._stream = stream
         self._options = options
         self._methods: dict[str, tuple[Method, bool]] = {}
-        self._reader = StreamReader(session, stream, ReadOptions(resume=True))
+        self._reader = self._new_reader()
         self._journal: Journal | None = None
         #: What was read and not dealt with yet.
         self._waiting: deque[Message] = deque()
@@ -185,10 +200,15 @@ class Responder:
         self._methods[name] = (method, repeatable)
 
     def close(self) -> None:
-        """Close the journal."""
+        """Close the journal. Requests that were read and not answered are read again, if it goes on."""
         if self._journal is not None:
             self._journal.close()
             self._journal = None
+        self._reader = self._new_reader()
+        self._waiting.clear()
+
+    def _new_reader(self) -> StreamReader:
+        return StreamReader(self._session, self._stream, ReadOptions(resume=True))
 
     @property
     def at_end(self) -> bool:
@@ -198,7 +218,7 @@ class Responder:
     async def step(self, wait_sec: int = 0) -> Handled | None:
         """Answer the next request; None if there is none, or none has come in that time."""
         if self._journal is None:
-            self._journal = await Blocking(lambda: Journal(self._session, self._stream))
+            self._journal = await self._open_journal()
         if not self._waiting:
             self._waiting.extend(await self._reader.fetch(wait_sec))
         while self._waiting:
@@ -207,6 +227,15 @@ class Responder:
             if handled is not None:
                 return handled
         return None
+
+    async def _open_journal(self) -> Journal:
+        journal = Journal(self._session, self._stream)
+        try:
+            await Blocking(journal.open)
+        except BaseException:
+            journal.close()  # it may have been opened by work whose outcome nobody received
+            raise
+        return journal
 
     async def serve(self, events: ServerEvents, *, follow: bool = True, limit: int | None = None) -> None:
         """Answer requests as they come, at most ``limit``; without ``follow``, those that are there.
