@@ -25,7 +25,7 @@ PHRASES = {
     r"in turns?": "one after the other",
     r"whoever|who may|nobody|somebody|anybody|everybody": "client, operator, reader, caller",
     r"he|she|his|him": "they, or the name of the role",
-    r"(?<!there )(?:is no|are no|is none)": "is not a",
+    r"(?<!there )(?:is no|are no|is none)(?! longer)": "is not a",
     r"has it not|have it not|has not (?:all|the|a)": "does not contain",
     r"anew|made again": "rebuild, create again",
     r"go by|goes by|gone by|go on|goes on": "use; continue, resume",
@@ -136,3 +136,9 @@ def test_summaries_fit_into_80_columns(tmp_path: Path, path: tuple[str, ...]) ->
     shown = User(tmp_path, COLUMNS="80", TERMINAL_WIDTH="80").run(*path, "--help").stdout
     assert max(map(len, shown.splitlines())) <= 80
     assert "..." not in shown.partition("\n")[2]
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_help_does_not_break_an_option_or_a_file_name(tmp_path: Path, path: tuple[str, ...]) -> None:
+    shown = User(tmp_path, COLUMNS="80", TERMINAL_WIDTH="80").run(*path, "--help").stdout
+    assert not re.findall(r"\S*[a-z]-$", shown, re.MULTILINE)

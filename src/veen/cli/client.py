@@ -151,4 +151,4 @@ def parse_json(text: str, option: str) -> Any:  # noqa: ANN401 - JSON
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{option} is not JSON: {error}; text needs quotes: '\"hello\"'") from None
+        raise UsageError(f"{option} is not JSON: {error}; a text must be quoted: '\"hello\"'") from None

@@ -153,8 +153,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "pipeline replay": "veen pipeline replay --lake lake --into restored",
     "pipeline compact": "veen pipeline compact --lake lake",
     "pipeline sql": "veen pipeline sql 'SELECT count(*) FROM silver_records' --lake lake",
-    "query serve": "veen query serve --lake lake --policy policy.json --state state --log /var/lib/veen "
-    "--keyring ~/.local/share/veen/client",
+    "query serve": "veen query serve --lake lake --policy policy.json --state state",
     "query grant": "veen query grant alice --policy policy.json --scope 'record/app/*'",
     "query submit": "veen query submit query.json --wait --url http://127.0.0.1:37413 --token-file token",
     "query status": "veen query status RESULT_ID",

@@ -13,7 +13,7 @@ from veen.cli.examples import FIRST_STEPS, epilog
 from veen.cli.options import ENV_HELP, HUB_NAME_HELP, JSON_HELP, QUIET_HELP, TIMEOUT_HELP, VERBOSE_HELP
 from veen.cli.output import print_error
 from veen.cli.registry import LazyGroup, note_common
-from veen.cli.settings import common
+from veen.cli.settings import DEFAULT_TIMEOUT_MS, common
 from veen.version import __version__
 
 #: The exit code of typer for an interrupt.
@@ -22,7 +22,6 @@ _INTERRUPTED: Final = 130
 app = typer.Typer(
     name="veen",
     cls=LazyGroup,
-    help="VEEN: an ephemeral, verifiable, end-to-end encrypted event fabric.",
     epilog=epilog("First steps:", *FIRST_STEPS),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -45,11 +44,17 @@ def root(
     as_json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help=QUIET_HELP)] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help=VERBOSE_HELP)] = False,
-    timeout_ms: Annotated[int | None, typer.Option(min=1, help=TIMEOUT_HELP)] = None,
+    timeout_ms: Annotated[
+        int | None, typer.Option(help=f"{TIMEOUT_HELP}  [default: {DEFAULT_TIMEOUT_MS}]")
+    ] = None,
     env: Annotated[str, typer.Option(help=ENV_HELP)] = "",
     hub_name: Annotated[str, typer.Option(help=HUB_NAME_HELP)] = "",
 ) -> None:
-    """VEEN: an ephemeral, verifiable, end-to-end encrypted event fabric."""
+    """VEEN: an ephemeral, verifiable, end-to-end encrypted event fabric.
+
+    Commands use the hub and the client directory that veen config set has stored, or the defaults below
+    ~/.local/share/veen, unless --hub and --client name others.
+    """
     del version  # handled by its callback
     common.reset()
     note_common(

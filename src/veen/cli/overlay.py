@@ -80,8 +80,8 @@ BridgeOption = Annotated[
     list[str] | None,
     typer.Option(
         "--bridge",
-        help="Public key of a bridge (64 hex digits), whose messages with a parent are copies; may be "
-        "repeated.",
+        help="Public key of a bridge (64 hex digits); may be repeated. Its messages with a parent id "
+        "are copies of the parent.",
     ),
 ]
 

@@ -73,7 +73,8 @@ def _rule(number: int, item: Any) -> Rule:  # noqa: ANN401 - JSON
     given = set(item) - {"type"}
     if not needed <= given <= needed | more:
         raise UsageError(
-            f"rule {number} has the fields {', '.join(sorted(given))}; it needs {', '.join(sorted(needed))}"
+            f"rule {number} has the fields {', '.join(sorted(given))}; "
+            f"it requires {', '.join(sorted(needed))}"
         )
     least = item.get("min_approvals", 0)
     texts = [item[name] for name in given if name != "min_approvals"]
@@ -136,7 +137,7 @@ StreamsOption = Annotated[
 @command
 def audit(
     ctx: typer.Context,
-    stream: Annotated[str, typer.Option("--stream", help="Stream to show, as veen audit stream does.")] = "",
+    stream: Annotated[str, typer.Option("--stream", help="Stream to show, like 'veen audit stream'.")] = "",
     hub: HubOption = "",
     client: ClientOption = "",
 ) -> None:

@@ -108,7 +108,7 @@ def describe_token(token: CapToken) -> dict[str, Any]:
 def authorize(cap: CapFile, hub: HubOption = "", client: ClientOption = "") -> None:
     """Register a token with the hub.
 
-    The client that the token is for stores it, and uses it from then on.
+    If the token is for this client, it is also stored, and used from then on.
     """
     token = read_token(cap)
     with open_client(client, hub) as opened:
@@ -144,7 +144,8 @@ def renew(
 ) -> None:
     """Renew a token before it expires.
 
-    The renewed token has a new reference and its full lifetime. A token can be renewed up to seven times.
+    The renewed token has a new auth_ref, and its full lifetime again. A token can be
+    renewed up to seven times.
     """
     _, secrets, _ = load_secrets(find_client(issuer))
     token = read_token(cap).renew(secrets.identity)

@@ -70,8 +70,8 @@ def fork_command(
     cut: Annotated[
         list[str] | None,
         typer.Option(
-            help="Cut a label at this checkpoint, as LABEL=SEQ; may be repeated. Default: all at their "
-            "last one."
+            help="Cut a label at this checkpoint, as LABEL=SEQ; may be repeated. Default: each label at "
+            "its last checkpoint."
         ),
     ] = None,
 ) -> None:

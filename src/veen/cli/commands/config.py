@@ -11,8 +11,8 @@ from veen.cli.settings import common
 from veen.client.contexts import KEYS, config_path, load_config
 from veen.stdx.atomic_file import write_file
 
-app = typer.Typer(help="Show and change the defaults of this user.", no_args_is_help=True)
-Key = Annotated[str, typer.Argument(help=f"Setting: one of {', '.join(KEYS)}.")]
+app = typer.Typer(help="Show and change your default settings.", no_args_is_help=True)
+Key = Annotated[str, typer.Argument(metavar="KEY", help=f"Setting: one of {', '.join(KEYS)}.")]
 
 
 def _check(key: str) -> None:
@@ -34,7 +34,7 @@ def _save(values: dict[str, str]) -> None:
 @app.command("show")
 @command
 def show_config() -> None:
-    """Show the settings, and the file that they are in."""
+    """Show the settings, and the path of their file."""
     print_result({"file": str(config_path()), **{key: load_config().get(key) for key in KEYS}}, common.json)
 
 
@@ -43,7 +43,12 @@ def show_config() -> None:
 def set_value(
     key: Key,
     value: Annotated[
-        str, typer.Argument(help="Value: a directory or a URL; for trust, local, first-use or never.")
+        str,
+        typer.Argument(
+            metavar="VALUE",
+            help="Value: a URL or a directory for hub; a directory for client and admin; local, "
+            "first-use or never for trust; neq or gt for wallet_needs_reset.",
+        ),
     ],
 ) -> None:
     """Change a default."""

@@ -22,7 +22,7 @@ from veen.core.errors import ProtocolError
 from veen.overlays.builtin.crdt import COUNTER, LWW, ORSET, GCounter, LwwMap, OrSet, parse_value
 from veen.overlays.schema import Schema
 
-crdt_app = typer.Typer(help="Use registers, sets and counters with concurrent writers.", no_args_is_help=True)
+crdt_app = typer.Typer(help="Use replicated registers, sets and counters (CRDTs).", no_args_is_help=True)
 lww_app = typer.Typer(help="Set and read registers; the last write wins.", no_args_is_help=True)
 orset_app = typer.Typer(help="Add, remove and list the elements of a set.", no_args_is_help=True)
 counter_app = typer.Typer(help="Add to and read a counter that only grows.", no_args_is_help=True)
@@ -31,7 +31,7 @@ crdt_app.add_typer(orset_app, name="orset")
 crdt_app.add_typer(counter_app, name="counter")
 
 Upto = Annotated[int | None, typer.Option("--upto", min=1, max=U64_MAX, help=UPTO_HELP)]
-_BYTES = "Text, or hex after 0x."
+_BYTES = "Text, or hex digits after 0x."
 
 
 def _bytes(text: str, option: str) -> bytes:
@@ -61,7 +61,7 @@ def lww_set(
         typer.Option(
             min=0,
             max=U64_MAX,
-            help="Time of the write; the greatest time wins. Default: now, in milliseconds.",
+            help="Time of the write, in milliseconds since 1970; the latest write wins. Default: now.",
         ),
     ] = None,
 ) -> None:

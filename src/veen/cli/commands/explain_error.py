@@ -69,7 +69,8 @@ def explain_error(
     code: Annotated[
         str,
         typer.Argument(
-            help="Error code, for example E.SEQ; a detail, for example DUPLICATE; or a code of an overlay."
+            metavar="CODE",
+            help="Error code, for example E.SEQ; a detail, for example DUPLICATE; or a code of an overlay.",
         ),
     ],
 ) -> None:

@@ -146,7 +146,7 @@ def _sources(
         raise UsageError("give what to export: either --stream NAME, or --all")
     if everything:
         if not isinstance(answering, DataDirectory):
-            raise UsageError("--all needs the data directory of a hub that is stopped, or a copy of it")
+            raise UsageError("--all requires the data directory of a hub that is stopped, or a copy of it")
         who = facts.identity.hub_id
         reserved = {labels.authorize_label(who), labels.control_label(who)}
         reader = answering.reader
@@ -185,7 +185,7 @@ def import_command(
 ) -> None:
     """Verify an exported set.
 
-    Needs only the id of the hub. With --out, restores the client that was exported with the set.
+    Requires only the id of the hub. With --out, restores the client that was exported with the set.
     """
     found = PortableSet(place)
     facts = read_facts(found.describe())

@@ -40,7 +40,9 @@ class Request:
 
 @command
 def fsck(
-    data_dir: Annotated[Path, typer.Argument(help="Data directory of a hub.", show_default=False)],
+    data_dir: Annotated[
+        Path, typer.Argument(metavar="DATA_DIR", help="Data directory of a hub.", show_default=False)
+    ],
     level: Annotated[
         str,
         typer.Option(
@@ -50,7 +52,7 @@ def fsck(
     hub_key: Annotated[
         list[str] | None,
         typer.Option(
-            help="Public key of the hub (64 hex digits), instead of hub-identity.cbor; may be repeated."
+            help="Public key of the hub: 64 hex digits; may be repeated. Default: as in hub-identity.cbor."
         ),
     ] = None,
     label: Annotated[

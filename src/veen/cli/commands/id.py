@@ -76,7 +76,7 @@ def _new_passphrase() -> bytes:
 @app.command("show")
 @command
 def show_identity(client: ClientOption = "") -> None:
-    """Show public keys, and how far labels were verified."""
+    """Show the public keys of a client, and its position in each label."""
     home, secrets, _ = load_secrets(find_client(client))
     state = home.load()
     card = secrets.card(int(time()))
@@ -118,7 +118,8 @@ def _label(label: str, kept: LabelState) -> dict[str, Any]:
 def rotate(client: ClientOption = "") -> None:
     """Rotate the client key and the prekey.
 
-    Nothing on the wire links the new key to the old one.
+    New messages are signed with the new key; nothing on the wire links it to the old one. Capability tokens
+    are bound to a client key: ask their issuers for new ones.
     """
     place = find_client(client)
     home = ClientHome(place)
@@ -141,7 +142,7 @@ def rotate(client: ClientOption = "") -> None:
 @app.command()
 @command
 def usage(client: ClientOption = "", hub: HubOption = "") -> None:
-    """Show the use of client keys, and whether to rotate."""
+    """Show the age and use of client keys, and whether to rotate them."""
     home, secrets, _ = load_secrets(find_client(client))
     lifetime, messages = DEFAULT_ROTATION.max_age_sec, DEFAULT_ROTATION.max_msgs
     known = False
@@ -188,7 +189,10 @@ def usage(client: ClientOption = "", hub: HubOption = "") -> None:
 def card(
     who: Annotated[
         str,
-        typer.Argument(help="Identity card: a file or a client directory. Default: the configured client."),
+        typer.Argument(
+            metavar="CARD",
+            help="Identity card: a file or a client directory. Default: the configured client.",
+        ),
     ] = "",
 ) -> None:
     """Verify and show an identity card."""

@@ -42,7 +42,7 @@ def set_command(
 ) -> None:
     """Set the class of a label.
 
-    The last record of a label applies. Use the client of an admin: readers may ignore records of others.
+    The newest record of a label applies. Use the client of an admin: readers may ignore records of others.
     """
     with at.open() as opened:
         try:

@@ -58,7 +58,8 @@ def list_pins(client: ClientOption = "") -> None:
 @app.command()
 @command
 def remove(
-    hub_id: Annotated[str, typer.Argument(help="Id of the hub: 64 hex digits.")], client: ClientOption = ""
+    hub_id: Annotated[str, typer.Argument(metavar="HUB_ID", help="Id of the hub: 64 hex digits.")],
+    client: ClientOption = "",
 ) -> None:
     """Remove the pin of a hub.
 

@@ -45,7 +45,7 @@ def solve_command(
 ) -> None:
     """Search for a nonce that solves a challenge.
 
-    Exits 4 if there is none.
+    Exits 4 if none of the nonces solves it.
     """
     words = hex_bytes(challenge, "--challenge")
     found = None

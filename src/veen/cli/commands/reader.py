@@ -42,7 +42,7 @@ def new_key(stream: str) -> StreamKey:
 def new(stream: StreamOption, client: ClientOption = "") -> None:
     """Create a reader key for a stream.
 
-    From then on, all clients that have the key seal messages to it.
+    From then on, clients that have the key seal their messages to it.
     """
     place = find_client(client)
     key = new_key(stream)
@@ -73,7 +73,7 @@ def share_command(
 @app.command("accept")
 @command
 def accept_command(
-    file: Annotated[Path, typer.Argument(help="File that veen reader share has written.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File written by veen reader share.")],
     giver: Annotated[
         str, typer.Option("--from", help="Identity card of the expected sender; keys of others are rejected.")
     ] = "",

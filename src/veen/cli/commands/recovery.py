@@ -30,7 +30,7 @@ def timeline(
 ) -> None:
     """List the recovery events of an identity, in order.
 
-    Which executions are valid depends on its guardians: without --guardian, none is.
+    An execution is valid if enough guardians approved it. Without --guardian, none is valid.
     """
     target = hex32(target_identity, "--target-identity")
     overlay = guardians.recoveries()

@@ -18,10 +18,15 @@ from veen.storage.maintain.repair import Repaired, repair
 
 @command
 def repair_command(
-    data_dir: Annotated[Path, typer.Argument(help="Data directory of a hub that is not running.")],
+    data_dir: Annotated[
+        Path, typer.Argument(metavar="DATA_DIR", help="Data directory of a hub that is not running.")
+    ],
     as_json: JsonFlag = False,
 ) -> None:
-    """Rebuild the index and other derived files from the log. The log itself is never changed."""
+    """Rebuild the index and other derived files from the log.
+
+    The log itself is never changed.
+    """
     owner = f"veen repair (process {os.getpid()} on {socket.gethostname()})"
     try:
         with open_data_dir(data_dir) as fs, progress("repairing") as advance:

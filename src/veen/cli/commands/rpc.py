@@ -45,7 +45,7 @@ def call_command(
     to: Annotated[
         str,
         typer.Option(
-            help="Identity card of the server, whose replies are accepted. Needed unless the stream is "
+            help="Identity card of the server, whose replies are accepted. Required unless the stream is "
             "shared."
         ),
     ] = "",
@@ -62,7 +62,7 @@ def call_command(
         ),
     ] = None,
     repeats: Annotated[
-        int, typer.Option(min=0, max=16, help="Number of times to repeat the call. Needs --idem.")
+        int, typer.Option(min=0, max=16, help="Number of times to repeat the call. Requires --idem.")
     ] = 0,
     server_key: Annotated[
         list[str] | None,
@@ -74,7 +74,7 @@ def call_command(
     Exits 4 if the method returns an error, and 2 if no reply arrives in time.
     """
     if repeats and idem is None:
-        raise UsageError("--repeats needs --idem; without it, each repetition would be a new call")
+        raise UsageError("--repeats requires --idem; without it, each repetition would be a new call")
     given = _arguments(args)
     card = read_card(to) if to else None
     keys = [VerifyKey(hex32(key, "--server-key")) for key in server_key or ()]
@@ -133,7 +133,7 @@ def serve_command(
 ) -> None:
     """Serve methods on a stream until interrupted.
 
-    Each call is answered once, also across restarts. Give each server a client directory of its own: a server
+    Each call is answered once, even across restarts. Give each server a client directory of its own: a server
     resumes where its client stopped reading.
     """
     methods = _methods(module, run or [])

@@ -12,7 +12,9 @@ from veen.overlays import registry
 
 @command
 def schema_id_command(
-    name: Annotated[str, typer.Argument(help="Name of the schema, for example wallet.open.v1.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the schema, for example wallet.open.v1.")
+    ],
 ) -> None:
     """Print the id of a schema.
 

@@ -25,7 +25,7 @@ HubUrl = Annotated[
     str, typer.Option("--hub", help="URL of a running hub. Default: hubs are started for the run.")
 ]
 Seed = Annotated[
-    int, typer.Option("--seed", min=0, help="Seed of random values; runs with the same seed are the same.")
+    int, typer.Option("--seed", min=0, help="Seed of random values; runs with the same seed are identical.")
 ]
 Only = Annotated[list[str] | None, typer.Option("--only", help="Run only this step; may be repeated.")]
 
@@ -40,7 +40,7 @@ def core(hub: HubUrl = "", seed: Seed = DEFAULT_SEED, only: Only = None) -> None
 @app.command()
 @command
 def props(hub: HubUrl = "", seed: Seed = DEFAULT_SEED, only: Only = None) -> None:
-    """Test laws of the log, of proofs and of encodings."""
+    """Test properties of the log, of proofs and of encodings."""
     _run("props", hub, seed, only)
 
 

@@ -48,7 +48,8 @@ def send(
     to: Annotated[
         str,
         typer.Option(
-            help="Identity card of the recipient. Default: the members of the stream, or this client."
+            help="Identity card of the recipient. Default: all clients with the reader "
+            "key of the stream; without such a key, this client only."
         ),
     ] = "",
     attach: Annotated[list[Path] | None, typer.Option(help="File to attach; may be repeated.")] = None,
@@ -70,7 +71,9 @@ def send(
     pow_difficulty: Annotated[
         int | None, typer.Option(help="Difficulty of the proof of work, in bits.")
     ] = None,
-    pow_max_time: Annotated[int, typer.Option(help="Time to search for a nonce, in seconds.")] = _POW_SEC,
+    pow_max_time: Annotated[
+        int, typer.Option(help="Maximum time to search for a nonce, in seconds.")
+    ] = _POW_SEC,
 ) -> None:
     """Send a message.
 
@@ -178,7 +181,7 @@ def _cookie(
         opened.session.pow_difficulty = difficulty or 0  # bound to the message itself, when it is created
         return None
     if difficulty is None:
-        raise UsageError("--pow-challenge needs --pow-difficulty")
+        raise UsageError("--pow-challenge requires --pow-difficulty")
     words = hex_bytes(challenge, "--pow-challenge")
     if nonce is not None:
         return PowCookie(challenge=words, nonce=nonce, difficulty=difficulty)

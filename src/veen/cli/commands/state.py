@@ -38,9 +38,11 @@ from veen.core.errors import ProtocolError
 from veen.overlays.certificate import StateCertificate
 from veen.overlays.event import Outcome
 
-app = typer.Typer(help="Certify states of streams, and verify certificates.", no_args_is_help=True)
+app = typer.Typer(help="Certify the state of a stream, and verify certificates.", no_args_is_help=True)
 
-OverlayArgument = Annotated[str, typer.Argument(help="Name of the overlay, for example crdt.lww.")]
+OverlayArgument = Annotated[
+    str, typer.Argument(metavar="OVERLAY", help="Name of the overlay, for example crdt.lww.")
+]
 Upto = Annotated[int | None, typer.Option("--upto", min=0, max=U64_MAX, help=UPTO_HELP)]
 Epoch = Annotated[
     int | None,
@@ -123,7 +125,7 @@ def certify(
 @app.command()
 @command
 def verify(
-    file: Annotated[Path, typer.Argument(help="File of the certificate.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File of the certificate.")],
     at: ClientOptions,
     overlay_module: ModuleOption = "",
     cached: Annotated[bool, typer.Option("--cached", help="Use cached summaries.")] = False,

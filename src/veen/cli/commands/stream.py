@@ -22,7 +22,12 @@ def stream(
     at: ClientOptions,
     from_seq: Annotated[
         int,
-        typer.Option("--from", min=0, max=U64_MAX, help="First entry; 0 and 1 are the start of the stream."),
+        typer.Option(
+            "--from",
+            min=0,
+            max=U64_MAX,
+            help="Position of the first entry; 0 and 1 are the start of the stream.",
+        ),
     ] = 1,
     to_seq: Annotated[int | None, typer.Option("--to", min=1, max=U64_MAX, help="Last entry.")] = None,
     epoch: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Read only this epoch.")] = None,

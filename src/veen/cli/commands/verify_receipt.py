@@ -111,7 +111,9 @@ def _decode(path: Path, cls: type[W], what: str) -> W:
 
 @command
 def verify_fraud(
-    file: Annotated[Path, typer.Argument(help="File of evidence that a client has written: *.veen-fraud.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="File of evidence that a client has written: *.veen-fraud.")
+    ],
     hub_key: Annotated[
         str, typer.Option(help="First public key of the hub, if known: 64 hex digits or a file.")
     ] = "",

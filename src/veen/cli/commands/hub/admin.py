@@ -51,7 +51,7 @@ def _place(data_dir: str) -> Path:
 @trust_app.command("add")
 @command
 def add(
-    issuer: Annotated[str, typer.Argument(help=ISSUER_KEY_HELP)],
+    issuer: Annotated[str, typer.Argument(metavar="ISSUER", help=ISSUER_KEY_HELP)],
     data_dir: DataDir = DEFAULT_DATA_DIR,
     note: Annotated[str | None, typer.Option(help=REASON_HELP)] = None,
     as_json: JsonFlag = False,
@@ -66,7 +66,7 @@ def add(
 @trust_app.command("remove")
 @command
 def remove(
-    issuer: Annotated[str, typer.Argument(help=ISSUER_KEY_HELP)],
+    issuer: Annotated[str, typer.Argument(metavar="ISSUER", help=ISSUER_KEY_HELP)],
     data_dir: DataDir = DEFAULT_DATA_DIR,
     note: Annotated[str | None, typer.Option(help=REASON_HELP)] = None,
     as_json: JsonFlag = False,

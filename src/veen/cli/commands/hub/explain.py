@@ -31,7 +31,9 @@ def explain(
     ],
     data_dir: DataDir = DEFAULT_DATA_DIR,
     label: Annotated[str, typer.Option(help="Label of the entry: 64 hex digits.")] = "",
-    stream: Annotated[str, typer.Option(help="Stream of the entry, by name or id, instead of --label.")] = "",
+    stream: Annotated[
+        str, typer.Option(help="Stream of the entry, instead of --label: a name, or an id (64 hex digits).")
+    ] = "",
     epoch: Annotated[int, typer.Option(help="Epoch of the stream.")] = 0,
     at: Annotated[
         int | None,

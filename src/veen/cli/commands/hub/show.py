@@ -31,7 +31,7 @@ from veen.client.transport.data_directory import find_running
 from veen.core.api.data_plane import CheckpointRequest, CheckpointResponse
 from veen.core.crypto.hash import sha256
 from veen.core.data_dir import hub_settings
-from veen.core.errors import ProtocolError
+from veen.core.errors import Code, ProtocolError
 from veen.core.objects import labels
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.types import Label, RoutingKey
@@ -183,7 +183,7 @@ def profile(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_js
     try:
         found = HubClient.of(hub, timeout_ms).get("/tooling/profile")
     except CommandError as error:
-        if error.code == "E.NOT_FOUND":
+        if error.code == Code.NOT_FOUND:
             raise FailedError("E.PROFILE: the hub does not describe its features", "E.PROFILE") from None
         raise
     print_result(found, as_json)
@@ -270,8 +270,7 @@ def checkpoint(
 ) -> None:
     """Create a checkpoint of a label.
 
-    The checkpoint covers all entries of the label. Without --label or --stream, it is of the label that was
-    used last.
+    The checkpoint covers all entries of the label. Default: the label that was used last.
     """
     client = HubClient.of(hub, timeout_ms)
     found = client.get("/tooling/status")
@@ -307,13 +306,16 @@ def checkpoint(
 @command
 def verify_rotation(
     checkpoint_file: Annotated[
-        Path, typer.Option("--checkpoint", help="File of a checkpoint from the overlap of both keys.")
+        Path,
+        typer.Option(
+            "--checkpoint", help="File of a checkpoint that was created while both keys were valid."
+        ),
     ],
     old_key: Annotated[str, typer.Option(help="Old hub key: 64 hex digits or a file.")],
     new_key: Annotated[str, typer.Option(help="New hub key: 64 hex digits or a file.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Verify a key rotation by a checkpoint of both keys.
+    """Verify a key rotation with a checkpoint of both keys.
 
     Works offline. Exits 4 if one of the keys has not signed the checkpoint.
     """

@@ -52,7 +52,7 @@ def from_json(schema: Schema, text: str, option: str) -> Fields:
             )
             raise UsageError(f"{option}: {text}")
         if missing:
-            raise UsageError(f"{option}: {schema.name} needs the field {', '.join(missing)}")
+            raise UsageError(f"{option}: {schema.name} requires the field {', '.join(missing)}")
     try:
         return schema.from_json(value)
     except (InvalidBodyError, ProtocolError) as error:
@@ -176,7 +176,7 @@ class Guardians:
         ids = frozenset(hex32(text, "--guardian") for text in self.guardian or ())
         if not ids:
             if self.threshold is not None:
-                raise UsageError("--threshold needs --guardian")
+                raise UsageError("--threshold requires --guardian")
             return Recoveries()
         try:
             return Recoveries(

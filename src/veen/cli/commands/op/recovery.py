@@ -56,7 +56,9 @@ def recovery_approval(
         str, typer.Option(help="Identity of the guardian: 64 hex digits. Default: this client's identity.")
     ] = "",
     policy_group: Annotated[str, typer.Option(help="Id of a group of guardians: 64 hex digits.")] = "",
-    decision: Annotated[str, typer.Option(help="Decision: approve; any other value rejects.")] = "approve",
+    decision: Annotated[
+        str, typer.Option(help="Decision: approve. Any other value is a rejection.")
+    ] = "approve",
     when: TimeOption = None,
     parent_op: ParentOption = "",
     metadata_json: MetadataOption = "",

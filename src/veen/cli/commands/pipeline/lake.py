@@ -336,7 +336,7 @@ def sql_command(
     if form not in _FORMS:
         raise UsageError(f"unknown format {form!r}; use one of {', '.join(_FORMS)}")
     if form == "parquet" and out is None:
-        raise UsageError("--format parquet needs --out DIRECTORY")
+        raise UsageError("--format parquet requires --out DIRECTORY")
     if out is not None:
         _check_place(out, lake, asked=bool(query))
     wanted = "jsonl" if common.json and form == "table" else form
@@ -357,7 +357,7 @@ def sql_command(
 def _check_place(out: Path, lake: Path, *, asked: bool) -> None:
     """Reject a path where results would overwrite each other, or the lake."""
     if not asked:
-        raise UsageError("--out needs a QUERY")
+        raise UsageError("--out requires a QUERY")
     if out.expanduser().resolve().is_relative_to(lake.expanduser().resolve()):
         raise UsageError(f"{out} is inside the lake; choose another path")
 

@@ -74,7 +74,7 @@ def verify_command(
         raise UsageError(f"unknown level {level!r}; use one of {', '.join(_LEVELS)}")
     expected, held = parse_hub_id(hub_id), _read_receipts(receipts or [])
     if held and level != "full":
-        raise UsageError("--receipts needs --level full, which verifies the signatures of the hub")
+        raise UsageError("--receipts requires --level full, which verifies the signatures of the hub")
     with require_extra():
         from veen.cli.spark import show_job_progress
         from veen.core.objects.finding import Level

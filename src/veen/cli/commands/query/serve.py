@@ -71,14 +71,14 @@ def serve_command(
     """Serve queries over HTTP until stopped.
 
     Requests and digests are recorded at --hub by --client. With --log, new entries are ingested before each
-    query; without it, queries use the lake as it is.
+    query.
     """
     if (tls_cert is None) != (tls_key is None) or (client_ca is not None and tls_cert is None):
-        raise UsageError("--tls-cert and --tls-key must be given together; --client-ca needs both")
+        raise UsageError("--tls-cert and --tls-key must be given together; --client-ca requires both")
     if log_level not in ("debug", "info", "warn", "error"):
         raise UsageError(f"--log-level takes debug, info, warn or error, not {log_level!r}")
     if (keyring is not None or stream) and not log:
-        raise UsageError("--keyring and --stream need --log")
+        raise UsageError("--keyring and --stream require --log")
     serving = needing_hub("veen.cli.commands.query.service_process")
     serving.serve(
         serving.ServiceOptions(
@@ -106,7 +106,7 @@ def serve_command(
 
 @command
 def grant_command(
-    name: Annotated[str, typer.Argument(help="Name of the principal.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the principal.", show_default=False)],
     policy: PolicyOption,
     scope: Annotated[
         list[str],

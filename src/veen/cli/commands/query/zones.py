@@ -18,8 +18,8 @@ OriginOption = Annotated[
     list[Path] | None,
     typer.Option(
         "--origin",
-        help="Hub that copies come from: its data directory or an exported set; may be repeated. Needed for"
-        " evidence of copies.",
+        help="Hub that copies come from: its data directory or an exported set; may be repeated. Required "
+        "for evidence of copies.",
         show_default=False,
     ),
 ]
@@ -28,8 +28,8 @@ MapOption = Annotated[
     typer.Option(
         "--map",
         metavar="NAME=NAME",
-        help="Stream of another zone, and the stream of its copies here; may be repeated. export/X is mapped"
-        " to import/X by default.",
+        help="Stream of another zone, and the stream of its copies here; may be repeated. Default: "
+        "export/X=import/X.",
         show_default=False,
     ),
 ]

@@ -152,7 +152,7 @@ def _check_type(known: Configuration, event_type: str, stream: str, where: str =
     """Reject an event of a type that belongs to another stream."""
     streams = known.streams_of(event_type)
     if streams and stream not in streams:
-        raise UsageError(f"{where}events of type {event_type!r} belong to {', '.join(streams)} (SDR-005)")
+        raise UsageError(f"{where}events of type {event_type!r} belong to {', '.join(streams)}")
 
 
 def _lines(usual: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:

@@ -88,8 +88,8 @@ def init(
 ) -> None:
     """Declare streams, their event types and their retention.
 
-    Creates reader keys for streams that have none; share them with veen recorder share. What is declared
-    already is not repeated, so the command can be run again, for example for the labels of a new epoch.
+    Creates reader keys for streams that have none; share them with veen recorder share. Existing
+    declarations are not repeated: run the command again to add streams, or when a new epoch has new labels.
     """
     wanted = [_declaration(text) for text in stream]
     _make_keys(at.client, [name for name, _ in wanted])
@@ -140,16 +140,14 @@ def _make_keys(client: str, streams: list[str]) -> list[str]:
 
 
 def _check_types(wanted: list[tuple[str, tuple[str, ...]]], known: Any) -> None:  # noqa: ANN401 - declared
-    """Reject an event type that two streams would have (SDR-005)."""
+    """Reject an event type that two streams would have."""
     owner = {
         one: name for name, said in known.items() for one in said.event_types if name not in dict(wanted)
     }
     for name, types in wanted:
         for one in types:
             if owner.setdefault(one, name) != name:
-                raise UsageError(
-                    f"events of type {one!r} belong to {owner[one]}; a type has one stream (SDR-005)"
-                )
+                raise UsageError(f"events of type {one!r} belong to {owner[one]}; a type has one stream")
 
 
 def _declare(opened: Client, stream: str, types: tuple[str, ...], kept: int, reason: str) -> None:
@@ -173,7 +171,7 @@ def _keep(opened: Client, names: list[str], retention_hint: int) -> int:
 def rename(stream: StreamOption, into: Into, at: ClientOptions, reason: Reason = "") -> None:
     """Rename a stream.
 
-    Its event types and retention move to the new name, which has a reader key of its own (SDR-008): share it
+    Its event types and retention move to the new name, which has a reader key of its own: share it
     with producers and readers, with veen recorder share.
     """
     new = _make_keys(at.client, [record_stream(into)])
@@ -208,7 +206,7 @@ def split(
 ) -> None:
     """Split a stream into several.
 
-    The new streams have event types and reader keys of their own (SDR-008): share the keys with producers and
+    The new streams have event types and reader keys of their own: share the keys with producers and
     readers, with veen recorder share.
     """
     parts = [_declaration(text) for text in into]
@@ -335,8 +333,8 @@ def grant(
 ) -> None:
     """Issue a token that lets a producer append to streams.
 
-    It allows nothing else (SDR-009). A client that creates checkpoints or declares streams is not a producer;
-    a token for that needs --own-streams.
+    The token allows nothing else. A client that creates checkpoints or declares streams is not a producer;
+    a token for that requires --own-streams.
     """
     names = [record_stream(name) for name in stream]
     own = sorted({*names} & {CHANGES_STREAM, CHECKPOINTS_STREAM})

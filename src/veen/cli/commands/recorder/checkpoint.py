@@ -68,15 +68,17 @@ def checkpoint(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="File to write the checkpoint to as well, on a system that the hub cannot access."),
+        typer.Option(
+            help="File to which the checkpoint is also written, on a system that the hub cannot access."
+        ),
     ] = None,
 ) -> None:
     """Create a checkpoint of all streams, signed by the hub.
 
     The checkpoint is recorded as an event. Exits 4 if entries of the previous checkpoint are missing from the
-    log; when veen recorder verify has shown why, --despite-false creates one all the same. With --every or
-    --each, checkpoints are created until interrupted, whenever there are new entries. --out then contains the
-    newest checkpoint of the log; it is replaced atomically, and never by one that covers less.
+    log: find out why with veen recorder verify, then create a checkpoint with --despite-false. With --every
+    or --each, checkpoints are created until interrupted, whenever there are new entries. The file of --out
+    is replaced atomically, and never by a checkpoint that covers less.
     """
     names = [record_stream(name) for name in stream or ()]
     if out is not None:

@@ -76,7 +76,7 @@ def import_(
     stream: Annotated[str, typer.Option(help=RECORD_STREAM_HELP)],
     at: ClientOptions,
     mapped: Mapped,
-    file: Annotated[str, typer.Argument(help="File to import; - reads standard input.")] = "",
+    file: Annotated[str, typer.Argument(metavar="FILE", help="File to import; - reads standard input.")] = "",
     form: Annotated[
         str, typer.Option("--format", help="Format of each line: jsonl, an event; otlp, an OTLP request.")
     ] = "jsonl",
@@ -92,7 +92,7 @@ def import_(
     ] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option(help=f"Needs --listen. {HOST_HELP}"),
+        typer.Option(help=f"Requires --listen. {HOST_HELP}"),
     ] = None,
     to: Annotated[str, typer.Option(help=READER_HELP)] = "",
     again: Annotated[
@@ -108,7 +108,7 @@ def import_(
     A file can be imported again when it has grown, or after an interruption: it is recognized by its content,
     and no line is recorded twice. A pipe is always imported as a whole. Lines that are not events are
     skipped. If no line is an event, exits 3, and the next run reads the lines again. With --listen, a request
-    is answered when its events are on disk; other machines need --token-file.
+    is answered when its events are on disk; requests of other machines must contain a token: --token-file.
     """
     try:
         record_stream(stream)
@@ -117,7 +117,7 @@ def import_(
     if form not in _FORMATS:
         raise UsageError(f"--format takes one of {', '.join(_FORMATS)}, not {form!r}")
     if host and not listen:
-        raise UsageError("--host needs --listen")
+        raise UsageError("--host requires --listen")
     if bool(file) == bool(listen):
         raise UsageError("give either FILE (- for standard input) or --listen")
     mapped.fields()

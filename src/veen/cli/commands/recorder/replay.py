@@ -72,9 +72,13 @@ def replay(
     to_seq: Annotated[int | None, typer.Option("--to", help="Last entry.")] = None,
     epoch: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Epoch of --from and --to.")] = None,
     start_time: Annotated[
-        str, typer.Option(help="Start of a time range (hub time), instead of --from and --to.")
+        str,
+        typer.Option(
+            help="Start of a range of hub time, instead of --from and --to: seconds since 1970, or "
+            "a date such as 2026-01-31T12:00:00Z."
+        ),
     ] = "",
-    end_time: Annotated[str, typer.Option(help="End of the time range, inclusive.")] = "",
+    end_time: Annotated[str, typer.Option(help="End of the range of hub time, inclusive.")] = "",
     with_proof: Annotated[
         bool, typer.Option("--with-proof", help="Verify each entry against the root of a checkpoint.")
     ] = False,

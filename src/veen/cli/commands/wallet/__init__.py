@@ -72,7 +72,14 @@ def deposit(amount: AmountOption, whose: WalletEventOptions, ref: RefOption = ""
 
 @app.command()
 @command
-def withdraw(amount: AmountOption, whose: WalletEventOptions, ref: RefOption = "") -> None:
+def withdraw(
+    amount: AmountOption,
+    whose: WalletEventOptions,
+    ref: Annotated[
+        str,
+        typer.Option(help="Reference of your own: a second withdrawal with the same reference is not valid."),
+    ] = "",
+) -> None:
     """Withdraw money from a wallet."""
     whose.send(wal.WITHDRAW, amount=amount, ref=ref.encode() or None)
 
@@ -105,7 +112,7 @@ def limit(
         typer.Option(
             min=0,
             max=U64_MAX,
-            help="Maximum amount to spend on a day (UTC), in the smallest unit of the currency.",
+            help="Maximum amount to spend per day (UTC), in the smallest unit of the currency.",
         ),
     ] = None,
     none: Annotated[bool, typer.Option("--none", help="Remove the limit.")] = False,
@@ -212,7 +219,7 @@ def transfer(
         if approver:
             approve.check_approvals(approver, threshold, approval or [], body)
         elif approval or threshold:
-            raise UsageError("--approval and --threshold need --approver")
+            raise UsageError("--approval and --threshold require --approver")
         whose.deliver(opened, state, wal.TRANSFER, body)
 
 

@@ -38,8 +38,8 @@ def approve(
 ) -> None:
     """Approve a transfer with your identity.
 
-    Writes a file, and sends nothing. All approvals must be for the same transfer: pass the time and the id
-    of the first approval to the others.
+    Writes a file, and sends nothing. All approvals must be for the same transfer: pass --ts and
+    --transfer-id, as printed by the first approval, to the others.
     """
     _, secrets, _ = load_secrets(Path(find_client(client)))
     when = now_or(ts)
@@ -57,7 +57,7 @@ def approve(
 def check_approvals(approvers: list[str], threshold: int | None, approvals: list[Path], body: Fields) -> None:
     """Reject a transfer without enough approvals."""
     if body["transfer_id"] == ZERO_32:
-        raise UsageError("an approved transfer needs the --transfer-id and --ts of its approvals")
+        raise UsageError("an approved transfer requires the --transfer-id and --ts of its approvals")
     wanted = _policy(approvers, threshold)
     digest = approval_hash(
         body["wallet_id"], body["to_wallet_id"], body["amount"], body["ts"], body["transfer_id"]
@@ -65,7 +65,7 @@ def check_approvals(approvers: list[str], threshold: int | None, approvals: list
     good = wanted.approvers(digest, map(_approval, approvals))
     if len(good) < wanted.threshold:
         raise FailedError(
-            f"the transfer has {len(good)} valid approvals, but needs {wanted.threshold}",
+            f"the transfer has {len(good)} valid approvals, but requires {wanted.threshold}",
             "WAL.UNAUTHORIZED_OPERATION",
         )
 

@@ -33,7 +33,8 @@ def reconcile_streams(
     """Compare the debits and credits of wallet streams.
 
     Reports debits without a credit, credits without a debit, and pairs that differ; exits 4 if there are any.
-    A credit that waits in the stream of its wallet is pending, if its debit is in one of the streams.
+    A transfer is pending, which is not an error, if its debit is in one of the streams and its credit waits
+    in the stream of the recipient.
     """
     names = list(dict.fromkeys(stream or [MAIN_STREAM]))
     with at.open() as opened:
@@ -144,7 +145,7 @@ def ledger(
     ] = None,
     identity_remap: Annotated[
         str,
-        typer.Option(help="Stream of recoveries, whose new identities take over the accounts of lost ones."),
+        typer.Option(help="Stream of recoveries: each new identity takes over the accounts of the lost one."),
     ] = "",
 ) -> None:
     """Show account balances from paid operations.
@@ -159,7 +160,7 @@ def ledger(
         if identity_remap:
             become = remap(fold_stream(opened, guardians.recoveries(), identity_remap).tables)
         elif guardians.given:
-            raise UsageError("--guardian and --threshold need --identity-remap")
+            raise UsageError("--guardian and --threshold require --identity-remap")
         issuers = frozenset(hex32(text, "--issuer") for text in issuer or ())
         overlay = PaidLedger(default_currency or None, forbid_negative, issuers, become)
         state = fold_stream(opened, overlay, stream, upto, since=since if since > 1 else None)

@@ -57,9 +57,7 @@ TsOption = Annotated[
 ]
 ForceFlag = Annotated[bool, typer.Option("--force", help="Send the event even if it would not be valid.")]
 AmountOption = Annotated[int, typer.Option(min=0, max=U64_MAX, help=AMOUNT_HELP)]
-RefOption = Annotated[
-    str, typer.Option(help="Reference of your own. Only the first withdrawal with a reference is valid.")
-]
+RefOption = Annotated[str, typer.Option(help="Reference of your own, stored in the event.")]
 
 _NAMED: Final = "name:"
 
