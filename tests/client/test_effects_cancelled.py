@@ -46,7 +46,7 @@ def test_a_client_that_is_closed_says_so_to_who_follows(hub: HubProcess, tmp_pat
         messages = client.follow("closed")
         assert (await anext(messages)).body == 1
         await client.close()
-        with pytest.raises(ClientStateError, match="was closed"):
+        with pytest.raises(ClientStateError, match="closed"):
             await anext(messages)
 
     asyncio.run(work())

@@ -78,13 +78,14 @@ class Session(Asker):
         """Ask the hub who it is now: its keys may have changed."""
         facts = read_facts(await with_retry(STATUS, self.retry, self.random))
         if self.locked_state is not None:
-            self._believe(self.locked_state, facts)
+            pin = self._accept(self.locked_state, facts)
         else:
-            await self.update(lambda state: self._believe(state, facts))
-        self.profiles, self.pow_difficulty = facts.profiles, facts.pow_difficulty
+            pin = await self.update(lambda state: self._accept(state, facts))
+        # At once: an operation that is interrupted leaves all of it or nothing, also to other tasks.
+        self.pin, self.profiles, self.pow_difficulty = pin, facts.profiles, facts.pow_difficulty
 
-    def _believe(self, state: State, facts: HubFacts) -> None:
-        self.pin = accept_pin(
+    def _accept(self, state: State, facts: HubFacts) -> Pin:
+        return accept_pin(
             state,
             facts,
             self.hub_name,
@@ -125,10 +126,10 @@ class Session(Asker):
             raise
         return hold
 
-    async def update(self, change: Callable[[State], None]) -> None:
-        """Change the newest state, alone."""
+    async def update(self, change: Callable[[State], T]) -> T:
+        """Change the newest state, alone; returns what the change returns."""
         async with self.lock():
-            await Blocking(lambda: self.home.change(change))
+            return await Blocking(lambda: self.home.change(change))
 
     # --- names ----------------------------------------------------------------------------------------------
 

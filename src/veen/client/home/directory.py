@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from veen.client.errors import ClientStateError, KeystoreError
 from veen.client.fraud import Fraud
@@ -27,6 +27,8 @@ from veen.core.objects.receipt import Receipt
 from veen.core.types import AuthRef, Label, RandomBytes, StreamId, VerifyKey
 from veen.stdx.atomic_file import append_file, remove_file, write_file
 from veen.stdx.file_lock import FileLock, locked
+
+T = TypeVar("T")
 
 KEYSTORE: Final = "keystore.enc"
 KEY_FILE: Final = "keystore.key"
@@ -145,13 +147,14 @@ class ClientHome:
         with self.hold():
             self.change(change)
 
-    def change(self, change: Callable[[State], None]) -> None:
-        """Change the newest state; the caller holds the lock."""
+    def change(self, change: Callable[[State], T]) -> T:
+        """Change the newest state, and return what the change returns; the caller holds the lock."""
         state = self.load()
         before = state.encode()
-        change(state)
+        outcome = change(state)
         if state.encode() != before or not (self.root / STATE).exists():
             self.save(state)
+        return outcome
 
     # --- messages on their way ------------------------------------------------------------------------------
 

@@ -109,14 +109,13 @@ class Journal:
         """
         self._path.parent.mkdir(mode=0o700, exist_ok=True)
         if not self._lock.acquire():
-            raise ClientStateError(
-                f"another process of this client already answers calls on {self._stream}"
-            )
+            raise ClientStateError(f"another process of this client already answers calls on {self._stream}")
         try:
             self._rows = open_environment(self._path, _MAP_BYTES)
         except DamagedClientFileError as error:
             raise ClientStateError(
-                f"{error}; it records which calls were executed: without it, calls may be executed again"
+                f"{error}; it records which calls were executed. To start without it, move it away: calls "
+                "that it recorded may then be executed again"
             ) from None
 
     def reply(self, key: bytes) -> tuple[bool, bytes | None]:
