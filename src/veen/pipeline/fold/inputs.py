@@ -1,4 +1,4 @@
-"""The input of a fold from a log: records, positions and the roots that they amount to."""
+"""The input of a fold from a log: records, positions and the roots computed from them."""
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,33 +35,32 @@ if TYPE_CHECKING:
     from veen.pipeline.shared_keys import SharedKeys
 
 
-#: The columns of records, for Spark.
 RECORDS_SCHEMA: Final[StructType] = from_arrow_schema(RECORDS)
 
 
 @dataclass(frozen=True, slots=True)
 class FoldInput:
-    """A stream, to be folded up to a place."""
+    """The records of a stream, to be folded up to a position."""
 
     records: DataFrame
-    #: By epoch, how far each label goes.
+    # By epoch.
     heads: Mapping[int, LabelHead]
-    #: What is asked for; no record behind it is folded.
+    # The requested last position; no later record is folded.
     target: Place
     epoch_sec: int = 0
 
     def reached(self, runs: list[Run], roots: Mapping[int, bytes]) -> list[Reached]:
-        """Return how far each label was folded; ``roots`` are those that the folded records make up."""
-        found = []
+        """Return the last folded position of each label; ``roots`` are computed from the folded records."""
+        positions = []
         for epoch, _, last in runs:
             head = self.heads[epoch]
             if last == head.last_seq and roots[epoch] != head.mmr_root:
                 raise RootMismatchError(f"the entries of epoch {epoch} do not make up the root of the log")
-            found.append(Reached(epoch, head.label, last, roots[epoch]))
-        return found
+            positions.append(Reached(epoch, head.label, last, roots[epoch]))
+        return positions
 
     def is_provisional(self, reached: list[Reached], now: int) -> bool:
-        """Tell whether entries may still come before some of these (OVR-012)."""
+        """Return whether later entries may still sort before some of these (OVR-012)."""
         if not self.epoch_sec:
             return False
         by_clock = (now - LATE_SEC) // self.epoch_sec
@@ -70,7 +69,7 @@ class FoldInput:
 
 
 def last_position(epochs: Iterable[int], upto: int | None, epoch: int | None) -> Place:
-    """Return the last place that is asked for; as ``veen interpret`` does."""
+    """Return the requested last position, as ``veen interpret`` does."""
     last = max(epochs, default=0)
     return (last if epoch is None else epoch, 2**63 - 1 if upto is None else upto)
 
@@ -86,7 +85,7 @@ def from_log(
     level: Level = Level.FULL,
     parts: int = 0,
 ) -> FoldInput:
-    """Return a stream of a log, checked and opened: once, since a fold looks at records several times."""
+    """Return a stream of a log, checked, decrypted, and persisted: a fold reads records several times."""
     known = log.heads()
     heads = {each: known[label] for each, label in log.labels_of(stream).items()}
     target = last_position(heads, upto, epoch)
@@ -112,34 +111,36 @@ def open_records(
     ranges: Mapping[Label, tuple[int, int]] | None = None,
     parts: int = 1,
 ) -> DataFrame:
-    """Return the entries of a stream, opened; with ``ranges``, only these of these labels.
+    """Return the entries of a stream, decrypted; with ``ranges``, only those ranges of those labels.
 
-    Entries are compared with their hashes where they are read. Whether they are the log is for
-    ``veen.pipeline.verify`` to say. The keys must be shared for as long as the table is used.
+    Entries are compared with their hashes where they are read; ``veen.pipeline.verify`` checks that they are
+    the log's. The keys must stay shared as long as the table is used.
     """
     epochs = {label: epoch for epoch, label in log.labels_of(stream).items()}
     heads = {label: head for label, head in log.heads().items() if label in epochs}
     whole = {label: (head.first_seq, head.last_seq) for label, head in heads.items()}
-    wanted = whole if ranges is None else {label: span for label, span in ranges.items() if label in epochs}
-    planned = log.plan(wanted, parts=parts) if wanted else []
+    ranges_to_read = (
+        whole if ranges is None else {label: span for label, span in ranges.items() if label in epochs}
+    )
+    planned = log.plan(ranges_to_read, parts=parts) if ranges_to_read else []
     profiles = tuple(log.profiles)
     listed = [(nth, epochs[part.label], pickle.dumps(part)) for nth, part in enumerate(planned)]
     spread = spark.createDataFrame(listed, "nth int, epoch bigint, part binary")
     spread = spread.repartitionByRange(max(len(listed), 1), "nth")
-    return spread.mapInArrow(lambda given: _opened(given, keys, profiles, stream), RECORDS_SCHEMA)
+    return spread.mapInArrow(lambda batches: _opened(batches, keys, profiles, stream), RECORDS_SCHEMA)
 
 
 def _opened(
-    given: Iterable[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch],
     keys: "SharedKeys",
     profiles: "tuple[Profile, ...]",
     stream: StreamId,
 ) -> Iterator[pa.RecordBatch]:
     reading = keys.open()
-    for batch in given:
+    for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("epoch", "part"))
         for epoch, data in zip(*columns, strict=True):
-            part: Part = pickle.loads(data)  # noqa: S301 - our own driver has made it
+            part: Part = pickle.loads(data)  # noqa: S301 - written by our own driver
             entries = parse(part.read())
             for fault in check(entries, Level.FRAMES).faults:
                 at = int(entries.starts[fault.seq - part.first_seq])
@@ -153,7 +154,7 @@ def _check(spark: SparkSession, log: Log, labels: list[Label], level: Level) -> 
         raise UnverifiedError(f"the log is not whole: {report.first}")
 
 
-#: Leaves of a run: a whole tree, so that the driver gets one hash for so many.
+# Leaves of a run: a whole tree, so that the driver receives one hash per run.
 _RUN: Final = 1 << 14
 _TREES: Final = pa.schema(
     [pa.field("epoch", pa.int64()), pa.field("first", pa.int64()), pa.field("trees", pa.binary())]
@@ -161,7 +162,7 @@ _TREES: Final = pa.schema(
 
 
 def roots_of(records: DataFrame, partitions: int = 0) -> dict[int, bytes]:
-    """Return the root of each epoch's label after its last record; they are all from its first on."""
+    """Return the root of each epoch's label after its last record; ``records`` must start with its first."""
     tasks = partitions or records.sparkSession.sparkContext.defaultParallelism
     run = sf.expr(f"(stream_seq - 1) div {_RUN}")
     apart = records.select("epoch", "stream_seq", "msg_id").repartition(tasks, "epoch", run)
@@ -171,17 +172,17 @@ def roots_of(records: DataFrame, partitions: int = 0) -> dict[int, bytes]:
     return {epoch: _root(list(group)) for epoch, group in groupby(rows, key=lambda row: row["epoch"])}
 
 
-def _trees(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the trees over runs of records that follow each other."""
-    columns = ((item.to_pylist() for item in batch.columns) for batch in given)
+def _trees(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the trees over runs of consecutive records."""
+    columns = ((item.to_pylist() for item in batch.columns) for batch in batches)
     leaves = chain.from_iterable(zip(*each, strict=True) for each in columns)
     for (epoch, _), group in groupby(leaves, key=lambda row: (row[0], (row[1] - 1) // _RUN)):
         run = list(group)
         first = run[0][1]
         if [row[1] for row in run] != list(range(first, first + len(run))):
             raise IncompleteStreamError(f"entries of epoch {epoch} after {first} are missing or duplicate")
-        found = cbor.encode([list(tree) for tree in subtrees(first, (row[2] for row in run))])
-        yield pa.RecordBatch.from_pylist([{"epoch": epoch, "first": first, "trees": found}], _TREES)
+        trees = cbor.encode([list(tree) for tree in subtrees(first, (row[2] for row in run))])
+        yield pa.RecordBatch.from_pylist([{"epoch": epoch, "first": first, "trees": trees}], _TREES)
 
 
 def _root(rows: list[dict[str, Any]]) -> bytes:

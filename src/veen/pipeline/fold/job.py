@@ -1,11 +1,11 @@
-"""Folding a stream on Spark: any overlay, over any partitioning, to the bytes that one process gives.
+"""Fold a stream on Spark: any overlay, with any partitioning, to the same bytes as in one process.
 
-Three ways lead there. An overlay that needs no past is summarized partition by partition, and the summaries
-are joined. One whose events belong to groups is folded group by group, each in the order of the log. Any
-other is folded by one task, through which the records run in order: its memory is the state, not the log.
-Where records say that they are copies of others, which of them count is decided over the whole stream.
+There are three plans. An overlay that needs no past is summarized per partition, and the summaries are
+merged. One whose events belong to groups is folded per group, each in log order. Any other is folded by one
+task that reads the records in order: its memory is bounded by the state, not the log. Where records claim to
+be copies of others, which of them count is decided over the whole stream.
 
-``merge_task_rows`` puts together what tasks return, in whatever order it arrives.
+``merge_task_rows`` merges what tasks return, in any order of arrival.
 """
 
 from dataclasses import dataclass, field, replace
@@ -53,12 +53,12 @@ from veen.pipeline.fold.survey import Survey, check_begins, from_place, is_copy,
 
 __all__ = ["FoldSettings", "FoldState", "Folded", "fold_stream"]
 
-#: Rows of one key in the order of the log, and reports too.
+# Brings the rows of one key, and reports, into log order.
 _ORDER = [(name, "ascending") for name in ("kind", "name", "key", "epoch", "seq")]
 
 
 def merge_task_rows(table: pa.Table, overlay: Overlay) -> Summary:
-    """Return what rows of tables, counts and reports amount to."""
+    """Merge rows of tables, counts and reports."""
     summary, kinds = whole_fold(overlay).empty(), memory_of(overlay).kinds
     rows = (row for batch in table.sort_by(_ORDER).to_batches() for row in rows_of(batch))
     for row in joined(rows, kinds):
@@ -80,24 +80,24 @@ def _add(table: dict[Key, Any], kind: Monoid, pairs: list[tuple[Key, Any]]) -> N
         table[key] = value if known is None else kind.merge(known, value)
 
 
-#: What folds see of records (C-105).
+# The columns of records that folds read (C-105).
 _FIELDS: Final = list(Record._fields)
 _PLACE: Final = ("epoch", "stream_seq")
-#: So few that joining them in tasks is not worth it.
+# With fewer records, merging in tasks is not worth their overhead.
 _SMALL: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class FoldSettings:
-    """How a fold is spread; nothing of it changes what comes of it."""
+    """How a fold is distributed; no setting changes its result."""
 
-    #: Tasks for groups and for joining; 0: as many as there are slots.
+    # Tasks for groups and for merging; 0: as many as slots.
     partitions: int = 0
-    #: With fewer records than this, the driver joins what tasks hand over.
+    # With fewer records than this, the driver merges the output of tasks.
     small: int = _SMALL
-    #: Forms in SQL that may be used.
+    # SQL folds that may be used.
     forms: Forms = field(default_factory=dict)
-    #: Whether the state is to be had, to be gone on from.
+    # Whether to return the state, from which a later fold can resume.
     keeps: bool = False
 
 
@@ -106,7 +106,7 @@ class _Work:
     """One fold."""
 
     spark: SparkSession
-    #: Records that the overlay reads.
+    # The records that the overlay reads.
     records: DataFrame
     stretch: FoldRange
     survey: Survey
@@ -127,23 +127,23 @@ class _Work:
         return bool(self.overlay.copies_by_parent or self.job.bridges)
 
     def copies(self) -> "_Copies":
-        """Return of which records it matters whether they are copies."""
+        """Return for which records it matters whether they are copies."""
         if not self.looks_for_copies:
             return _Copies.NONE
         if self.how.keeps or self.resume is not None:
-            return _Copies.ANY  # one that comes later may be a copy of any
+            return _Copies.ANY  # a later record may be a copy of any
         distinct = self.records.select(sf.count_distinct("msg_id").alias("ids")).first()
         assert distinct is not None
         if distinct["ids"] != self.survey.events:
-            return _Copies.ANY  # a message that is there twice counts once
+            return _Copies.ANY  # a duplicate message counts once
         return _Copies.SOME if self.survey.has_copies else _Copies.NONE
 
 
 class _Copies(Enum):
-    """Of which records it matters whether they are copies, or are copied."""
+    """For which records it matters whether they are copies, or are copied."""
 
     NONE = "none"
-    #: Of those that say so, and of those that these name.
+    # Those that claim to be copies, and those that these name.
     SOME = "some"
     ANY = "any"
 
@@ -160,25 +160,25 @@ def fold_stream(
     resume: FoldState | None = None,
     how: FoldSettings | None = None,
 ) -> Folded:
-    """Fold the records of one stream, which may come in any order.
+    """Fold the records of one stream, given in any order.
 
-    They are all that there are from the beginning of the stream; or behind ``resume``, to whose labels
-    nothing has come but to the last. Those behind ``upto`` are left out. With ``since``, tables, counts and
-    reports are those of the records from there on. Records are read several times: who has to open them
-    first persists them.
+    They must be complete from the start of the stream, or from the end of ``resume``, of whose labels only
+    the last may have grown. Records after ``upto`` are ignored. With ``since``, tables, counts and reports
+    are those of the records from there on. Records are read several times: persist them if computing them
+    includes decryption.
     """
     how = how or FoldSettings()
     if since is not None and (how.keeps or (resume is not None and since <= resume.place)):
         raise ValueError("a part of a stream is no state to be gone on from, and begins behind one")
-    taken = _taken(records, upto, resume)
-    found = survey(taken, overlay, bridges=bridges, since=since)
-    check_begins(found.runs, [] if resume is None else resume.summary.runs)
-    stretch = FoldRange(stream_id, since, upto, bridges, found.has_copies)
+    selection = _taken(records, upto, resume)
+    facts = survey(selection, overlay, bridges=bridges, since=since)
+    check_begins(facts.runs, [] if resume is None else resume.summary.runs)
+    stretch = FoldRange(stream_id, since, upto, bridges, facts.has_copies)
     past = None
-    if resume is not None and found.events and (overlay.needs_past or overlay.copies_by_parent or bridges):
+    if resume is not None and facts.events and (overlay.needs_past or overlay.copies_by_parent or bridges):
         past = spark.sparkContext.broadcast(resume.packed())
     job = Job(Portable(overlay), stream_id, bridges, since, how.keeps, past=past)
-    work = _Work(spark, taken.where(is_read(overlay)), stretch, found, job, resume, how)
+    work = _Work(spark, selection.where(is_read(overlay)), stretch, facts, job, resume, how)
     try:
         summary = _summary(work)
     finally:
@@ -188,16 +188,16 @@ def fold_stream(
 
 
 def _taken(records: DataFrame, upto: Place | None, resume: FoldState | None) -> DataFrame:
-    found = records.select(*_FIELDS)
+    selection = records.select(*_FIELDS)
     if upto is not None:
-        found = found.where(upto_place(upto))
+        selection = selection.where(upto_place(upto))
     if resume is not None:
-        found = found.where(from_place((resume.place[0], resume.place[1] + 1)))
-    return found
+        selection = selection.where(from_place((resume.place[0], resume.place[1] + 1)))
+    return selection
 
 
 def _summary(work: _Work) -> Summary:
-    """Fold in the way that fits."""
+    """Choose the plan, and fold."""
     if not work.survey.events:
         return whole_fold(work.overlay).empty()
     copies = work.copies()
@@ -215,32 +215,32 @@ def _summary(work: _Work) -> Summary:
 
 
 def _formed(work: _Work, copies: _Copies) -> Summary | None:
-    """Fold in SQL, if there is such a form, and it knows all that it has to."""
+    """Fold in SQL, if the overlay has such a form that is exact here."""
     if work.how.keeps and (work.overlay.indexes or work.looks_for_copies):
         return None
     if work.resume is not None and (work.overlay.needs_past or work.looks_for_copies):
         return None
     form = work.how.forms.get(type(work.overlay))
     stretch = replace(work.stretch, has_copies=copies is not _Copies.NONE)
-    found = None if form is None else form(work.spark, work.records, work.overlay, stretch)
-    if found is None:
+    folded = None if form is None else form(work.spark, work.records, work.overlay, stretch)
+    if folded is None:
         return None
     summary = whole_fold(work.overlay).empty()
-    summary.tables |= found.tables
-    summary.reports = found.reports
-    for outcome, count in found.counts.items():
+    summary.tables |= folded.tables
+    summary.reports = folded.reports
+    for outcome, count in folded.counts.items():
         summary.counts[outcome] += count
     return summary
 
 
 def _marked(work: _Work, copies: _Copies) -> DataFrame:
-    """Return the records with whether each is a copy, or has one."""
+    """Add a column: whether each record is a copy, or is copied."""
     if copies is not _Copies.SOME:
         return work.records.withColumn(INVOLVED, sf.lit(copies is _Copies.ANY))
-    said = is_copy(work.overlay, work.job.bridges)
-    parents = work.records.where(said).select(sf.col("parent_id").alias("of"), sf.lit(1).alias("one"))
+    claims_copy = is_copy(work.overlay, work.job.bridges)
+    parents = work.records.where(claims_copy).select(sf.col("parent_id").alias("of"), sf.lit(1).alias("one"))
     joined_ones = work.records.join(parents.distinct(), sf.col("msg_id") == sf.col("of"), "left")
-    return joined_ones.withColumn(INVOLVED, sf.col("one").isNotNull() | said).drop("of", "one")
+    return joined_ones.withColumn(INVOLVED, sf.col("one").isNotNull() | claims_copy).drop("of", "one")
 
 
 def _mapped(records: DataFrame, kernel: Kernel, schema: StructType | str = ROWS_DDL) -> DataFrame:
@@ -248,7 +248,7 @@ def _mapped(records: DataFrame, kernel: Kernel, schema: StructType | str = ROWS_
 
 
 def _in_ranges(work: _Work, records: DataFrame) -> DataFrame:
-    """Summarize each partition by itself; where order matters, each run of numbers."""
+    """Summarize each partition by itself; where order matters, each run of positions."""
     job = replace(work.job, since=None, is_sorted=False)
     if work.stretch.since is not None:
         records = records.where(from_place(work.stretch.since))
@@ -266,20 +266,20 @@ def _in_ranges(work: _Work, records: DataFrame) -> DataFrame:
 
 
 def _in_groups(work: _Work, records: DataFrame) -> DataFrame:
-    """Fold the groups of events, several in a task."""
+    """Fold the groups of events, several per task."""
     schema = StructType([*records.schema.fields, StructField(GROUP, BinaryType())])
     grouped = _mapped(records, grouping_kernel(work.job), schema)
-    heaps = grouped.repartition(work.partitions, GROUP).sortWithinPartitions(*_PLACE)
-    return _mapped(heaps, folding_kernel(work.job))
+    by_group = grouped.repartition(work.partitions, GROUP).sortWithinPartitions(*_PLACE)
+    return _mapped(by_group, folding_kernel(work.job))
 
 
 def _in_order(work: _Work, records: DataFrame) -> DataFrame:
-    """Let all records run through one task."""
+    """Fold all records in one task, in log order."""
     return _mapped(records.repartition(1).sortWithinPartitions(*_PLACE), folding_kernel(work.job))
 
 
 def _finished(work: _Work, summary: Summary) -> Folded:
-    """Add what no task has seen, and what was folded before."""
+    """Add the records that tasks do not read, and the state that was resumed."""
     summary.runs = work.survey.runs
     for outcome, count in work.survey.counts.items():
         summary.counts[outcome] += count

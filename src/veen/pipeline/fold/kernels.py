@@ -1,4 +1,4 @@
-"""What runs in the tasks of a fold: the annotator of ``veen.overlays`` over the records of a partition."""
+"""The work of fold tasks: the annotator of ``veen.overlays`` over the records of a partition."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -31,33 +31,33 @@ from veen.pipeline.fold.sql_form import no_counts
 from veen.pipeline.fold.state import Layered, Packed, PackedTables
 from veen.pipeline.open.records import records_of
 
-#: Whether a record is a copy or is copied: only of such ones the first places are remembered.
+# Whether a record is a copy or is copied: first positions are stored for these only.
 INVOLVED: Final = "veen_involved"
-#: Which events go together.
+# The group of an event.
 GROUP: Final = "veen_group"
 _GROUP_BYTES: Final = 8
 
-#: As ``mapInArrow`` takes it.
+# A function for ``mapInArrow``.
 Kernel = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a task is told; it travels with it."""
+    """The settings of a task, pickled with it."""
 
     portable: Portable
     stream_id: StreamId
     bridges: frozenset[bytes]
-    #: From where on records are to be summarized; those before are only known.
+    # The first record to summarize; earlier ones only contribute to the past.
     since: Place | None = None
-    #: Whether indexes are handed over too: the fold is to be gone on from.
+    # Whether indexes are returned too, so that a later fold can resume.
     keeps: bool = False
-    #: Whether records come in the order of the log.
+    # Whether records arrive in log order.
     is_sorted: bool = True
-    #: With 0, one summary for a partition; else one for so many numbers of a label.
+    # 0: one summary per partition; else one per this many positions of a label.
     run: int = 0
     past: Broadcast[Packed] | None = None
-    #: Whether the driver joins what comes of it, and not other tasks.
+    # Whether the driver merges the output, not other tasks.
     is_last: bool = True
 
     @property
@@ -65,11 +65,11 @@ class Job:
         return self.portable.overlay
 
     def names(self) -> list[str]:
-        """Return the tables that are handed over."""
+        """Return the tables that the task returns."""
         return list(memory_of(self.overlay).kinds if self.keeps else self.overlay.tables)
 
     def rows(self, memory: MemoryTables, start: Place) -> Iterator[Row]:
-        """Yield what records from a place on amount to."""
+        """Yield the summaries of records from a position on."""
         if not (self.is_last and self.portable.is_known):
             yield from table_rows(memory, self.names(), start)
             return
@@ -83,7 +83,7 @@ class Job:
 
 
 class _Annotating:
-    """Annotates records; of those that have nothing to do with copies nothing is remembered for them."""
+    """Annotates records; stores first positions only for records involved in copies."""
 
     def __init__(self, job: Job, head: Layered) -> None:
         self._annotator = Annotator(job.overlay, head, job.stream_id, job.bridges)
@@ -105,16 +105,16 @@ class _Annotating:
 
 
 def folding_kernel(job: Job) -> Kernel:
-    """Return a kernel that folds records, in the order of the log unless the overlay needs no past."""
+    """Return a kernel that folds records, in log order unless the overlay needs no past."""
 
-    def kernel(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return batches(_fold(job, _marked(given)))
+    def kernel(batches_in: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return batches(_fold(job, _marked(batches_in)))
 
     return kernel
 
 
-def _marked(given: Iterable[pa.RecordBatch]) -> Iterator[tuple[Record, bool]]:
-    for batch in given:
+def _marked(batches_in: Iterable[pa.RecordBatch]) -> Iterator[tuple[Record, bool]]:
+    for batch in batches_in:
         yield from zip(records_of(batch), batch.column(INVOLVED).to_pylist(), strict=True)
 
 
@@ -151,20 +151,20 @@ def _run_of(place: Place, size: int) -> Place:
 
 
 def _taken(head: Layered, job: Job) -> MemoryTables:
-    """Return what was added, and forget it: it needs to know no past."""
+    """Return and clear what was added, for an overlay that needs no past."""
     assert not job.overlay.needs_past
-    found, head.added = head.added, MemoryTables(head.added.kinds)
-    return found
+    added, head.added = head.added, MemoryTables(head.added.kinds)
+    return added
 
 
 def grouping_kernel(job: Job) -> Kernel:
-    """Return a kernel that adds to each record what it belongs to."""
+    """Return a kernel that adds to each record its group."""
 
-    def kernel(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def kernel(batches_in: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decoder = Decoder(job.overlay.schemas)
-        for batch in given:
-            found = [_group(job, decoder, record) for record in records_of(batch)]
-            yield batch.append_column(GROUP, pa.array(found, pa.binary()))
+        for batch in batches_in:
+            groups = [_group(job, decoder, record) for record in records_of(batch)]
+            yield batch.append_column(GROUP, pa.array(groups, pa.binary()))
 
     return kernel
 
@@ -175,17 +175,17 @@ def _group(job: Job, decoder: Decoder, record: Record) -> bytes:
     try:
         body = decoder.decode(record, schema)
         group = job.overlay.group(Event(record, schema, body, record.msg_id, job.stream_id))
-    except InvalidBodyError:  # which concerns nobody
+    except InvalidBodyError:  # such an event is in no group
         return record.msg_id[:_GROUP_BYTES]
     return sha256(cbor.encode(group, most=None))[:_GROUP_BYTES]
 
 
 def joining_kernel(job: Job) -> Kernel:
-    """Return a kernel that joins rows of tables; they come sorted by key, and by where they start."""
+    """Return a kernel that merges rows of tables, sorted by key and start."""
 
-    def kernel(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def kernel(batches_in: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         kinds = memory_of(job.overlay).kinds
-        rows = joined((row for batch in given for row in rows_of(batch)), kinds)
+        rows = joined((row for batch in batches_in for row in rows_of(batch)), kinds)
         return batches(chunked(rows, kinds) if job.portable.is_known else rows)
 
     return kernel

@@ -1,4 +1,4 @@
-"""An overlay on its way to executors: by its parameters; one of a user's file takes its code along."""
+"""Pickle an overlay for executors: by its parameters, and one from a user's file with its code."""
 
 import importlib.util
 import sys
@@ -13,15 +13,15 @@ from veen.overlays.overlay import Overlay
 
 
 class Portable:
-    """An overlay that can be pickled and made again where its module may not be."""
+    """An overlay that can be pickled, and unpickled where its module may be missing."""
 
     def __init__(self, overlay: Overlay, *, is_known: bool | None = None) -> None:
         self.overlay = overlay
-        #: Whether its classes are found by their names, here as there.
+        # Whether its classes can be imported by name, on executors as well.
         self.is_known = _is_importable(type(overlay).__module__) if is_known is None else is_known
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel as the overlay does; or as code and parameters, if nobody could import its module."""
+        """Pickle the overlay; as code and parameters if its module cannot be imported elsewhere."""
         cls = type(self.overlay)
         file = getattr(sys.modules.get(cls.__module__), "__file__", None)
         if file is None or self.is_known:
@@ -31,7 +31,7 @@ class Portable:
 
 
 def _is_importable(name: str) -> bool:
-    """Tell whether a module is found by its name, and not because somebody has put it there."""
+    """Return whether a module can be found by name, rather than only being in ``sys.modules``."""
     top = name.partition(".")[0]
     return any(
         finder.find_spec(top, None) is not None for finder in sys.meta_path if hasattr(finder, "find_spec")
@@ -48,7 +48,7 @@ def _portable(overlay: Overlay, is_known: bool) -> Portable:  # noqa: FBT001 - a
 
 @lru_cache(maxsize=8)
 def _module(name: str, code: bytes) -> ModuleType:
-    """Make a module of its code; of changed code another one."""
+    """Create a module from its code; changed code gets another module."""
     spec = importlib.util.spec_from_loader(f"{name}_{sha256(code).hex()[:16]}", loader=None)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)

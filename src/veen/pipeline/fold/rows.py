@@ -1,8 +1,8 @@
-"""What tasks of a fold hand over: rows of tables, counts and reports, in one form for all ways of folding.
+"""The output of fold tasks: rows of tables, counts and reports, in one schema for all plans.
 
-A row of a table says from where on its summary counts, so that summaries of one key join in the order of the
-log wherever the rows come from. Rows that other tasks are to join have one key each, as canonical bytes. What
-goes to the driver has many, as Python writes them down itself: that costs a tenth.
+A row of a table has the position from which its summary counts, so that summaries of one key are merged in
+log order wherever the rows come from. Rows that other tasks merge have one key each, as canonical bytes. Rows
+for the driver have many keys, pickled, which costs a tenth.
 """
 
 import pickle
@@ -20,11 +20,11 @@ from veen.overlays.monoid import Monoid
 from veen.overlays.overlay import Key
 from veen.overlays.summary_tree.reader import Place
 
-#: Kinds of rows.
+# Kinds of rows.
 TABLE: Final = 0
 COUNTS: Final = 1
 REPORTS: Final = 2
-#: Many keys of a table.
+# Many keys of a table.
 CHUNK: Final = 3
 
 ROWS: Final = pa.schema(
@@ -37,9 +37,8 @@ ROWS: Final = pa.schema(
         pa.field("value", pa.binary()),
     ]
 )
-#: The same for Spark.
 ROWS_DDL: Final = "kind int, name string, key binary, epoch bigint, seq bigint, value binary"
-#: So many at once, or so much.
+# A batch ends at either limit.
 _BATCH_ROWS: Final = 2000
 _BATCH_BYTES: Final = 4 << 20
 _CHUNK_KEYS: Final = 1000
@@ -83,7 +82,7 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
 
 
 def table_rows(memory: MemoryTables, names: Iterable[str], start: Place) -> Iterator[Row]:
-    """Yield some tables; their summaries are of records from a place on."""
+    """Yield the named tables; their summaries start at ``start``."""
     for name in names:
         kind = memory.kinds[name]
         for key, value in memory.tables[name].items():
@@ -91,20 +90,20 @@ def table_rows(memory: MemoryTables, names: Iterable[str], start: Place) -> Iter
 
 
 def chunk_rows(name: str, pairs: Iterable[tuple[Key, Any]], start: Place) -> Iterator[Row]:
-    """Yield keys of a table with their summaries, many in a row."""
-    left = iter(pairs)
-    while part := list(islice(left, _CHUNK_KEYS)):
+    """Yield rows with many keys of a table each, and their summaries."""
+    remaining = iter(pairs)
+    while part := list(islice(remaining, _CHUNK_KEYS)):
         yield Row(CHUNK, name, b"", *start, pickle.dumps(part, pickle.HIGHEST_PROTOCOL))
 
 
 def pairs_of(row: Row) -> list[tuple[Key, Any]]:
-    """Return what a row of many keys says; a task of our own has written it."""
-    found: list[tuple[Key, Any]] = pickle.loads(row.value)  # noqa: S301
-    return found
+    """Return the pairs in a row of many keys, which one of our own tasks wrote."""
+    pairs: list[tuple[Key, Any]] = pickle.loads(row.value)  # noqa: S301
+    return pairs
 
 
 def chunked(rows: Iterable[Row], kinds: Mapping[str, Monoid]) -> Iterator[Row]:
-    """Put keys of one table together; other rows are left as they are."""
+    """Combine rows of one table into rows of many keys; pass other rows through."""
     for (kind, name), group in groupby(rows, key=lambda row: row[:2]):
         if kind == TABLE:
             pairs = ((key_of(row), monoid.decode(kinds[name], row.value)) for row in group)
@@ -114,31 +113,31 @@ def chunked(rows: Iterable[Row], kinds: Mapping[str, Monoid]) -> Iterator[Row]:
 
 
 def counts_row(counts: Mapping[Outcome, int]) -> Row:
-    """Return how many records there were of each outcome."""
+    """Return the number of records of each outcome as a row."""
     return Row(COUNTS, "", b"", 0, 0, cbor.encode([counts.get(outcome, 0) for outcome in Outcome]))
 
 
 def reports_row(reports: Iterable[Report]) -> Row:
-    """Return what is wrong with one event, in the order in which it was found."""
+    """Return the reports on one event as a row, in their order."""
     listed = list(reports)
     place = listed[0][:2]
     return Row(REPORTS, "", b"", *place, cbor.encode([list(item[2:]) for item in listed], most=None))
 
 
 def reports_of(row: Row) -> Iterator[Report]:
-    """Yield what a row of reports says."""
-    said: Any = cbor.decode(row.value, most=None)
-    return (Report(row.epoch, row.seq, *item) for item in said)
+    """Return the reports in a row."""
+    decoded: Any = cbor.decode(row.value, most=None)
+    return (Report(row.epoch, row.seq, *item) for item in decoded)
 
 
 def counts_of(row: Row) -> Iterator[tuple[Outcome, int]]:
-    """Yield what a row of counts says."""
-    said: Any = cbor.decode(row.value)
-    return zip(Outcome, said, strict=True)
+    """Return the counts in a row."""
+    decoded: Any = cbor.decode(row.value)
+    return zip(Outcome, decoded, strict=True)
 
 
 def joined(rows: Iterable[Row], kinds: Mapping[str, Monoid]) -> Iterator[Row]:
-    """Join rows of one key that follow each other; others are left as they are."""
+    """Merge consecutive rows of one key; pass others through."""
     last: Row | None = None
     summary: Any = None
     for row in rows:
@@ -160,6 +159,6 @@ def _rewritten(row: Row, summary: Any, kinds: Mapping[str, Monoid]) -> Row:  # n
 
 
 def key_of(row: Row) -> Key:
-    """Return the key of a row of a table."""
-    found: Key = monoid.frozen(cbor.decode(row.key, most=None))
-    return found
+    """Return the key in a row of a table."""
+    key: Key = monoid.frozen(cbor.decode(row.key, most=None))
+    return key

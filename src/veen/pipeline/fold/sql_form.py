@@ -1,4 +1,4 @@
-"""What a fold on Spark comes to, what is asked of it, and forms of it in SQL for single overlays."""
+"""The range and result of a fold on Spark, and the interface of SQL folds of single overlays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 
 def no_counts() -> dict[Outcome, int]:
-    """Return how many records there were of each outcome, before any."""
+    """Return a count of 0 for each outcome."""
     return dict.fromkeys(Outcome, 0)
 
 
 @dataclass(slots=True)
 class Folded:
-    """What the records of a stream amount to: as a fold in one process gives it."""
+    """The result of folding the records of a stream, the same as in one process."""
 
-    #: Table -> key -> summary, of the overlay's tables (not of its indexes); one entry for every table.
+    # Table -> key -> summary, of the overlay's tables (not of its indexes); one entry for every table.
     tables: dict[str, dict[Key, Any]]
-    #: What became of the records that were folded; one entry for every outcome.
+    # Folded records by outcome; one entry for every outcome.
     counts: dict[Outcome, int] = field(default_factory=no_counts)
-    #: What is wrong with events, in the order of the log.
+    # In log order.
     reports: list[Report] = field(default_factory=list)
-    #: Epoch, first and last number of what was read; filled in by ``fold_stream``.
+    # Epoch, first and last position of the records read; set by ``fold_stream``.
     runs: list[Run] = field(default_factory=list)
-    #: To be gone on from, if that was asked for; filled in by ``fold_stream``.
+    # To resume from, if requested; set by ``fold_stream``.
     state: "FoldState | None" = None
 
     def memory(self, overlay: Overlay) -> MemoryTables:
-        """Return the tables, to be read."""
+        """Return the tables as the overlay reads them."""
         memory = MemoryTables(table_kinds(overlay))
         memory.tables = self.tables
         return memory
@@ -45,34 +45,33 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class FoldRange:
-    """Which part of a stream is folded, and how.
+    """The range of a stream that is folded.
 
-    The records are all up to ``upto``, from the beginning of the stream. With ``since``, tables, counts and
-    reports are those of the records from there on, as they counted given all that was before them.
+    The records are all those up to ``upto``, from the start of the stream. With ``since``, tables, counts and
+    reports are those of the records from there on, given all records before them.
     """
 
-    #: The stream itself.
     stream_id: StreamId
     since: Place | None = None
     upto: Place | None = None
-    #: Keys whose messages with a parent are copies of it.
+    # Client keys whose messages are copies of their parents.
     bridges: frozenset[bytes] = frozenset()
-    #: Whether some records say that they are copies: which of them count depends on all before.
+    # Whether some records claim to be copies: which of them count depends on all before.
     has_copies: bool = False
 
 
 class SqlFold(Protocol):
     """A fold of one overlay in SQL.
 
-    ``records`` has the columns of ``veen.pipeline.open.records.RECORDS``, in any order; only those of the
-    overlay's schemas are in it. Counts of records that are unreadable, or of other schemas, are added later.
+    ``records`` has the columns of ``veen.pipeline.open.records.RECORDS``, and only rows of the overlay's
+    schemas, in any order. Counts of records that are unreadable, or of other schemas, are added later.
     """
 
     def __call__(
         self, spark: SparkSession, records: DataFrame, overlay: Overlay, stretch: FoldRange
     ) -> Folded | None:
-        """Fold; None if it can not be exact here, and another way is to be taken."""
+        """Fold; None if the SQL cannot be exact here, so that another plan is needed."""
 
 
-#: By overlay; a class that is derived from one has no form unless it is named itself.
+# By overlay class; not inherited by subclasses.
 Forms = Mapping[type[Overlay], SqlFold]

@@ -13,19 +13,18 @@ from veen.overlays.overlay import Key, Overlay, Tables, sorted_items
 from veen.overlays.summary_tree.reader import Place
 from veen.pipeline.errors import FoldStateError
 
-#: Table -> encoded key -> encoded summary.
+# Table -> encoded key -> encoded summary.
 Packed = Mapping[str, Mapping[bytes, bytes]]
 
 
 class PackedTables:
-    """Tables of a fold that is gone on from, as bytes: few of their keys are looked at."""
+    """Tables of a resumed fold, as bytes: few of their keys are read."""
 
     def __init__(self, kinds: Mapping[str, Monoid], packed: Packed) -> None:
         self._kinds = kinds
         self._packed = packed
 
     def get(self, table: str, key: Key) -> Any:  # noqa: ANN401 - of any kind
-        """Return the summary of a key."""
         data = self._packed[table].get(cbor.encode(key))
         return None if data is None else monoid.decode(self._kinds[table], data)
 
@@ -37,7 +36,7 @@ class PackedTables:
 
 
 class Layered:
-    """Tables with a past: what is added is kept apart, since it is what a range amounts to."""
+    """Tables with a past; additions are stored separately, since they are the summary of a range."""
 
     def __init__(self, kinds: dict[str, Monoid], past: Tables | None = None) -> None:
         self._kinds = kinds
@@ -45,7 +44,7 @@ class Layered:
         self.added = MemoryTables(kinds)
 
     def settle(self) -> None:
-        """Let all that was added be past."""
+        """Make all additions part of the past."""
         if self._past is None:
             self._past = self.added
         else:
@@ -55,7 +54,6 @@ class Layered:
         self.added = MemoryTables(self._kinds)
 
     def get(self, table: str, key: Key) -> Any:  # noqa: ANN401 - of any kind
-        """Return the summary of a key."""
         added = self.added.get(table, key)
         if self._past is None:
             return added
@@ -71,7 +69,7 @@ class Layered:
         return sorted_items({key: self.get(table, key) for key in keys})
 
     def add(self, table: str, key: Key, summary: Any) -> None:  # noqa: ANN401 - of any kind
-        """Join a summary to that of a key."""
+        """Merge a summary into that of a key."""
         self.added.add(table, key, summary)
 
 
@@ -79,7 +77,7 @@ _VERSION: Final = 1
 
 
 def whole_fold(overlay: Overlay) -> Fold:
-    """Return a fold whose tables are those of the state and the indexes that verdicts need."""
+    """Return a fold with the overlay's tables and the indexes that its verdicts need."""
     folding = Fold(overlay)
     folding.kinds = memory_of(overlay).kinds
     return folding
@@ -87,7 +85,7 @@ def whole_fold(overlay: Overlay) -> Fold:
 
 @dataclass(frozen=True, slots=True)
 class FoldState:
-    """What is known after some records of a stream, from its beginning."""
+    """The state after some records of a stream, from its start."""
 
     overlay: Overlay
     summary: Summary
@@ -95,21 +93,21 @@ class FoldState:
 
     @classmethod
     def initial(cls, overlay: Overlay, bridges: frozenset[bytes] = frozenset()) -> Self:
-        """Return what is known before the first record."""
+        """Return the state before the first record."""
         return cls(overlay, whole_fold(overlay).empty(), bridges)
 
     @property
     def place(self) -> Place:
-        """The last record that is in it; (0, 0) if there is none."""
+        """The last record in it; (0, 0) if there is none."""
         runs = self.summary.runs
         return (runs[-1][0], runs[-1][2]) if runs else (0, 0)
 
     def then(self, more: Summary) -> Self:
-        """Return what is known after the records that follow."""
+        """Return the state after further records, given their summary."""
         return type(self)(self.overlay, whole_fold(self.overlay).merge(self.summary, more), self.bridges)
 
     def packed(self) -> Packed:
-        """Return the tables as tasks are given them."""
+        """Return the tables in the form sent to tasks."""
         kinds = memory_of(self.overlay).kinds
         return {
             name: {
@@ -119,16 +117,16 @@ class FoldState:
         }
 
     def encode(self) -> bytes:
-        """Return its bytes: equal states, equal bytes."""
+        """Return the canonical bytes: equal states have equal bytes."""
         content = whole_fold(self.overlay).encode(self.summary)
         return cbor.encode([_VERSION, self.overlay.identity, sorted(self.bridges), content], most=None)
 
     @classmethod
     def decode(cls, overlay: Overlay, data: bytes, bridges: frozenset[bytes] = frozenset()) -> Self:
-        """Return the state that bytes are of; they are to be of the same overlay, parameters and bridges."""
+        """Decode a state; it must be of the same overlay, parameters and bridges."""
         try:
-            said: Any = cbor.decode(data, most=None)
-            version, identity, listed, content = said
+            decoded: Any = cbor.decode(data, most=None)
+            version, identity, listed, content = decoded
             if (version, identity, listed) != (_VERSION, overlay.identity, sorted(bridges)):
                 raise FoldStateError(f"a state of another fold than {overlay.name} with these parameters")
             return cls(overlay, whole_fold(overlay).decode(content), bridges)

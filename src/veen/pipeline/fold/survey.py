@@ -1,4 +1,4 @@
-"""What a stream holds, before it is folded: whether it is whole, what is of other schemas, and copies."""
+"""A pass over a stream before it is folded: completeness, records of other schemas, and copies."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,38 +20,37 @@ _LOW: Final = (1 << _LOW_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is known of records before they are folded."""
+    """Facts about records before they are folded."""
 
     runs: list[Run]
-    #: Of records that no task sees: unreadable ones, and those of other schemas.
+    # Records that tasks do not read: unreadable ones, and those of other schemas.
     counts: dict[Outcome, int]
-    #: Records that tasks will see.
+    # The number of records that tasks read.
     events: int
-    #: Whether some say that they are copies.
+    # Whether some claim to be copies.
     has_copies: bool
 
     @property
     def records(self) -> int:
-        """How many there are."""
         return sum(last - first + 1 for _, first, last in self.runs)
 
 
 def upto_place(place: Place) -> Column:
-    """Return the condition for records up to a place."""
+    """Return the condition for records up to a position."""
     epoch, seq = (sf.lit(min(number, _MOST)) for number in place)
     return (sf.col("epoch") < epoch) | ((sf.col("epoch") == epoch) & (sf.col("stream_seq") <= seq))
 
 
 def from_place(place: Place) -> Column:
-    """Return the condition for records from a place on."""
+    """Return the condition for records from a position on."""
     return ~upto_place((place[0], place[1] - 1))
 
 
 def is_one_of(name: str, values: Iterable[bytes]) -> Column:
-    """Return the condition that a column of bytes is one of these; not null, if it is null."""
+    """Return the condition that a binary column has one of these values; false, not null, for null."""
     listed = sorted(bytes(value) for value in values)
-    found = sf.col(name).isin([sf.lit(value) for value in listed]) if listed else sf.lit(False)  # noqa: FBT003
-    return sf.coalesce(found, sf.lit(False))  # noqa: FBT003
+    matches = sf.col(name).isin([sf.lit(value) for value in listed]) if listed else sf.lit(False)  # noqa: FBT003
+    return sf.coalesce(matches, sf.lit(False))  # noqa: FBT003
 
 
 def is_read(overlay: Overlay) -> Column:
@@ -60,14 +59,14 @@ def is_read(overlay: Overlay) -> Column:
 
 
 def is_copy(overlay: Overlay, bridges: frozenset[bytes]) -> Column:
-    """Return the condition for records that say that they are copies (OVR-014)."""
+    """Return the condition for records that claim to be copies (OVR-014)."""
     by_parent = is_one_of("schema", (schema.schema_id for schema in overlay.copies_by_parent))
-    said = by_parent | is_one_of("client_id", bridges)
-    return is_read(overlay) & sf.col("parent_id").isNotNull() & said
+    claims_copy = by_parent | is_one_of("client_id", bridges)
+    return is_read(overlay) & sf.col("parent_id").isNotNull() & claims_copy
 
 
 def survey(records: DataFrame, overlay: Overlay, *, bridges: frozenset[bytes], since: Place | None) -> Survey:
-    """Look through records; what is counted is from a place on."""
+    """Survey records; ``counts`` are of those from ``since`` on."""
     counted = sf.lit(True) if since is None else from_place(since)  # noqa: FBT003
     sealed = sf.col("schema").isNull()
     low = sf.col("stream_seq").bitwiseAND(_LOW)
@@ -102,7 +101,7 @@ def survey(records: DataFrame, overlay: Overlay, *, bridges: frozenset[bytes], s
 
 
 def _check_whole(row: Any) -> None:  # noqa: ANN401 - a row of Spark
-    """Check that there are all numbers of a label between two, each once."""
+    """Check that each position between the first and last of a label occurs exactly once."""
     epoch, first, last, records = row["epoch"], row["first"], row["last"], row["records"]
     missing = last - first + 1 - records
     where = f"between {first} and {last}"
@@ -113,9 +112,9 @@ def _check_whole(row: Any) -> None:  # noqa: ANN401 - a row of Spark
 
 
 def number_sums(first: int, last: int) -> tuple[int, int, int]:
-    """Return what numbers add up to: their low bits, the squares of these, and their high bits.
+    """Return the sums over a range of numbers of their low bits, the squares of these, and their high bits.
 
-    Counting different numbers would need all of them in one place; these sums do not.
+    Counting distinct numbers would need a shuffle of all of them; these sums do not.
     """
     after, before = _sums_below(last + 1), _sums_below(first)
     return (after[0] - before[0], after[1] - before[1], after[2] - before[2])
@@ -137,13 +136,13 @@ def _pyramid(end: int) -> int:
 
 
 def check_begins(runs: list[Run], behind: list[Run]) -> None:
-    """Check that records begin where a stream does, or go on behind what was folded before."""
+    """Check that records start where the stream does, or continue what was folded before."""
     for nth, (epoch, first, _) in enumerate(runs):
-        wanted = 1
+        expected = 1
         if behind and not nth:
             last_epoch, _, last = behind[-1]
             if epoch < last_epoch:
                 raise IncompleteStreamError(f"epoch {epoch} comes after epoch {last_epoch} was folded")
-            wanted = last + 1 if epoch == last_epoch else 1
-        if first != wanted:
-            raise IncompleteStreamError(f"epoch {epoch} starts with entry {first}, not with {wanted}")
+            expected = last + 1 if epoch == last_epoch else 1
+        if first != expected:
+            raise IncompleteStreamError(f"epoch {epoch} starts with entry {first}, not with {expected}")

@@ -1,6 +1,6 @@
-"""Folds in SQL, of overlays that have one: the same bytes as in one process, from any partitioning.
+"""SQL folds of overlays that have one: the same bytes as in one process, with any partitioning.
 
-Each is a form of typed events; records are decoded once. Callers hand ``FORMS`` to ``fold_stream``.
+Each reads typed events; records are decoded once. Callers pass ``FORMS`` to ``fold_stream``.
 """
 
 from collections.abc import Callable
@@ -29,11 +29,11 @@ from veen.pipeline.open.typed_columns import EventTable
 
 
 class TypedForm(NamedTuple):
-    """A form: what it reads of events, and how these are folded (None: it can not be exact)."""
+    """A SQL fold: the events that it reads, and its function, which returns None if it cannot be exact."""
 
     table: EventTable
     fold: Callable[[DataFrame, Any, StreamId], Folded | None]
-    #: Whether a range can be folded without what was before it.
+    # Whether a range can be folded without the events before it.
     ranges: bool = False
 
     def events(self, records: DataFrame) -> DataFrame:
@@ -53,7 +53,7 @@ class TypedForm(NamedTuple):
             return self.fold(events, overlay, stretch.stream_id)
 
 
-#: Overlays with a form.
+# Overlays with a SQL fold.
 FORMS: Final[dict[type[Overlay], TypedForm]] = {
     LwwMap: TypedForm(LWW_EVENTS, fold_registers, ranges=True),
     GCounter: TypedForm(COUNTER_EVENTS, fold_counters, ranges=True),

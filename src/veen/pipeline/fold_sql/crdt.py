@@ -1,4 +1,4 @@
-"""Registers, counters and sets in SQL: an aggregate for each key, in any order of the rows."""
+"""Registers, counters and sets in SQL: an aggregate per key, for rows in any order."""
 
 from collections import Counter
 from typing import Any, Final
@@ -24,23 +24,23 @@ ORSET_EVENTS: Final = EventTable((ORSET,), ("id", "elem", "tomb"))
 
 
 def fold_registers(events: DataFrame, _overlay: Overlay, _stream_id: StreamId) -> Folded:
-    """Fold registers: the greatest time and place of each key, with its value."""
+    """Fold registers: the greatest time and position of each key, with its value."""
     best = F.expr("max(struct(ts, epoch, stream_seq, msg_id, value)) as best")
     sums = events.filter(GOOD).groupBy("key").agg(best, F.expr("count(*) as count"))
-    found = sums.select("key", "best.*", "count").toArrow()
-    keys, values = lists(found, "key", "value")
-    orders = zip(ints_of(found.column("ts")), *lists(found, *POSITION), strict=True)
+    rows = sums.select("key", "best.*", "count").toArrow()
+    keys, values = lists(rows, "key", "value")
+    orders = zip(ints_of(rows.column("ts")), *lists(rows, *POSITION), strict=True)
     registers = dict(zip(keys, zip(orders, values, strict=True), strict=True))
-    return fold_result({"registers": registers}, _total(found), refusals(events), [])
+    return fold_result({"registers": registers}, _total(rows), refusals(events), [])
 
 
 def fold_counters(events: DataFrame, _overlay: Overlay, _stream_id: StreamId) -> Folded:
     """Fold counters: the sum of each shard."""
     total = F.expr("sum(cast(delta as decimal(28,0))) as total")
-    found = events.filter(GOOD).groupBy("shard").agg(total, F.expr("count(*) as count")).toArrow()
-    (shards,) = lists(found, "shard")
-    table = dict(zip(shards, ints_of(found.column("total")), strict=True))
-    return fold_result({"shards": table}, _total(found), refusals(events), [])
+    rows = events.filter(GOOD).groupBy("shard").agg(total, F.expr("count(*) as count")).toArrow()
+    (shards,) = lists(rows, "shard")
+    table = dict(zip(shards, ints_of(rows.column("total")), strict=True))
+    return fold_result({"shards": table}, _total(rows), refusals(events), [])
 
 
 def _total(found: pa.Table) -> int:
@@ -51,17 +51,17 @@ def _total(found: pa.Table) -> int:
 
 
 def fold_sets(events: DataFrame, overlay: Overlay, stream_id: StreamId) -> Folded:
-    """Fold a set: of each id its first addition and its first tomb; which was first decides."""
-    taken = events.filter(GOOD)
-    ids = _ids(taken).toArrow()
-    # The driver holds all of them anyway: they are the state.
+    """Fold a set: the first addition and the first tomb of each id; the earlier of the two decides."""
+    valid = events.filter(GOOD)
+    ids = _ids(valid).toArrow()
+    # The driver has all of them in memory anyway: they are the state.
     places = [pc.fill_null(ids.column(name), 0).to_numpy() for name in ("stream_seq", "epoch")]
     ids = ids.take(pa.array(np.lexsort(places)))
     tables: dict[str, dict[Any, Any]] = {name: {} for name in overlay.tables}
     _enter(ids, tables)
     reused = [one for one, differs in zip(*lists(ids, "id", "differs"), strict=True) if differs]
-    told = _reused(taken, reused, stream_id) if reused else []
-    return fold_result(tables, taken.count(), refusals(events), told)
+    reports = _reused(valid, reused, stream_id) if reused else []
+    return fold_result(tables, valid.count(), refusals(events), reports)
 
 
 def _ids(events: DataFrame) -> DataFrame:
@@ -87,7 +87,7 @@ def _ids(events: DataFrame) -> DataFrame:
 
 
 def _enter(ids: pa.Table, tables: dict[str, dict[Any, Any]]) -> None:
-    """Enter ids, sorted by the place of their addition."""
+    """Enter ids, ordered by the position of their addition."""
     members, tombs, removed = tables["members"], tables["tombs"], Counter[bytes]()
     sizes = Counter[bytes]()
     tomb_places = zip(*lists(ids, *(f"tomb_{name}" for name in POSITION)), strict=True)
@@ -107,22 +107,22 @@ def _enter(ids: pa.Table, tables: dict[str, dict[Any, Any]]) -> None:
 
 
 def _reused(events: DataFrame, ids: list[bytes], stream_id: StreamId) -> list[Report]:
-    """Return what is said of additions whose id was taken by another element."""
+    """Return reports on additions whose id belongs to another element."""
     spark = events.sparkSession
-    wanted = spark.createDataFrame(pa.table({"id": pa.array(ids, pa.binary())}))
-    rows = events.join(F.broadcast(wanted), "id", "left_semi").select("id", "elem", *POSITION).toArrow()
-    found = sorted(zip(positions(rows), *lists(rows, "id", "elem"), strict=True))
+    id_rows = spark.createDataFrame(pa.table({"id": pa.array(ids, pa.binary())}))
+    rows = events.join(F.broadcast(id_rows), "id", "left_semi").select("id", "elem", *POSITION).toArrow()
+    additions = sorted(zip(positions(rows), *lists(rows, "id", "elem"), strict=True))
     first: dict[bytes, bytes] = {}
     code, text = _said_of_reuse(stream_id)
     return [
         Report(place[0], place[1], place[2], code, text)
-        for place, one, elem in found
+        for place, one, elem in additions
         if first.setdefault(one, elem) != elem
     ]
 
 
 def _said_of_reuse(stream_id: StreamId) -> tuple[str, str]:
-    """Return the words of the overlay for an id that is taken."""
+    """Return the overlay's report on an id in use."""
     bodies = [ORSET.encode(ORSET.make(id=bytes(32), elem=elem)) for elem in (b"a", b"b")]
     log = [
         record_at((0, seq, b""))._replace(schema=ORSET.schema_id, body=body)

@@ -1,4 +1,4 @@
-"""What forms of folds in SQL share: records as typed events, and what is the same for all that they give."""
+"""Shared by SQL folds: records as typed events, and the common parts of results."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,13 +25,13 @@ def typed_events(records: DataFrame, table: EventTable) -> DataFrame:
 
 
 def from_place(rows: DataFrame, since: Place | None) -> DataFrame:
-    """Return what is at a place or behind it."""
+    """Return the rows at or after a position."""
     return rows if since is None else rows.filter(survey.from_place(since))
 
 
 @contextmanager
 def kept(rows: DataFrame) -> Iterator[DataFrame]:
-    """Keep rows while they are read several times."""
+    """Persist rows that are read several times."""
     rows.persist()
     try:
         yield rows
@@ -39,33 +39,33 @@ def kept(rows: DataFrame) -> Iterator[DataFrame]:
         rows.unpersist()
 
 
-# --- what comes of them -------------------------------------------------------------------------------------
+# --- results ------------------------------------------------------------------------------------------------
 
 
-#: Which rows are events.
+# The condition for valid events.
 GOOD: Final = "code is null"
 
 
 def refusals(events: DataFrame) -> list[Report]:
-    """Return what is said of bodies that were refused, in no order."""
-    found = events.filter("code is not null").select(*POSITION, "code", "detail").toArrow()
-    return list(map(Report, *lists(found, *POSITION, "code", "detail")))
+    """Return reports on rejected bodies, unordered."""
+    rows = events.filter("code is not null").select(*POSITION, "code", "detail").toArrow()
+    return list(map(Report, *lists(rows, *POSITION, "code", "detail")))
 
 
 def lists(table: pa.Table, *names: str) -> list[list[Any]]:
-    """Return columns as lists."""
+    """Return columns as Python lists."""
     return [table.column(name).to_pylist() for name in names]
 
 
 def positions(table: pa.Table) -> list[tuple[int, int, bytes]]:
-    """Return where rows stand."""
+    """Return the positions of rows."""
     return list(zip(*lists(table, *POSITION), strict=True))
 
 
 def fold_result(
     tables: dict[str, dict[Any, Any]], events: int, refused: list[Report], told: list[Report]
 ) -> Folded:
-    """Return what a fold comes to; ``told`` of one event are in their order."""
+    """Return the result of a fold; the reports ``told`` on one event must be in order."""
     counts = no_counts()
     counts[Outcome.EVENT] = events
     counts[Outcome.REJECTED] = len(refused)
@@ -78,13 +78,13 @@ def _place(report: Report) -> tuple[int, int]:
 
 
 def said_of(overlay: Overlay, event: Event) -> list[Report]:
-    """Return what an overlay says of an event that it judges without a past."""
+    """Return the reports of an overlay on an event that it judges without a past."""
     record = event.record
     _, reports = overlay.lower(event, memory_of(overlay))
     return [Report(record.epoch, record.stream_seq, event.canonical_id, *item) for item in reports]
 
 
 def record_at(position: tuple[int, int, bytes]) -> Record:
-    """Return a record that stands somewhere, and of which nothing else is known."""
+    """Return a record at a position, with all other fields blank."""
     epoch, seq, msg_id = position
     return Record(seq, msg_id, b"", 0, 0, None, b"", epoch)

@@ -1,7 +1,7 @@
-"""The ledger of paid operations in SQL: both sides of each operation, added up.
+"""The ledger of paid operations in SQL: sums over both sides of each operation.
 
-Where no account may owe anything, this holds as long as no operation is refused: then every account's running
-sum shows it. If one is refused, what it withholds elsewhere is to be found in order, by another way.
+Where accounts must not be overdrawn, this is exact if no operation is rejected, which the running sum of
+every account shows. If one is rejected, its effects on other accounts need a fold in log order.
 """
 
 from itertools import starmap
@@ -37,24 +37,22 @@ _NOBODY: Final = bytes(32)
 
 
 def fold_ledger(events: DataFrame, overlay: PaidLedger, stream_id: StreamId) -> Folded | None:
-    """Fold the ledger; None if an operation is refused for what its payer has."""
-    taken = events.filter(GOOD).withColumn("currency", _currency(overlay))
-    counted = _remapped(taken.filter("currency is not null"), overlay)
+    """Fold the ledger; None if an operation is rejected because of its payer's balance."""
+    valid = events.filter(GOOD).withColumn("currency", _currency(overlay))
+    counted = _remapped(valid.filter("currency is not null"), overlay)
     legs = _legs(counted)
     if overlay.forbid_negative and _owes(legs, overlay):
         return None
     place = F.min(F.struct(*POSITION)).alias("first")
     sums = legs.groupBy("currency", "account").agg(F.sum("change").alias("balance"), place)
-    found = sums.select("currency", "account", "balance", "first.*").toArrow()
-    currencies, accounts = lists(found, "currency", "account")
-    balances = dict(
-        zip(zip(currencies, accounts, strict=True), ints_of(found.column("balance")), strict=True)
-    )
+    rows = sums.select("currency", "account", "balance", "first.*").toArrow()
+    currencies, accounts = lists(rows, "currency", "account")
+    balances = dict(zip(zip(currencies, accounts, strict=True), ints_of(rows.column("balance")), strict=True))
     firsts: dict[str, Any] = {}
-    for name, first in zip(currencies, positions(found), strict=True):
+    for name, first in zip(currencies, positions(rows), strict=True):
         firsts[name] = min(firsts.get(name, (first,)), (first,))
     tables: dict[str, dict[Any, Any]] = {"balances": balances, "currencies": firsts}
-    return fold_result(tables, taken.count(), refusals(events), _told(taken, overlay, stream_id))
+    return fold_result(tables, valid.count(), refusals(events), _told(valid, overlay, stream_id))
 
 
 def _currency(overlay: PaidLedger) -> Column:
@@ -62,7 +60,7 @@ def _currency(overlay: PaidLedger) -> Column:
 
 
 def _remapped(rows: DataFrame, overlay: PaidLedger) -> DataFrame:
-    """Return operations of the accounts that others have become."""
+    """Return operations with accounts replaced by those that they were merged into."""
     if not overlay.remap:
         return rows
     pairs = [(account, overlay.account(account)) for account in overlay.remap]
@@ -81,7 +79,7 @@ def _remapped(rows: DataFrame, overlay: PaidLedger) -> DataFrame:
 
 
 def _legs(rows: DataFrame) -> DataFrame:
-    """Return both sides of each operation; one with nothing where they are the same."""
+    """Return both sides of each operation; one side of amount 0 where they are the same account."""
     amount = F.col("amount").cast("decimal(28,0)")
     place = ("currency", *POSITION)
     own = F.col("payer_account") == F.col("payee_account")
@@ -93,7 +91,7 @@ def _legs(rows: DataFrame) -> DataFrame:
 
 
 def _owes(legs: DataFrame, overlay: PaidLedger) -> bool:
-    """Tell whether an account that may not would owe something, if everything counted."""
+    """Return whether an account would be overdrawn if all operations counted."""
     account = F.col("account")
     strict = legs.filter(~account.isin(list(overlay.issuers))) if overlay.issuers else legs
     in_order = Window.partitionBy("currency", "account").orderBy("epoch", "stream_seq")
@@ -102,7 +100,7 @@ def _owes(legs: DataFrame, overlay: PaidLedger) -> bool:
 
 
 def _told(events: DataFrame, overlay: PaidLedger, stream_id: StreamId) -> list[Report]:
-    """Return what is said of operations without a currency, and of those that were late."""
+    """Return reports on operations without a currency, and on late ones."""
     rows = (
         events.filter("currency is null or hub_ts > expires_at")
         .select(*POSITION, "currency", "hub_ts", "expires_at")

@@ -1,10 +1,10 @@
 """Wallets in columns and kernels.
 
-Which debits count can depend on everything before them. But what is found for all wallets holds if each one's
-own events, given which credits come in, lead to it: the first place where it could be wrong has nothing wrong
-before it. So wallets that break no rule are taken as they are, many at once, given that the debits of others
-count. The others are judged together by the overlay itself, in the order of the log. A debit that it refuses
-withholds a credit from somebody: that wallet is looked at again without it. It ends when nobody is left.
+Which debits count can depend on everything before them. But a result for all wallets is right if the result
+of each follows from its own events and the credits that it receives: the first wrong position would have
+nothing wrong before it. So wallets that break no rule are summed in columns, many at once, assuming that the
+debits of others count. The rest are judged together by the overlay itself, in log order. A debit that it
+rejects withholds a credit from another wallet, which is checked again without it, until none is left.
 """
 
 from collections.abc import Iterable, Iterator
@@ -50,7 +50,7 @@ _FIELDS: Final = (
 WALLET_EVENTS: Final = EventTable(
     wal.SCHEMAS, _FIELDS, [RECORDS.field(name) for name in ("client_id", "auth_ref", "body")], longs=True
 )
-#: Credits that a wallet does not get: where they stand, and how much they are.
+# Credits that a wallet does not receive: their positions and amounts.
 Withheld = dict[bytes, dict[Place, int]]
 _OPEN, _TRANSFER, _LIMIT, _WITHDRAW, _ADJUST = map(
     wal.SCHEMAS.index, (wal.OPEN, wal.TRANSFER, wal.LIMIT, wal.WITHDRAW, wal.ADJUST)
@@ -69,46 +69,46 @@ _LISTED: Final = (
     "currency",
     "created_at",
 )
-#: Of a transfer: it says whether two are the same.
+# Of a transfer, to compare those with the same id.
 _BODY_HASH: Final = f"case when kind = {_TRANSFER} then unhex(sha2(body, 256)) end"
 _CLEAN_COLUMNS: Final = [name for name in CHECKED.names if name not in ("clean", "events")]
-#: So often wallets are looked at again. Then all that could be reached are judged at once: a chain of
-#: transfers would else be followed link by link.
+# After this many rounds, all wallets that could be affected are judged at once: a chain of transfers would
+# otherwise be followed link by link.
 _ROUNDS: Final = 4
-#: So few that they can be named in a query.
+# Up to this many can be listed in a query.
 FEW: Final = 2000
-#: A wallet that was opened has forgotten what was spent before.
+# Opening a wallet resets what it spent before.
 _RESETS: Final = True
-#: More events of wallets that break rules than the driver should judge.
+# The most events of wallets that break rules that the driver should judge.
 MOST_JUDGED: Final = 2_000_000
 
 
 def fold_wallets(events: DataFrame, overlay: Wallets, stream_id: StreamId) -> Folded | None:
-    """Fold wallets; None if there is too much that breaks rules, or the stream is a wallet's own."""
+    """Fold wallets; None if too many events break rules, or the stream is a wallet's own."""
     if overlay.replica:
         return None
     return _Fold(events, overlay, stream_id).run()
 
 
 class SomeWallets(Wallets):
-    """Some wallets of a shared stream, given that all others pay what they say."""
+    """Some wallets of a shared stream, assuming that all debits of others count."""
 
     some: frozenset[bytes] = frozenset()
 
     def is_here(self, wallet: bytes, before: Tables) -> bool:  # noqa: ARG002 - whatever was before
-        """Tell whether a wallet is one of these."""
+        """Return whether a wallet is one of these."""
         return wallet in self.some
 
 
 class _Clean(NamedTuple):
-    """A wallet that breaks no rule: the least that it had after spending, and what it comes to."""
+    """A wallet that breaks no rule: its lowest balance after spending, and its result."""
 
     low: int
     effect: Effect
 
 
 class _Judged(NamedTuple):
-    """What the overlay says of some wallets, and what others do not get because of that."""
+    """The overlay's verdict on some wallets, and the credits withheld from others because of it."""
 
     memory: MemoryTables
     reports: list[Report]
@@ -116,7 +116,7 @@ class _Judged(NamedTuple):
 
 
 class _Settled(NamedTuple):
-    """What was found for all: who was judged and how, and the others."""
+    """The verdict on all wallets: those that were judged, and the clean ones."""
 
     judged: _Judged
     suspects: set[bytes]
@@ -132,11 +132,13 @@ class _Fold:
         self.ops = _ops(self.taken, overlay)
 
     def run(self) -> Folded | None:
-        """Find out who breaks rules, and judge them."""
+        """Find the wallets that break rules, and judge them."""
         rows = _listed_rows(self.taken)
-        if _has_own(rows, self.stream_id):  # one wallet, one event after the other: nothing to divide
+        if _has_own(
+            rows, self.stream_id
+        ):  # a single wallet, whose events are sequential: nothing to parallelize
             return None
-        with ThreadPoolExecutor(2) as pool:  # Spark works while the driver does
+        with ThreadPoolExecutor(2) as pool:  # Spark and the driver work concurrently
             listing = pool.submit(_Listed, rows)
             refusing = pool.submit(refusals, self.events)
             checked = _checked(self.ops)
@@ -145,8 +147,8 @@ class _Fold:
             if settled is None:
                 return None
             events = pc.sum(checked.column("events")).as_py() or 0
-            tables, told = _united(listed, settled)
-            return fold_result(tables, events, refusing.result(), told)
+            tables, reports = _united(listed, settled)
+            return fold_result(tables, events, refusing.result(), reports)
 
     def _settle(self, clean: dict[bytes, _Clean], suspects: set[bytes], listed: "_Listed") -> _Settled | None:
         """Judge wallets, and those that then break a rule, until none is left."""
@@ -155,19 +157,19 @@ class _Fold:
             return _Settled(judged, suspects, clean)
         rounds = 0
         while True:
-            found = self._judge(suspects)
-            if found is None:
+            verdicts = self._judge(suspects)
+            if verdicts is None:
                 return None
-            short, more = self._without(found, clean)
+            short, more = self._without(verdicts, clean)
             if not more:
-                return _Settled(found, suspects, short)
+                return _Settled(verdicts, suspects, short)
             suspects |= more
             rounds += 1
-            if rounds == _ROUNDS:  # then nobody else can be reached, and it ends
+            if rounds == _ROUNDS:  # no further wallet can be affected: the next round is the last
                 suspects = listed.reached_from(suspects)
 
     def _judge(self, suspects: set[bytes]) -> _Judged | None:
-        """Let the overlay judge some wallets; all others pay."""
+        """Have the overlay judge some wallets, assuming that all debits of others count."""
         rows = _touching(self.taken, suspects).limit(MOST_JUDGED + 1).toArrow()
         if len(rows) > MOST_JUDGED:
             return None
@@ -175,7 +177,7 @@ class _Fold:
         return _judged(overlay, rows, self.stream_id)
 
     def _without(self, judged: _Judged, clean: dict[bytes, _Clean]) -> tuple[dict[bytes, _Clean], set[bytes]]:
-        """Return wallets without the credits that they do not get, and those that then break a rule."""
+        """Return wallets without the credits withheld from them, and those that then break a rule."""
         short = dict(clean)
         lacking: dict[bytes, list[Place]] = {}
         for wallet, credits_ in judged.withheld.items():
@@ -192,26 +194,26 @@ class _Fold:
 
 
 def _united(listed: "_Listed", settled: _Settled) -> tuple[dict[str, dict[Any, Any]], list[Report]]:
-    """Return the tables and reports of wallets that were judged, and of those that were not."""
+    """Return the tables and reports of the judged and the clean wallets together."""
     judged, suspects, clean = settled
-    told = list(judged.reports)
+    reports = list(judged.reports)
     for wallet, credits_ in judged.withheld.items():
-        told += [Report(*place, *report("WAL.UNBACKED", wallet)) for place in map(listed.place, credits_)]
-    made = judged.memory.tables
+        reports += [Report(*place, *report("WAL.UNBACKED", wallet)) for place in map(listed.place, credits_)]
+    judged_tables = judged.memory.tables
     wallets = {wallet: found.effect for wallet, found in clean.items() if wallet not in suspects}
     tables: dict[str, dict[Any, Any]] = {
         **{name: {} for name in Wallets.tables},  # nothing is pending in a shared stream
-        "wallets": wallets | made["wallets"],
-        "opened": listed.openings(suspects) | made["opened"],
-        "transfers": listed.transfers(suspects, judged.withheld) | made["transfers"],
+        "wallets": wallets | judged_tables["wallets"],
+        "opened": listed.openings(suspects) | judged_tables["opened"],
+        "transfers": listed.transfers(suspects, judged.withheld) | judged_tables["transfers"],
     }
-    return tables, told
+    return tables, reports
 
 
 # --- in columns ---------------------------------------------------------------------------------------------
 
 
-#: What an event does to the wallet that it is of; a kind is the place of its schema.
+# The effect of an event on its own wallet; a kind is the index of its schema.
 _OWN_OP: Final = f"""case when raw is not null then {Op.ODD:d}
     when kind = {_TRANSFER} and wallet_id = to_wallet_id then {Op.ODD:d}
     when kind = {_LIMIT} and daily_limit is null then {Op.NO_LIMIT:d} else kind end"""
@@ -220,7 +222,7 @@ _NOTHING: Final = "cast(null as binary) as ref"
 
 
 def _ops(events: DataFrame, overlay: Wallets) -> DataFrame:
-    """Return what happens to each wallet."""
+    """Return the operations on each wallet."""
     odd = _odd(overlay)
     own = events.selectExpr(
         "wallet_id as wallet",
@@ -244,7 +246,7 @@ def _ops(events: DataFrame, overlay: Wallets) -> DataFrame:
 
 
 def _odd(overlay: Wallets) -> str:
-    """Return of which events the overlay says something whatever the state is; "": of none."""
+    """Return the condition for events that the overlay reports in any state; "": none."""
     if not overlay.institution:
         return ""
     keys = _literals(overlay.institution)
@@ -252,7 +254,7 @@ def _odd(overlay: Wallets) -> str:
 
 
 def _ops_without(ops: DataFrame, lacking: dict[bytes, list[Place]]) -> DataFrame:
-    """Return what happens to some wallets, without some credits."""
+    """Return the operations on some wallets, without some credits."""
     names = ["wallet", "epoch", "stream_seq"]
     rows = [(wallet, *place) for wallet, places in lacking.items() for place in places]
     arrays = [
@@ -260,9 +262,9 @@ def _ops_without(ops: DataFrame, lacking: dict[bytes, list[Place]]) -> DataFrame
         for name, column in zip(names, zip(*rows, strict=True), strict=True)
     ]
     missing = ops.sparkSession.createDataFrame(pa.table(arrays, names=names))
-    found = ops.join(F.broadcast(missing.select("wallet")), "wallet", "left_semi")
+    affected = ops.join(F.broadcast(missing.select("wallet")), "wallet", "left_semi")
     missing = F.broadcast(missing.withColumn("op", F.lit(int(Op.IN))))
-    return found.join(missing, [*names, "op"], "left_anti").select(OPS.names)
+    return affected.join(missing, [*names, "op"], "left_anti").select(OPS.names)
 
 
 def _touching(events: DataFrame, wallets: set[bytes]) -> DataFrame:
@@ -271,12 +273,12 @@ def _touching(events: DataFrame, wallets: set[bytes]) -> DataFrame:
         keys = _literals(wallets)
         return events.filter(f"wallet_id in ({keys}) or to_wallet_id in ({keys})")
     table = pa.table({"judged": pa.array(sorted(wallets), pa.binary())})
-    wanted = F.broadcast(events.sparkSession.createDataFrame(table))
+    wallet_rows = F.broadcast(events.sparkSession.createDataFrame(table))
     is_own, is_to = (F.col(name) == F.col("judged") for name in ("wallet_id", "to_wallet_id"))
-    return events.join(wanted, is_own, "left_semi").union(
+    return events.join(wallet_rows, is_own, "left_semi").union(
         events.filter(f"kind = {_TRANSFER}")
-        .join(wanted, is_own, "left_anti")
-        .join(wanted, is_to, "left_semi")
+        .join(wallet_rows, is_own, "left_anti")
+        .join(wallet_rows, is_to, "left_semi")
     )
 
 
@@ -285,25 +287,25 @@ def _literals(keys: Iterable[bytes]) -> str:
 
 
 def _checked(ops: DataFrame) -> pa.Table:
-    """Return what becomes of each wallet by its own events."""
+    """Return the verdict on each wallet from its own events."""
     return ops.repartition("wallet").mapInArrow(_check_all, from_arrow_schema(CHECKED)).toArrow()
 
 
 def _check_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Check the wallets of a partition: all of its rows at once."""
-    found = list(batches)
-    if found:
-        yield check(pa.Table.from_batches(found))
+    """Check the wallets of a partition, with all of its rows at once."""
+    rows = list(batches)
+    if rows:
+        yield check(pa.Table.from_batches(rows))
 
 
 def _suspects(checked: pa.Table) -> list[bytes]:
-    """Return which wallets are not clean."""
-    found: list[bytes] = checked.filter(pc.invert(checked.column("clean"))).column("wallet").to_pylist()
-    return found
+    """Return the wallets that are not clean."""
+    suspects: list[bytes] = checked.filter(pc.invert(checked.column("clean"))).column("wallet").to_pylist()
+    return suspects
 
 
 def _effects(checked: pa.Table) -> dict[bytes, _Clean]:
-    """Return what clean wallets come to."""
+    """Return the results of clean wallets."""
     wallets, lows, closed, frozen, limits, resets, *sums = lists(
         checked.filter(checked.column("clean")), *_CLEAN_COLUMNS
     )
@@ -322,7 +324,7 @@ def _listed_rows(events: DataFrame) -> pa.Table:
 
 
 def _has_own(rows: pa.Table, stream_id: StreamId) -> bool:
-    """Tell whether the stream is the own one of a wallet that is opened in it, or is to get something."""
+    """Return whether the stream belongs to a wallet that is opened in it or receives a transfer."""
     opened = rows.filter(pc.equal(rows.column("kind"), _OPEN)).column("wallet_id")
     columns = opened, rows.column("to_wallet_id").drop_null()
     wallets = {wallet for column in columns for wallet in pc.unique(column).to_pylist()}
@@ -330,7 +332,7 @@ def _has_own(rows: pa.Table, stream_id: StreamId) -> bool:
 
 
 class _Listed:
-    """All openings and transfers: they are a part of the state."""
+    """All openings and transfers, which are part of the state."""
 
     def __init__(self, rows: pa.Table) -> None:
         self._opened = rows.filter(pc.equal(rows.column("kind"), _OPEN))
@@ -340,35 +342,35 @@ class _Listed:
         self._by_place: dict[Place, Position] = {}
 
     def repeated(self) -> set[bytes]:
-        """Return wallets with transfers whose id has come before, and all that these are from or to."""
-        found: set[bytes] = set()
+        """Return the wallets on either side of transfers with a repeated id."""
+        wallets: set[bytes] = set()
         if len(self._transfers) == 2 * len(self._moved):
-            return found
+            return wallets
         for side in ("wallet_id", "to_wallet_id"):
             keys = [side, "transfer_id"]
             counted = self._moved.select(keys).group_by(keys).aggregate([([], "count_all")])
             twice = counted.filter(pc.greater(counted.column("count_all"), 1)).select(keys)
-            wanted = set(zip(*lists(twice, *keys), strict=True))
+            repeated_keys = set(zip(*lists(twice, *keys), strict=True))
             sources, targets, ids = lists(self._moved, "wallet_id", "to_wallet_id", "transfer_id")
             own = sources if side == "wallet_id" else targets
             for source, target, key in zip(sources, targets, zip(own, ids, strict=True), strict=True):
-                if key in wanted:
-                    found |= {source, target}
-        return found
+                if key in repeated_keys:
+                    wallets |= {source, target}
+        return wallets
 
     def reached_from(self, wallets: set[bytes]) -> set[bytes]:
-        """Return wallets and all that get something from them, from those, and so on."""
+        """Return wallets and all wallets that receive transfers from them, transitively."""
         paid: dict[bytes, set[bytes]] = {}
         for source, target in zip(*lists(self._moved, "wallet_id", "to_wallet_id"), strict=True):
             paid.setdefault(source, set()).add(target)
-        found, new = set(wallets), set(wallets)
+        reached, new = set(wallets), set(wallets)
         while new:
-            new = {target for wallet in new for target in paid.get(wallet, ())} - found
-            found |= new
-        return found
+            new = {target for wallet in new for target in paid.get(wallet, ())} - reached
+            reached |= new
+        return reached
 
     def place(self, place: Place) -> Position:
-        """Return where a transfer stands, with its message."""
+        """Return the position and message of a transfer."""
         if not self._by_place:
             self._by_place = {found[:2]: found for found in self._places}
         return self._by_place[place]
@@ -392,17 +394,17 @@ class _Listed:
         }
 
     def _all_transfers(self) -> dict[Any, Any]:
-        """Return both sides of all transfers, as if all of them counted."""
+        """Return both sides of all transfers, assuming that all of them count."""
         table, places = self._moved, self._places
         sources, targets, ids, amounts, hashes = lists(
             table, "wallet_id", "to_wallet_id", "transfer_id", "amount", "body_hash"
         )
         applied = [""] * len(ids)
-        made: dict[Any, Any] = {}
+        sides: dict[Any, Any] = {}
         for own, side, other in ((sources, OUT, targets), (targets, IN, sources)):
             keys = zip(own, [side] * len(ids), ids, strict=True)
-            made.update(zip(keys, zip(places, amounts, other, applied, hashes, strict=True), strict=True))
-        return made
+            sides.update(zip(keys, zip(places, amounts, other, applied, hashes, strict=True), strict=True))
+        return sides
 
 
 # --- judged by the overlay ----------------------------------------------------------------------------------
@@ -430,7 +432,7 @@ def _place(event: Event) -> tuple[int, int]:
 
 
 def _events(rows: pa.Table, stream_id: StreamId) -> Iterator[Event]:
-    """Yield rows as events; what is absent is null, as the overlay takes it."""
+    """Yield rows as events; absent fields are null, as the overlay expects."""
     columns = lists(rows, "kind", "client_id", "auth_ref", "body", "raw")
     fields = zip(*lists(rows, *_FIELDS), strict=True)
     for place, kind, client, ref, data, raw, values in zip(positions(rows), *columns, fields, strict=True):

@@ -1,11 +1,11 @@
-"""Wallets in columns: which have never broken a rule, and what they come to.
+"""Wallets in columns: which ones never broke a rule, and their results.
 
-Most wallets never do: then everything that was asked for counts, and sums and last values of their events are
-their state. This finds them out for many wallets at once, given that all debits of others have counted.
-Whatever is not plain is left to the overlay itself: a wallet is never judged here, only found to be clean.
+Most wallets never do: then all of their operations count, and their state is the sums and last values of
+their events. This is determined for many wallets at once, assuming that all debits of others count. All other
+cases are left to the overlay itself: a wallet is never judged here, only found clean.
 
-A clean wallet is opened once, before anything else and not at time 0; nothing is refused or told of it; and
-its numbers are small enough for 64 bits with all of its events.
+A clean wallet is opened once, before anything else and not at time 0; none of its events is rejected or
+reported; and all of its sums fit into 64 bits.
 """
 
 from enum import IntEnum
@@ -23,7 +23,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Op(IntEnum):
-    """What happens to one wallet: the schemas of its events by their places, and what is made of them."""
+    """The operations on a wallet: the schemas of its events by index, and operations derived from them."""
 
     OPEN = 0
     CLOSE = 1
@@ -36,13 +36,13 @@ class Op(IntEnum):
     UNFREEZE = 8
     IN = 9
     NO_LIMIT = 10
-    #: Nothing that is looked at here: numbers beyond 63 bits among it.
+    # Not handled here, including numbers beyond 63 bits.
     ODD = 11
-    #: The same, of a transfer to the wallet.
+    # The same, for a transfer to the wallet.
     ODD_IN = 12
 
 
-#: One row for each wallet and event: ``amount`` is also a delta or a limit, ``ts`` also when it was opened.
+# One row for each wallet and event: ``amount`` may be a delta or a limit, ``ts`` the time of opening.
 OPS: Final = pa.schema(
     [
         pa.field("wallet", pa.binary()),
@@ -54,13 +54,13 @@ OPS: Final = pa.schema(
         pa.field("ref", pa.binary()),
     ]
 )
-#: Numbers from here on are left to the overlay.
+# Numbers from here on are left to the overlay.
 _TOO_LARGE: Final = 1 << 62
-#: The low of a wallet that has spent nothing: it lacks nothing whatever it does not get.
+# The low of a wallet that has spent nothing: withheld credits change none of its verdicts.
 NO_LOW: Final = (1 << 63) - 1
 _SUMS: Final = ("pending", "balance", "deposited", "withdrawn", "adjusted")
-#: One row for each wallet; of one that is not clean nothing else is said. ``low`` is the least that it had
-#: right after it spent something: whatever else it might not have got, up to this, changes no verdict.
+# One row for each wallet; if it is not clean, the other columns mean nothing. ``low`` is its lowest balance
+# right after spending: withholding credits of up to this amount changes no verdict.
 CHECKED: Final = pa.schema(
     [
         pa.field("wallet", pa.binary()),
@@ -74,26 +74,26 @@ CHECKED: Final = pa.schema(
         *(pa.field(name, pa.int64()) for name in _SUMS),
     ]
 )
-#: What changes a balance, and which way.
+# Operations that change the balance, and their signs.
 _SIGNS: Final = np.zeros(len(Op), np.int64)
 _SIGNS[[Op.DEPOSIT, Op.IN, Op.ADJUST]] = 1
 _SIGNS[[Op.WITHDRAW, Op.OUT]] = -1
 _MOVES: Final[Bools] = _SIGNS != 0
 _SPENDS: Final[Bools] = _SIGNS < 0
-#: What can be refused for what a wallet has.
+# Operations that can be rejected because of the balance.
 _LOWERS: Final[Bools] = _SPENDS.copy()
 _LOWERS[Op.ADJUST] = True
 
 
 def check(ops: pa.Table) -> pa.RecordBatch:
-    """Return what becomes of each wallet; all rows of a wallet are there, in any order."""
+    """Check wallets; all rows of each must be given, in any order."""
     if not len(ops):
         return pa.RecordBatch.from_pylist([], schema=CHECKED)
     return _Wallets(ops).checked()
 
 
 class _Wallets:
-    """Rows sorted by wallet and place: ``own`` is the number of each row's wallet.
+    """Rows sorted by wallet and position: ``own`` is the index of each row's wallet.
 
     ``starts`` and ``sizes`` are the first row and the number of rows of each wallet.
     """
@@ -113,7 +113,7 @@ class _Wallets:
         self.clean = np.ones(len(self.starts), np.bool_)
 
     def checked(self) -> pa.RecordBatch:
-        """Return a row for each wallet."""
+        """Return the verdict row of each wallet."""
         change = _SIGNS[self.op] * self.amount
         self._opened_once()
         self._small_enough()
@@ -151,7 +151,7 @@ class _Wallets:
         return np.logical_or.reduceat(rows, self.starts)
 
     def _running(self, values: Ints) -> Ints:
-        """Return the sum of each row and those of its wallet before it.
+        """Return the running sum of each row within its wallet.
 
         Sums over all wallets may wrap round; their differences are right as long as each wallet's fits.
         """
@@ -160,7 +160,7 @@ class _Wallets:
         return total - np.repeat(before, self.sizes)
 
     def _last_of(self, rows: Bools) -> Ints:
-        """Return for each row the last of these rows up to it, of the same wallet; -1 if there is none."""
+        """Return for each row the last of ``these`` rows of its wallet up to it; -1 if there is none."""
         places = np.maximum.accumulate(np.where(rows, np.arange(len(rows)), -1))
         return np.where(places >= np.repeat(self.starts, self.sizes), places, -1)
 
@@ -173,33 +173,33 @@ class _Wallets:
         self.clean &= ~self._any(self.op >= Op.ODD)
 
     def _small_enough(self) -> None:
-        most = np.maximum.reduceat(self.amount, self.starts)
-        least = np.minimum.reduceat(self.amount, self.starts)
+        largest = np.maximum.reduceat(self.amount, self.starts)
+        smallest = np.minimum.reduceat(self.amount, self.starts)
         each = _TOO_LARGE // self.sizes
-        self.clean &= (most < each) & (least > -each)
+        self.clean &= (largest < each) & (smallest > -each)
 
     def _never_below_zero(self, change: Ints) -> Ints:
-        """Return the least that each had after spending."""
+        """Return each wallet's lowest balance after spending."""
         had = self._running(change)
         self.clean &= ~self._any(had < 0)
         return np.minimum.reduceat(np.where(_LOWERS[self.op], had, NO_LOW), self.starts)
 
     def _never_after_its_end(self) -> Bools:
-        """Return which are closed; nothing moves afterwards."""
+        """Return which wallets are closed; nothing may move afterwards."""
         is_over = self._running((self.op == Op.CLOSE).astype(np.int64)) > 0
         self.clean &= ~self._any(is_over & _MOVES[self.op])
         return self._any(is_over)
 
     def _never_frozen(self) -> Bools:
-        """Return at which rows a wallet is frozen; nothing is spent then."""
+        """Return the rows at which a wallet is frozen; nothing may be spent then."""
         last = self._last_of((self.op == Op.FREEZE) | (self.op == Op.UNFREEZE))
         frozen: Bools = (last >= 0) & (self.op[last] == Op.FREEZE)
         self.clean &= ~self._any(frozen & self._spends())
         return frozen
 
     def _spends(self) -> Bools:
-        found: Bools = _SPENDS[self.op]
-        return found
+        spends: Bools = _SPENDS[self.op]
+        return spends
 
     def _limits(self) -> tuple[Ints, Bools]:
         """Return the limit at each row, and whether there is one."""
@@ -247,8 +247,8 @@ _COUNTED: Final = (Op.DEPOSIT, Op.WITHDRAW, Op.ADJUST)
 
 def _ints(table: pa.Table, name: str) -> Ints:
     column = table.column(name)
-    found: Ints = (pc.fill_null(column, 0) if column.null_count else column).to_numpy()
-    return found
+    integers: Ints = (pc.fill_null(column, 0) if column.null_count else column).to_numpy()
+    return integers
 
 
 def _masked(values: npt.NDArray[Any], valid: Bools) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Answers of a lake for JSON: every value of a column in one form, and none of them lost."""
+"""SQL results as JSON: all values of a column in one form, without loss."""
 
 import datetime as dt
 import decimal
@@ -31,12 +31,12 @@ from veen.stdx.atomic_file import rename
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-#: Numbers that JSON has not.
+# Numbers that JSON cannot represent.
 _FLOATS: Final = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 def own_names(names: Iterable[str]) -> list[str]:
-    """Return names of which no two are the same, in small letters or capitals: ``a``, ``a_2``."""
+    """Make names unique, ignoring case: ``a``, ``a_2``."""
     listed = list(names)
     taken = {name.lower() for name in listed}
     used: set[str] = set()
@@ -52,23 +52,23 @@ def own_names(names: Iterable[str]) -> list[str]:
 
 
 def named(found: "DataFrame") -> "DataFrame":
-    """Return an answer whose columns have names of their own."""
+    """Return a result with unique column names."""
     return found.toDF(*own_names(found.columns))
 
 
 def rows_of(found: "DataFrame") -> Iterator[dict[str, Any]]:
-    """Yield the rows of an answer, for JSON; not all of them are in memory at once."""
-    shown = _without_intervals(named(found))
-    names = shown.columns
+    """Yield the rows of a result for JSON, without loading all of them into memory."""
+    table = _without_intervals(named(found))
+    names = table.columns
     row: Row
-    for row in shown.toLocalIterator():
+    for row in table.toLocalIterator():
         yield dict(zip(names, map(plain, row), strict=True))
 
 
 def write_parquet(found: "DataFrame", place: Path) -> int:
-    """Write an answer as a directory of Parquet, which must not be there; return how many rows it has.
+    """Write a result as a Parquet directory, which must not exist; return the number of rows.
 
-    Spark gives files the modes that Hadoop has for them, which others may read: it writes where nobody looks.
+    Spark writes files with Hadoop's modes, readable by others: so it writes into a private directory first.
     """
     if place.exists():
         raise LakeError(f"{place} exists already; choose another path for the answer")
@@ -84,7 +84,7 @@ def write_parquet(found: "DataFrame", place: Path) -> int:
 
 
 def _without_intervals(found: "DataFrame") -> "DataFrame":
-    """Have intervals as text: Python knows only some of them."""
+    """Convert intervals to text: Python supports only some of them."""
     columns = []
     for field in found.schema.fields:
         column = sf.col("`" + field.name.replace("`", "``") + "`")
@@ -112,12 +112,12 @@ def _shown_type(kind: DataType) -> DataType:
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - of any column
-    """Return a value for JSON: bytes as hex, decimals with places behind the point as text."""
+    """Return a value for JSON: bytes as hex, decimals with fractional digits as text."""
     match value:
         case bytes() | bytearray():
             return bytes(value).hex()
         case decimal.Decimal():
-            # Spark gives every value of a column the places that the column has.
+            # Spark gives every value of a column the column's scale.
             return int(value) if value.as_tuple().exponent == 0 else f"{value:f}"
         case float():
             return value if math.isfinite(value) else _FLOATS.get(value, "NaN")
@@ -137,5 +137,5 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - of any column
 
 
 def _key(key: Any) -> str:  # noqa: ANN401 - of any column
-    found = plain(key)
-    return found if isinstance(found, str) else json.dumps(found)
+    key_value = plain(key)
+    return key_value if isinstance(key_value, str) else json.dumps(key_value)

@@ -1,7 +1,7 @@
-"""What may be asked of a lake: statements that only read. All others are refused before they are run.
+"""Accept only statements that read. All others are rejected before execution.
 
-A statement is taken apart by Spark's own parser. It is a question if every operator in it, in its subqueries
-and in what it calls by name, is known to read only: what is not known here is refused.
+Statements are parsed by Spark's own parser. One is accepted if every operator in it, in its subqueries and in
+the relations and functions that it names, is on a list of operators that only read.
 """
 
 import re
@@ -16,7 +16,7 @@ from veen.pipeline.spark.failures import short
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Operators of questions, as the parser names them.
+# Operators that only read, by the parser's names.
 _READING: Final = frozenset(
     {
         "Aggregate",
@@ -65,25 +65,25 @@ _READING: Final = frozenset(
         "WithWindowDefinition",
     }
 )
-#: Statements about tables that change none of them; they stand alone, and name a table at most.
+# Statements about tables that change nothing; they stand alone and name at most one table.
 _SHOW: Final = "Show"
 _LOOKING: Final = (_SHOW, "Describe")
 _EXPLAIN: Final = "ExplainCommand"
-#: Functions that call any method of Java.
+# Functions that call arbitrary Java methods.
 _CALLING: Final = frozenset({"java_method", "reflect", "try_reflect"})
 
 
 class Question(NamedTuple):
-    """What a question needs."""
+    """The tables that an accepted statement needs."""
 
-    #: Names that may be of tables, in small letters: those that it reads, and some that only look like one.
+    # Lower-case names of the tables that it reads, and some that only look like tables.
     names: frozenset[str]
-    #: Whether it is about what tables there are.
+    # Whether it lists tables.
     is_overview: bool
 
 
 def parse_question(spark: "SparkSession", text: str) -> Question:
-    """Return what a question needs; refuse all that is not known to read only."""
+    """Parse a statement; reject it unless it is known to only read."""
     parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - it is not to be had otherwise
     try:
         plan = parser.parsePlan(text)
@@ -99,15 +99,17 @@ def parse_question(spark: "SparkSession", text: str) -> Question:
         if _name(node) not in _READING:
             raise _refused(_name(node))
         names.update(_named(node))
-    if any(called in text.lower() for called in _CALLING):  # else they need not be looked for, which is slow
+    if any(
+        called in text.lower() for called in _CALLING
+    ):  # otherwise the search, which is slow, is not needed
         for node in _nodes(plan):
             _require_known_calls(node)
     return Question(frozenset(names), is_overview=False)
 
 
 def _named(node: Any) -> Iterator[str]:  # noqa: ANN401 - an object of the JVM
-    """Yield the name of the table that an operator reads; or that of a part of WITH."""
-    if _name(node) == "RelationTimeTravel":  # which it does not show below
+    """Yield the name of the table, or WITH definition, that an operator reads."""
+    if _name(node) == "RelationTimeTravel":  # it does not list its table among its children
         node = node.relation()
     if _name(node) == "UnresolvedRelation":
         yield str(node.multipartIdentifier().last()).lower()
@@ -127,7 +129,7 @@ def _listed(found: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of the JVM
 
 
 def _nodes(plan: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of the JVM
-    """Yield all operators: what stands in WITH and in subqueries is within, and not below."""
+    """Yield all operators, including those in WITH and in subqueries, which are not children."""
     yield plan
     for below in (plan.children(), plan.innerChildren()):
         for node in _listed(below):
@@ -138,14 +140,14 @@ def _nodes(plan: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of the JVM
 
 
 def _windows(node: Any) -> list[Any]:  # noqa: ANN401 - an object of the JVM
-    """Return what WINDOW defines, which an operator does not show among its expressions."""
+    """Return the definitions of WINDOW, which are not among an operator's expressions."""
     if _name(node) != "WithWindowDefinition":
         return []
     return list(_listed(node.windowDefinitions().values().toSeq()))
 
 
 def _below(expressions: list[Any]) -> Iterator[Any]:
-    """Yield expressions, and all that they are made of."""
+    """Yield expressions and their descendants."""
     todo = list(expressions)
     while todo:
         found = todo.pop()

@@ -1,4 +1,4 @@
-"""SQL over a lake: its tables under their names, as the last commit has them; nothing can be changed."""
+"""Read-only SQL over a lake: its tables as temporary views of the last commit."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-#: What Spark says of a file that was there when it made its plan.
+# Spark's error for a file that was removed after planning.
 _GONE: Final = "FILE_NOT_EXIST"
-#: How often a lake may change while its files are compared; what differs after that is damaged.
+# How often a lake may change while its files are compared; a difference after that is damage.
 _MOST_ROUNDS: Final = 5
 
 
 class Views:
-    """The tables of a lake in a session; they follow the lake, whoever writes to it.
+    """The tables of a lake in a session; they follow commits of any process.
 
-    A table is made when it is asked for, and its files are compared with the commit each time that it is.
+    A view is created when a query needs it, and its files are compared with the commit each time.
     """
 
     def __init__(self, spark: "SparkSession", root: Path, *, checked: bool = False) -> None:
-        """``checked``: files are compared by their hashes, and not only by their names and sizes."""
+        """``checked``: compare files by hash, not only by name and size."""
         self._spark = spark
         self._root = root
         self._checked = checked
         self._columns = {**tables.columns_by_table(), **GOLD_TABLES}
         self._tables = {layout.view_name(table): table for table in self._columns}
-        #: Of what files the tables are made that the session has.
+        # The files behind each view of the session.
         self._made: dict[str, list[str]] = {}
         self._state = load(root)
 
@@ -52,11 +52,11 @@ class Views:
     def names(self) -> list[str]:
         """The tables that have files."""
         states = {f"{layout.GOLD}/{overlay}" for overlay, _ in self._state.gold}
-        found = {*self._state.tables(), *states}
-        return sorted(name for name, table in self._tables.items() if table in found)
+        names = {*self._state.tables(), *states}
+        return sorted(name for name, table in self._tables.items() if table in names)
 
     def reload(self, *, always: bool = False) -> bool:
-        """Have the tables as they are now; return whether there was a commit since."""
+        """Load the last commit; return whether there was a new one."""
         before = self._state.number
         if always:
             self._made.clear()
@@ -65,14 +65,14 @@ class Views:
         return self._state.number != before
 
     def _have(self, names: Iterable[str]) -> None:
-        """Have tables, whose files must be those that were committed."""
-        kept = {name: self._kept(self._tables[name]) for name in names}
-        files = [item for listed in kept.values() for item in listed]
+        """Create views, after checking that their files are as committed."""
+        kept_files = {name: self._kept(self._tables[name]) for name in names}
+        files = [item for listed in kept_files.values() for item in listed]
         if self._checked:
             require_committed(self._spark.sparkContext, self._root, files)
         else:
             require_sizes(self._root, files)
-        for name, listed in kept.items():
+        for name, listed in kept_files.items():
             paths = [item.path for item in listed]
             if self._made.get(name) != paths:
                 self._read(name, paths).createOrReplaceTempView(name)
@@ -94,12 +94,12 @@ class Views:
         return self._spark.read.schema(columns).parquet(*spark_paths(self._root, paths))
 
     def _have_now(self, names: Iterable[str]) -> None:
-        """Have tables as of a commit that lasts long enough: what a later one has replaced is no loss."""
-        for left in reversed(range(_MOST_ROUNDS)):
+        """Create views of the last commit, retrying if another commit has replaced files meanwhile."""
+        for tries_left in reversed(range(_MOST_ROUNDS)):
             try:
                 self._have(names)
             except (DamagedLakeError, AnalysisException) as error:
-                if self.reload() and left:
+                if self.reload() and tries_left:
                     continue
                 if isinstance(error, DamagedLakeError):
                     raise
@@ -107,12 +107,12 @@ class Views:
             return
 
     def query(self, text: str) -> "DataFrame":
-        """Return what a question asks for; what would change anything is refused."""
+        """Run a query; reject statements that would change anything."""
         question = parse_question(self._spark, text)
         self.reload()
         names = sorted(question.names & self._tables.keys())
         self._have_now(names)
-        if question.is_overview:  # for which no file is looked at
+        if question.is_overview:  # needs no files
             for name in {*self.names} - self._made.keys():
                 self._read(name).createOrReplaceTempView(name)
         try:
@@ -121,7 +121,7 @@ class Views:
             raise LakeQueryError(short(str(error))) from None
 
     def ask(self, text: str, use: Callable[["DataFrame"], Answer]) -> Answer:
-        """Ask, and hand over what comes: once more, if files went away that a commit has replaced."""
+        """Run a query and consume its result; retry if a commit has removed files meanwhile."""
         try:
             return use(self.query(text))
         except (PySparkException, Py4JError) as error:
@@ -131,11 +131,11 @@ class Views:
         return use(self.query(text))
 
     def rows(self, text: str, most: int | None = None) -> tuple[list[str], Iterator[dict[str, Any]]]:
-        """Return the columns of an answer and its rows, for JSON."""
+        """Return the columns and rows of a result, for JSON."""
         return self.ask(text, lambda found: _begun(found if most is None else found.limit(most)))
 
 
 def _begun(found: "DataFrame") -> tuple[list[str], Iterator[dict[str, Any]]]:
-    """Have the first row: files that are not there are missed before anything is told."""
+    """Fetch the first row, so that missing files are detected before anything is returned."""
     rows = rows_of(found)
     return own_names(found.columns), chain(list(islice(rows, 1)), rows)

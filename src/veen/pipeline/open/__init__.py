@@ -1,1 +1,1 @@
-"""Decryption of entries into typed columns."""
+"""Decryption of entries, and typed columns of their bodies."""

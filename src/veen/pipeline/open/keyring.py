@@ -1,4 +1,4 @@
-"""The keys of a client, unlocked; and those of them that read, which is all that a task ever needs."""
+"""The unlocked keys of a client, and the subset that decrypts, which is all that tasks need."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,25 +12,25 @@ from veen.core.crypto.hpke import ReaderKey
 from veen.core.errors import ProtocolError
 from veen.core.types import ReaderSecretKey, StreamId
 
-#: Asks for a passphrase; None if nobody can be asked.
+# Prompts for a passphrase; None if there is no terminal.
 Ask = Callable[[], bytes | None]
-#: Of a keystore with another name: its key is beside it, with this ending.
+# The suffix of the key file beside a keystore that does not have the default name.
 _KEY_SUFFIX: Final = ".key"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ReaderKeys:
-    """What opens messages: the keys of streams, and a reader's own; the likeliest first."""
+    """Decryption keys: those of streams, and a reader's own; the likeliest first."""
 
     shared: Mapping[StreamId, tuple[bytes, ...]]
     own: tuple[bytes, ...]
 
     def __repr__(self) -> str:
-        """Show no secret, whoever prints this."""
+        """Show no secrets."""
         return f"ReaderKeys({len(self.shared)} streams)"
 
     def of(self, stream: StreamId | None) -> list[ReaderKey]:
-        """Return the keys to try for messages of a stream; all of them, if it is not known which it is."""
+        """Return the keys to try for messages of a stream; all of them if the stream is not known."""
         if stream is None:
             secrets = [secret for listed in self.shared.values() for secret in listed]
         else:
@@ -40,12 +40,12 @@ class ReaderKeys:
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """The keys of a client, unlocked; only those that read ever leave this process."""
+    """The unlocked keys of a client; only decryption keys leave this process."""
 
     secrets: Secrets
 
     def reader_keys(self) -> ReaderKeys:
-        """Return what executors need."""
+        """Return the keys that executors need."""
         shared: dict[StreamId, tuple[bytes, ...]] = {}
         for key in reversed(self.secrets.streams):
             shared[key.stream_id] = (*shared.get(key.stream_id, ()), key.secret)
@@ -54,7 +54,7 @@ class Keyring:
 
 
 def load_keyring(path: Path, ask: Ask = ask_nobody) -> Keyring:
-    """Unlock a client's keystore: the file, or the directory that it is in."""
+    """Unlock a client's keystore, given as its file or its directory."""
     if path.is_dir():
         return Keyring(ClientHome(path).load_secrets(ask)[0])
     if path.name == KEYSTORE:

@@ -1,7 +1,7 @@
-"""The table of opened entries, which everything above a log is made of: its columns.
+"""The columns of the table of decrypted entries, from which all other tables are derived.
 
-What a log counts itself is ``bigint``; what a sender may have written is ``decimal(20,0)``, which holds every
-64-bit number.
+Numbers assigned by the hub are ``bigint``; those written by senders are ``decimal(20,0)``, which holds every
+unsigned 64-bit number.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def _column(name: str, kind: pa.DataType, *, nullable: bool = False) -> pa.Field
     return pa.field(name, kind, nullable=nullable)
 
 
-#: One row for each entry. ``schema`` is null if it could not be opened; ``reason`` says why.
+# One row for each entry. ``schema`` is null if it could not be opened; ``reason`` says why.
 RECORDS: Final = pa.schema(
     [
         _column("stream_id", pa.binary(), nullable=True),
@@ -29,7 +29,7 @@ RECORDS: Final = pa.schema(
         _column("client_id", pa.binary()),
         _column("client_seq", pa.int64()),
         _column("hub_ts", pa.int64()),
-        #: The hash of the receipt, as the hub has encoded it (QRY-028).
+        # The hash of the receipt as the hub encoded it (QRY-028).
         _column("receipt_id", pa.binary()),
         _column("auth_ref", pa.binary(), nullable=True),
         _column("schema", pa.binary(), nullable=True),
@@ -44,7 +44,7 @@ RECORDS: Final = pa.schema(
 
 
 def records_of(batch: pa.RecordBatch) -> Iterator[Record]:
-    """Yield what folds see of rows (C-105)."""
+    """Yield the fields of rows that folds read (C-105)."""
     columns: list[list[Any]] = [batch.column(name).to_pylist() for name in Record._fields]
     columns[-1] = [None if value is None else int(value) for value in columns[-1]]
     return map(Record._make, zip(*columns, strict=True))

@@ -1,4 +1,4 @@
-"""Bodies as typed columns: what a schema says of a field decides the type of its column.
+"""Bodies as typed columns: the kind of a field in its schema determines the type of its column.
 
 ============================  ==================  ==========================================================
 kind                          column              remark
@@ -11,8 +11,8 @@ lists                         ``array``           of the column of their element
 maps, any                     ``string``          the JSON form, without spaces, names sorted; bytes as hex
 ============================  ==================  ==========================================================
 
-Optional fields are null where they are absent. Decoding is that of ``veen.overlays.event``: total, and what
-is refused is refused with the same code and text.
+Optional fields are null where they are absent. Decoding is that of ``veen.overlays.event``: it is total, and
+invalid bodies are rejected with the same code and text.
 """
 
 import json
@@ -28,7 +28,6 @@ from veen.core.encoding.shape import Fields
 from veen.overlays.errors import InvalidBodyError
 from veen.overlays.schema import ANY, OrNull, Schema
 
-#: Of numbers in bodies.
 NUMBER: Final = pa.decimal128(20, 0)
 _WORD: Final = (1 << 64) - 1
 _BYTES_OF_NUMBER: Final = 16
@@ -41,7 +40,7 @@ _TYPES: Final[Mapping[type, pa.DataType]] = {
 
 
 def arrow_type(kind: Kind) -> pa.DataType:
-    """Return the type of the column that holds values of a kind."""
+    """Return the type of the column for values of a kind."""
     if isinstance(kind, OrNull):
         return arrow_type(kind.kind)
     if isinstance(kind, ListOf):
@@ -51,7 +50,7 @@ def arrow_type(kind: Kind) -> pa.DataType:
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """Return the columns of a schema's bodies, named as its fields are."""
+    """Return the columns of a schema's bodies, named like its fields."""
     return pa.schema(
         [
             pa.field(field.name, arrow_type(field.kind), nullable=field.optional or _may_be_null(field.kind))
@@ -61,7 +60,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def _may_be_null(kind: Kind) -> bool:
-    """Tell whether null is a value of a kind; of anything it is one, and has no text."""
+    """Return whether null is a value of a kind; it is one of ``any``, without a text."""
     return kind is ANY or isinstance(kind, OrNull)
 
 
@@ -83,7 +82,7 @@ def _array(kind: pa.DataType, values: list[Any]) -> pa.Array:
 
 
 def _plain_of(kind: Kind) -> Callable[[Any], Any] | None:
-    """Return what turns a value into what its column holds; None if it does already."""
+    """Return the function that converts a value for its column; None if no conversion is needed."""
     if isinstance(kind, OrNull):
         return _plain_of(kind.kind)
     if isinstance(kind, ListOf):
@@ -97,7 +96,7 @@ def _plain_of(kind: Kind) -> Callable[[Any], Any] | None:
 
 
 def numbers_of(values: Sequence[int | None]) -> pa.Array:
-    """Return numbers of up to 64 bits and a sign as decimals: many times faster than one by one."""
+    """Return numbers of up to 64 bits and a sign as decimals, many times faster than one by one."""
     count = len(values)
     words = np.zeros((count, 2), dtype="<u8")
     try:
@@ -112,7 +111,7 @@ def numbers_of(values: Sequence[int | None]) -> pa.Array:
 
 
 def ints_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return a column of decimals without a fraction, or of integers, as Python's numbers; null is None."""
+    """Return a column of integers, or of decimals without a fraction, as Python integers; null is None."""
     if isinstance(column, pa.ChunkedArray):
         return [value for chunk in column.chunks for value in ints_of(chunk)]
     if not pa.types.is_decimal128(column.type):
@@ -121,28 +120,30 @@ def ints_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     first = column.offset * _BYTES_OF_NUMBER
     words = np.frombuffer(data, "<i8", 2 * len(column), first).reshape(-1, 2)
     if not words[:, 1].any():
-        found: list[Any] = words[:, 0].view("<u8").tolist()
+        integers: list[Any] = words[:, 0].view("<u8").tolist()
     else:
-        found = [high * (1 << 64) + (low & _WORD) for low, high in words.tolist()]
+        integers = [high * (1 << 64) + (low & _WORD) for low, high in words.tolist()]
     if column.null_count:
-        found = [value if valid else None for value, valid in zip(found, column.is_valid(), strict=True)]
-    return found
+        integers = [
+            value if valid else None for value, valid in zip(integers, column.is_valid(), strict=True)
+        ]
+    return integers
 
 
 # --- decoding -----------------------------------------------------------------------------------------------
 
 
 def schema_numbers(schemas: Iterable[Schema]) -> dict[bytes, int]:
-    """Return the place of each schema by its id."""
+    """Return the index of each schema by its id."""
     return {schema.schema_id: place for place, schema in enumerate(schemas)}
 
 
 class Typed(NamedTuple):
-    """Records as typed columns; a body that is refused has nulls, and says why."""
+    """Records as typed columns; a rejected body has nulls, and the reason."""
 
-    #: The place of each record's schema among those that were asked for; None: of none of them.
+    # The index of each record's schema among the requested ones; None: another schema.
     kinds: list[int | None]
-    #: What the bodies hold; None if they were refused or are of no such schema.
+    # The decoded bodies; None if rejected or of another schema.
     bodies: list[Fields | None]
     codes: list[str | None]
     details: list[str | None]
@@ -170,12 +171,12 @@ def decode(schemas: Sequence[Schema], batch: pa.RecordBatch) -> Typed:
     return Typed(kinds, bodies, codes, details)
 
 
-#: What ``veen.overlays.event`` says of such a record.
+# The text that ``veen.overlays.event`` has for such a record.
 CAP_REF_TEXT: Final = "cap_ref is not the auth_ref of the message"
 
 
 def _refused_refs(batch: pa.RecordBatch) -> frozenset[int]:
-    """Return the places of records that name another capability than they were admitted under (OPP-005)."""
+    """Return the indexes of records that name another capability than they were admitted under (OPP-005)."""
     named = batch.column("cap_ref")
     if named.null_count == len(named):
         return frozenset()
@@ -183,7 +184,7 @@ def _refused_refs(batch: pa.RecordBatch) -> frozenset[int]:
     return frozenset(place for place, (cap, auth) in enumerate(pairs) if cap is not None and cap != auth)
 
 
-#: Where an event stands, and what it is: columns of every table of events.
+# Position and id of an event: columns of every table of events.
 _PLACE: Final = (
     pa.field("epoch", pa.int64()),
     pa.field("stream_seq", pa.int64()),
@@ -193,12 +194,12 @@ _VERDICT: Final = (pa.field("code", pa.string()), pa.field("detail", pa.string()
 
 
 class EventTable:
-    """A table of decoded events: which schemas, which of their fields, and what else of the records.
+    """A table of decoded events: its schemas, the selected fields, and further columns of the records.
 
-    Columns: ``epoch``, ``stream_seq``, ``msg_id``; columns of the records that are asked for; ``kind``, the
-    place of the schema; the fields; and ``code`` and ``detail``, which are null unless the body was refused.
-    With ``longs``, numbers are ``bigint``, which costs a fraction; where one of them does not fit, it is null
-    and ``raw`` has the body.
+    Columns: ``epoch``, ``stream_seq``, ``msg_id``; the requested columns of the records; ``kind``, the index
+    of the schema; the fields; and ``code`` and ``detail``, which are null unless the body was rejected. With
+    ``longs``, numbers are ``bigint``, which costs a fraction; one that does not fit is null, and ``raw`` has
+    the body.
     """
 
     def __init__(
@@ -228,12 +229,12 @@ class EventTable:
 
     @property
     def reads(self) -> list[str]:
-        """The columns of records that it is made of."""
+        """The columns of records that it is computed from."""
         names = [field.name for field in (*_PLACE, *self.extras)]
         return list(dict.fromkeys([*names, "schema", "body", "cap_ref", "auth_ref"]))
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return records as events; those of other schemas have no kind."""
+        """Return records as events; ``kind`` is null for other schemas."""
         kinds, bodies, codes, details = decode(self.schemas, batch)
         listed = [body or {} for body in bodies]
         columns = [batch.column(field.name) for field in (*_PLACE, *self.extras)]
@@ -256,7 +257,7 @@ class EventTable:
 
 
 def _longs(values: list[int | None], large: set[int]) -> pa.Array:
-    """Return numbers of 64 bits; those that have more are null, and their places are added to ``large``."""
+    """Return numbers of 64 bits; larger ones are null, and their indexes are added to ``large``."""
     try:
         return pa.array(values, pa.int64())
     except (OverflowError, pa.ArrowInvalid):
@@ -270,8 +271,8 @@ def _fits(value: int) -> bool:
 
 
 def _kind_named(name: str, schemas: Iterable[Schema]) -> Kind:
-    """Return the kind of a field; schemas that have it agree on its column."""
-    found = [field.kind for schema in schemas for field in schema.fields if field.name == name]
-    assert found, f"no schema has a field {name}"
-    assert len({str(arrow_type(kind)) for kind in found}) == 1, f"{name} is of several types"
-    return found[0]
+    """Return the kind of a field; all schemas that have it agree on its column."""
+    kinds = [field.kind for schema in schemas for field in schema.fields if field.name == name]
+    assert kinds, f"no schema has a field {name}"
+    assert len({str(arrow_type(kind)) for kind in kinds}) == 1, f"{name} is of several types"
+    return kinds[0]

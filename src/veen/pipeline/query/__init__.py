@@ -1,1 +1,1 @@
-"""Queries executed over the tables of a lake: on Spark, or here if they touch little."""
+"""Execution of queries over the tables of a lake: on Spark, or in this process if they touch little."""

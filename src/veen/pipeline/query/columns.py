@@ -1,6 +1,6 @@
-"""Events in columns: what a query needs of them, and how rows in canonical JSON are made of them.
+"""Events in columns: those that a query needs, and the conversion to rows in canonical JSON.
 
-Everything here takes and gives Arrow batches, and runs in tasks as well as without Spark.
+All functions take and return Arrow batches, and run in tasks as well as without Spark.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from veen.query.descriptor import COUNT, EARLIEST, LATEST, Aggregate, Descriptor
 from veen.query.fields import Encoder, Event, path_of
 from veen.query.timestamps import LAST_TIME, format_time
 
-#: All that a query may need of an event: what it says and where it comes from first, then where it is here.
+# All columns that a query may need: contents and origin of an event first, then its position here.
 EVENTS: Final = pa.schema(
     [
         pa.field("stream", pa.string()),
@@ -43,86 +43,88 @@ EVENTS: Final = pa.schema(
         pa.field("origin_hub_id", pa.binary()),
     ]
 )
-#: Rows are ordered by these (QRY-030); the last one only decides between hubs that claim the same place.
+# The order of rows (QRY-030); the last one only separates hubs that claim the same position.
 ORDER: Final = ("stream", "epoch", "seq", "receipt_id")
-#: What evidence is about: an event by its place, and what the tables say of the entry there.
+# For evidence: an event's position, and what the tables state about the entry there.
 PLACES: Final = pa.schema([EVENTS.field(name) for name in (*ORDER, *EVENTS.names[12:])])
-#: Rows of an answer, in their order.
+# Ordered rows of an answer.
 ROWS: Final = pa.schema([pa.field("row", pa.binary())])
-#: Rows that are not in their order yet.
+# Rows before they are ordered.
 KEYED: Final = pa.schema([pa.field("key", pa.binary()), pa.field("row", pa.binary())])
-#: Of a group, beside its keys; numbers.
+# The columns of a group beside its keys; numbers.
 _MEASURES: Final = {COUNT: "count", EARLIEST: "earliest", LATEST: "latest"}
 
 _COLUMN_OF: Final[Mapping[str, str]] = {"hub_commit_seq": "seq", "hub_commit_time": "hub_ts"}
 
 
 def column_of(name: str) -> str:
-    """Return the column that the value of a field comes from."""
+    """Return the column with the value of a field."""
     path = path_of(name)
     return path[0] if path else _COLUMN_OF.get(name, name)
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a query takes from each event."""
+    """The columns and computations that a query needs."""
 
     descriptor: Descriptor
 
     @property
     def aggregate(self) -> Aggregate | None:
-        """Groups, if it asks for some."""
+        """The query's groups, if any."""
         return self.descriptor.aggregate
 
     @property
     def has_evidence(self) -> bool:
-        """Whether anything is verified."""
+        """Whether events are verified."""
         return self.descriptor.evidence.mode is not Mode.NONE
 
     @cached_property
     def columns(self) -> list[str]:
-        """The columns that rows are made of, in the order of ``EVENTS``."""
+        """The columns from which rows are built, in the order of ``EVENTS``."""
         if self.aggregate is not None:
             return self.columns_of(["event_time"])
         return self.columns_of(PLACES.names if self.has_evidence else ORDER)
 
     def columns_of(self, others: Iterable[str]) -> list[str]:
-        """Return the columns that fields come from, and others, in the order of ``EVENTS``."""
+        """Return the columns of fields, and ``others``, in the order of ``EVENTS``."""
         fields = self.descriptor.projection if self.aggregate is None else self.aggregate.group_by
-        wanted = {*others, *(column_of(name) for name in fields)}
-        return [name for name in EVENTS.names if name in wanted]
+        needed = {*others, *(column_of(name) for name in fields)}
+        return [name for name in EVENTS.names if name in needed]
 
     @property
     def keys(self) -> list[str]:
-        """The columns of the fields of an aggregate's groups, by their places."""
+        """The columns of the fields of an aggregate's groups, in order."""
         return [] if self.aggregate is None else [f"key{nth}" for nth in range(len(self.aggregate.group_by))]
 
 
 # --- copies from other zones --------------------------------------------------------------------------------
 
 
-#: What copies have from the receipt of the original.
+# Columns of copies that come from the receipt of the original.
 _OF_RECEIPT: Final = ("hub_ts", "receipt_id")
 
 
 def read_names(columns: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the columns that copies are made with, so that each counts once, and those they are made of."""
-    made = list(dict.fromkeys([*columns, *ORDER, "label", "at"]))
-    return made, list(dict.fromkeys([*(name for name in made if name not in _OF_RECEIPT), "origin_receipt"]))
+    """Return the columns with which each copy counts once, and the columns these are computed from."""
+    result_names = list(dict.fromkeys([*columns, *ORDER, "label", "at"]))
+    return result_names, list(
+        dict.fromkeys([*(name for name in result_names if name not in _OF_RECEIPT), "origin_receipt"])
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """What is taken of copies: for which streams, and how far."""
+    """Which copies count: of which streams, and up to which positions."""
 
-    #: The streams that a label's copies must be of; None: of any.
+    # The streams that a label's copies must be of; None: any.
     named: Mapping[bytes, frozenset[str] | None]
-    #: Labels that are read by the positions of the origin, and those positions.
+    # Labels read by the positions of the origin, with those positions.
     by_origin: frozenset[str]
     origins: Mapping[str, int]
 
     def events(self, batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield copies as what they are copies of (QRY-028, QRY-036)."""
+        """Yield copies as their originals (QRY-028, QRY-036)."""
         for batch in batches:
             receipts = [Receipt.decode(data) for data in batch.column("origin_receipt").to_pylist()]
             places = zip(
@@ -131,23 +133,25 @@ class Copies:
                 batch.column("stream").to_pylist(),
                 strict=True,
             )
-            kept = [self._takes(receipt, label, stream) for receipt, label, stream in places]
-            made = {
-                # A time that has no date is shown as none, whatever it is.
+            counts = [self._takes(receipt, label, stream) for receipt, label, stream in places]
+            origin_columns = {
+                # Every time beyond the range of dates is shown as none.
                 "hub_ts": pa.array([min(item.hub_ts, LAST_TIME + 1) for item in receipts], pa.int64()),
                 "receipt_id": pa.array(
                     [sha256(data) for data in batch.column("origin_receipt").to_pylist()], pa.binary()
                 ),
             }
-            arrays = [made[name] if name in made else batch.column(name) for name in columns]
+            arrays = [
+                origin_columns[name] if name in origin_columns else batch.column(name) for name in columns
+            ]
             schema = pa.schema([EVENTS.field(name) for name in columns])
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema).filter(pa.array(kept, pa.bool_()))
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema).filter(pa.array(counts, pa.bool_()))
 
     def _takes(self, receipt: Receipt, label: bytes, stream: str) -> bool:
-        wanted = self.named[label]
-        if wanted is not None and stream not in wanted:
+        streams = self.named[label]
+        if streams is not None and stream not in streams:
             return False
-        if receipt.label in self.named:  # what is read here itself: two rows would have one place
+        if receipt.label in self.named:  # read here directly: otherwise two rows would have one position
             return False
         if label.hex() not in self.by_origin:
             return True
@@ -156,12 +160,12 @@ class Copies:
 
 # --- rows ---------------------------------------------------------------------------------------------------
 
-#: What the encoder does not look at, where a column was not asked for.
+# Placeholders, which the encoder does not read, for columns that are not selected.
 _ABSENT: Final = Event("", 0, 0, 0, "", "", "", 0, "", "null", None, b"")
 
 
 def events_of(batch: pa.RecordBatch) -> Iterator[Event]:
-    """Yield the events of a batch; what it does not have is blank."""
+    """Yield the events of a batch; missing columns are placeholders."""
     names = set(batch.schema.names)
     columns: list[Iterable[Any]] = [
         batch.column(name).to_pylist() if name in names else repeat(blank)
@@ -193,28 +197,29 @@ _TEXTS: Final[Mapping[str, Callable[[Any], str]]] = {
 
 
 def _key_text(name: str) -> Callable[[Any], str]:
-    """Return how the value of a group's column is written; of a path it is JSON already."""
+    """Return the function that writes a group column's value as JSON; a path's value is JSON already."""
     return str if path_of(name) else _TEXTS.get(name, quote)
 
 
 def with_paths(batches: Iterable[pa.RecordBatch], paths: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """Yield batches with columns that hold what is under paths, as JSON; documents themselves are dropped."""
+    """Yield batches with columns of the values under paths, as JSON; the documents are dropped."""
     encoders = [(name, Encoder([path]), len(quote(path).encode()) + 2) for name, path in paths.items()]
     for batch in batches:
         events = list(events_of(batch))
-        kept = [name for name in batch.schema.names if name not in ("payload", "metadata")]
-        made = [
+        names = [name for name in batch.schema.names if name not in ("payload", "metadata")]
+        columns = [
             # Of a row {"a.b":VALUE} the value.
             pa.array([encoder.encode(event)[start:-1].decode() for event in events], pa.string())
             for _, encoder, start in encoders
         ]
         yield pa.RecordBatch.from_arrays(
-            [*(batch.column(name) for name in kept), *made], names=[*kept, *(name for name, _, _ in encoders)]
+            [*(batch.column(name) for name in names), *columns],
+            names=[*names, *(name for name, _, _ in encoders)],
         )
 
 
 def keys_of(batch: pa.RecordBatch, group_by: Sequence[str]) -> list[list[str]]:
-    """Return the values of what rows are grouped by, as JSON, for each row."""
+    """Return the values that each row is grouped by, as JSON."""
     columns = [
         list(map(_key_text(name), batch.column(f"key{nth}").to_pylist())) for nth, name in enumerate(group_by)
     ]
@@ -226,23 +231,23 @@ def keys_of(batch: pa.RecordBatch, group_by: Sequence[str]) -> list[list[str]]:
 
 
 def order_key(values: Iterable[str]) -> bytes:
-    """Return what the row of a group is ordered by: its values as one array (QRY-030)."""
+    """Return the sort key of a group's row: its values as one array (QRY-030)."""
     return f"[{','.join(values)}]".encode()
 
 
 def groups_of(batches: Iterable[pa.RecordBatch], aggregate: Aggregate) -> Iterator[pa.RecordBatch]:
-    """Yield groups as rows in canonical JSON, each with what rows are ordered by (QRY-030)."""
+    """Yield groups as rows in canonical JSON, each with its sort key (QRY-030)."""
     measures = [_MEASURES[name] for name in aggregate.metrics]
     names = [f"{quote(name)}:" for name in aggregate.fields]
     order = sorted(range(len(names)), key=lambda nth: aggregate.fields[nth])
     for batch in batches:
-        found = keys_of(batch, aggregate.group_by)
-        keys, rows = [order_key(values) for values in found], []
+        groups = keys_of(batch, aggregate.group_by)
+        keys, rows = [order_key(values) for values in groups], []
         counted = [batch.column(name).to_pylist() for name in measures]
-        for nth, said in enumerate(found):
+        for nth, texts in enumerate(groups):
             for name, values in zip(aggregate.metrics, counted, strict=True):
-                said.append(str(values[nth]) if name == COUNT else _time_text(values[nth]))
-            rows.append(f"{{{','.join(names[place] + said[place] for place in order)}}}".encode())
+                texts.append(str(values[nth]) if name == COUNT else _time_text(values[nth]))
+            rows.append(f"{{{','.join(names[place] + texts[place] for place in order)}}}".encode())
         yield pa.RecordBatch.from_arrays(
             [pa.array(keys, pa.binary()), pa.array(rows, pa.binary())], schema=KEYED
         )

@@ -1,4 +1,4 @@
-"""What an answer does not cover: entries that could not be read, labels passed over, and what came later."""
+"""What an answer does not cover: unreadable entries, omitted labels, and later entries."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,27 +15,27 @@ from veen.pipeline.lake_jobs.ingest_task import count_sealed
 from veen.pipeline.query.scope import Scope, entry_at, find_stream, resolve
 from veen.query.digest import Position, ResultDigest
 
-#: Clocks of a hub and of who answers may differ so much.
+# The tolerated difference between the clocks of hub and responder.
 SKEW_SEC: Final = 300
 
 
 class Coverage(NamedTuple):
-    """An answer beside the log that a lake has."""
+    """An answer compared with the log in a lake."""
 
-    #: Labels in scope that had entries when the query was answered, and that its digest passes over.
+    # Labels in scope that had entries when the query was answered, and that its digest omits.
     left_out: tuple[LabelFact, ...]
-    #: Entries of the labels it names that the log had then, behind what was read.
+    # Entries that the log had then, after those read, in the labels that the digest names.
     behind: int
-    #: The time of the newest entry that it names; 0 if there is none here.
+    # The time of the newest entry that it names; 0 if the lake has none.
     newest: int
-    #: Whether it is of labels of another zone, of which there are copies here.
+    # Whether it names labels of another zone, of which the lake has copies.
     is_elsewhere: bool
-    #: Positions whose roots nothing here can tell.
+    # Positions whose roots cannot be determined here.
     unchecked: tuple[Position, ...]
 
 
 def unread(root: Path, state: State, scope: Scope) -> int:
-    """Return how many entries that were to be read could not be: they are sealed for others, or pruned."""
+    """Return the number of entries in scope that could not be read: sealed for others, or pruned."""
     return sum(
         _unread(root, state, fact, min(scope.last(fact.label), fact.upto_seq))
         for fact in {fact.label: fact for stream in scope.streams for fact in stream.labels}.values()
@@ -71,7 +71,7 @@ def standing(
     called: Mapping[str, str],
     origins: Mapping[bytes, HubIdentity],
 ) -> Coverage:
-    """Return how an answer stands to the log; of labels that copies come from little can be told."""
+    """Compare an answer with the log; little is known about labels that copies come from."""
     if digest.upto is None:
         return Coverage((), 0, 0, is_elsewhere=False, unchecked=())
     scope = resolve(root, state, names, called=called, upto=digest.upto, origins=origins)
@@ -86,8 +86,8 @@ def standing(
 
 
 def _time_at(root: Path, state: State, label: str, seq: int) -> int:
-    found = entry_at(root, state, label, seq, "hub_ts")
-    return found if isinstance(found, int) else 0
+    hub_ts = entry_at(root, state, label, seq, "hub_ts")
+    return hub_ts if isinstance(hub_ts, int) else 0
 
 
 def _left_out(
@@ -107,16 +107,16 @@ def _left_out(
 
 
 def _behind(root: Path, state: State, label: str, seq: int, when: int) -> int:
-    """Return how many entries of a label stand behind one, and are older than a time."""
-    found = 0
+    """Return the number of entries of a label after a position and older than a time."""
+    count = 0
     for file in state.of_table(layout.ENTRIES):
         if file.label != label or file.upto_seq <= seq or file.first_ts >= when:
             continue
         if file.last_ts < when and file.from_seq > seq:
-            found += file.upto_seq - file.from_seq + 1
+            count += file.upto_seq - file.from_seq + 1
             continue
         where = [("stream_seq", ">", seq), ("hub_ts", "<", when)]
-        found += pq.read_table(
+        count += pq.read_table(
             root / file.path, columns=["stream_seq"], filters=where, partitioning=None
         ).num_rows
-    return found
+    return count

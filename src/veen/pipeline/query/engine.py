@@ -1,4 +1,4 @@
-"""Executing queries: from a descriptor to rows on disk and their digest, the same bytes wherever it runs."""
+"""Execute queries: from a descriptor to rows on disk and their digest, the same bytes on every backend."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -51,9 +51,9 @@ class Execution:
     out: Path
     executed_at: int
     upto: Sequence[Position] | None
-    #: Under which result the evidence is summed up: that of the answer that is repeated (QRY-036).
+    # The result id that evidence is computed with: that of the answer being replayed (QRY-036).
     evidence_id: str
-    #: Whoever repeats an answer wants to know what the log says, and not what has become of the tables.
+    # A replay should be compared with the log, not with tables that may be damaged.
     is_replay: bool
 
 
@@ -63,17 +63,17 @@ class Engine:
 
     spark: "SparkSession"
     root: Path
-    #: What streams of other zones are called here; names that begin with export/ need none (QRY-061).
+    # Local names of other zones' streams; names that begin with export/ need none (QRY-061).
     names: Mapping[str, str] = field(default_factory=dict)
-    #: Hubs of other zones, whose receipts copies have, by their ids.
+    # Hubs of other zones, whose receipts copies contain, by id.
     origins: Mapping[bytes, HubIdentity] = field(default_factory=dict)
-    #: The hub's own, for a lake that keeps none: it was taken in from a set, or from the hub's address.
+    # The hub's keys, for a lake without them: one ingested from a set or from a hub's address.
     keys: Callable[[], HubKeys | None] = lambda: None
-    #: What touches no more rows than these is done without Spark.
+    # Queries that touch at most this many rows are executed without Spark.
     few_rows: int = 1 << 16
 
     def knows(self, stream: str) -> bool:
-        """Tell whether the lake has a stream of this name, or copies of it."""
+        """Return whether the lake has a stream of this name, or copies of it."""
         try:
             find_stream(own_labels(self.root), stream, self.names)
         except QueryError:
@@ -91,7 +91,7 @@ class Engine:
         replay_of: ResultDigest | None = None,
         progress: Advance | None = None,
     ) -> Answer:
-        """Execute a query, in a group of jobs that has the name of its result.
+        """Execute a query, in a job group named after its result.
 
         With ``upto``, over the log as it was there. ``replay_of`` is the answer that is repeated: its
         positions count, unless others are given, and evidence is summed up under its name.
@@ -114,7 +114,7 @@ class Engine:
                 now = load(self.root)
                 if state.files.keys() <= now.files.keys():
                     raise
-            # Files went away that a commit has replaced: the lake as it is now has the same events.
+            # A commit has replaced files that were being read: the current files have the same events.
             return self._execute(order, now)
 
     def _execute(self, order: Execution, state: State) -> Answer:
@@ -148,13 +148,13 @@ class Engine:
         return Answer(digest, rows)
 
     def _making(self, sources: Sources, needs: Needs, out: Path) -> ResultWriter[Any]:
-        """Do the work here if it touches few rows: tasks would take longer to start."""
+        """Execute in this process if few rows are touched: tasks would take longer to start."""
         picked = pick(sources, self.few_rows)
         work: Backend[Any] = SparkBackend(self.spark) if picked is None else LocalBackend(picked)
         return ResultWriter(work, sources, needs, out)
 
     def _require_files(self, sources: Sources, *, by_hash: bool) -> None:
-        """Refuse tables that are not what was committed; by what a look at them tells, at least."""
+        """Reject tables that differ from the commit, as far as names and sizes show it."""
         try:
             if by_hash:
                 require_committed(self.spark.sparkContext, self.root, sources.files)
@@ -170,7 +170,7 @@ class Engine:
         places = making.places()
         events = sum(pq.read_metadata(path).num_rows for path in places)
         leaves = sum(fact.upto_seq for stream in scope.streams for fact in stream.labels)
-        # Leaves are hashed once or twice, signatures take fifty times as long.
+        # Leaves are hashed once or twice; signatures take fifty times as long.
         is_little = leaves + 50 * events <= self.few_rows
         work: Backend[Any] = LocalBackend() if is_little else SparkBackend(self.spark)
         context = self.spark.sparkContext

@@ -1,7 +1,7 @@
-"""Events of a lake as tables of Spark: what the scope and the filter select, in the columns that are needed.
+"""Events of a lake as Spark tables: those that scope and filter select, in the needed columns.
 
-Files come from the commit. Spark reads of them the row groups that their least and greatest values and their
-Bloom filters do not rule out (QRY-059).
+Files come from the commit. Spark skips row groups that minimum and maximum values or Bloom filters rule out
+(QRY-059).
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 EVENTS_TABLE: Final = layout.schema_table(EVENT.name)
-#: Numbers beyond are of no log that can be taken in.
+# No log that can be ingested has larger numbers.
 _MOST: Final = (1 << 63) - 1
-#: Where columns of events come from, in both tables; others are called the same.
+# The source columns of events, in both tables, where names differ.
 _PLACE: Final = {"at": "stream_seq", "taken_at": "hub_ts", "own_receipt_id": "receipt_id"}
 NATIVE: Final = {**_PLACE, "seq": "stream_seq"}
 COPIED: Final = {**_PLACE, "stream": "origin_stream", "epoch": "origin_epoch", "seq": "origin_stream_seq"}
@@ -42,7 +42,7 @@ class Sources:
         self.root = root
         self.scope = scope
         self.filter = where
-        #: The names of labels that are in scope under their own: of others only copies count.
+        # The labels in scope under their own name: of others only copies count.
         self.names = {
             fact.label: stream.name
             for stream in scope.streams
@@ -60,7 +60,7 @@ class Sources:
         return [*self.natives, *self.copies]
 
     def events(self, spark: "SparkSession", columns: Sequence[str]) -> "DataFrame":
-        """Return the events that are asked for, each once, in no order."""
+        """Return the selected events, each once, unordered."""
         found = []
         if self.natives:
             found.append(self._natives(spark, columns))
@@ -72,25 +72,25 @@ class Sources:
     def _read(self, spark: "SparkSession", table: str, files: Sequence[FileFact]) -> "DataFrame":
         columns = from_arrow_schema(tables.columns_by_table()[table])
         paths = spark_paths(self.root, (fact.path for fact in files))
-        found = spark.read.schema(columns).parquet(*paths)
+        rows = spark.read.schema(columns).parquet(*paths)
         for condition in (*self._conditions(), *self._ends(files)):
-            found = found.where(condition)
-        return found
+            rows = rows.where(condition)
+        return rows
 
     def _conditions(self) -> list["Column"]:
-        where, found = self.filter, []
+        where, conditions = self.filter, []
         if where.subject_id is not None:
-            found.append(sf.col("subject_id") == sf.lit(where.subject_id))
+            conditions.append(sf.col("subject_id") == sf.lit(where.subject_id))
         if where.event_type is not None:
-            found.append(sf.col("event_type").isin(*where.event_type))
+            conditions.append(sf.col("event_type").isin(*where.event_type))
         if where.time_from is not None:
-            found.append(sf.col("event_time") >= _number(where.time_from))
+            conditions.append(sf.col("event_time") >= _number(where.time_from))
         if where.time_to is not None:
-            found.append(sf.col("event_time") <= _number(where.time_to))
-        return found
+            conditions.append(sf.col("event_time") <= _number(where.time_to))
+        return conditions
 
     def _ends(self, files: Sequence[FileFact]) -> list["Column"]:
-        """Cut labels where a file goes on behind what is read."""
+        """Limit labels to the positions read, where a file contains later ones."""
         cut = sorted({fact.label for fact in files if fact.upto_seq > self.scope.last(fact.label)})
         return [
             (sf.col("label") != sf.lit(bytes.fromhex(label)))
@@ -99,11 +99,11 @@ class Sources:
         ]
 
     def _natives(self, spark: "SparkSession", columns: Sequence[str]) -> "DataFrame":
-        # Who signs is the principal: whoever says otherwise is reported, and is no row (SDR-002).
-        found = self._read(spark, EVENTS_TABLE, self.natives).where(
+        # The signer is the principal: a record that states another one is reported and not a row (SDR-002).
+        rows = self._read(spark, EVENTS_TABLE, self.natives).where(
             sf.col("principal_id") == sf.lower(sf.hex("client_id"))
         )
-        return found.select(*(self._native(name) for name in columns))
+        return rows.select(*(self._native(name) for name in columns))
 
     def _native(self, name: str) -> "Column":
         kind = from_arrow_schema(EVENTS)[name].dataType
@@ -117,27 +117,27 @@ class Sources:
             return sf.element_at(sf.create_map(*names), sf.col("stream_id")).alias(name)
         if name in ("origin_receipt", "origin_hub_id"):
             return sf.lit(None).cast(kind).alias(name)
-        found = sf.col(NATIVE.get(name, name)).cast(kind)
+        column = sf.col(NATIVE.get(name, name)).cast(kind)
         if name == "hub_ts":
-            found = sf.least(found, sf.lit(LAST_TIME + 1))  # as for copies
-        return found.alias(name)
+            column = sf.least(column, sf.lit(LAST_TIME + 1))  # as for copies
+        return column.alias(name)
 
     def _copies(self, spark: "SparkSession", columns: Sequence[str]) -> "DataFrame":
-        """Return copies as what they are copies of; what was copied twice is the same event."""
-        found = self._read(spark, COPIES_TABLE, self.copies).where(
+        """Return copies as their originals; an event copied twice is one event."""
+        rows = self._read(spark, COPIES_TABLE, self.copies).where(
             (sf.col("origin_epoch") <= _number(_MOST)) & (sf.col("origin_stream_seq") <= _number(_MOST))
         )
-        made, read = read_names(columns)
-        selected = found.select(*(_copied(name) for name in read))
+        result_names, read = read_names(columns)
+        selected = rows.select(*(_copied(name) for name in read))
         copies = self.taken()
-        schema = from_arrow_schema(pa.schema([EVENTS.field(name) for name in made]))
-        events = selected.mapInArrow(lambda batches: copies.events(batches, made), schema)
+        schema = from_arrow_schema(pa.schema([EVENTS.field(name) for name in result_names]))
+        events = selected.mapInArrow(lambda batches: copies.events(batches, result_names), schema)
         same = Window.partitionBy(*ORDER).orderBy("label", "at")
         once = events.withColumn("nth", sf.row_number().over(same)).where(sf.col("nth") == 1)
         return once.select(*columns)
 
     def taken(self) -> Copies:
-        """Return what is taken of copies."""
+        """Return which copies count."""
         named: dict[bytes, frozenset[str] | None] = {}
         for stream in sorted(self.scope.streams, key=lambda stream: not stream.is_copied):
             for fact in stream.labels:

@@ -1,8 +1,8 @@
-"""Evidence: events behind an answer, verified from the entries that the hub has signed (QRY-039 to QRY-042).
+"""Evidence: the events behind an answer, verified from entries signed by the hub (QRY-039 to QRY-042).
 
-What is verified of each event: both signatures, the hashes of ciphertext and message, the root that the
-receipt states, and that the tables say of the entry what the entry says. Roots are compared over all leaves
-of a label, so that the last one is that of the commit.
+Verified for each event: both signatures, the hashes of ciphertext and message, the root stated in the
+receipt, and that the tables agree with the entry. Roots are compared over all leaves of a label, so that the
+last one is that of the commit.
 """
 
 from bisect import bisect_right
@@ -44,14 +44,14 @@ from veen.query.errors import QueryError
 
 T = TypeVar("T")
 
-#: Entries that a task looks at together; row groups have as many.
+# Entries that a task verifies together; the size of row groups.
 _BUCKET: Final = layout.GROUP_ROWS
-#: So many entries between two that are looked at cost less to verify than to leave out.
+# Gaps of up to this many entries cost less to verify than to skip.
 _GAP: Final = 3
 _HASH_BYTES: Final = 32
 ROOTS: Final = ".roots"
 _TOLD: Final = pa.schema([pa.field("problem", pa.string())])
-#: What tables say of the entry of an event, and which column of entries it must be.
+# Columns of the tables, and the column of the entries that each must equal.
 _STATED: Final = {
     "msg_id": "leaf_hash",
     "client_id": "client_id",
@@ -67,35 +67,35 @@ class EvidenceInputs:
     root: str
     out: str
     keys: HubKeys
-    #: Whom copies may come from.
+    # The hubs that copies may come from.
     origins: Mapping[bytes, HubIdentity]
-    #: The files with the entries of each label, in order.
+    # The files with the entries of each label, in order.
     entries: Mapping[str, Sequence[FileFact]]
-    #: What the stream of each label is called here.
+    # The local name of each label's stream.
     streams: Mapping[str, str]
 
     def verify(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Verify events, which come by label and in order; yields what is wrong."""
+        """Verify events, grouped by label and ordered; yield what is wrong."""
         for label, bucket, events in _buckets(batches):
-            found = _Bucket(self, label, bucket, events).problem()
-            if found is not None:
-                yield pa.RecordBatch.from_pylist([{"problem": found}], schema=_TOLD)
+            problem = _Bucket(self, label, bucket, events).problem()
+            if problem is not None:
+                yield pa.RecordBatch.from_pylist([{"problem": problem}], schema=_TOLD)
 
 
 def _runs(*columns: npt.NDArray[Any]) -> list[tuple[int, int]]:
-    """Return where rows begin and end that have the same values in all columns."""
+    """Return the bounds of runs of rows with equal values in all columns."""
     changes = np.any([column[1:] != column[:-1] for column in columns], axis=0)
     starts = [0, *(np.flatnonzero(changes) + 1).tolist()]
     return list(zip(starts, [*starts[1:], len(columns[0])], strict=True))
 
 
 def _portions(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = (batch.column("at").to_numpy() - 1) // _BUCKET
-    return found
+    numbers: npt.NDArray[np.int64] = (batch.column("at").to_numpy() - 1) // _BUCKET
+    return numbers
 
 
 def _buckets(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int, pa.RecordBatch]]:
-    """Put events together that are near each other in a label."""
+    """Group events that are close to each other in a label."""
     place: tuple[bytes, int] | None = None
     near: list[pa.RecordBatch] = []
     for batch in batches:
@@ -114,7 +114,7 @@ def _buckets(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int, pa
 
 
 class _Bucket:
-    """Events near each other, being verified."""
+    """The verification of events close to each other."""
 
     def __init__(self, means: EvidenceInputs, label: bytes, bucket: int, events: pa.RecordBatch) -> None:
         self._means = means
@@ -125,7 +125,7 @@ class _Bucket:
         self._own = events.column("origin_receipt").is_null().to_numpy(zero_copy_only=False)
 
     def problem(self) -> str | None:
-        """Return the first thing that is wrong; if nothing is, leave the roots of the events behind."""
+        """Return the first fault; without one, write the roots of the events to a file."""
         try:
             self._check_origins()
             roots = self._check_entries()
@@ -133,7 +133,7 @@ class _Bucket:
             return str(error)
         except (InvalidEntryError, OSError, pa.ArrowException) as error:
             return str(self._wrong(int(self._ats[0]), str(error).splitlines()[0]))
-        # Renamed when it is whole: a twin of this task may be killed, or come late.
+        # Renamed when complete: a duplicate of this task may be killed, or finish later.
         target = Path(self._means.out) / roots_name(self._label, self._bucket)
         written = target.with_name(f"{layout.UNFINISHED}{uuid4().hex}{ROOTS}")
         with create_file(written) as file:
@@ -146,7 +146,7 @@ class _Bucket:
         return _WrongError(f"evidence: entry {at} of {stream}: {text}")
 
     def _check_origins(self) -> None:
-        """Check what the hubs have signed that copies come from."""
+        """Verify the receipts from the hubs that copies come from."""
         copies = self._events.filter(pa.array(~self._own))
         names = ("at", "stream", "epoch", "origin_receipt", "origin_hub_id")
         for at, stream, epoch, data, hub_id in zip(
@@ -169,9 +169,9 @@ class _Bucket:
                 raise self._wrong(at, f"the receipt of the original: {error.message}") from None
 
     def _check_entries(self) -> Bytes:
-        """Check the entries of the events; returns the roots that their receipts state."""
+        """Verify the entries of the events; return the roots that their receipts state."""
         facts = self._means.entries[self._label.hex()]
-        found: list[Bytes] = []
+        roots: list[Bytes] = []
         start = 0
         while start < len(self._ats):
             at = int(self._ats[start])
@@ -179,9 +179,9 @@ class _Bucket:
             if nth < 0 or facts[nth].upto_seq < at:
                 raise self._wrong(at, "the lake does not have it")
             end = int(np.searchsorted(self._ats, facts[nth].upto_seq, side="right"))
-            found += self._check_file(facts[nth], start, end)
+            roots += self._check_file(facts[nth], start, end)
             start = end
-        return np.concatenate(found)
+        return np.concatenate(roots)
 
     def _check_file(self, fact: FileFact, start: int, end: int) -> Iterator[Bytes]:
         first, last = int(self._ats[start]), int(self._ats[end - 1])
@@ -199,15 +199,15 @@ class _Bucket:
             start += len(run)
 
     def _check_run(self, batch: pa.RecordBatch, events: pa.RecordBatch, fact: FileFact) -> Bytes:
-        """Verify entries that follow each other, and compare what the tables say of some of them."""
+        """Verify consecutive entries, and compare those of events with the tables."""
         entries = parse(frames_of(self._label, batch, fact.path))
         for fault in check(entries, Level.FULL, keys=self._means.keys).faults:
             raise self._wrong(fault.seq, f"{fault.text} ({fault.detail})")
         ats = events.column("at").to_numpy()
         nths = ats - ats[0]
-        made = batch.append_column("own_receipt_id", entries.receipt_ids()).take(pa.array(nths))
+        stated = batch.append_column("own_receipt_id", entries.receipt_ids()).take(pa.array(nths))
         for name, other in _STATED.items():
-            said, true = events.column(name), made.column(other).cast(events.schema.field(name).type)
+            said, true = events.column(name), stated.column(other).cast(events.schema.field(name).type)
             if not said.equals(true):
                 pairs = zip(ats.tolist(), said.to_pylist(), true.to_pylist(), strict=True)
                 at = next(at for at, one, two in pairs if one != two)
@@ -217,16 +217,16 @@ class _Bucket:
 
 
 class _WrongError(Exception):
-    """Something does not verify; the text says what."""
+    """Verification failed; the text says why."""
 
 
 def roots_name(label: bytes, bucket: int) -> str:
-    """Return where the roots of some entries are kept until they are summed up."""
+    """Return the file name of the roots of a bucket, which is read when they are summed up."""
     return f"{label.hex()}-{bucket}{ROOTS}"
 
 
 def _holds(touched: Collection[tuple[str, int]], label: str, first: int, last: int) -> bool:
-    """Tell whether some entries of a label are in a portion that events are in."""
+    """Return whether a range of a label's entries overlaps one with events."""
     return any((label, nth) in touched for nth in range((first - 1) // _BUCKET, (last - 1) // _BUCKET + 1))
 
 
@@ -244,7 +244,7 @@ class Evidence(Generic[T]):
         origins: Mapping[bytes, HubIdentity],
         keys: Callable[[], HubKeys | None],
     ) -> None:
-        """``keys`` are the hub's, asked for if the lake does not keep them."""
+        """``keys``: the hub's, for a lake that does not store them."""
         self._work = work
         self._context = context
         self._root = root
@@ -254,7 +254,10 @@ class Evidence(Generic[T]):
         self._keys = keys
 
     def verify(self, places: Sequence[Path], out: Path, hasher: EvidenceHasher) -> None:
-        """Verify events, given by files with their places, in order; sum them up. Raise if one fails."""
+        """Verify events and compute the summary; ``places`` are files with their positions, in order.
+
+        Raises if one fails.
+        """
         if not places:
             return
         events = self._work.read(places, PLACES)
@@ -277,11 +280,11 @@ class Evidence(Generic[T]):
 
     def _entries(self, labels: Collection[str]) -> dict[str, list[FileFact]]:
         """Return the files with the entries of labels, in order."""
-        found: dict[str, list[FileFact]] = {label: [] for label in labels}
+        by_label: dict[str, list[FileFact]] = {label: [] for label in labels}
         for fact in self._state.of_table(layout.ENTRIES):
-            if fact.label in found:
-                found[fact.label].append(fact)
-        return found
+            if fact.label in by_label:
+                by_label[fact.label].append(fact)
+        return by_label
 
     def _check_events(self, events: T, entries: Mapping[str, Sequence[FileFact]], out: Path) -> None:
         keys = known_of(self._root, self._state, None).keys or self._keys()
@@ -295,7 +298,7 @@ class Evidence(Generic[T]):
             raise QueryError("execution_failed", problem)
 
     def _check_roots(self, touched: Collection[tuple[str, int]]) -> None:
-        """Compare roots: those of touched slices with the leaves before them, the last with the commit."""
+        """Compare roots: those of touched slices with the leaves up to them, and the last with the commit."""
         state, place = self._state, str(self._root.resolve())
         labels = {label for label, _ in touched}
         some = replace(
@@ -304,20 +307,20 @@ class Evidence(Generic[T]):
             files={path: fact for path, fact in state.files.items() if fact.label in labels},
         )
         slabs = slabs_of(some)
-        least = 2 * self._context.defaultParallelism
-        groups = group_into_tasks(slabs, lambda slab: slab.cost, least)
+        min_tasks = 2 * self._context.defaultParallelism
+        groups = group_into_tasks(slabs, lambda slab: slab.cost, min_tasks)
         seen = self._work.each(groups, lambda group: fold_all(group, place))
         pairs = [
             (slab, peaks)
             for slab, peaks in zip(slabs, check_seen(some, seen), strict=True)
             if _holds(touched, slab.label, slab.first, slab.last)
         ]
-        behind = group_into_tasks(pairs, lambda pair: pair[0].cost, least)
+        behind = group_into_tasks(pairs, lambda pair: pair[0].cost, min_tasks)
         for problem in self._work.each(behind, lambda group: check_roots_all(group, place)):
             raise DamagedLakeError(problem)
 
     def _sum_up(self, places: Sequence[Path], out: Path, hasher: EvidenceHasher) -> None:
-        """Add all events in their order; the roots of entries come from whoever has verified them."""
+        """Add all events in order; their roots come from the files written by the tasks."""
         names = ["label", "at", "receipt_id", "origin_receipt", "origin_hub_id"]
         summing = _Summing(out, bytes.fromhex(self._state.hub_id or ""), hasher)
         for path in places:
@@ -327,18 +330,18 @@ class Evidence(Generic[T]):
 
 
 class _Summing:
-    """Events being summed up, in their order."""
+    """The summary of events, added in order."""
 
     def __init__(self, out: Path, hub_id: bytes, hasher: EvidenceHasher) -> None:
         self._out = out
         self._hub_id = hub_id
         self._hasher = hasher
-        #: Of which events the roots are at hand, and where the next one is among them.
+        # The bucket whose roots are loaded, and the index of the next one.
         self._place: tuple[bytes, int] | None = None
         self._roots, self._next = b"", 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the next events: copies one by one, runs of others at once."""
+        """Add the next events: copies one by one, runs of others at once."""
         labels, portions = batch.column("label").dictionary_encode(), _portions(batch)
         copies = batch.column("origin_receipt").is_valid().to_numpy(zero_copy_only=False)
         for start, end in _runs(labels.indices.to_numpy(), portions, copies):

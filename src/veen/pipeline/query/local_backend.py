@@ -1,6 +1,6 @@
-"""Events of a lake without Spark: for what touches few row groups, where tasks would take longer to start.
+"""Events of a lake without Spark, for queries of few row groups, where tasks would take longer to start.
 
-The same files, the same conditions, the same columns as in ``event_sources``; tests compare the answers.
+Files, conditions and columns are the same as in ``event_sources``; tests compare the answers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,23 +18,23 @@ from veen.pipeline.query.event_sources import COPIED, NATIVE, Sources
 from veen.pipeline.query.scope import COPIES_TABLE
 from veen.query.timestamps import LAST_TIME
 
-#: Files whose footers are looked at; with more of them Spark is quicker.
+# The maximum of files whose footers are read; with more, Spark is faster.
 _MOST_FILES: Final = 256
-#: Bytes of row groups, not compressed: what is read here is all in memory at once.
+# The maximum of uncompressed bytes in row groups, which are all in memory at once.
 _MOST_BYTES: Final = 64 << 20
 _MOST_NUMBER: Final = (1 << 63) - 1
 
 
 class Picked(NamedTuple):
-    """Row groups of a file that may hold what is asked for."""
+    """Row groups of a file that may contain selected rows."""
 
     fact: FileFact
     groups: list[int]
 
 
 def pick(sources: Sources, most_rows: int, most_bytes: int = _MOST_BYTES) -> list[Picked] | None:
-    """Return what is to be read, by the least and greatest values in footers; None if that is too much."""
-    found, left, room = list[Picked](), most_rows, most_bytes
+    """Select row groups by minimum and maximum values in footers; None if they are too many."""
+    picked, rows_left, room = list[Picked](), most_rows, most_bytes
     if len(sources.files) > _MOST_FILES:
         return None
     for fact in sources.files:
@@ -42,13 +42,13 @@ def pick(sources: Sources, most_rows: int, most_bytes: int = _MOST_BYTES) -> lis
         groups = [
             nth for nth in range(metadata.num_row_groups) if _may_hold(sources, fact, metadata.row_group(nth))
         ]
-        left -= sum(metadata.row_group(nth).num_rows for nth in groups)
+        rows_left -= sum(metadata.row_group(nth).num_rows for nth in groups)
         room -= sum(metadata.row_group(nth).total_byte_size for nth in groups)
-        if left < 0 or room < 0:
+        if rows_left < 0 or room < 0:
             return None
         if groups:
-            found.append(Picked(fact, groups))
-    return found
+            picked.append(Picked(fact, groups))
+    return picked
 
 
 def _metadata(sources: Sources, fact: FileFact) -> pq.FileMetaData:
@@ -58,7 +58,7 @@ def _metadata(sources: Sources, fact: FileFact) -> pq.FileMetaData:
 
 @contextmanager
 def _reading(fact: FileFact) -> Iterator[None]:
-    """Name the file that is damaged; one that is gone may have been replaced."""
+    """Convert errors of reading: they name the damaged file; a missing file may have been replaced."""
     try:
         yield
     except FileNotFoundError:
@@ -76,17 +76,17 @@ def _may_hold(sources: Sources, fact: FileFact, group: pq.RowGroupMetaData) -> b
     }
     for nth in range(group.num_columns):
         column = group.column(nth)
-        least, most = bounds.get(column.path_in_schema, (None, None))
-        stats = column.statistics if (least, most) != (None, None) else None
+        low, high = bounds.get(column.path_in_schema, (None, None))
+        stats = column.statistics if (low, high) != (None, None) else None
         if stats is None or not stats.has_min_max:
             continue
-        if (least is not None and stats.max < least) or (most is not None and stats.min > most):
+        if (low is not None and stats.max < low) or (high is not None and stats.min > high):
             return False
     return True
 
 
 def events(sources: Sources, picked: Sequence[Picked], columns: Sequence[str]) -> pa.Table:
-    """Return the events that are asked for, each once, in the order of rows if the columns tell it."""
+    """Return the selected events, each once, in the order of rows if the columns determine it."""
     schema = pa.schema([EVENTS.field(name) for name in columns])
     found = [
         batch
@@ -99,7 +99,7 @@ def events(sources: Sources, picked: Sequence[Picked], columns: Sequence[str]) -
 
 
 def _read(sources: Sources, item: Picked, names: Sequence[str]) -> pa.Table:
-    """Read row groups, and leave out what is not asked for."""
+    """Read row groups, without rows that are not selected."""
     where = sources.filter
     wanted = dict.fromkeys([*names, "subject_id", "event_type", "event_time", "stream_seq"])
     path = sources.root / item.fact.path
@@ -137,8 +137,8 @@ def _natives(sources: Sources, item: Picked, columns: Sequence[str]) -> Iterator
 
 
 def _copies(sources: Sources, picked: Sequence[Picked], columns: Sequence[str]) -> list[pa.RecordBatch]:
-    made, read = read_names(columns)
-    found: list[pa.RecordBatch] = []
+    result_names, read = read_names(columns)
+    batches: list[pa.RecordBatch] = []
     for item in picked:
         table = _read(sources, item, [COPIED.get(name, name) for name in read])
         for name in ("origin_epoch", "origin_stream_seq"):
@@ -148,10 +148,10 @@ def _copies(sources: Sources, picked: Sequence[Picked], columns: Sequence[str]) 
             table[COPIED.get(name, name)].combine_chunks().cast(EVENTS.field(name).type) for name in read
         ]
         batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema([EVENTS.field(name) for name in read]))
-        found += sources.taken().events([batch], made)
-    if not found:
+        batches += sources.taken().events([batch], result_names)
+    if not batches:
         return []
-    joined = pa.Table.from_batches(found).sort_by([(name, "ascending") for name in (*ORDER, "label", "at")])
+    joined = pa.Table.from_batches(batches).sort_by([(name, "ascending") for name in (*ORDER, "label", "at")])
     places = list(zip(*(joined[name].to_pylist() for name in ORDER), strict=True))
     first = [nth == 0 or places[nth - 1] != place for nth, place in enumerate(places)]
     kept = joined.filter(pa.array(first, pa.bool_())).select(list(columns))

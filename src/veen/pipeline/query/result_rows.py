@@ -1,4 +1,4 @@
-"""The rows of an answer on disk: Parquet files, each named by the place of its first row."""
+"""The rows of an answer on disk: Parquet files, each named by the index of its first row."""
 
 import pickle
 from bisect import bisect_right
@@ -19,9 +19,9 @@ from veen.query.digest import ResultDigest, RowsHasher
 from veen.query.errors import QueryError
 from veen.stdx.atomic_file import sync_dir
 
-#: Where files are until the place of their first row is known.
+# Holds files until the index of their first row is known.
 _UNPLACED: Final = f"{layout.UNFINISHED}part-"
-#: What a task tells of the files that it has written.
+# What a task reports about the files that it wrote.
 PARTS: Final = pa.schema(
     [
         pa.field("name", pa.string()),
@@ -33,11 +33,11 @@ PARTS: Final = pa.schema(
 
 
 class ResultPart(NamedTuple):
-    """Rows that a task has written, one behind the other."""
+    """Consecutive rows written by one task."""
 
     name: str
     rows: int
-    #: What the first and the last of them are ordered by.
+    # The sort keys of the first and the last row.
     first: Any
     last: Any
 
@@ -48,13 +48,13 @@ class PartWriter:
 
     out: str
     schemas: tuple[tuple[str, pa.Schema], ...]
-    #: The columns that tell the order.
+    # The columns that determine the order.
     order: tuple[str, ...]
-    #: What makes batches for the files, one for each of ``schemas``, of a batch.
+    # Converts a batch to one for each of ``schemas``.
     make: Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write all batches; yields what to tell of them, if there were rows."""
+        """Write all batches; yield a report if there were rows."""
         name = f"{_UNPLACED}{uuid4().hex}"
         files = [TableFile(Path(self.out), name + suffix, schema) for suffix, schema in self.schemas]
         first = last = None
@@ -89,12 +89,12 @@ class PartWriter:
 def placed(
     out: Path, told: Iterable[tuple[str, int, bytes, bytes]], suffixes: Sequence[str]
 ) -> list[ResultPart]:
-    """Name the files of tasks by the places of their rows, durably, and remove all others.
+    """Name the files of tasks by the index of their first row, durably, and remove all others.
 
-    The order of partitions is not relied on: it follows from what rows are ordered by, and is compared.
+    The order of partitions is not relied on: it follows from the sort keys, and is checked.
     """
     make_directory(out)
-    for suffix in suffixes:  # of a try that came this far: another one may divide the rows otherwise
+    for suffix in suffixes:  # of an earlier attempt, which may have divided the rows differently
         remove_all([path for path in out.glob(f"*{suffix}") if path.stem.isdigit()])
     parts = [
         ResultPart(name, rows, pickle.loads(first), pickle.loads(last))  # noqa: S301 - our own tasks made them
@@ -116,7 +116,7 @@ def placed(
 
 
 class ResultRows:
-    """The rows of an answer, in order; read a page at a time."""
+    """The rows of an answer, in order, read page by page."""
 
     SUFFIX: Final = ".parquet"
 
@@ -138,24 +138,24 @@ class ResultRows:
             raise _damaged(path, error) from None
 
     def page(self, offset: int, limit: int, most_bytes: int | None = None) -> list[bytes]:
-        """Return some rows, each in canonical JSON.
+        """Return a page of rows, each in canonical JSON.
 
         A page ends before the row that would make it longer than ``most_bytes``, unless it is the first one.
         """
-        found: list[bytes] = []
+        rows: list[bytes] = []
         size = 0
         for row in islice(self._from(offset), limit):
             size += len(row) + 1
-            if most_bytes is not None and size > most_bytes and found:
+            if most_bytes is not None and size > most_bytes and rows:
                 break
-            found.append(row)
-        return found
+            rows.append(row)
+        return rows
 
     def iterate(self) -> Iterator[bytes]:
         return self._from(0)
 
     def _from(self, offset: int) -> Iterator[bytes]:
-        """Yield rows from a place on; of a file, one row group is in memory at a time."""
+        """Yield rows from an index on; one row group of a file is in memory at a time."""
         first = max(bisect_right(self._starts, offset) - 1, 0)
         for path, start in zip(self._files[first:], self._starts[first:], strict=True):
             with _opened(path) as file:
@@ -173,7 +173,7 @@ class ResultRows:
         return hasher.rows_hash
 
     def require(self, digest: ResultDigest) -> None:
-        """Refuse rows that are not those of a digest."""
+        """Reject rows that do not match a digest."""
         if self.count != digest.row_count or self.rows_hash() != digest.rows_hash:
             raise QueryError(
                 "execution_failed",

@@ -1,7 +1,7 @@
-"""Making the rows of an answer: ordered, in canonical JSON, on disk; and what evidence is about beside them.
+"""Write the rows of an answer: ordered, in canonical JSON, on disk, with the positions of their events.
 
-The order of partitions, and how many there are, does not show: what rows are ordered by is different in each
-of them, and is compared where partitions meet.
+The result does not depend on the number and order of partitions: their ranges of sort keys are disjoint,
+which is checked where partitions meet.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,25 +37,25 @@ from veen.query.fields import path_of
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: Beside the rows: where the events are that they were made of, or the keys of groups.
+# Written beside the rows: the positions of their events, or the keys of groups.
 _PLACES: Final = ".places"
 _KEYS: Final = ".keys"
-#: Of those, what is in the sample.
+# The same for the sample.
 _CHOSEN: Final = "chosen"
-#: Groups that are ordered and written without tasks.
+# Up to this many groups are ordered and written without tasks.
 _FEW_GROUPS: Final = 10_000
 _KEY: Final = pa.schema([KEYED.field("key")])
 
 
 class ResultWriter(Generic[T]):
-    """An answer being made."""
+    """Writes an answer."""
 
     def __init__(self, work: Backend[T], sources: Sources, needs: Needs, out: Path) -> None:
         self._work = work
         self._sources = sources
         self._needs = needs
         self._out = out.resolve()
-        #: Files of the answer in their order, without their endings, and where each begins.
+        # Files of the answer in order, without suffixes, and the index of the first row of each.
         self._parts: list[tuple[str, int]] = []
 
     def write(self) -> None:
@@ -69,12 +69,12 @@ class ResultWriter(Generic[T]):
             self._write_groups(events, aggregate)
 
     def _write_groups(self, events: T, aggregate: Aggregate) -> None:
-        """Write a row for each group: few of them here, where that takes a fraction of a task's start."""
+        """Write a row for each group; few groups in this process, faster than the start of a task."""
         keyed = self._keyed(events, aggregate, self._needs.columns)
-        found = self._work.group_by(keyed, self._needs.keys)
-        few = self._work.collect(found, _FEW_GROUPS)
+        groups = self._work.group_by(keyed, self._needs.keys)
+        few = self._work.collect(groups, _FEW_GROUPS)
         if few is None:
-            self._write_keyed(self._work, found, aggregate)
+            self._write_keyed(self._work, groups, aggregate)
         else:
             self._write_keyed(LocalBackend(), few, aggregate)
 
@@ -86,7 +86,7 @@ class ResultWriter(Generic[T]):
     def _write_ordered(
         self,
         work: Backend[R],
-        found: R,
+        table: R,
         order: tuple[str, ...],
         beside: list[tuple[str, pa.Schema]],
         rows: Callable[[pa.RecordBatch], pa.RecordBatch],
@@ -96,28 +96,28 @@ class ResultWriter(Generic[T]):
 
         schemas = ((ResultRows.SUFFIX, ROWS), *beside)
         writer = PartWriter(str(self._out), schemas, order, columns_of)
-        told = work.written(found, order, writer.write)
-        parts = placed(self._out, told, [suffix for suffix, _ in schemas])
+        written = work.written(table, order, writer.write)
+        parts = placed(self._out, written, [suffix for suffix, _ in schemas])
         self._parts = [(part.name, int(part.name)) for part in parts]
 
     # --- groups ---------------------------------------------------------------------------------------------
 
     def _keyed(self, events: T, aggregate: Aggregate, columns: Sequence[str]) -> T:
-        """Return events with what they are grouped by in columns of its own."""
+        """Return events with their group keys in separate columns."""
         fields = dict(zip(self._needs.keys, aggregate.group_by, strict=True))
         paths = {key: name for key, name in fields.items() if path_of(name)}
         plain = {key: column_of(name) for key, name in fields.items() if key not in paths}
-        found = self._work.with_copies(events, plain)
+        keyed = self._work.with_copies(events, plain)
         if not paths:
-            return found
+            return keyed
         kept = [EVENTS.field(name) for name in columns if name not in ("payload", "metadata")]
         copied = [EVENTS.field(name).with_name(key) for key, name in plain.items()]
         texts = [pa.field(key, pa.string()) for key in paths]
         schema = pa.schema([*kept, *copied, *texts])
-        return self._work.mapped(found, lambda batches: with_paths(batches, paths), schema)
+        return self._work.mapped(keyed, lambda batches: with_paths(batches, paths), schema)
 
     def _behind(self, aggregate: Aggregate) -> T:
-        """Return the events behind an aggregate: all, or those of the groups in the sample."""
+        """Return the events of an aggregate: all, or those of the groups in the sample."""
         needs = self._needs
         if needs.descriptor.evidence.mode is Mode.FULL:
             return self._work.events(self._sources, PLACES.names)
@@ -133,7 +133,7 @@ class ResultWriter(Generic[T]):
     # --- what evidence is about -----------------------------------------------------------------------------
 
     def places(self) -> list[Path]:
-        """Return files with the places of the events that are to be verified, in their order."""
+        """Return files with the positions of the events to verify, in order."""
         needs = self._needs
         if needs.aggregate is not None:
             return self._places_behind(needs.aggregate)
@@ -145,11 +145,11 @@ class ResultWriter(Generic[T]):
         events = self._behind(aggregate)
         place = self._out / "behind"
         writer = PartWriter(str(place), ((_PLACES, PLACES),), ORDER, lambda batch: [batch])
-        told = self._work.written(events, ORDER, writer.write)
-        return [place / f"{part.name}{_PLACES}" for part in placed(place, told, [_PLACES])]
+        parts = self._work.written(events, ORDER, writer.write)
+        return [place / f"{part.name}{_PLACES}" for part in placed(place, parts, [_PLACES])]
 
     def _chosen(self, suffix: str, schema: pa.Schema) -> list[Path]:
-        """Write what is in the sample of the query, by the index of its row (QRY-040)."""
+        """Write the sample of the query, selected by row index (QRY-040)."""
         descriptor = self._needs.descriptor
         rate = descriptor.evidence.sample_rate
         assert rate is not None, "spot has a rate"
@@ -169,14 +169,14 @@ class ResultWriter(Generic[T]):
         return [path]
 
     def clean(self) -> None:
-        """Remove what stands beside the rows."""
+        """Remove the files beside the rows."""
         for suffix in (_PLACES, _KEYS, ROOTS):
             remove_all(sorted(self._out.rglob(f"*{suffix}")))
-        make_directory(self._out)  # which is there, unless there is no row in it
+        make_directory(self._out)  # exists already, unless there are no rows
 
 
 def _with_key(batches: Iterable[pa.RecordBatch], group_by: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """Yield the places of events with what the row of their group is ordered by."""
+    """Yield the positions of events with the sort key of their group's row."""
     for batch in batches:
         keys = pa.array([order_key(values) for values in keys_of(batch, group_by)], pa.binary())
         yield pa.RecordBatch.from_arrays(

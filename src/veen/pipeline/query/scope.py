@@ -1,4 +1,4 @@
-"""Which labels of a lake a query reads, and up to where: names of streams, resolved, and positions."""
+"""The scope of a query: stream names resolved to labels, and the positions up to which these are read."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from veen.pipeline.lake.lake import load
 from veen.query.digest import Position
 from veen.query.errors import QueryError, not_a_stream
 
-#: A stream that leaves a zone, and what it is called where it arrives (QRY-061, AGB-014).
+# The prefixes of a stream's name where it leaves a zone and where it arrives (QRY-061, AGB-014).
 _EXPORT, _IMPORT = "export/", "import/"
 COPIES_TABLE: Final = layout.schema_table(IMPORTED.name)
 _MOST: Final = (1 << 63) - 1
@@ -31,9 +31,9 @@ _MOST: Final = (1 << 63) - 1
 class Stream(NamedTuple):
     """A stream in scope, as the lake has it."""
 
-    #: As the scope names it.
+    # As the scope names it.
     name: str
-    #: As it is called here; another name if the lake has copies of it.
+    # The local name; different if the lake has copies of it.
     local: str
     labels: tuple[LabelFact, ...]
 
@@ -44,44 +44,44 @@ class Stream(NamedTuple):
 
     @property
     def takes_copies(self) -> bool:
-        """Whether copies in it count: a recorder's own stream has none, whoever writes them there."""
+        """Whether copies in it count: in a recorder's own stream they never do, whoever wrote them."""
         return self.is_copied or self.local.startswith(_IMPORT)
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is read: streams, how far each label, and what the digest says of that."""
+    """The resolved scope: streams, the last position of each label, and the positions in the digest."""
 
     streams: tuple[Stream, ...]
-    #: For the digest, by stream and epoch.
+    # For the digest, by stream and epoch.
     positions: tuple[Position, ...]
-    #: The last entry of each label that is read by its own positions.
+    # The last entry of each label that is read by its own positions.
     upto: Mapping[str, int]
-    #: The last entry of each label of the origin; None if copies are not read by those.
+    # The last entry of each label of the origin; None if copies are not limited by these.
     origins: Mapping[str, int] | None = None
-    #: Labels of which only copies are read that ``origins`` has.
+    # Labels of which only those copies are read that are in ``origins``.
     by_origin: frozenset[str] = field(default=frozenset())
-    #: Positions of another zone's labels whose roots nothing here can tell: there is no copy of the entry.
+    # Positions of another zone's labels whose roots are unknown: the lake has no copy of the entry.
     unchecked: tuple[Position, ...] = ()
 
     def last(self, label: str) -> int:
-        """Return up to which entry a label is read; 0 if it is not."""
+        """Return the last entry read of a label; 0 if it is not read."""
         return _MOST if label in self.by_origin else self.upto.get(label, 0)
 
     def files(self, state: State, table: str) -> list[FileFact]:
-        """Return the files of a table that may hold rows of it, by label and in order."""
+        """Return the files of a table with rows in scope, by label and in order."""
         return [fact for fact in state.of_table(table) if fact.from_seq <= self.last(fact.label)]
 
 
 def local_names(name: str, names: Mapping[str, str]) -> list[str]:
-    """Return what a stream may be called here, the likeliest first."""
+    """Return the possible local names of a stream, the likeliest first."""
     if name in names:
         return [names[name]]
     return [name, _IMPORT + name.removeprefix(_EXPORT)] if name.startswith(_EXPORT) else [name]
 
 
 def own_labels(root: Path) -> Mapping[str, Sequence[LabelFact]]:
-    """Return the labels of all streams of a lake, by the ids of streams; worked out once for each commit."""
+    """Return the labels of all streams of a lake, by stream id; computed once per commit."""
     number = len(Commits(root).numbers())
     last = root / layout.commit_file(number)
     return _own_labels(root, number, last.stat().st_mtime_ns if number else 0)
@@ -94,15 +94,15 @@ def _own_labels(root: Path, number: int, changed_ns: int) -> Mapping[str, Sequen
 
 
 def find_stream(own: Mapping[str, Sequence[LabelFact]], name: str, names: Mapping[str, str]) -> Stream:
-    """Return a stream by its name, out of the labels of all streams.
+    """Find a stream by its name among the labels of all streams.
 
-    ``names`` says what streams of other zones are called here. Ids are no names: which copies count in a
-    stream is told by its name.
+    ``names`` has the local names of other zones' streams. Ids would not suffice: the name of a stream
+    determines which copies count in it.
     """
     for local in () if is_hex32(name) else local_names(name, names):
-        found = own.get(naming.stream_id(local).hex())
-        if found is not None:
-            return Stream(name, local, tuple(found))
+        labels = own.get(naming.stream_id(local).hex())
+        if labels is not None:
+            return Stream(name, local, tuple(labels))
     raise not_a_stream(name)
 
 
@@ -115,9 +115,9 @@ def resolve(
     upto: Sequence[Position] | None = None,
     origins: Mapping[bytes, HubIdentity] | None = None,
 ) -> Scope:
-    """Return what a query reads: all that there is, or what there was at some positions.
+    """Resolve a scope: all entries, or those up to given positions.
 
-    Positions are those of the lake's own labels, or of the labels that copies in it come from.
+    Positions are those of the lake's own labels, or of the labels that its copies come from.
     """
     own = state.own_labels()
     streams = tuple(find_stream(own, name, called) for name in names)
@@ -176,21 +176,21 @@ def _check_root(root: Path, state: State, fact: LabelFact, wanted: Position) -> 
 
 
 def _root_at(root: Path, state: State, fact: LabelFact, seq: int) -> str | None:
-    """Return the root after an entry: where a label ends it is known, else its receipt says it."""
+    """Return the root after an entry: known at the end of a label, else from its receipt."""
     if seq == fact.upto_seq:
         return fact.mmr_root
-    found = entry_at(root, state, fact.label, seq, "mmr_root")
-    return found.hex() if isinstance(found, bytes) else None
+    root_in_receipt = entry_at(root, state, fact.label, seq, "mmr_root")
+    return root_in_receipt.hex() if isinstance(root_in_receipt, bytes) else None
 
 
 def entry_at(root: Path, state: State, label: str, seq: int, column: str) -> object:
-    """Return what the lake says of an entry; None if it does not have it."""
+    """Return an entry's row in the lake; None if it has none."""
     for file in state.of_table(layout.ENTRIES):
         if file.label == label and file.from_seq <= seq <= file.upto_seq:
-            found = pq.read_table(
+            rows = pq.read_table(
                 root / file.path, columns=[column], filters=[("stream_seq", "=", seq)], partitioning=None
             )
-            return found.column(column)[0].as_py() if len(found) else None
+            return rows.column(column)[0].as_py() if len(rows) else None
     return None
 
 
@@ -198,7 +198,7 @@ def entry_at(root: Path, state: State, label: str, seq: int, column: str) -> obj
 
 
 def _check_origin(streams: Sequence[Stream], wanted: Position, origins: Mapping[bytes, HubIdentity]) -> None:
-    """Require that a label the lake does not have is one that copies come from."""
+    """Require that a label missing in the lake is one that copies come from."""
     if not any(stream.is_copied and stream.name == wanted.stream for stream in streams):
         raise _failed(
             f"the lake does not have epoch {wanted.epoch} of {wanted.stream} (label {wanted.label}), and the"
@@ -215,7 +215,7 @@ def _check_origin(streams: Sequence[Stream], wanted: Position, origins: Mapping[
 
 
 def _is_copied(root: Path, state: State, streams: Sequence[Stream], wanted: Position) -> bool:
-    """Tell whether a copy of the entry at a position is here; one with another root is refused."""
+    """Return whether the lake has a copy of the entry at a position; one with another root is rejected."""
     labels = {fact.label for stream in streams if stream.is_copied for fact in stream.labels}
     place = [
         (name, "=", pa.scalar(Decimal(value), pa.decimal128(20)))
@@ -224,8 +224,10 @@ def _is_copied(root: Path, state: State, streams: Sequence[Stream], wanted: Posi
     for file in state.of_table(COPIES_TABLE):
         if file.label not in labels:
             continue
-        found = pq.read_table(root / file.path, columns=["origin_receipt"], filters=place, partitioning=None)
-        for data in found.column("origin_receipt").to_pylist():
+        receipts = pq.read_table(
+            root / file.path, columns=["origin_receipt"], filters=place, partitioning=None
+        )
+        for data in receipts.column("origin_receipt").to_pylist():
             try:
                 receipt = Receipt.decode(data)
             except ProtocolError:
