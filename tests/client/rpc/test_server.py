@@ -5,7 +5,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,11 +13,13 @@ from tests.client.participants import QUICK, make_home
 from tests.hub.hub_process import HubProcess
 from veen.client.async_client import AsyncClient
 from veen.client.client import Client
-from veen.client.errors import ClientStateError, RpcError, RpcTimeoutError
+from veen.client.effects import Hub, run
+from veen.client.errors import ClientStateError, NetworkError, RpcError, RpcTimeoutError
 from veen.client.fold.interpret import typed
 from veen.client.rpc.async_serve import AsyncRpcServer
-from veen.client.rpc.serve import Call, RpcServer
+from veen.client.rpc.serve import Call, CollectedEvents, Handled, Responder, RpcServer
 from veen.core.encoding.cbor import Value
+from veen.core.types import LeafHash
 from veen.overlays.builtin.rpc import REQUEST
 
 
@@ -119,6 +121,33 @@ def test_run_answers_until_it_is_interrupted(
     assert not thread.is_alive()
     assert len(ended) == 1
     assert any(record.exc_info for record in caplog.records), "what a method raises is logged"
+    (handled,) = RpcServer(desk, stream).run_pending()
+    assert (handled.method, handled.reply["error"]["code"]) == ("end", "RPC.INTERRUPTED")
+
+
+class _Unsteady(Responder):
+    """Its hub cannot be reached, as often as it says."""
+
+    def __init__(self, failures: list[int]) -> None:
+        self._outcomes = iter([error for count in failures for error in (*[True] * count, False)])
+
+    async def step(self, wait_sec: int = 0) -> Handled | None:  # noqa: ARG002 - of a responder
+        if next(self._outcomes):
+            raise NetworkError("down")
+        return Handled(LeafHash(bytes(32)), "add", {}, ran=True)
+
+
+class _Patient(CollectedEvents):
+    def unreachable(self, error: NetworkError) -> None:
+        """Is not the end of the server."""
+
+
+def test_pauses_grow_while_the_hub_cannot_be_reached_and_then_begin_again() -> None:
+    pauses: list[float] = []
+    events = _Patient()
+    run(_Unsteady([3, 1, 9]).serve(events, limit=3), cast("Hub", None), pauses.append)
+    assert pauses == [0.5, 1, 2, 0.5, 0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    assert len(events.done) == 3
 
 
 def test_two_servers_of_one_client_are_one_too_many(desk: Client, stream: str, alice: Client) -> None:
@@ -170,5 +199,40 @@ def test_an_asyncio_server_runs_functions_and_coroutines(
             with pytest.raises(asyncio.CancelledError):
                 await running
             assert await server.run_pending() == []
+
+    asyncio.run(main())
+
+
+def test_an_asyncio_server_that_is_cancelled_does_not_wait_for_a_method(
+    places: tuple[Path, Path], hub: HubProcess, stream: str
+) -> None:
+    async def main() -> None:
+        async with (
+            AsyncClient.open(places[0], hub.url, retry=QUICK, rotation=None) as desk,
+            AsyncClient.open(places[1], hub.url, retry=QUICK, rotation=None) as alice,
+        ):
+            server = AsyncRpcServer(desk, stream)
+            begun = asyncio.Event()
+
+            @server.method
+            async def wait(_: Call) -> Value:
+                begun.set()
+                await asyncio.sleep(3600)
+                return None
+
+            running = asyncio.create_task(server.run())
+            waiting = asyncio.create_task(alice.call(stream, "wait", to=desk.identity))
+            await begun.wait()
+            async with asyncio.timeout(30):
+                for _ in range(2):
+                    running.cancel()
+                    await asyncio.sleep(0)
+                with pytest.raises(asyncio.CancelledError):
+                    await running
+            (handled,) = await server.run_pending()
+            assert handled.reply["error"]["code"] == "RPC.INTERRUPTED"
+            with pytest.raises(RpcError) as raised:
+                await waiting
+            assert raised.value.code == "RPC.INTERRUPTED"
 
     asyncio.run(main())
