@@ -31,7 +31,7 @@ class Interruption:
 
 @contextmanager
 def interrupted(at: int, when: str) -> Iterator[Interruption]:
-    """Interrupt the effect with a number, counted from 0, of what is run inside; not every run has so many."""
+    """Interrupt one effect of what is run inside, by its number from 0; there may be fewer."""
     found, seen = Interruption(), 0
 
     def is_reached(effect: AnyEffect) -> bool:

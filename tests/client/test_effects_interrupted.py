@@ -1,8 +1,7 @@
-"""Operations that are interrupted at each of their effects: the lock is free, nothing is lost or sent twice."""
+"""Operations interrupted at each of their effects: the lock is free, nothing is lost or sent twice."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,8 +38,8 @@ def when(way: tuple[str, str]) -> str:
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     """A hub that accepts tokens of every issuer."""
-    place: Path = tmp_path_factory.mktemp("hub") / "data"
-    with HubProcess(place, config="trust_all_issuers = true\n") as made:
+    config = "trust_all_issuers = true\n"
+    with HubProcess(tmp_path_factory.mktemp("hub") / "data", config=config) as made:
         yield made
 
 

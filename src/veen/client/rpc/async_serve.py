@@ -1,11 +1,22 @@
 """Answering calls over a stream with the client for asyncio."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, overload
 
 from veen.client.models import SendOptions
-from veen.client.rpc.serve import Call, CollectedEvents, Handled, LoggedEvents, Method, Responder, name_of
+from veen.client.rpc.serve import (
+    Call,
+    CollectedEvents,
+    Handled,
+    LoggedEvents,
+    Method,
+    Responder,
+    ServerEvents,
+    name_of,
+)
 from veen.client.session import AsyncDriver
 from veen.core.encoding.cbor import Value
 from veen.core.objects.capability import CapToken
@@ -23,6 +34,9 @@ class AsyncRpcServer:
         self._client = client
         self._responder = Responder(client.session, stream, SendOptions(token=token))
         self._loop: asyncio.AbstractEventLoop | None = None
+        # The coroutine of a method that runs on the loop, which a thread waits for.
+        self._running: Future[Value] | None = None
+        self._is_cancelled = False
 
     @overload
     def method(self, fn: AnyMethod, *, name: str | None = None, repeatable: bool = False) -> AnyMethod: ...
@@ -49,22 +63,24 @@ class AsyncRpcServer:
             if not isinstance(result, Coroutine):
                 return result
             assert self._loop is not None
-            return asyncio.run_coroutine_threadsafe(result, self._loop).result()
+            self._running = asyncio.run_coroutine_threadsafe(result, self._loop)
+            if self._is_cancelled:
+                self._running.cancel()
+            return self._running.result()
 
         return method
 
     async def run(self) -> None:
         """Answer calls until cancelled. Network errors are logged and retried.
 
+        A coroutine function that runs when the server is cancelled is cancelled too; its caller is told that
+        the call was interrupted when the server runs again.
+
         Raises:
             ClientStateError: Another process of this client answers calls on the stream.
             RejectedError: The hub rejected a reply.
         """
-        self._loop = asyncio.get_running_loop()
-        try:
-            await self._client.run(self._responder.serve(LoggedEvents()))
-        finally:
-            self.close()
+        await self._serve(LoggedEvents())
 
     async def run_pending(self) -> list[Handled]:
         """Answer the calls that are there, and return what was done for each.
@@ -73,13 +89,26 @@ class AsyncRpcServer:
             ClientStateError: Another process of this client answers calls on the stream.
             NetworkError: The hub cannot be reached.
         """
-        self._loop = asyncio.get_running_loop()
         collected = CollectedEvents()
+        await self._serve(collected, follow=False)
+        return collected.done
+
+    async def _serve(self, events: ServerEvents, *, follow: bool = True) -> None:
+        self._loop, self._is_cancelled = asyncio.get_running_loop(), False
+        serving = asyncio.ensure_future(self._client.run(self._responder.serve(events, follow=follow)))
         try:
-            await self._client.run(self._responder.serve(collected, follow=False))
+            await asyncio.shield(serving)
+        except asyncio.CancelledError:
+            serving.cancel()  # which waits for the thread, and the thread for the coroutine
+            self._is_cancelled = True
+            if self._running is not None:
+                self._running.cancel()
+            while not serving.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([serving])
+            raise
         finally:
             self.close()
-        return collected.done
 
     def close(self) -> None:
         """Close the journal of calls."""

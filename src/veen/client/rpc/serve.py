@@ -9,9 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, overload
-
-import lmdb
+from typing import TYPE_CHECKING, Any, Final, Protocol, overload
 
 from veen.client.body import encode_body
 from veen.client.effects import Blocking, Sleep
@@ -40,6 +38,9 @@ from veen.overlays.builtin.rpc import REPLY, REQUEST, call_key, failure, success
 from veen.overlays.errors import InvalidBodyError
 from veen.stdx.backoff import backoff_sec
 from veen.stdx.file_lock import FileLock
+
+if TYPE_CHECKING:
+    import lmdb
 
 _log = logging.getLogger(__name__)
 
