@@ -135,7 +135,7 @@ def test_rows_that_were_removed_are_told_so(world: World) -> None:
     (world.service.place / "state" / "results" / result_id / plain_service.ROWS).write_bytes(b"")
     answer = world.ask("alice", f"result/{result_id}")
     assert answer.error == (500, "execution_failed")
-    assert "not here any more" in answer.json["message"]
+    assert "no longer stored" in answer.json["message"]
 
 
 def test_a_page_behind_the_end_is_empty(world: World) -> None:

@@ -125,7 +125,7 @@ def test_a_refusal_must_be_the_right_one() -> None:
         refused(refuse, Code.SEQ, Detail.PREV_ACK)
     with pytest.raises(StepFailedError, match="must reject with"):
         refused(lambda: None, Code.SEQ)
-    with pytest.raises(StepFailedError, match="believed"):
+    with pytest.raises(StepFailedError, match="accepted"):
         rejected(lambda: None, "it")
 
 

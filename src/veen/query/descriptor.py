@@ -99,13 +99,13 @@ class Evidence:
         given = _object(value, "evidence", frozenset({"mode", "sample_rate"}))
         mode, rate = given.get("mode"), given.get("sample_rate")
         if not isinstance(mode, str) or mode not in tuple(Mode):
-            raise _invalid('evidence.mode is "none", "spot" or "full"')
+            raise _invalid('evidence.mode must be "none", "spot" or "full"')
         if mode != Mode.SPOT:
             if rate is not None:
-                raise _invalid("evidence.sample_rate is for mode spot only")
+                raise _invalid("evidence.sample_rate must be left out unless the mode is spot")
             return cls(Mode(mode))
         if isinstance(rate, bool) or not isinstance(rate, int | Decimal) or not 0 < rate <= 1:
-            raise _invalid("evidence.sample_rate of mode spot is a number above 0, at most 1")
+            raise _invalid("evidence.sample_rate of mode spot must be a number above 0 and at most 1")
         return cls(Mode.SPOT, Decimal(rate))
 
 
@@ -192,7 +192,7 @@ def parse_descriptor(data: bytes, new_id: Callable[[], str]) -> Descriptor:
 def normalize(value: Json, new_id: Callable[[], str]) -> Descriptor:
     """Return a descriptor with its defaults filled in, checked; ``new_id`` makes an id for one without."""
     if not isinstance(value, dict):
-        raise _invalid("a descriptor is a JSON object")
+        raise _invalid("a descriptor must be a JSON object")
     try:
         canonical_json.encode(value)
     except ProtocolError as error:
@@ -223,7 +223,7 @@ def normalize(value: Json, new_id: Callable[[], str]) -> Descriptor:
 def from_json(value: Json) -> Descriptor:
     """Return a descriptor that was stored: it is in its normal form already, or it is refused."""
     if not isinstance(value, dict) or not isinstance(value.get("query_id"), str):
-        raise _invalid("a stored descriptor is a JSON object with a query_id")
+        raise _invalid("a stored descriptor must be a JSON object with a query_id")
     descriptor = normalize(value, lambda: "")
     if descriptor.to_json() != value:
         raise _invalid("the descriptor is not in its normal form")
@@ -242,7 +242,7 @@ def _shown(value: Json) -> str:
 
 def _object(value: Json, name: str, known: frozenset[str]) -> dict[str, Json]:
     if not isinstance(value, dict):
-        raise _invalid(f"{name} is an object")
+        raise _invalid(f"{name} must be an object")
     for key in value:
         if key not in known:
             raise _invalid(f"{name} has an unknown key {_shown(key)}; there are {', '.join(sorted(known))}")
@@ -251,7 +251,7 @@ def _object(value: Json, name: str, known: frozenset[str]) -> dict[str, Json]:
 
 def _texts(value: Json, name: str, most: int) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise _invalid(f"{name} is an array of strings")
+        raise _invalid(f"{name} must be an array of strings")
     if len(value) > most:
         raise _invalid(f"{name} has at most {most} items, not {len(value)}")
     return tuple(item for item in value if isinstance(item, str))
@@ -271,17 +271,17 @@ def _query_id(value: Json, new_id: Callable[[], str]) -> str:
     if value is None:
         return new_id()
     if not isinstance(value, str) or not is_id(value):
-        raise _invalid("query_id is 1 to 128 characters out of A-Z a-z 0-9 . _ : -")
+        raise _invalid("query_id must have 1 to 128 characters of A-Z a-z 0-9 . _ : -")
     return value
 
 
 def _scope(value: Json) -> tuple[str, ...]:
     names = _texts(value, "scope", MAX_SCOPE)
     if not names:
-        raise _invalid("scope names at least one stream")
+        raise _invalid("scope must name at least one stream")
     for name in names:
         if not 1 <= len(name.encode()) <= MAX_STREAM_BYTES:
-            raise _invalid(f"a stream in scope has a name of 1 to {MAX_STREAM_BYTES} bytes")
+            raise _invalid(f"a stream in scope must have a name of 1 to {MAX_STREAM_BYTES} bytes")
     if len({labels.stream_id(name) for name in names}) != len(names):  # an id in hex is a name too
         raise _same("scope")
     return names
@@ -293,7 +293,7 @@ def _filter(value: Json) -> Filter:
     given = _object(value, "filter", frozenset({"subject_id", "event_type", "time"}))
     subject, types, times = (given.get(key) for key in ("subject_id", "event_type", "time"))
     if subject is not None and not isinstance(subject, str):
-        raise _invalid("filter.subject_id is a string or null")
+        raise _invalid("filter.subject_id must be a string or null")
     bounds = {} if times is None else _object(times, "filter.time", frozenset({"from", "to"}))
     start, end = (_time(bounds.get(key), f"filter.time.{key}") for key in ("from", "to"))
     if start is not None and end is not None and start > end:
@@ -307,7 +307,7 @@ def _time(value: Json, name: str) -> int | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise _invalid(f"{name} is a time of the form 2026-01-31T23:59:59Z, or null")
+        raise _invalid(f"{name} must be a time of the form 2026-01-31T23:59:59Z, or null")
     try:
         return parse_time(value)
     except ValueError as error:
@@ -332,13 +332,13 @@ def _projection(value: Json, aggregate: Aggregate | None) -> tuple[str, ...]:
     if aggregate is not None:
         names = _texts(value, "projection", MAX_PROJECTION + len(METRICS))
         if names != aggregate.fields:
-            raise _invalid(f'projection of an aggregate is ["*"] or {_shown(list(aggregate.fields))}')
+            raise _invalid(f'projection of an aggregate must be ["*"] or {_shown(list(aggregate.fields))}')
         return names
     if isinstance(value, list) and "*" in value:
-        raise _invalid('projection has "*" alone or not at all')
+        raise _invalid('projection must not have other fields beside "*"')
     fields = _fields(value, "projection")
     if not fields:
-        raise _invalid("projection names at least one field")
+        raise _invalid("projection must name at least one field")
     return fields
 
 
@@ -353,7 +353,7 @@ def _aggregate(value: Json) -> Aggregate | None:
             raise _invalid(f"aggregate.group_by cannot be {field}")
     metrics = _once(_texts(given.get("metrics"), "aggregate.metrics", len(METRICS)), "aggregate.metrics")
     if not metrics:
-        raise _invalid("aggregate.metrics names at least one metric")
+        raise _invalid("aggregate.metrics must name at least one metric")
     for metric in metrics:
         if metric not in METRICS:
             raise _invalid(
@@ -364,9 +364,9 @@ def _aggregate(value: Json) -> Aggregate | None:
 
 def _meta(value: Json) -> Mapping[str, Json] | None:
     if value is not None and not isinstance(value, dict):
-        raise _invalid("meta is an object")
+        raise _invalid("meta must be an object")
     if 1 + _depth(value) > MAX_DEPTH:
-        raise _invalid(f"a descriptor is nested at most {MAX_DEPTH} deep")
+        raise _invalid(f"a descriptor must not be nested deeper than {MAX_DEPTH} levels")
     return value
 
 

@@ -111,12 +111,12 @@ class ResultDigest:
             policy = Evidence.from_json(given.json("evidence_policy"))
             executed_at = parse_time(given.text("executed_at"))
         except QueryError as error:
-            raise _wrong(f"a digest has a wrong evidence_policy: {error.message}") from None
+            raise _wrong(f"the evidence_policy of a digest is invalid: {error.message}") from None
         except ValueError as error:
-            raise _wrong(f"a digest has a wrong executed_at: {error}") from None
+            raise _wrong(f"the executed_at of a digest is invalid: {error}") from None
         upto = given.json("upto", None)
         if upto is not None and not isinstance(upto, list):
-            raise _wrong("upto of a digest is an array")
+            raise _wrong("upto of a digest must be an array")
         return cls(
             query_id=given.id("query_id"),
             result_id=given.id("result_id"),
@@ -213,7 +213,7 @@ class _Reader:
 
     def __init__(self, value: Json, name: str) -> None:
         if not isinstance(value, dict):
-            raise _wrong(f"{name} is a JSON object")
+            raise _wrong(f"{name} must be a JSON object")
         self._value = value
         self._name = name
 
@@ -226,7 +226,7 @@ class _Reader:
     def text(self, key: str) -> str:
         found = self.json(key)
         if not isinstance(found, str):
-            raise _wrong(f"{key} of {self._name} is a string")
+            raise _wrong(f"{key} of {self._name} must be a string")
         return found
 
     def id(self, key: str) -> str:
@@ -238,13 +238,13 @@ class _Reader:
     def hash(self, key: str) -> str:
         found = self.text(key)
         if not is_hex32(found, lower=True):
-            raise _wrong(f"{key} of {self._name} is 64 digits of lower-case hex")
+            raise _wrong(f"{key} of {self._name} must be 64 lowercase hex digits")
         return found
 
     def number(self, key: str) -> int:
         found = self.json(key)
         if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= U64_MAX:
-            raise _wrong(f"{key} of {self._name} is a number of up to 64 bits")
+            raise _wrong(f"{key} of {self._name} must be an unsigned number of at most 64 bits")
         return found
 
 

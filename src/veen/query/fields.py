@@ -70,7 +70,7 @@ def is_field(field: str) -> bool:
 
 
 def _no_fraction(text: str) -> NoReturn:
-    raise ValueError(f"an event has no fractions, and this one has {text}")
+    raise ValueError(f"an event cannot have fractions: {text}")
 
 
 _load: Final = json.JSONDecoder(parse_float=_no_fraction, parse_constant=_no_fraction).decode

@@ -58,10 +58,10 @@ class Policy:
         """Take a policy as it is read from TOML; ValueError says what is wrong with it."""
         unknown = sorted(set(value) - {"principals"})
         if unknown:
-            raise ValueError(f"a policy has only principals, not {unknown[0]!r}")
+            raise ValueError(f"a policy contains principals only, not {unknown[0]!r}")
         tables = value.get("principals")
         if not isinstance(tables, Mapping) or not tables:
-            raise ValueError("a policy has at least one table [principals.NAME]")
+            raise ValueError("a policy must have at least one table [principals.NAME]")
         principals: list[Principal] = []
         tokens: list[tuple[bytes, Principal]] = []
         certificates: list[tuple[bytes, Principal]] = []
@@ -99,7 +99,7 @@ def _once(items: list[bytes], message: str) -> None:
 
 def _principal(name: str, table: object) -> Principal:
     if not isinstance(table, Mapping):
-        raise ValueError(f"principals.{name} is a table")  # noqa: TRY004 - the policy is wrong, not the call
+        raise ValueError(f"principals.{name} must be a table")  # noqa: TRY004 - the policy is wrong, not the call
     unknown = sorted(set(table) - _KEYS)
     if unknown:
         raise ValueError(
@@ -107,15 +107,15 @@ def _principal(name: str, table: object) -> Principal:
         )
     identity, auditor = table.get("identity"), table.get("auditor", False)
     if not isinstance(identity, str) or not is_hex32(identity, lower=True):
-        raise ValueError(f"principals.{name}.identity is 64 digits of lower-case hex")
+        raise ValueError(f"principals.{name}.identity must be 64 lowercase hex digits")
     if not isinstance(auditor, bool):
-        raise ValueError(f"principals.{name}.auditor is true or false")  # noqa: TRY004
+        raise ValueError(f"principals.{name}.auditor must be true or false")  # noqa: TRY004
     return Principal(name, parse_hex32(identity), _scopes(name, table.get("scopes")), auditor)
 
 
 def _scopes(name: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
-        raise ValueError(f"principals.{name}.scopes is a list of at least one name of a stream")
+        raise ValueError(f"principals.{name}.scopes must be a list of at least one stream name")
     for scope in value:
         if not scope or "*" in scope[:-1] or (scope.endswith("*") and scope != "*" and scope[-2] != "/"):
             raise ValueError(
@@ -129,5 +129,5 @@ def _hashes(name: str, table: Mapping[str, Any], key: str) -> list[bytes]:
     if not isinstance(value, list) or not all(
         isinstance(item, str) and is_hex32(item, lower=True) for item in value
     ):
-        raise ValueError(f"principals.{name}.{key} is a list of SHA-256 hashes in lower-case hex")
+        raise ValueError(f"principals.{name}.{key} must be a list of SHA-256 hashes in lowercase hex")
     return [parse_hex32(item) for item in value]

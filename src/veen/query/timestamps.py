@@ -36,7 +36,7 @@ def parse_time(text: str) -> int:
     try:
         since = datetime(year, month, day, hour, minute, second, tzinfo=UTC) - _EPOCH
     except ValueError:
-        raise ValueError(f"{text!r} is not on the calendar") from None
+        raise ValueError(f"{text!r} is not a date of the calendar") from None
     if since < timedelta(0):
         raise ValueError(f"{text!r} is before 1970")
     return since // timedelta(seconds=1)

@@ -168,7 +168,7 @@ class Api:
         options = _options(request, "offset", "limit")
         limit = options.get("limit", DEFAULT_LIMIT)
         if not 1 <= limit <= MOST_LIMIT:
-            raise _invalid(f"limit is from 1 to {MOST_LIMIT}")
+            raise _invalid(f"limit must be from 1 to {MOST_LIMIT}")
         make = partial(self._service.result, _caller(request), request.last, options.get("offset", 0), limit)
         async with self._making:  # those that wait for their turn hold nothing
             if self._memory.is_full:
@@ -184,7 +184,7 @@ class Api:
     async def _submit(self, request: Request) -> Response:
         _options(request)
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
-            raise QueryError("invalid_json", f"a descriptor is sent as {JSON}")
+            raise QueryError("invalid_json", f"a descriptor must be sent as {JSON}")
         submit = partial(self._service.submit, _caller(request), request.body)
         query = await self._loop.run_in_executor(self._threads.submits, submit)
         if not await self._is_recorded(query.result_id):
@@ -287,8 +287,8 @@ def _options(request: Request, *known: str) -> dict[str, int]:
             takes = f"takes {' and '.join(known)}" if known else "takes no parameters"
             raise _invalid(f"unknown parameter {name!r:.80}: this {takes}")
         if name in found:
-            raise _invalid(f"{name} is given twice")
+            raise _invalid(f"{name} is repeated")
         if not (value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS):
-            raise _invalid(f"{name} is a whole number, not {value!r:.80}")
+            raise _invalid(f"{name} must be a whole number, not {value!r:.80}")
         found[name] = int(value)
     return found

@@ -210,7 +210,9 @@ class QueryService:
         place = self._settings.results_dir / result_id
         rows = self._runs.page(place, digest, offset, count, MOST_PAGE_BYTES) if count else ()
         if count and not rows:  # who goes on where a page ends would never come to an end
-            raise QueryError("execution_failed", f"row {offset} of {result_id} is not here any more")
+            raise QueryError(
+                "execution_failed", f"row {offset} of {result_id} is no longer stored; submit the query again"
+            )
         end = offset + len(rows)
         if not _owns(principal, query):
             self._store.note_read(result_id, principal.identity.hex(), self._settings.clock())
@@ -275,7 +277,7 @@ def _owns(principal: Principal, query: Query) -> bool:
 
 
 def _not_found() -> QueryError:
-    return QueryError("query_not_found", "there is no such query, or it is not yours to see")
+    return QueryError("query_not_found", "there is no such query, or you may not see it")
 
 
 def _event(place: RecordedAt) -> dict[str, Any]:

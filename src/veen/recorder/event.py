@@ -304,7 +304,7 @@ _OPTIONAL: Final = ("event_time", "payload", "metadata")
 def draft_of(said: JsonValue, now: int, most: int = PAYLOAD_BYTES) -> Draft:
     """Return the event that a JSON object describes; without a time, it happens now."""
     if not isinstance(said, dict):
-        raise InvalidBodyError("BODY.TYPE", "an event is a JSON object")
+        raise InvalidBodyError("BODY.TYPE", "an event must be a JSON object")
     unknown = sorted(set(said) - {*_NEEDED, *_OPTIONAL})
     if unknown:
         raise InvalidBodyError("BODY.UNKNOWN_KEY", f"an event does not have: {', '.join(unknown)}")
@@ -314,10 +314,12 @@ def draft_of(said: JsonValue, now: int, most: int = PAYLOAD_BYTES) -> Draft:
     texts = {name: said[name] for name in _NEEDED}
     when = said.get("event_time", now)
     if not all(isinstance(value, str) for value in texts.values()) or type(when) is not int or when < 0:
-        raise InvalidBodyError("BODY.TYPE", f"{', '.join(_NEEDED)} are text, event_time is in seconds")
+        raise InvalidBodyError(
+            "BODY.TYPE", f"{', '.join(_NEEDED)} must be text, and event_time seconds since 1970"
+        )
     metadata = said.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
-        raise InvalidBodyError("BODY.TYPE", "metadata is a JSON object")
+        raise InvalidBodyError("BODY.TYPE", "metadata must be a JSON object")
     return event_draft(
         str(texts["event_type"]),
         subject_id=str(texts["subject_id"]),

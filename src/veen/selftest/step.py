@@ -92,7 +92,7 @@ def rejected(action: Callable[[], object], what: str) -> VeenError:
         raise
     except VeenError as error:
         return error
-    raise StepFailedError(f"{what} was believed")
+    raise StepFailedError(f"{what} was accepted")
 
 
 def poll(question: Callable[[], object], what: str, seconds: float = PATIENCE_SEC) -> None:

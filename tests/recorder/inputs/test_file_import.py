@@ -249,7 +249,7 @@ def test_what_a_run_before_has_read(tmp_path: Path, hub: HubProcess, place: Path
     _write(file, range(10))
     said: list[str | Path] = ["recorder", "import", file, "--stream", stream, "--client", place]
     said += ["--to", place, "--hub"]
-    assert "10 events are kept" in somebody.fails(2, *said, "http://127.0.0.1:1")["detail"]
+    assert "10 events are stored" in somebody.fails(2, *said, "http://127.0.0.1:1")["detail"]
     _write(file, range(10, 12))
     found = somebody.ok(*said, hub.url)
     assert (found["recorded"], found["events"], found["lines"], found["lines_before"]) == (12, 2, 2, 10)

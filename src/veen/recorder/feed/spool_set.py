@@ -61,8 +61,8 @@ class Spools:
             self._spools[stream] = found
             if found.torn_bytes:
                 self._later.warning(
-                    "%d bytes at the end of the spool %s are no whole event and were cut off: they were not "
-                    "durable when a process ended, or the disk has damaged them",
+                    "%d bytes at the end of the spool %s are not a complete event and were cut off: they "
+                    "were not durable when a process ended, or the disk damaged them",
                     found.torn_bytes, found.place,
                 )  # fmt: skip
         return found

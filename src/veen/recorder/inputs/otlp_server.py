@@ -89,7 +89,11 @@ class Receiver:
     async def _check_token(self, request: Request) -> None:
         shown = request.headers.get("authorization", "")
         if self._token and not hmac.compare_digest(shown.encode(), f"Bearer {self._token}".encode()):
-            raise _Refused(401, "show the token: authorization: Bearer ...", **{"www-authenticate": "Bearer"})
+            raise _Refused(
+                401,
+                "a token is needed: send the header authorization: Bearer TOKEN",
+                **{"www-authenticate": "Bearer"},
+            )
 
     async def _accept(self, request: Request) -> Response:
         """Answer a request when its events are durable."""
@@ -178,16 +182,16 @@ def _inflated(request: Request) -> bytes:
     if encoding == "identity":
         return request.body
     if encoding != "gzip":
-        raise _Refused(415, f"content-encoding is gzip or identity, not {encoding[:40]}")
+        raise _Refused(415, f"content-encoding must be gzip or identity, not {encoding[:40]}")
     inflating = zlib.decompressobj(_GZIP)
     try:
         data = inflating.decompress(request.body, _MOST_INFLATED)
     except zlib.error as error:
-        raise _Refused(400, f"the body is no gzip: {error}") from None
+        raise _Refused(400, f"the body is not gzip: {error}") from None
     if inflating.unconsumed_tail:
-        raise _Refused(413, f"a request has at most {_MOST_INFLATED} bytes when it is inflated")
+        raise _Refused(413, f"a request must have at most {_MOST_INFLATED} bytes when decompressed")
     if not inflating.eof or inflating.unused_data:
-        raise _Refused(400, "the body is cut off, or more than one gzip")
+        raise _Refused(400, "the body is a truncated gzip stream, or more than one")
     return data
 
 

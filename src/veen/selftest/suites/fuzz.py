@@ -214,7 +214,7 @@ def _damaged(ctx: Context, good: bytes, believe: Callable[[bytes], None], what: 
             believe(data)
         except ProtocolError:
             continue
-        raise StepFailedError(f"a damaged {what} was believed: {data[:60].hex()}")
+        raise StepFailedError(f"a damaged {what} was accepted: {data[:60].hex()}")
     return len(bad)
 
 

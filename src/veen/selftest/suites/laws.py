@@ -112,7 +112,7 @@ def _must_fail(verify: Callable[[], object], what: str) -> None:
         verify()
     except ProtocolError:
         return
-    raise StepFailedError(f"a proof was believed: {what}")
+    raise StepFailedError(f"a wrong proof was accepted: {what}")
 
 
 def _flip(random: Random, node: bytes) -> NodeHash:

@@ -73,7 +73,7 @@ def record_events(ctx: Context) -> str:
         equal(item.problem, None, f"problem of event {nth + 1}")
         assert item.body is not None
         equal((item.body["principal_id"], item.body["payload"]), (key, {"n": nth}), "principal and payload")
-    check(str(found[-1].problem).startswith("SDR.PRINCIPAL_MISMATCH"), "a false principal was believed")
+    check(str(found[-1].problem).startswith("SDR.PRINCIPAL_MISMATCH"), "a false principal was accepted")
     by_time = list(replay_time(office.auditor, [office.stream], 0, _EVER))
     equal([item.order for item in by_time], [item.order for item in found], "replay by time")
     rejected(lambda: replay_range(office.auditor, office.stream, 2, 1), "a range that ends before it begins")
