@@ -82,6 +82,11 @@ def test_commands_on_a_data_directory_fail_as_all_others(tmp_path: Path, words: 
     assert found.get("error", found["detail"]) == found["detail"]
 
 
+def test_orders_name_the_path_that_is_not_a_data_directory(tmp_path: Path) -> None:
+    found = User(tmp_path).fails(1, "hub", "trust", "list", "--data-dir", tmp_path)
+    assert (found["code"], str(tmp_path) in found["detail"]) == ("E.STORAGE", True)
+
+
 @pytest.mark.parametrize(
     ("words", "option"),
     [

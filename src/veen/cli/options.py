@@ -1,5 +1,6 @@
 """Options that several commands share: their words, their types, and how their values are parsed."""
 
+import re
 from typing import Annotated, Final
 
 import typer
@@ -60,6 +61,8 @@ LOG_LEVEL_HELP: Final = "Log level: debug, info, warn or error."
 LOG_HELP: Final = "Log to read: a data directory, an exported set or the URL of a hub."
 LEVEL_HELP: Final = "Level of checks: frames, roots or full; each includes the levels before it."
 
+_NUMBER: Final = re.compile(r"[0-9]{1,20}")
+
 JsonFlag = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
 
 
@@ -79,6 +82,11 @@ def hex32_or_none(text: str, option: str) -> bytes | None:
 def parse_hub_id(text: str) -> HubId | None:
     """Parse the value of --hub-id, if it has one."""
     return HubId(hex32(text, "--hub-id")) if text else None
+
+
+def parse_number(text: str) -> int | None:
+    """Parse a number in decimal digits, of the size of an unsigned 64-bit integer; None for other texts."""
+    return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def hex_bytes(text: str, option: str) -> bytes:

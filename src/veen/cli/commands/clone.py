@@ -13,7 +13,7 @@ import typer
 from veen.cli.data_dir import open_data_dir
 from veen.cli.errors import FAILED, UsageError
 from veen.cli.extras import needing_hub
-from veen.cli.options import OUT_DIR_HELP, hex32
+from veen.cli.options import OUT_DIR_HELP, hex32, parse_number
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.core.objects import labels
@@ -105,10 +105,11 @@ def _cuts(given: list[str] | None) -> dict[Label, int] | None:
         return None
     cuts = {}
     for text in given:
-        name, _, seq = text.partition("=")
-        if not seq.isdecimal():
+        name, _, number = text.partition("=")
+        seq = parse_number(number)
+        if seq is None:
             raise UsageError(f"--cut takes LABEL=SEQ, not {text!r}")
-        cuts[Label(hex32(name, "--cut"))] = int(seq)
+        cuts[Label(hex32(name, "--cut"))] = seq
     return cuts
 
 

@@ -111,7 +111,8 @@ class Demo:
         for line in lines[:_MOST_LINES]:
             self._console.print(Text(f"     {line}", style="dim"), soft_wrap=True)
         if len(lines) > _MOST_LINES:
-            self._console.print(Text(f"     … {len(lines) - _MOST_LINES} more lines", style="dim"))
+            more = len(lines) - _MOST_LINES
+            self._console.print(Text(f"     … {more} more line{'s' if more > 1 else ''}", style="dim"))
         if exit_code:
             self._console.print(Text(f"     (exit code {exit_code})", style="yellow"))
 
@@ -130,13 +131,13 @@ class Demo:
         self._audit()
         self._tables()
         self._tamper()
-        self._step("The end", "The hub finishes its requests, flushes its files and stops.")
+        self._step("The end", "The hub completes pending requests, flushes its files and stops.")
         self._veen("hub", "stop", "--data-dir", "hub")
 
     def _identities(self) -> None:
         self._step(
             "Two people",
-            "Each of them has keys, in a directory that only they can read, and an identity card to share.",
+            "Each has keys, in a directory that no other user can read, and an identity card to share.",
         )
         for name in ("Alice", "Bob"):
             self._veen("keygen", "--out", name.lower(), "--name", name)
@@ -144,9 +145,8 @@ class Demo:
     def _hub(self) -> None:
         self._step(
             "A hub",
-            "The hub orders messages and signs receipts. It accepts messages only from clients with "
-            "a token that "
-            "Alice has issued.",
+            "The hub orders messages and signs receipts. It accepts messages only from clients with a "
+            "token issued by Alice.",
         )
         self._veen(
             *("hub", "start", "--data-dir", "hub", "--listen", "127.0.0.1:0"),
@@ -161,8 +161,8 @@ class Demo:
     def _share(self) -> None:
         self._step(
             "A shared stream",
-            "Messages to the stream are sealed to one key. Alice creates it, and seals a copy to Bob's card. "
-            "The file can be sent over any channel.",
+            "Messages to the stream are sealed to one key. Alice creates it, and seals a copy to Bob's "
+            "card. The file can be sent over any channel.",
         )
         self._veen("reader", "new", "--client", "alice", "--stream", _STREAM)
         self._veen(
@@ -175,8 +175,8 @@ class Demo:
         (self._place / "plan.txt").write_text("The plan, in detail.\n" * 50)
         self._step(
             "A message with an attachment",
-            "Alice seals and signs it. The hub returns a receipt when it is on disk, and her client "
-            "verifies it.",
+            "Alice seals and signs it. The hub stores it on disk and returns a receipt, which her "
+            "client verifies.",
         )
         body = json.dumps({"text": _WORDS})
         self._veen(
@@ -199,18 +199,12 @@ class Demo:
     def _reject(self) -> None:
         self._step(
             "A rejection",
-            "Bob can read, but has no token to write. The hub rejects the message, with an error code.",
+            "Bob can read the stream, but has no token to write to it. The hub rejects the message with "
+            "an error code.",
         )
         answer = (
-            "send",
-            "--hub",
-            "hub",
-            "--client",
-            "bob",
-            "--stream",
-            _STREAM,
-            "--body",
-            '{"text": "I will"}',
+            *("send", "--hub", "hub", "--client", "bob", "--stream", _STREAM),
+            *("--body", '{"text": "I will"}'),
         )
         self._veen(*answer, expect=FAILED)
         self._step(
@@ -226,9 +220,8 @@ class Demo:
     def _state(self) -> None:
         self._step(
             "A shared state",
-            "Both set the place to meet. State is a fold of the log: readers of the same log get the "
-            "same state. "
-            "Alice signs it, and Bob verifies it by folding the log again.",
+            "Both set the place to meet. State is a fold of the log: all readers of the log get the same "
+            "state. Alice signs it, and Bob verifies the signed state by folding the log again.",
         )
         at = ("--hub", "hub", "--stream", _STREAM, "--client")
         for name, place in (("alice", "north gate"), ("bob", "south gate")):
@@ -241,9 +234,8 @@ class Demo:
     def _record(self) -> None:
         self._step(
             "A flight recorder",
-            "Bob's server can append to one stream of the recorder, and do nothing else. Any attempt "
-            "to remove, "
-            "reorder or edit recorded events is detected.",
+            "Bob's server can append to one stream of the recorder, and do nothing else. If recorded "
+            "events are removed, reordered or edited, the verification fails.",
         )
         self._veen(
             *("recorder", "grant", "--issuer", "alice", "--producer", "bob/identity_card.pub"),
@@ -259,8 +251,8 @@ class Demo:
     def _kill(self) -> None:
         self._step(
             "The hub is killed",
-            "With SIGKILL, without warning. Acknowledged messages are on disk: after a restart, all "
-            "are there.",
+            "SIGKILL ends it without warning. Acknowledged messages are on disk: after a restart, none "
+            "is missing.",
         )
         pid = running_pid(self._place / "hub")
         assert pid is not None
@@ -273,8 +265,8 @@ class Demo:
     def _audit(self) -> None:
         self._step(
             "An auditor",
-            "The auditor has files and the id of the hub, but no keys, and verifies all signatures, "
-            "hashes and roots.",
+            "The auditor has an exported set and the id of the hub, but no keys, and verifies all "
+            "signatures, hashes and roots.",
         )
         hub_id = self._veen("hub-id", "--hub", "hub").strip()
         self._veen("export", "--hub", "hub", "--stream", _STREAM, "--out", "audit")
@@ -287,10 +279,9 @@ class Demo:
             return  # an extra
         self._step(
             "The whole log on Spark",
-            "Spark verifies the log with one process per core. Then it is opened with Bob's keys "
-            "into tables, which "
-            "are tied to the roots of the log, and queried in SQL. With --master, the same runs on a "
-            "cluster.",
+            "Spark verifies the log with one process per core. Messages that Bob's keys open become "
+            "tables, which are bound to the roots of the log and can be queried in SQL. With --master, "
+            "the same commands run on a cluster.",
         )
         self._veen("pipeline", "verify", "copy")
         self._veen("pipeline", "ingest", "copy", "--lake", "lake", "--keyring", "bob")
@@ -298,8 +289,8 @@ class Demo:
         self._veen("pipeline", "sql", "--lake", "lake", query)
         self._step(
             "A query with a verifiable result",
-            "Every row is verified down to the signatures. The same query over the same log gives the same "
-            "hashes: tomorrow, on a copy, or in another zone.",
+            "Every row is traced to signed entries of the log. The same query over the same log gives "
+            "the same hashes: tomorrow, on a copy, or in another zone.",
         )
         (self._place / "query.json").write_text(json.dumps(_QUERY))
         self._veen("query", "run", "query.json", "--lake", "lake", "--unrecorded")
@@ -307,7 +298,7 @@ class Demo:
     def _tamper(self) -> None:
         self._step(
             "Tampering",
-            "One bit in a file of the copy is flipped. The check detects it, and prints its position.",
+            "One bit in a file of the copy is flipped. fsck detects it, and prints the file and the offset.",
         )
         chunk = next((self._place / "copy" / paths.Domain.DATA).glob("chunk-*.log"), None)
         if chunk is None:  # not moved out of the journal yet

@@ -100,6 +100,7 @@ def test_what_is_declared_is_not_declared_again(admin: User) -> None:
         ("replay", "--start-time", "yesterday", "--end-time", "now"),
         ("replay", "--start-time", "5", "--end-time", "4"),
         ("replay", "--start-time", "5"),
+        ("replay", "--start-time", "9" * 5000, "--end-time", "9"),
         ("verify", "--only", "beauty"),
         ("verify", "--checkpoint", "/dev/null"),
     ],

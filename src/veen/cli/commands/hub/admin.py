@@ -18,6 +18,7 @@ from veen.cli.options import ISSUER_KEY_HELP, KIND_HELP, REASON_HELP, REVOKE_TTL
 from veen.cli.output import command, print_result
 from veen.client.contexts import DEFAULT_DATA_DIR
 from veen.storage import RealFilesystem
+from veen.storage.errors import NotAStoreError
 
 _DAY_SEC: Final = 86_400
 
@@ -37,6 +38,10 @@ def _change(data_dir: str, running: Callable[[HubClient], Any], stopped: Callabl
                 fs, clock=lambda: int(time()), random=os.urandom, owner=owner
             )
         )
+    except NotAStoreError:
+        raise UsageError(
+            f"{place} is not a data directory; give the directory that the hub runs with", "E.STORAGE"
+        ) from None
     finally:
         fs.close()
 

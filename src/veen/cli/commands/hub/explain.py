@@ -14,7 +14,7 @@ from veen.cli.data_dir import open_data_dir
 from veen.cli.errors import FAILED, UsageError
 from veen.cli.extras import needing_hub
 from veen.cli.hub_connection import directory_of
-from veen.cli.options import JsonFlag, hex32
+from veen.cli.options import JsonFlag, hex32, parse_number
 from veen.cli.output import command, print_result
 from veen.client.contexts import DEFAULT_DATA_DIR
 from veen.core.objects import labels
@@ -51,8 +51,9 @@ def explain(
         settings = needing_hub("veen.hub.config").load({}, os.environ, config)
         identity, kept = read_public(fs)
         explainer = needing_hub("veen.hub.explain").Explainer(reader, identity, kept, settings)
-        if what.isdecimal():
-            found = explainer.entry(_label(reader, identity, label, stream, epoch), int(what))
+        seq = parse_number(what)
+        if seq is not None:
+            found = explainer.entry(_label(reader, identity, label, stream, epoch), seq)
         else:
             now = max(int(time()) if at is None else at, reader.floor_ts)
             found = explainer.message(read_bytes(Path(what)), now)

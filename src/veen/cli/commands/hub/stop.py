@@ -32,7 +32,7 @@ def stop(
     """
     place = directory_of(data_dir).expanduser()
     if not place.is_dir():
-        raise UsageError(f"there is no directory {place}")
+        raise UsageError(f"there is no directory {place}; give the data directory of a hub")
     pid = running_pid(place)
     if pid is None and _is_locked(place):
         raise UnreachableError(f"{place} is in use by {_holder(place)}, which is not serving yet; try again")
@@ -40,7 +40,7 @@ def stop(
         for name in (paths.HUB_PID, paths.HUB_RUNNING):
             with contextlib.suppress(FileNotFoundError):
                 (place / name).unlink()
-        print_result({"ok": True, "stopped": False, "note": f"no hub runs in {place}"}, as_json)
+        print_result({"ok": True, "stopped": False, "note": f"no hub is running in {place}"}, as_json)
         return
     try:
         process = os.pidfd_open(pid)

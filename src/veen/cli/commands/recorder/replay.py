@@ -15,6 +15,7 @@ import typer
 from veen.cli.client import ClientOptions, read_bytes
 from veen.cli.commands.recorder.admin import record_stream
 from veen.cli.errors import CommandError, FailedError, UsageError, as_command_error
+from veen.cli.options import parse_number
 from veen.cli.output import command, plain, shown_time, warn
 from veen.cli.settings import common
 from veen.client.client import Client
@@ -53,8 +54,9 @@ def read_manifest(path: Path) -> Manifest:
 
 def _time(text: str, option: str) -> int:
     """Parse a time: seconds since 1970, or a date."""
-    if text.isascii() and text.isdigit():
-        return int(text)
+    seconds = parse_number(text)
+    if seconds is not None:
+        return seconds
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
