@@ -259,15 +259,23 @@ def alone(hub: Service) -> Iterator[Service]:
     eventually(lambda: waiters(hub) == 0)
 
 
-def test_who_waits_gets_the_next_entry_when_it_comes(alone: Service) -> None:
-    sender = Sender(alone, "awaited", "awaited")
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A hub where the end of a wait comes too late for a test."""
+    with serving(tmp_path_factory.mktemp("patient") / "data", max_wait_sec=600) as service:
+        yield service
+        service.check_healthy()
+
+
+def test_who_waits_gets_the_next_entry_when_it_comes(patient: Service) -> None:
+    sender = Sender(patient, "awaited", "awaited")
     sender.send()
-    with begin(sender, 30, from_seq=2) as raw:
-        eventually(lambda: waiters(alone) == 1)
-        receipt = alone.accept(sender.next())
+    with begin(sender, 600, from_seq=2) as raw:
+        eventually(lambda: waiters(patient) == 1)
+        receipt = patient.accept(sender.next())
         found = raw.answer().decode(StreamResponse)
     assert seqs(found) == [receipt.stream_seq] == [2]
-    assert waiters(alone) == 0
+    assert waiters(patient) == 0
 
 
 def test_entries_of_other_labels_wake_nobody(alone: Service) -> None:
@@ -281,10 +289,10 @@ def test_entries_of_other_labels_wake_nobody(alone: Service) -> None:
     assert found.next_cursor is None
 
 
-def test_a_label_can_be_awaited_before_it_exists(alone: Service) -> None:
-    sender = Sender(alone, "unborn", "unborn")
-    with begin(sender, 30) as raw:
-        eventually(lambda: waiters(alone) == 1)
+def test_a_label_can_be_awaited_before_it_exists(patient: Service) -> None:
+    sender = Sender(patient, "unborn", "unborn")
+    with begin(sender, 600) as raw:
+        eventually(lambda: waiters(patient) == 1)
         sender.send(2)
         assert seqs(raw.answer().decode(StreamResponse)) == [1, 2]
 
