@@ -175,9 +175,7 @@ def servers(hub: HubProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterat
                     [("authorization", f"Bearer {tokens['alice']}")],
                     "/healthz",
                     200,
-                    lambda: [
-                        found.stream_seq for found in recorded(place / "queries", log.url, Kind.REQUEST)
-                    ],
+                    lambda: [found.position for found in recorded(place / "queries", log.url, Kind.REQUEST)],
                     read_query,
                 ),
             }

@@ -133,17 +133,17 @@ class Names:
     def _require_host(self, head: Head) -> Authority | None:
         host = head.headers.get("host")
         if "host" in head.repeated:
-            raise bad_request("host", "a request has one Host header, not several")
+            raise bad_request("host", "a request must have one Host header, not several")
         if host is not None:
             return self._require_ours(host, "Host")
         if head.version != "1.0":  # which knows of none
-            raise bad_request("host", "a request has a Host header")
+            raise bad_request("host", "a request must have a Host header")
         return None
 
     def _require_ours(self, text: str, what: str) -> Authority:
         found = parse_authority(text)
         if found is None:
-            raise bad_request("host", f"{what} is a name or an address, not {text[:_MAX_SHOWN]!r}")
+            raise bad_request("host", f"{what} must be a name or an address, not {text[:_MAX_SHOWN]!r}")
         name = normal_name(found.name)
         if not found.is_literal and name != _LOCALHOST and name not in self.hosts:
             raise _forbidden("host", f"{name} is not one of the names that are served here: {self.advice}")
@@ -157,7 +157,7 @@ class Names:
         which pages cause too: by links, images and scripts.
         """
         if not {"origin", "sec-fetch-site"}.isdisjoint(head.repeated):
-            raise _forbidden("origin", "Origin and Sec-Fetch-Site are there once, or not at all")
+            raise _forbidden("origin", "Origin and Sec-Fetch-Site must not be repeated")
         given = head.headers.get("origin")
         if given is not None:
             origin = parse_origin(given)
@@ -193,8 +193,8 @@ def served_names(hosts: Collection[str]) -> Names:
     for host in hosts:
         name = parse_host(host)
         if name is None:
-            raise StartError(f"--host is a name without a port, for example logs.example, not {host!r}")
+            raise StartError(f"--host must be a name without a port, for example logs.example, not {host!r}")
         found.add(name)
     return Names(
-        hosts=frozenset(found) or machine_names(), advice="give it to the service at its start, --host NAME"
+        hosts=frozenset(found) or machine_names(), advice="start the service with --host NAME to add it"
     )

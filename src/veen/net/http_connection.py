@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol):
         if self._full and len(self._open) > _MAX_REJECTED + self._bounds.max_connections:
             self._transport.abort()  # there is not even room for an answer
         elif self._full:
-            self._reject(self._app.reject(unavailable("too many connections; try again")))
+            self._reject(self._app.reject(unavailable("too many connections; retry later")))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why makes no difference
         """End; answers that come later are dropped."""
@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol):
                 raise
             self._reject(self._last_answer, head_only=self._method == "HEAD")
         except httptools.HttpParserError:
-            self._reject(self._app.reject(_bad_request("this is not HTTP/1.1")))
+            self._reject(self._app.reject(_bad_request("the request is not valid HTTP/1.1")))
         else:
             receiving = self._receiving
             if (receiving is _HEAD or receiving is _CHUNK) and not self._section_began:
@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol):
     def _ignore_upgrade(self, rest: bytes) -> None:
         """Stay with HTTP/1.1, as a server may. The parser would not: it gets the request without the wish."""
         if self._method == "CONNECT":
-            self._reject(self._app.reject(_bad_request("this is not a proxy")))
+            self._reject(self._app.reject(_bad_request("CONNECT is rejected: this server is not a proxy")))
             return
         self._receiving = _ON_UPGRADE[self._receiving]
         version = self._parser.get_http_version()
@@ -308,7 +308,7 @@ class Connection(asyncio.Protocol):
         self._add_head(len(name) + len(value) + 4)
         self._count += 1
         if self._count > _MAX_HEADERS:
-            self._stop(self._app.reject(_bad_request(f"more than {_MAX_HEADERS} headers")))
+            self._stop(self._app.reject(_bad_request(f"the request has more than {_MAX_HEADERS} headers")))
         name = name.lower()
         if name in _USED and self._receiving is _HEAD:  # a trailer does not change what was looked at
             used = name.decode("latin-1")
@@ -322,7 +322,7 @@ class Connection(asyncio.Protocol):
             self._stop(self._app.reject(self._too_long()))
 
     def _too_long(self) -> ErrorEnvelope:
-        return _bad_request(f"headers of more than {self._bounds.max_header_bytes} bytes")
+        return _bad_request(f"request line and headers exceed {self._bounds.max_header_bytes} bytes")
 
     def on_headers_complete(self) -> None:
         """Decide whether the request is for us, and how much body it may have, before any of that is read."""
@@ -361,7 +361,7 @@ class Connection(asyncio.Protocol):
             self._stop(self._rejection(error))
         self._known_host = host
         if "origin" in headers and not headers.get("content-type") and self._has_body():
-            untyped = self._rejection(bad_request("content-type", "a page states the type of a body"))
+            untyped = self._rejection(bad_request("content-type", "a web page must state the type of a body"))
             self._stop(replace(untyped, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE.value))
 
     def _rejection(self, error: ProtocolError) -> Response:
@@ -374,7 +374,11 @@ class Connection(asyncio.Protocol):
         """Collect a piece of the body."""
         self._receiving = _ON_DATA[self._receiving]
         if self._memory.is_full and not self._local:
-            self._stop(self._app.reject(unavailable("the server holds too many bytes; try again")))
+            self._stop(
+                self._app.reject(
+                    unavailable("too many bytes of requests and responses are in memory; retry later")
+                )
+            )
         self._size += len(data)
         self._memory.take(len(data))
         if self._size > self._max_body:

@@ -116,5 +116,8 @@ def coid_of(text: str) -> Coid:
         return Coid(parse_hex32(text, lower=True))
     except ValueError:
         raise ProtocolError(
-            Detail.VALUE, "an attachment is named by 64 hex digits", code=Code.BAD_REQUEST, field="coid"
+            Detail.VALUE,
+            "the name of an attachment must be 64 lowercase hex digits",
+            code=Code.BAD_REQUEST,
+            field="coid",
         ) from None

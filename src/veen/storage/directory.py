@@ -165,7 +165,7 @@ def read_public(fs: Filesystem) -> tuple[HubIdentity, HubSettings]:
     found = read_identity(fs)
     settings = read_object(fs, hub_settings.SETTINGS, HubSettings)
     if found is None or found[0].hub_id != store.hub_id or settings is None:
-        raise NotAStoreError("the log is here, but not the identity and settings of its hub")
+        raise NotAStoreError("identity and settings of the hub are missing beside its log")
     return found[0], settings
 
 

@@ -130,7 +130,7 @@ def _some_ref(**changed: object) -> bytes:
         (b"\xff", "not an anchor_ref"),
         (_some_ref(index=COUNT), f"no entry {COUNT}"),
         (_some_ref(index=2**64 - 1), "no entry"),
-        (_some_ref(), "another one"),
+        (_some_ref(), "a different one"),
         (_some_ref(backend=RFC3161, index=None, entry_hash=None, token=b"x"), "not in a ledger"),
     ],
 )

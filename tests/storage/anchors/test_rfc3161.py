@@ -78,7 +78,7 @@ def test_without_a_certificate_nothing_is_verifiable(anchor_ref: bytes) -> None:
 def test_the_certificate_of_another_authority_does_not_do(
     stranger: Authority, anchor_ref: bytes, tmp_path: Path
 ) -> None:
-    assert "does not hold" in backend(None, stranger).verify(ROOT, anchor_ref).reason
+    assert "not valid" in backend(None, stranger).verify(ROOT, anchor_ref).reason
     unrelated, _ = make_certificate(tmp_path)
     roots = load_roots(unrelated.read_bytes())
     assert not Rfc3161("http://localhost/", roots).verify(ROOT, anchor_ref)
@@ -172,7 +172,7 @@ def test_other_answers_are_errors(service: Served) -> None:
     with pytest.raises(AnchorError, match="status 500"):
         backend(service, None).publish(ROOT, *AT)
     service.status, service.content_type = 200, "text/html"
-    with pytest.raises(AnchorError, match="something else than a time stamp"):
+    with pytest.raises(AnchorError, match="something other than a time stamp"):
         backend(service, None).publish(ROOT, *AT)
 
 

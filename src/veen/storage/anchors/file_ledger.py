@@ -80,7 +80,9 @@ class FileLedger:
                 self._held = self._fs.lock(self._lock_path, self._owner.encode())
             except BlockingIOError:
                 holder = self._fs.read(self._lock_path).decode(errors="replace").strip()
-                raise StoreBusyError(f"the ledger {self._path} is in use by {holder or 'another'}") from None
+                raise StoreBusyError(
+                    f"the ledger {self._path} is in use by {holder or 'another process'}"
+                ) from None
         return self._recover() if self._head is None else self._head
 
     def _recover(self) -> LedgerHead:
@@ -131,7 +133,7 @@ class FileLedger:
             return Verdict(ok=False, reason=f"the ledger has no entry {ref.index}")
         (entry,) = named
         if entry.entry_hash != ref.entry_hash:
-            return Verdict(ok=False, reason=f"entry {ref.index} of the ledger is another one")
+            return Verdict(ok=False, reason=f"entry {ref.index} of the ledger is a different one")
         if (entry.epoch, entry.ts, entry.nonce) != (ref.epoch, ref.ts, ref.nonce):
             return Verdict(ok=False, reason=f"entry {ref.index} of the ledger has another epoch, ts or nonce")
         if entry.mmr_root != root:

@@ -85,7 +85,7 @@ class Rfc3161:
             if response.status != 200:
                 raise AnchorError(f"{self._url} answered with status {response.status}")
             if (response.headers.get("content-type") or "").partition(";")[0].strip().lower() != _REPLY:
-                raise AnchorError(f"{self._url} answered something else than a time stamp")
+                raise AnchorError(f"{self._url} returned something other than a time stamp")
             data = b""
             while len(data) <= MAX_TOKEN_BYTES and (more := response.read1(MAX_TOKEN_BYTES)):
                 data += more
@@ -105,7 +105,7 @@ class Rfc3161:
                 raise AnchorError(f"{self._url} rejected the request: {said[:200]}")
             is_ours = response.tst_info.nonce == request.nonce and _stamps(response, digest)
         except ValueError as error:
-            raise AnchorError(f"{self._url} answered something else than a time stamp: {error}") from None
+            raise AnchorError(f"{self._url} returned something other than a time stamp: {error}") from None
         if not is_ours:
             raise AnchorError(f"{self._url} stamped something other than the request")
         if self._roots:
@@ -143,7 +143,7 @@ class Rfc3161:
             verifier.verify_message(response, digest)
             at = response.tst_info.gen_time
         except (VerificationError, ValueError) as error:
-            return Verdict(ok=False, reason=f"the time stamp does not hold: {error}")
+            return Verdict(ok=False, reason=f"the time stamp is not valid: {error}")
         return Verdict(ok=True, reason=f"time stamp of {at:%Y-%m-%dT%H:%M:%SZ}")
 
 

@@ -181,7 +181,9 @@ class _Check:
             try:
                 journal = read_journal(self._source, self._level, self._routing)
             except FileNotFoundError as error:
-                journal = Journal(notes=[f"{error.filename}: a hub at work deletes it too fast; not checked"])
+                journal = Journal(
+                    notes=[f"{error.filename}: a running hub deleted it before it was read; not checked"]
+                )
                 continue
             if journal.finding is None or journal.finding == before:
                 break
@@ -191,7 +193,7 @@ class _Check:
         for domain in Domain:
             self._directories[domain] = read_directory(context.source, domain)
         for domain, directory in self._directories.items():
-            self._note(f"{path}: not a file of ours" for path in directory.unknown)
+            self._note(f"{path}: unknown file" for path in directory.unknown)
             for label, files in directory.labels.items():
                 if context.reserved.get(label, Domain.DATA) is not domain:
                     detail = f"{label.hex()} is not a label of {domain}/"
@@ -241,7 +243,9 @@ class _Check:
         try:
             made.check()
         except FileNotFoundError as error:
-            made.notes.append(f"{error.filename}: a hub at work moves it too fast; not checked to the end")
+            made.notes.append(
+                f"{error.filename}: a running hub moved it while it was read; not fully checked"
+            )
             made.moved = made.broken = True
         return made
 

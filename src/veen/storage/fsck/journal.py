@@ -170,7 +170,7 @@ class _Scan:
                 self._doubt = self._doubt or missing
         if promised:
             absent = paths.journal(numbers[-1] + 1)
-            raise wrong(absent, None, Reason.MISSING, "the segment before it promises that it exists")
+            raise wrong(absent, None, Reason.MISSING, "the segment before it refers to it")
         if self._dropped is not None:
             self.journal.notes.append(f"{self._dropped}: a write that was never acknowledged, dropped")
 

@@ -85,7 +85,7 @@ class LabelCheck(LabelWalk):
             self.walk_log()
             if self.moved:
                 self.notes.append(
-                    f"{self.files.label.hex()}: a hub is at work; derived files were not compared"
+                    f"{self.files.label.hex()}: a hub is running; derived files were not compared"
                 )
             elif not self.broken:
                 self._end()

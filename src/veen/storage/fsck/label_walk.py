@@ -67,7 +67,7 @@ def _check_remains(
     domain, label, start, end = files.domain, files.label, made.start_seq, made.end_seq
     summary_path = files.summaries.get((start, end))
     if summary_path is None:
-        raise missing(paths.summary(domain, label, start, end), "the summary of a pruned chunk stays")
+        raise missing(paths.summary(domain, label, start, end), "the summary of a pruned chunk must remain")
     summary = read_summary(context, summary_path, label, start, end)
     if summary.total_bytes != made.total_bytes:
         raise wrong(path, 0, Reason.TOMBSTONE, f"total_bytes is not that of {summary_path}")
@@ -75,7 +75,7 @@ def _check_remains(
     if peaks_path is None:
         raise missing(paths.peaks(domain, label, end), "the peaks file of a pruned chunk must remain")
     if checkpoint_path is None:
-        raise missing(paths.checkpoint(domain, label, end), "the checkpoint of a pruned chunk stays")
+        raise missing(paths.checkpoint(domain, label, end), "the checkpoint of a pruned chunk must remain")
     claimed.update((summary_path, peaks_path, checkpoint_path))
     peaks = read_peaks(context, peaks_path, end)
     # Three files state the root; whichever the other two contradict is the wrong one.
@@ -101,7 +101,9 @@ def _follow(context: Context, domain: Domain, log: LabelLog, made: Tombstone, pa
     for client in made.clients:
         seq, acked = log.clients.get(client.client_id, (0, 0))
         if client.client_seq <= seq or not acked <= client.prev_ack < made.end_seq:
-            raise wrong(path, 0, Reason.TOMBSTONE, f"client {client.client_id.hex()} went back")
+            raise wrong(
+                path, 0, Reason.TOMBSTONE, f"the position of client {client.client_id.hex()} went back"
+            )
         moved += client.client_seq - seq
         log.clients[client.client_id] = (client.client_seq, client.prev_ack)
     if moved != made.end_seq - made.start_seq + 1:
@@ -121,7 +123,7 @@ def check_pruned_nodes(
         return found
     path = files.nodes
     if path is None:
-        raise missing(paths.nodes(files.domain, files.label), "the nodes of pruned chunks stay")
+        raise missing(paths.nodes(files.domain, files.label), "the nodes of pruned chunks must remain")
     peaks = Peaks.empty()
     for offset, length, stored in nodes.by_entry(log.seq):
         if len(stored) != length:
@@ -301,7 +303,9 @@ class LabelWalk:
         while at < len(data):
             seq = self.log.seq + 1
             if file.end is not None and seq > file.end:
-                raise wrong(file.path, at, Reason.ORDER, "bytes after the last entry that the name promises")
+                raise wrong(
+                    file.path, at, Reason.ORDER, "bytes after the last entry that the file name states"
+                )
             if self.first <= seq <= self.last and not data.startswith(self._from_journal(seq), at):
                 self._differs(file, data, at, seq)
                 return True

@@ -178,7 +178,9 @@ class ReceiptsCheck(_SequenceCheck):
             return
         label, seq = receipt.label, receipt.stream_seq
         if not self._is_genuine(receipt, label):
-            raise self._stale(offset, "a receipt that the hub has not signed, of an entry that is not there")
+            raise self._stale(
+                offset, "a receipt that the hub has not signed, of an entry that does not exist"
+            )
         self._lost.add(label)
         path = paths.open_chunk(Domain.DATA, label, 1) if facts is None else facts.next_chunk
         head = 0 if facts is None else facts.head
@@ -229,7 +231,7 @@ class CheckpointsCheck(_SequenceCheck):
             return
         self._refuse_reserved(offset, label)
         if (label, upto) in self._seen:
-            raise self._stale(offset, f"checkpoint {upto} of {label.hex()} a second time")
+            raise self._stale(offset, f"checkpoint {upto} of {label.hex()} is listed twice")
         path = None if facts is None else facts.files.checkpoints.get(upto)
         if path is None:
             self._without_file(offset, checkpoint, facts)

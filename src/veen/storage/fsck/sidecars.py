@@ -36,7 +36,7 @@ def read_summary(context: Context, path: str, label: Label, start: int, end: int
     """Read the summary of a chunk."""
     made = _read(context, path, ChunkSummary)
     if (made.label, made.start_seq, made.end_seq) != (label, start, end):
-        raise wrong(path, 0, Reason.SUMMARY, "label or range is not the one of the name")
+        raise wrong(path, 0, Reason.SUMMARY, "label or range does not match the file name")
     return made
 
 
@@ -75,7 +75,7 @@ def check_checkpoint(context: Context, path: str, label: Label, upto: int, root:
     """Check a checkpoint: its place, its root and its signature."""
     made = _read(context, path, Checkpoint)
     if (made.label_curr, made.upto_seq) != (label, upto):
-        raise wrong(path, 0, Detail.CHECKPOINT_LABEL, "label or upto_seq is not the one of the name")
+        raise wrong(path, 0, Detail.CHECKPOINT_LABEL, "label or upto_seq does not match the file name")
     check_commitment(context, made, path, 0, root)
 
 
@@ -97,7 +97,7 @@ def read_tombstone(context: Context, path: str, label: Label, start: int, end: i
     """Read what is left of a pruned chunk."""
     made = _read(context, path, Tombstone)
     if (made.label, made.start_seq, made.end_seq) != (label, start, end):
-        raise wrong(path, 0, Reason.TOMBSTONE, "label or range is not the one of the name")
+        raise wrong(path, 0, Reason.TOMBSTONE, "label or range does not match the file name")
     return made
 
 

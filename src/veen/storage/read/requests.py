@@ -158,7 +158,10 @@ class ReadRequests:
         """Refuse what is wrong whatever the log holds (C-72)."""
         if request.label in self._reserved:
             raise ProtocolError(
-                Detail.VALUE, "the label is of the hub's own log", code=Code.FORBIDDEN, field="label"
+                Detail.VALUE,
+                "the label belongs to a log of the hub itself",
+                code=Code.FORBIDDEN,
+                field="label",
             )
         if request.max_items == 0:
             raise bad_request("max_items", "max_items must be at least 1")
@@ -208,7 +211,7 @@ class ReadRequests:
         """Return the proof of an entry at a later size."""
         self._check_entry(request.label, request.stream_seq)
         if request.stream_seq > request.upto_seq:
-            raise bad_request("upto_seq", "an entry is proved at its own size or a later one")
+            raise bad_request("upto_seq", "the size must not be smaller than the position of the entry")
         proof = self._reader.prove(request.label, request.stream_seq, request.upto_seq)
         return ProofResponse(mmr_proof=proof, server_version=SERVER_VERSION)
 
@@ -216,7 +219,7 @@ class ReadRequests:
         """Return the proof that a log has only grown."""
         self._head(request.label)
         if not 1 <= request.old_size <= request.new_size:
-            raise bad_request("old_size", "old_size is from 1 to new_size")
+            raise bad_request("old_size", "old_size must be between 1 and new_size")
         return ConsistencyResponse(
             proof=self._reader.prove_consistency(request.label, request.old_size, request.new_size)
         )
@@ -233,7 +236,7 @@ class ReadRequests:
         except ProtocolError as error:
             raise ProtocolError(
                 error.detail,
-                f"the {name} receipt is not ours: {error.message}",
+                f"the {name} receipt was not signed by this hub: {error.message}",
                 code=Code.BAD_REQUEST,
                 field=name,
             ) from None
