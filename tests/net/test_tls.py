@@ -1,7 +1,9 @@
 """HTTPS: the same hub behind TLS, with none but strong ciphers (SH0-003)."""
 
+import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -128,3 +130,9 @@ def test_a_hub_is_asked_by_its_directory_whoever_signed_its_certificate(tmp_path
         done = veen("hub", "health", "--hub", service.data_dir)
         assert (done.returncode, done.stderr) == (0, "")
         assert veen("hub", "health", "--hub", service.running.urls[0]).returncode == 2
+
+
+def test_who_does_not_shake_hands_is_cut_off(hub: Service) -> None:
+    """After ``header_timeout_sec``, not after the minute of asyncio."""
+    with socket.create_connection(hub.address, timeout=20) as sock, suppress(ConnectionResetError):
+        assert sock.recv(1) == b""
