@@ -131,6 +131,18 @@ def repeated_exports(tree: Tree) -> Iterator[str]:
             yield f"{name} is exported by {' and '.join(packages)}"
 
 
+def imported_exports(tree: Tree) -> Iterator[str]:
+    """Our own code imports modules: what a public package exports is for programs, and is loaded lazily."""
+    packages = {"veen", "veen.errors", *(f"veen.{package}" for package in PUBLIC_PACKAGES)}
+    modules = {".".join(("veen", *path.with_suffix("").parts)).removesuffix(".__init__") for path in tree}
+    for path, text in tree.items():
+        for node in ast.walk(parsed(text)):
+            if isinstance(node, ast.ImportFrom) and node.module in packages:
+                for name in node.names:
+                    if f"{node.module}.{name.name}" not in modules:
+                        yield f"{path}:{node.lineno}: import {name.name} from the module that defines it"
+
+
 # --- sizes --------------------------------------------------------------------------------------------------
 
 
@@ -237,6 +249,7 @@ RULES: tuple[Rule, ...] = (
     exports_hide_modules,
     repeated_classes,
     repeated_exports,
+    imported_exports,
     full_folders,
     common_prefixes,
     deep_modules,
@@ -318,6 +331,8 @@ def test_every_script_has_a_function() -> None:
             {"core/__init__.py": '__all__: T = ["X"]', "client/__init__.py": '__all__ = ["X"]'},
         ),
         (suppressions, {"hub/a.py": "#noqa\n# ruff: noqa\n" * MAX_NOQA}),
+        (imported_exports, {"hub/a.py": "from veen.core import Receipt", "core/__init__.py": ""}),
+        (imported_exports, {"hub/a.py": "def load():\n    from veen import Client"}),
         (unused_functions, {"hub/a.py": "def unused(): ..."}),
         (unused_functions, {"hub/a.py": "def unused(): unused()"}),
         (stray_exceptions, {"hub/a.py": "class StrangeError(VeenError): ..."}),
@@ -344,6 +359,7 @@ def test_a_rule_complains(rule: Rule, bad: dict[str, str]) -> None:
         (full_folders, {f"cli/commands/m{number}.py": "" for number in range(MAX_MODULES_IN_FOLDER + 1)}),
         (deep_modules, {"hub/a/b.py": "", "cli/commands/hub/b.py": ""}),
         (missing_packages, {"hub/__init__.py": "", "hub/a.py": ""}),
+        (imported_exports, {"hub/a.py": "from veen.core import limits", "core/limits.py": ""}),
         (unused_functions, {"hub/a.py": "def used(): ...", "hub/b.py": "used()"}),
         (stray_exceptions, {"hub/a.py": "class _Left(Exception): ...", "hub/b.py": "class Found: ..."}),
         (
