@@ -6,7 +6,7 @@ the relations and functions that it names, is on a list of operators that only r
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from pyspark.errors import ParseException
 
@@ -15,6 +15,9 @@ from veen.pipeline.spark.failures import short
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# An object of the JVM: py4j has no types.
+JvmObject: TypeAlias = Any
 
 # Operators that only read, by the parser's names.
 _READING: Final = frozenset(
@@ -107,7 +110,7 @@ def parse_question(spark: "SparkSession", text: str) -> Question:
     return Question(frozenset(names), is_overview=False)
 
 
-def _named(node: Any) -> Iterator[str]:  # noqa: ANN401 - an object of the JVM
+def _named(node: JvmObject) -> Iterator[str]:
     """Yield the name of the table, or WITH definition, that an operator reads."""
     if _name(node) == "RelationTimeTravel":  # it does not list its table among its children
         node = node.relation()
@@ -119,16 +122,16 @@ def _refused(name: str) -> LakeQueryError:
     return LakeQueryError(f"a lake is read with SQL, and changed by ingest and compact alone ({name})")
 
 
-def _name(node: Any) -> str:  # noqa: ANN401 - an object of the JVM
+def _name(node: JvmObject) -> str:
     return str(node.getClass().getSimpleName()).removesuffix("$")
 
 
-def _listed(found: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of the JVM
+def _listed(found: JvmObject) -> Iterator[JvmObject]:
     for nth in range(found.size()):
         yield found.apply(nth)
 
 
-def _nodes(plan: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of the JVM
+def _nodes(plan: JvmObject) -> Iterator[JvmObject]:
     """Yield all operators, including those in WITH and in subqueries, which are not children."""
     yield plan
     for below in (plan.children(), plan.innerChildren()):
@@ -139,14 +142,14 @@ def _nodes(plan: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of the JVM
             yield from _nodes(found.plan())
 
 
-def _windows(node: Any) -> list[Any]:  # noqa: ANN401 - an object of the JVM
+def _windows(node: JvmObject) -> list[JvmObject]:
     """Return the definitions of WINDOW, which are not among an operator's expressions."""
     if _name(node) != "WithWindowDefinition":
         return []
     return list(_listed(node.windowDefinitions().values().toSeq()))
 
 
-def _below(expressions: list[Any]) -> Iterator[Any]:
+def _below(expressions: list[JvmObject]) -> Iterator[JvmObject]:
     """Yield expressions and their descendants."""
     todo = list(expressions)
     while todo:
@@ -155,7 +158,7 @@ def _below(expressions: list[Any]) -> Iterator[Any]:
         todo += _listed(found.children())
 
 
-def _is_subquery(expression: Any) -> bool:  # noqa: ANN401 - an object of the JVM
+def _is_subquery(expression: JvmObject) -> bool:
     kind = expression.getClass()
     while kind is not None:
         if kind.getSimpleName() == "PlanExpression":
@@ -164,7 +167,7 @@ def _is_subquery(expression: Any) -> bool:  # noqa: ANN401 - an object of the JV
     return False
 
 
-def _require_known_calls(node: Any) -> None:  # noqa: ANN401 - an object of the JVM
+def _require_known_calls(node: JvmObject) -> None:
     for found in _below([*_listed(node.expressions()), *_windows(node)]):
         if _name(found) == "UnresolvedFunction":
             called = str(found.nameParts().last()).lower()
