@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,12 @@ def test_a_client_for_asyncio_is_opened_by_async_with_or_await(alice: Path, hub:
             AsyncClient.open(alice)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "hub", ["http://", "http://hub:99999", "http://hub:port", "http://[::1", "http://hub/ä", "ftp://hub"]
+)
+def test_what_is_not_the_address_of_a_hub_is_rejected_when_a_client_is_opened(alice: Path, hub: str) -> None:
+    for opening in (Client.open, AsyncClient.open):
+        with pytest.raises(ContextError, match=re.escape(hub)):
+            opening(alice, hub)

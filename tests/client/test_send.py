@@ -3,6 +3,7 @@
 import os
 import stat
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,21 @@ def test_a_message_arrives_and_its_receipt_is_checked(opens: Opens, stream: str)
     assert (again.msg.client_seq, again.msg.prev_ack) == (2, 1), "prev_ack says what was seen"
 
 
-@pytest.mark.parametrize("body", [1.5, {"a": [-1]}, {"n": 1 << 64}, float("nan")])
+def _endless() -> list[object]:
+    body: list[object] = []
+    body.append(body)
+    return body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(1.5, {"a": [-1]}, {"n": 1 << 64}, float("nan")),
+        *({"when": datetime(2026, 1, 1, tzinfo=UTC)}, {1, 2}, [object()]),
+        *({1.5: 1}, {"a": {True: 1}}, {(1, 2): 3}, _endless()),
+    ],
+    ids=repr,
+)
 def test_what_deterministic_cbor_can_not_hold_is_refused_before_anything_is_sent(
     opens: Opens, stream: str, body: object
 ) -> None:

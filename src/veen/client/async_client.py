@@ -117,21 +117,21 @@ class AsyncClient:
         To close the client elsewhere: ``client = await AsyncClient.open()``.
 
         Raises:
-            ContextError: No client or no hub is named, and there is no default.
+            ContextError: No client or no hub is named, and there is no default; or the URL is not valid.
             KeystoreError: The keystore is missing or damaged, or the passphrase is wrong.
         """
-        hub = named_hub(hub)
+        address = named_hub(hub)
         session = partial(
             open_session,
             home,
-            hub,
+            address.name,
             hub_id=hub_id,
             trust=trust,
             passphrase=passphrase,
             retry=retry,
             rotation=rotation,
         )
-        return AsyncOpening(cls, HubAddress.parse(hub), timeout, session)
+        return AsyncOpening(cls, address, timeout, session)
 
     async def __aenter__(self) -> Self:
         """Return the client; it is closed at the end of the ``async with`` block."""

@@ -23,14 +23,19 @@ _COID_BYTES: Final = 32
 
 def encode_body(value: Value) -> bytes:
     """Encode a body; a fraction, a negative or a too large integer is rejected (CLI-021)."""
-    _check(value, "the body")
+    check_value(value, "the body")
     try:
         return cbor.encode(value)
     except CborError as error:
         raise BodyError(f"the body cannot be encoded: {error.message}") from None
 
 
-def _check(value: object, where: str) -> None:
+def check_value(value: object, where: str, depth: int = cbor.MAX_DEPTH) -> None:
+    """Reject a value that deterministic CBOR cannot represent. What is nested too deeply, encoding rejects.
+
+    Raises:
+        BodyError: The text says what is wrong, and where.
+    """
     match value:
         case float():
             hint = "" if math.isfinite(value) else "; it is not a finite number"
@@ -43,12 +48,22 @@ def _check(value: object, where: str) -> None:
             raise BodyError(
                 f"{where} contains {value}: integers are from 0 to {U64_MAX}; write others as text"
             )
+        case int():
+            return
+        case Mapping() | Sequence() if depth == 0:
+            return
         case Mapping():
             for key, item in value.items():
-                _check(item, f"{where}.{key}")
+                if type(key) not in (int, str):
+                    raise BodyError(f"{where} has the key {key!r}: keys are text or integers")
+                check_value(item, f"{where}.{key}", depth - 1)
         case Sequence():
             for nth, item in enumerate(value):
-                _check(item, f"{where}[{nth}]")
+                check_value(item, f"{where}[{nth}]", depth - 1)
+        case _:
+            raise BodyError(
+                f"{where} contains a value of type {type(value).__name__}, which CBOR cannot represent"
+            )
 
 
 def decode_body(data: bytes) -> Value:

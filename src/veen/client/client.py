@@ -20,7 +20,7 @@ from veen.client.errors import ClientStateError, ContextError, DivergenceError
 from veen.client.home.directory import AskPassphrase, ClientHome
 from veen.client.home.pins import Trust
 from veen.client.home.state import Pin
-from veen.client.hub_address import HubAddress
+from veen.client.hub_address import HubAddress, check_hub_address
 from veen.client.keys.identity_card import IdentityCard
 from veen.client.keys.keystore import asker
 from veen.client.models import NO_OPTIONS, Draft, Message, Recipient, SendOptions, Sent
@@ -70,7 +70,7 @@ def open_session(
         home=client_home,
         secrets=secrets,
         passphrase=passphrase_bytes,
-        hub_name=HubAddress.parse(named_hub(hub)).name,
+        hub_name=named_hub(hub).name,
         clock=_now,
         random=random,
         retry=retry,
@@ -80,13 +80,16 @@ def open_session(
     )
 
 
-def named_hub(hub: StrPath | None) -> str:
-    """Return the hub that is named, or the configured one.
+def named_hub(hub: StrPath | None) -> HubAddress:
+    """Return the address of the hub that is named, or of the configured one.
 
     Raises:
-        ContextError: None is named, and there is no default.
+        ContextError: None is named, and there is no default; or it is not the address of a hub.
     """
-    return find_hub(None if hub is None else os.fspath(hub))
+    try:
+        return check_hub_address(find_hub(None if hub is None else os.fspath(hub)))
+    except ValueError as error:
+        raise ContextError(str(error)) from None
 
 
 def configured_trust() -> Trust:
@@ -158,14 +161,20 @@ class Client:
             rotation: When the client key is replaced automatically; None: never.
 
         Raises:
-            ContextError: No client or no hub is named, and there is no default.
+            ContextError: No client or no hub is named, and there is no default; or the URL is not valid.
             KeystoreError: The keystore is missing or damaged, or the passphrase is wrong.
         """
-        hub = named_hub(hub)
+        address = named_hub(hub)
         session = open_session(
-            home, hub, hub_id=hub_id, trust=trust, passphrase=passphrase, retry=retry, rotation=rotation
+            home,
+            address.name,
+            hub_id=hub_id,
+            trust=trust,
+            passphrase=passphrase,
+            retry=retry,
+            rotation=rotation,
         )
-        return cls(session, open_hub(HubAddress.parse(hub), timeout))
+        return cls(session, open_hub(address, timeout))
 
     def __enter__(self) -> Self:
         """Return the client; it is closed at the end of the ``with`` block."""

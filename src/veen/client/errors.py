@@ -10,7 +10,7 @@ VeenError
     ├── UnsentError                  a message was rejected permanently; its bytes are in a file
     ├── DivergenceError              the hub signed two contradicting things: the evidence
     ├── PinError                     the hub is unknown, or not the pinned one
-    ├── ContextError                 no client or hub is named
+    ├── ContextError                 no client or hub is named, or its name cannot be used
     ├── KeystoreError                the keys of the client cannot be used
     ├── ClientStateError             the client's files are missing, damaged or in conflict
     │   ├── DamagedClientFileError   ... a file does not hold what was written to it
@@ -90,7 +90,7 @@ class PinError(ClientError):
 
 
 class ContextError(ClientError):
-    """No client or hub is named, or the configuration file that names them cannot be read."""
+    """No client or hub is named, or what names them cannot be used: a URL, the configuration file."""
 
 
 class ClientStateError(ClientError):

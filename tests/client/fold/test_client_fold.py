@@ -58,3 +58,11 @@ def test_a_fold_that_is_cancelled_asks_the_hub_no_more(alice: Path, hub: HubProc
             assert (await client.fold(LwwMap(), stream)).position == 2
 
     asyncio.run(main())
+
+
+def test_the_class_of_an_overlay_is_not_an_overlay(alice: Path, hub: HubProcess) -> None:
+    with (
+        Client.open(alice, hub.url, retry=QUICK) as client,
+        pytest.raises(TypeError, match=r"did you mean LwwMap\(\)"),
+    ):
+        client.fold(LwwMap, "anything")  # type: ignore[arg-type]

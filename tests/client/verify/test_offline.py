@@ -104,6 +104,20 @@ def test_a_receipt_that_was_changed_or_is_of_another_hub(given: _Evidence) -> No
         veen.verify_receipt("there is no such file", hub=given.hub)
 
 
+@pytest.mark.parametrize("thing", [None, 5, [], bytearray(b"x")], ids=repr)
+def test_what_is_neither_an_object_nor_bytes_nor_a_path_is_a_type_error(given: _Evidence, thing: Any) -> None:
+    receipt, hub = given.receipt, given.hub
+    for attempt in (
+        lambda: veen.verify_receipt(thing, hub=hub),
+        lambda: veen.verify_receipt(receipt, hub=thing),
+        lambda: veen.verify_receipt(given.sent[0], hub=hub),  # type: ignore[arg-type]
+        lambda: veen.verify_proof(thing, receipt=receipt, hub=hub),
+        lambda: veen.verify_fraud(thing),
+    ):
+        with pytest.raises(TypeError, match="was expected, not"):
+            attempt()
+
+
 def test_a_proof_that_leads_to_a_checkpoint(given: _Evidence) -> None:
     key = SigningKey.from_seed(bytes(range(32)))
     hub = _own_identity(key, given.identity)

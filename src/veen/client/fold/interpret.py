@@ -85,7 +85,13 @@ def interpret(
     With ``since``, the state is only what entries from that position of the epoch on have done. Summaries are
     cached in the client directory unless ``cached`` is false; ``code`` is the digest of an overlay whose code
     may change without its version.
+
+    Raises:
+        TypeError: The overlay is not an instance of ``Overlay``; its class is not either.
     """
+    if not isinstance(overlay, Overlay):
+        name = overlay.__name__ if isinstance(overlay, type) else ""
+        raise TypeError(f"an Overlay was expected, not {overlay!r}" + (name and f"; did you mean {name}()?"))
     asked = FoldRequest(overlay, stream, upto, epoch, since, bridges, code)
     work = IncrementalFold(client, asked, progress)
     return FoldedState(overlay, stream, *(work.kept() if cached else work.fresh()), now)

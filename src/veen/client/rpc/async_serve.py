@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from veen.client.models import SendOptions
 from veen.client.rpc.serve import (
@@ -20,6 +19,9 @@ from veen.client.rpc.serve import (
 from veen.client.session import AsyncDriver
 from veen.core.encoding.cbor import Value
 from veen.core.objects.capability import CapToken
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 AnyMethod = Callable[[Call], Value | Coroutine[Any, Any, Value]]
 

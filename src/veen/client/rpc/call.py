@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final
 
+from veen.client.body import check_value
 from veen.client.effects import Blocking
 from veen.client.errors import RpcError, RpcTimeoutError
 from veen.client.keys.identity_card import IdentityCard
@@ -57,6 +58,7 @@ async def call(
     """Call a method and return its result.
 
     Raises:
+        BodyError: CBOR cannot represent the arguments.
         RpcError: The method failed.
         RpcTimeoutError: No reply came in time.
         ValueError: The call is to be repeated, but has no ``idem``.
@@ -64,6 +66,7 @@ async def call(
     made = options or CallOptions()
     if made.repeats and made.idem is None:
         raise ValueError("repeats needs idem: without it each repetition would be another call")
+    check_value(args, "args")
     body = REQUEST.make(
         method=method,
         args=args,

@@ -186,5 +186,6 @@ def _object(source: W | bytes | StrPath, kind: type[W]) -> W:
         return source
     if isinstance(source, bytes):
         return kind.decode(source)
-    assert isinstance(source, str | os.PathLike)
-    return kind.decode(Path(source).read_bytes())
+    if isinstance(source, str | os.PathLike):
+        return kind.decode(Path(source).read_bytes())
+    raise TypeError(f"a {kind.__name__}, its bytes or a path was expected, not {type(source).__name__}")
