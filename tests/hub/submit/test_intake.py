@@ -181,6 +181,25 @@ def test_no_receipt_leaves_without_its_sync(tmp_path: Path) -> None:
     play(tmp_path / "hub", story, fs=disk)
 
 
+def test_nothing_is_accepted_after_a_fault_in_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal may have an entry by then that memory does not know: its number must not be used again."""
+
+    async def story(at: Story) -> None:
+        at.inside.abandoned = True
+        tail = type(at.hub.writer._active)
+        monkeypatch.setattr(tail, "absorb", failing_at(1, tail.absorb))
+        at.submit(1)
+        await at.done()
+        at.submit(1)
+        await at.done()
+        assert at.outcomes == 2 * ["E.UNAVAILABLE"]
+        assert at.inside.fatal[0] == "a fault of ours"
+
+    play(tmp_path / "hub", story)
+
+
 def test_a_stop_answers_what_is_being_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if no verifier ever starts, and a batch waits for messages to share its sync with."""
 

@@ -115,9 +115,8 @@ class Segment:
     def _commit(self, kind: Kind, payload: bytes, bindings: int = 0) -> None:
         self._write(self._record(kind, payload, bindings))
         self._file.sync()
-        with contextlib.suppress(
-            StoreFullError
-        ):  # the batch is durable; this only helps to judge damage later
+        # The batch is durable; this only helps to judge damage later.
+        with contextlib.suppress(StoreFullError):
             self._write(self._record(Kind.COMMITTED, b"", 0))
 
     def _record(self, kind: Kind, payload: bytes, bindings: int) -> bytes:

@@ -312,11 +312,14 @@ class Writer:
         """Stop for good on any error of the disk: what is on it now is for the next start to find out."""
         try:
             yield
-        except StoreFullError:
+        except (StoreFullError, WriterStoppedError, ProtocolError):
             raise  # nothing was kept, nothing is unclear
         except (OSError, lmdb.Error, DamagedStoreError) as error:
             self._stopped = str(error)
             raise _has_stopped(self._stopped) from error
+        except Exception as error:  # a fault of ours; after it, memory and disk may differ
+            self._stopped = repr(error)
+            raise
 
     @contextmanager
     def _maintenance(self) -> Iterator[None]:
