@@ -144,7 +144,7 @@ def test_whatever_a_sender_has_written_is_a_row_with_a_reason() -> None:
         f"does not open: the hub does not serve profile {other_profile.profile_id.hex()}",
         "cap_ref does not match the auth_ref of the message",
         "att_root does not match the attachments",
-        "the body lists an attachment that has no id or size",
+        "the body declares an attachment without id or size",
         None,
         None,
     ]

@@ -68,7 +68,7 @@ def test_a_python_that_can_not_run_this_is_refused(tmp_path: Path) -> None:
         with pytest.raises(SparkSessionError) as caught:
             check_python(python)
         told = str(caught.value)
-        assert told.startswith(f"spark.pyspark.python is {python}, which can not run this: ")
+        assert told.startswith(f"spark.pyspark.python is {python}, which cannot run this: ")
         assert said in told
         assert sys.executable in told
         assert "\n" not in told

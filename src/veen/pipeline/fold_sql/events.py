@@ -63,14 +63,14 @@ def positions(table: pa.Table) -> list[tuple[int, int, bytes]]:
 
 
 def fold_result(
-    tables: dict[str, dict[Any, Any]], events: int, refused: list[Report], told: list[Report]
+    tables: dict[str, dict[Any, Any]], events: int, refused: list[Report], reports: list[Report]
 ) -> Folded:
-    """Return the result of a fold; the reports ``told`` on one event must be in order."""
+    """Return the result of a fold; ``reports`` on one event must be in order."""
     counts = no_counts()
     counts[Outcome.EVENT] = events
     counts[Outcome.REJECTED] = len(refused)
-    reports = sorted([*refused, *told], key=_place)
-    return Folded(tables, counts, reports)
+    listed = sorted([*refused, *reports], key=_place)
+    return Folded(tables, counts, listed)
 
 
 def _place(report: Report) -> tuple[int, int]:

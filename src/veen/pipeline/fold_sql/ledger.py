@@ -60,7 +60,7 @@ def _currency(overlay: PaidLedger) -> Column:
 
 
 def _remapped(rows: DataFrame, overlay: PaidLedger) -> DataFrame:
-    """Return operations with accounts replaced by those that they were merged into."""
+    """Return operations with accounts replaced as the overlay's ``remap`` says."""
     if not overlay.remap:
         return rows
     pairs = [(account, overlay.account(account)) for account in overlay.remap]
@@ -79,7 +79,7 @@ def _remapped(rows: DataFrame, overlay: PaidLedger) -> DataFrame:
 
 
 def _legs(rows: DataFrame) -> DataFrame:
-    """Return both sides of each operation; one side of amount 0 where they are the same account."""
+    """Return both sides of each operation; a single one of amount 0 where they are the same account."""
     amount = F.col("amount").cast("decimal(28,0)")
     place = ("currency", *POSITION)
     own = F.col("payer_account") == F.col("payee_account")

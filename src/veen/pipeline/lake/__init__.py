@@ -1,1 +1,1 @@
-"""A lake: the tables of a log, in Parquet, and the commits that say which files they are."""
+"""A lake: the tables of a log in Parquet, and the commits that list their files."""

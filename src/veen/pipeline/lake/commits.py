@@ -1,7 +1,7 @@
-"""Commits: what a lake is. Each names files that come and go, what they hold of the log, and its forerunner.
+"""Commits define a lake. Each lists added and removed files, their entries of the log, and its predecessor.
 
-A commit is one JSON document with sorted names and no spaces, so that equal commits are equal bytes. It holds
-no time and no place: the same log taken in by the same steps gives the same commits.
+A commit is one JSON document with sorted names and no spaces, so that equal commits are equal bytes. It
+contains no time and no path: the same log ingested in the same steps gives the same commits.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ from veen.pipeline.lake import layout
 from veen.pipeline.lake.table_files import write_durably
 
 VERSION: Final = 2
-#: Every so many commits all of them are written as one, so that a run does not read all that ever were.
+# The interval of snapshots, which spare a run reading all commits.
 _SNAPSHOT_EVERY: Final = 32
 
 
 class FileFact(NamedTuple):
-    """A file of a table: which entries of which label it is made of, and its content by hash."""
+    """A file of a table: the label and range of its entries, and the hash of its content."""
 
     path: str
     table: str
@@ -40,7 +40,7 @@ class FileFact(NamedTuple):
 
 
 class Blob(NamedTuple):
-    """Something of the hub, kept by its hash."""
+    """Data of the hub, stored by its hash."""
 
     name: str
     bytes: int
@@ -48,7 +48,7 @@ class Blob(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """Entries that were pruned before they could be taken in, and the peaks after them, as the log states."""
+    """Entries pruned before ingest, and the peaks after them, as the log states."""
 
     first: int
     last: int
@@ -65,7 +65,7 @@ def _range(size: int, peaks: Iterable[str]) -> Peaks:
 
 
 class LabelFact(NamedTuple):
-    """How far a label is in the lake, and the root of the log there."""
+    """The end of a label in the lake, and the root of the log there."""
 
     label: str
     stream_id: str | None
@@ -75,7 +75,7 @@ class LabelFact(NamedTuple):
     mmr_root: str
     peaks: tuple[str, ...]
     missing: tuple[Missing, ...] = ()
-    #: Entries that no key has opened, and which keyrings were tried on all of them, by their public keys.
+    # Entries that no key could open, and the keyrings tried on all of them, by their public keys.
     sealed: int = 0
     tried: tuple[str, ...] = ()
 
@@ -106,16 +106,16 @@ class LabelFact(NamedTuple):
 
     @property
     def range(self) -> Peaks:
-        """The peaks of the label where the lake ends."""
+        """The peaks at the end of the label in the lake."""
         return _range(self.upto_seq, self.peaks)
 
     @property
     def stream(self) -> StreamId | None:
-        """The stream that it is of, if it is known."""
+        """The label's stream, if known."""
         return None if self.stream_id is None else StreamId(bytes.fromhex(self.stream_id))
 
     def after(self, before: "LabelFact | None") -> "LabelFact":
-        """Return what holds for all of the label when this is added to what there was."""
+        """Return the facts about the whole label after these are added to the previous ones."""
         if before is None:
             return self
         return self._replace(
@@ -126,7 +126,7 @@ class LabelFact(NamedTuple):
         )
 
     def is_own(self, routing: RoutingKey) -> bool:
-        """Tell whether this hub gives the label to the stream; a fork also has labels of its parent."""
+        """Return whether the label is this hub's for the stream; a fork also has labels of its parent."""
         stream = self.stream
         return stream is not None and self.label == naming.label(routing, stream, self.epoch).hex()
 
@@ -138,7 +138,7 @@ def _tried_on_both(one: LabelFact, other: LabelFact) -> tuple[str, ...]:
 
 
 class Remade(NamedTuple):
-    """What is known anew of a label whose tables were made again: its stream, and what is still sealed."""
+    """New facts about a label whose tables were rebuilt: its stream, and the entries still sealed."""
 
     label: str
     stream_id: str | None
@@ -147,14 +147,14 @@ class Remade(NamedTuple):
     tried: tuple[str, ...]
 
     def applied(self, before: LabelFact) -> LabelFact:
-        """Return the label as it is now."""
+        """Return the label's facts after the rebuild."""
         return before._replace(
             stream_id=self.stream_id, epoch=self.epoch, sealed=self.sealed, tried=tuple(self.tried)
         )
 
 
 def hexed(peaks: Peaks) -> tuple[str, ...]:
-    """Return peaks as commits have them."""
+    """Return peaks in the form of commits."""
     return tuple(node.hex() for node in peaks.hashes)
 
 
@@ -169,7 +169,7 @@ class Changes:
     removed: list[str] = field(default_factory=list)
     hub: list[Blob] = field(default_factory=list)
     gold: list[dict[str, Any]] = field(default_factory=list)
-    #: States that no longer hold, by overlay and stream.
+    # Invalidated states, by overlay and stream.
     dropped: list[tuple[str, str]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -179,7 +179,7 @@ class Changes:
 
 
 def canonical(value: object) -> bytes:
-    """Return JSON whose bytes follow from the value."""
+    """Return canonical JSON."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode() + b"\n"
 
 
@@ -188,18 +188,18 @@ class State:
     """A lake after its last commit."""
 
     hub_id: str | None = None
-    #: What labels follow from: that of the hub's id, or one that the hub was given (C-30).
+    # The routing key of labels: that of the hub's id, or a configured one (C-30).
     routing_key: str | None = None
     number: int = 0
     hash: str | None = None
     labels: dict[str, LabelFact] = field(default_factory=dict)
     files: dict[str, FileFact] = field(default_factory=dict)
     hub: dict[str, Blob] = field(default_factory=dict)
-    #: By overlay and stream.
+    # By overlay and stream.
     gold: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
 
     def document(self, changes: Changes, identity: HubIdentity | None) -> dict[str, Any]:
-        """Return the next commit; ``identity`` is the hub's, and may be left out if there was a commit."""
+        """Return the next commit; ``identity`` is the hub's, and optional after the first commit."""
         hub_id, routing = self.hub_id, self.routing_key
         if identity is not None:
             hub_id, routing = identity.hub_id.hex(), identity.routing_key.hex()
@@ -222,7 +222,7 @@ class State:
         }
 
     def apply(self, document: Mapping[str, Any], digest: str) -> None:
-        """Go on by a commit."""
+        """Apply a commit."""
         if (document["number"], document["before"]) != (self.number + 1, self.hash):
             raise DamagedLakeError(f"commit {document['number']} does not follow commit {self.number}")
         if self.hub_id not in (None, document["hub_id"]):
@@ -247,7 +247,7 @@ class State:
             self.gold[item["overlay"], item["stream_id"]] = item
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all of it for JSON."""
+        """Return the state as a JSON object."""
         return {
             "ver": VERSION,
             "hub_id": self.hub_id,
@@ -262,7 +262,7 @@ class State:
 
     @classmethod
     def of_snapshot(cls, value: Mapping[str, Any]) -> Self:
-        """Return what a snapshot holds."""
+        """Return the state in a snapshot."""
         return cls(
             value["hub_id"],
             value["routing_key"],
@@ -280,7 +280,7 @@ class State:
         return sorted(found, key=lambda item: (item.label, item.from_seq))
 
     def own_labels(self) -> dict[str, list[LabelFact]]:
-        """Return the hub's own labels of each stream that is known, by epoch: what states are made of."""
+        """Return the hub's own labels of each known stream, by epoch: the inputs of states."""
         if self.routing_key is None:
             return {}
         routing = RoutingKey(bytes.fromhex(self.routing_key))
@@ -292,7 +292,7 @@ class State:
 
     @property
     def sealed(self) -> int:
-        """How many entries no key has opened."""
+        """The number of entries that no key could open."""
         return sum(fact.sealed for fact in self.labels.values())
 
     def tables(self) -> list[str]:
@@ -316,7 +316,7 @@ class Commits:
         self.root = root
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all commits; there is none missing."""
+        """Return the numbers of all commits, which are consecutive."""
         return self._numbers(layout.COMMITS)
 
     def _numbers(self, place: str) -> list[int]:
@@ -325,7 +325,7 @@ class Commits:
         return sorted(int(path.stem) for path in names if path.suffix == ".json" and path.stem.isdigit())
 
     def load(self, *, snapshots: bool = True) -> State:
-        """Return the lake as it is; without snapshots, from its first commit."""
+        """Return the current state; without ``snapshots``, from the first commit."""
         numbers = self.numbers()
         if numbers != list(range(1, len(numbers) + 1)):
             raise DamagedLakeError(
@@ -337,7 +337,7 @@ class Commits:
         return state
 
     def follow(self, state: State, number: int) -> dict[str, Any]:
-        """Go on by one commit, and return it."""
+        """Apply the next commit, and return it."""
         path = self.root / layout.commit_file(number)
         data = path.read_bytes()
         try:
@@ -359,13 +359,13 @@ class Commits:
             try:
                 state = State.of_snapshot(json.loads((self.root / layout.snapshot_file(number)).read_bytes()))
             except (ValueError, KeyError, TypeError):
-                continue  # it can be made again
+                continue  # it can be rebuilt
             if (state.number, state.hash) == (number, hashlib.sha256(commit).hexdigest()):
                 return state
         return State()
 
     def add(self, state: State, changes: Changes, identity: HubIdentity | None = None) -> None:
-        """Write the next commit: when this returns, its files are the lake."""
+        """Write the next commit, durably: when this returns, its files are part of the lake."""
         document = state.document(changes, identity)
         data = canonical(document)
         path = self.root / layout.commit_file(state.number + 1)

@@ -1,8 +1,8 @@
-"""Whether files are those that a lake has committed: by their names and sizes, or by their hashes.
+"""Compare files with a lake's commits: by name and size, or by hash.
 
-Names and sizes cost a look at each file, and tell what was lost, cut, added to or exchanged for another.
-What has the right size is told from what was committed by its hash alone, which takes reading all of it.
-Tables are read only from files that are what was committed.
+Names and sizes need one stat per file, and show which files were lost, truncated, extended or replaced by
+one of another size. Other changes show only in the hash, which needs reading the whole file. Tables are read
+only from files that match their commits.
 """
 
 import hashlib
@@ -34,9 +34,9 @@ __all__ = [
 
 @contextmanager
 def open_committed(root: Path, fact: FileFact) -> Iterator[pq.ParquetFile]:
-    """Open a file whose hash and number of rows are those of its commit; raise if they are not.
+    """Open a file; raise unless hash and number of rows are those in its commit.
 
-    What is compared and what is read is one open file, whatever happens to its name.
+    The same open file is compared and read, so that a rename in between does no harm.
     """
     try:
         with (root / fact.path).open("rb") as raw:
@@ -70,7 +70,7 @@ class Committed(Protocol):
 
 
 class CommittedFile(NamedTuple):
-    """A file that a commit names, of whatever it is."""
+    """Any file that a commit names."""
 
     path: str
     bytes: int | None
@@ -78,7 +78,7 @@ class CommittedFile(NamedTuple):
 
 
 def kept_in(state: State) -> list[Committed]:
-    """Return all files of a lake but those of states, which are made again if they are lost."""
+    """Return all files of a lake but those of states, which are rebuilt if lost."""
     blobs = (
         CommittedFile(f"{layout.HUB}/{blob.sha256}", blob.bytes, blob.sha256) for blob in state.hub.values()
     )
@@ -86,13 +86,13 @@ def kept_in(state: State) -> list[Committed]:
 
 
 def states_in(root: Path, state: State) -> list[Committed]:
-    """Return the files of states that are there."""
+    """Return the existing files of states."""
     files = (pair for item in state.gold.values() for pair in item["files"].items())
     return [CommittedFile(path, None, digest) for path, digest in files if (root / path).exists()]
 
 
 def require_sizes(root: Path, files: Iterable[Committed]) -> None:
-    """Raise if a file is not there, or has another size; of what has no size, the hash is compared."""
+    """Raise if a file is missing or has another size; without a committed size, the hash is compared."""
     place = str(root)
     found = [text for text in (_other(place, item) for item in files) if text is not None]
     if found:
@@ -100,18 +100,18 @@ def require_sizes(root: Path, files: Iterable[Committed]) -> None:
 
 
 def damaged_by(root: Path, found: list[str]) -> DamagedLakeError:
-    """Return the error for files that are not those that were committed."""
+    """Return the error for files that differ from their commits."""
     more = f" ({len(found) - 1} more differ)" if len(found) > 1 else ""
     return DamagedLakeError(f"{min(found)}{more}; check all of it: veen pipeline check --lake {root}")
 
 
 def _other(root: str, item: Committed) -> str | None:
-    """Return what is wrong with a file, by a look at it."""
+    """Return what a stat shows to be wrong with a file."""
     try:
         found = os.stat(f"{root}/{item.path}")  # noqa: PTH116 - a third of the time, of thousands of files
     except OSError as error:
         return _lost(item.path, error)
-    if item.bytes is None or not stat.S_ISREG(found.st_mode):  # which the hash has a look at as well
+    if item.bytes is None or not stat.S_ISREG(found.st_mode):  # compared by hash instead
         return next(differing(Path(root), [(item.path, item.sha256)]), None)
     if found.st_size != item.bytes:
         return f"{item.path} is not the file that was committed: {found.st_size} bytes, not {item.bytes}"
@@ -119,10 +119,10 @@ def _other(root: str, item: Committed) -> str | None:
 
 
 def differing(root: Path, given: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield what is wrong with files, by their hashes."""
+    """Yield files whose hashes differ, with what is wrong."""
     for path, digest in given:
         try:
-            if not stat.S_ISREG((root / path).stat().st_mode):  # to read it might never end
+            if not stat.S_ISREG((root / path).stat().st_mode):  # reading a pipe, for example, might never end
                 yield f"{path} was committed, but is not a file"
                 continue
             with (root / path).open("rb") as file:

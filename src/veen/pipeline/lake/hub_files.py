@@ -1,6 +1,6 @@
-"""What a lake keeps of a hub beside its messages, so that the hub's directory can be written again.
+"""The data of a hub that a lake stores beside its messages, so that the hub's directory can be restored.
 
-By content: identity and settings, the reserved logs, checkpoints, anchors. Secret keys are not among them.
+These are identity and settings, the reserved logs, checkpoints and anchors, by hash; no secret keys.
 """
 
 import hashlib
@@ -23,22 +23,22 @@ from veen.storage.maintain.copy import ARCHIVE_DIR, IDENTITY_FILES
 FILES: Final = "file"
 RESERVED: Final = "reserved"
 CHECKPOINTS: Final = "checkpoints"
-#: What stands at the end of the checkpoints that are kept is compared before more are added.
+# The end of the stored checkpoints is compared with the hub's before further ones are added.
 _OVERLAP: Final = 1 << 12
 
 
 class HubBlobs(NamedTuple):
-    """Something to keep, by a name."""
+    """Blobs to store, by name."""
 
     name: str
     data: bytes
 
 
 def keep(root: Path, state: State, log: Log) -> list[Blob]:
-    """Write what a lake does not have yet of a hub's directory; of other places there is nothing to keep."""
+    """Store what a lake does not have yet of a hub's data directory; other logs have no such data."""
     if not isinstance(log, DirectoryLog):
         return []
-    reader = log.reader  # an index can be open once in a process
+    reader = log.reader  # a process can open an index only once
     found = []
     for held in _collect(root, state, reader):
         digest = hashlib.sha256(held.data).hexdigest()
@@ -52,7 +52,7 @@ def keep(root: Path, state: State, log: Log) -> list[Blob]:
 
 
 def read_blob(root: Path, blob: Blob) -> bytes:
-    """Return something that is kept, if it is what it was."""
+    """Return a stored blob; raise if its hash differs."""
     try:
         data = (root / layout.HUB / blob.sha256).read_bytes()
     except OSError as error:
@@ -85,7 +85,7 @@ def _archives(fs: Filesystem) -> Iterator[str]:
 
 
 def _reserved(state: State, reader: Reader, domain: Domain, label: Label) -> Iterator[HubBlobs]:
-    """Yield what has come to a log of tokens or of the hub's own decisions."""
+    """Yield new entries of a log of tokens or of the hub's own decisions."""
     prefix = f"{RESERVED}/{domain}/{label.hex()}/"
     known = max((span_of(name)[1] for name in state.hub if name.startswith(prefix)), default=0)
     last = reader.last_seq(label)
@@ -98,7 +98,7 @@ def _reserved(state: State, reader: Reader, domain: Domain, label: Label) -> Ite
 
 
 def _checkpoints(root: Path, state: State, reader: Reader) -> Iterator[HubBlobs]:
-    """Yield the checkpoints of messages that have come since; all, if the hub has made their file anew."""
+    """Yield new checkpoints of messages; all of them if the hub has rewritten their file."""
     with reader.snapshot() as view:
         size = view.meta().checkpoints_bytes
     kept = sorted((span_of(name), name) for name in state.hub if name.startswith(f"{CHECKPOINTS}/"))
@@ -113,6 +113,6 @@ def _checkpoints(root: Path, state: State, reader: Reader) -> Iterator[HubBlobs]
 
 
 def span_of(name: str) -> tuple[int, int]:
-    """Return the range that stands at the end of a name."""
+    """Return the range at the end of a name."""
     first, _, last = name.rpartition("/")[2].partition("-")
     return int(first), int(last)

@@ -1,4 +1,4 @@
-"""A lake being written to, by one process at a time."""
+"""A lake open for writing, by one process at a time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,17 +21,17 @@ from veen.stdx.file_lock import lock, unlock
 
 
 class Lake:
-    """A lake that this process holds."""
+    """A lake locked by this process."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._commits = Commits(root)
         self.state = self._commits.load()
-        #: Files that no run has written, where runs write theirs; found when there was something to clean up.
+        # Files in the directories of tables that no run has written; found during a cleanup.
         self.foreign: list[str] = []
 
     def require_hub(self, hub_id: HubId) -> None:
-        """Refuse the log of another hub."""
+        """Reject the log of another hub."""
         if self.state.hub_id not in (None, hub_id.hex()):
             text = (
                 f"the lake {self.root} is of hub {self.state.hub_id}, and this is the log of {hub_id.hex()}"
@@ -40,7 +40,7 @@ class Lake:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Write tables: if this does not come to its end, whoever holds the lake next cleans up."""
+        """Mark tables as being written: if the block fails, the next process to lock the lake cleans up."""
         write_durably(self.root / layout.WRITING, b"")
         yield
         self._done()
@@ -50,13 +50,13 @@ class Lake:
         sync_dir(self.root / layout.META)
 
     def recover(self) -> None:
-        """Clean up after a run that did not come to its end."""
+        """Clean up after an unfinished run."""
         if (self.root / layout.WRITING).exists():
             self.clean()
             self._done()
 
     def clean(self) -> int:
-        """Remove files that no commit names: a run that was killed has left them. Others' files stay."""
+        """Remove files of killed runs, which no commit names. Foreign files stay."""
         hub = {f"{layout.HUB}/{item.sha256}" for item in self.state.hub.values()}
         known = {
             *self.state.files,
@@ -72,7 +72,7 @@ class Lake:
         return remove_all(self.root / path for path in left if layout.is_ours(path))
 
     def commit(self, changes: Changes, identity: HubIdentity | None = None) -> None:
-        """Make files part of the lake, or take them out; ``identity`` is the hub's, for the first commit."""
+        """Commit changes; ``identity`` is the hub's, for the first commit."""
         if not changes:
             return
         states = self._files_of_states()
@@ -86,7 +86,7 @@ class Lake:
 
 @contextmanager
 def lock_lake(root: Path, *, create: bool = False) -> Iterator[Lake]:
-    """Hold a lake; a second process is told so at once."""
+    """Lock a lake; fail at once if another process holds the lock."""
     if not create and not (root / layout.META).is_dir():
         raise LakeError(f"{root} is not a lake; create one with: veen pipeline ingest LOG --lake {root}")
     if create and root.is_dir() and not (root / layout.META).is_dir() and any(root.iterdir()):
@@ -108,7 +108,7 @@ def lock_lake(root: Path, *, create: bool = False) -> Iterator[Lake]:
 
 
 def load(root: Path) -> State:
-    """Return a lake as it is, for reading."""
+    """Return the current state of a lake, for reading."""
     if not (root / layout.META).is_dir():
         raise LakeError(f"{root} is not a lake; create one with: veen pipeline ingest LOG --lake {root}")
     return Commits(root).load()

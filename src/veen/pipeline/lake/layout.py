@@ -1,4 +1,4 @@
-"""Names in a lake, and where its files are cut: both follow from the log alone.
+"""The file names of a lake, and the ranges of its files: both follow from the log alone.
 
     bronze/entries/label=HEX/FROM-UPTO.parquet     verified entries, as the hub has them
     silver/records/...                             every entry, opened or with the reason why not
@@ -10,8 +10,8 @@
     _veen/hub/HASH                                 what is needed to write the hub's directory again
 
 Numbers in names have 20 digits, so that names sort as numbers do. A file holds entries of one slice of a
-label: slices begin every ``SLICE`` entries, whenever and in whatever portions they are taken in. A file that
-was made again, because more is known of its entries, has a number behind its range: how often.
+label: slices start every ``SLICE`` entries, independent of how ingest was divided into runs. A file that was
+rebuilt, because more is known about its entries, has the number of rebuilds after its range.
 """
 
 import re
@@ -21,9 +21,9 @@ from typing import Final
 
 from veen.core.types import Label
 
-#: Entries of a slice: a power of two, so that a slice is a subtree of its label's range.
+# Entries of a slice: a power of two, so that a slice is a subtree of its label's range.
 SLICE: Final = 1 << 15
-#: A row group has so many rows, or is closed by the row that gives it so many bytes.
+# A row group ends after this many rows, or with the row at which it reaches this many bytes.
 GROUP_ROWS: Final = 1 << 12
 GROUP_BYTES: Final = 16 << 20
 
@@ -37,12 +37,12 @@ LOCK: Final = f"{META}/lock"
 COMMITS: Final = f"{META}/commits"
 SNAPSHOTS: Final = f"{META}/snapshots"
 HUB: Final = f"{META}/hub"
-#: Is there while a run writes tables: if the next run finds it, an earlier one has left files behind.
+# Exists while a run writes tables: if the next run finds it, an earlier one may have left files.
 WRITING: Final = f"{META}/writing"
-#: How names of files begin that are not complete.
+# The prefix of incomplete files.
 UNFINISHED: Final = ".unfinished-"
 
-#: Names that a run gives to its files; nothing else is ever removed.
+# The names of a run's files; no other files are ever removed.
 _OURS: Final = re.compile(
     r"(?:bronze|silver)/[^/]+/label=[0-9a-f]{64}/[0-9]{20}-[0-9]{20}(?:-[0-9]+)?\.parquet"
     r"|gold/[^/]+/stream=[0-9a-f]{64}/(?:[0-9]{20}-[0-9]{20}-[0-9a-f]{16}\.parquet"
@@ -54,7 +54,7 @@ _MADE_AGAIN: Final = re.compile(r"(.*/[0-9]{20}-[0-9]{20})(?:-([0-9]+))?\.parque
 
 
 def number(value: int) -> str:
-    """Return a number as it stands in names."""
+    """Return a number as written in names."""
     return f"{value:020d}"
 
 
@@ -64,19 +64,19 @@ def table_file(table: str, label: Label, first: int, last: int) -> str:
 
 
 def again_file(path: str) -> str:
-    """Return the name of a file that takes the place of this one, which stays until then."""
+    """Return the name of a file's replacement; the file itself stays until the commit."""
     found = _MADE_AGAIN.fullmatch(path)
     assert found is not None
     return f"{found[1]}-{int(found[2] or 0) + 1}.parquet"
 
 
 def state_name(epoch: int, upto_seq: int, digest: str) -> str:
-    """Return how files of a state are named: by where it ends, and by a digest of all that it holds for."""
+    """Return the name of a state's files: its end, and a digest of all positions and roots that it covers."""
     return f"{number(epoch)}-{number(upto_seq)}-{digest[:16]}"
 
 
 def is_ours(path: str) -> bool:
-    """Tell whether a file of a lake has a name that a run gives."""
+    """Return whether a file has a name that runs use."""
     return _OURS.fullmatch(path) is not None
 
 
@@ -101,12 +101,12 @@ def snapshot_file(nth: int) -> str:
 
 
 def slice_of(seq: int) -> int:
-    """Return which slice of its label an entry is in."""
+    """Return the index of an entry's slice in its label."""
     return (seq - 1) // SLICE
 
 
 def cut(first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Yield a range of entries, cut where slices begin."""
+    """Divide a range of entries at the bounds of slices."""
     while first <= last:
         end = min((slice_of(first) + 1) * SLICE, last)
         yield first, end
@@ -114,18 +114,18 @@ def cut(first: int, last: int) -> Iterator[tuple[int, int]]:
 
 
 def tables_in(root: Path) -> Iterator[Path]:
-    """Yield all files in the places of tables."""
+    """Yield all files in the directories of tables."""
     for layer in ("bronze", "silver", "gold"):
         if (root / layer).is_dir():
             yield from (path for path in sorted((root / layer).rglob("*")) if path.is_file())
 
 
-#: What stands for other names where Spark reads files.
+# Characters that are patterns where Spark reads files.
 _PATTERN: Final = re.compile(r"[\\\[\]{}*?]")
 
 
 def spark_paths(root: Path, paths: Iterable[str]) -> list[str]:
-    """Return files below a directory for Spark to read: these, and none that a pattern may fit."""
+    """Return files below a directory for Spark to read, escaped so that no name is read as a pattern."""
     place = root.resolve()
     return [f"file://{_PATTERN.sub(_escaped, str(place / path))}" for path in paths]
 

@@ -1,7 +1,7 @@
-"""Writing a table's file: its bytes follow from its rows, however they come and however often it is written.
+"""Write a table's file: its bytes follow from its rows, independent of batches and repetition.
 
-A file is written under a name of its own, made durable, and then renamed: a task that is run twice, or
-killed, leaves the same file or none. What is in it is plaintext: it is for its owner alone.
+A file is written under a temporary name, made durable, and then renamed: a task that runs twice, or is
+killed, leaves the same file or none. It contains plaintext, so only its owner has access.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from veen.stdx import atomic_file
 from veen.stdx.atomic_file import PRIVATE, rename, sync_dir
 
 _ZSTD_LEVEL: Final = 3
-#: Long or random: their least and greatest values help nobody, and cost room in every footer.
+# Long or random columns: statistics would be useless, and cost space in every footer.
 _NO_STATISTICS: Final = frozenset(
     {
         "ciphertext",
@@ -40,9 +40,9 @@ _NO_STATISTICS: Final = frozenset(
         "row",
     }
 )
-#: Random, and different in every row.
+# Random and unique columns.
 _NO_DICTIONARY: Final = _NO_STATISTICS | {"leaf_hash", "msg_id", "receipt_id"}
-#: Looked for by value, and spread over all of a file: a filter for each row group says where they are not.
+# All other columns are searched by value, with matches all over a file: they get Bloom filters.
 _NO_FILTER: Final = _NO_STATISTICS | {"label", "stream_id", "profile_id", "schema", "detail"}
 _WRONG: Final = 0.05
 _DIRECTORY: Final = 0o700
@@ -58,7 +58,7 @@ class Written(NamedTuple):
 
 
 def options(schema: pa.Schema) -> Mapping[str, Any]:
-    """Return how a table is written: fixed, because bytes must follow from rows."""
+    """Return the Parquet options of a table: fixed, because bytes must follow from rows."""
     plain = [field.name for field in schema if not pa.types.is_nested(field.type)]
     texts = [
         name
@@ -82,7 +82,7 @@ def options(schema: pa.Schema) -> Mapping[str, Any]:
 
 
 class TableFile:
-    """A file of a table being written; rows come in order, in whatever portions."""
+    """Writes a file of a table; rows are added in order, in batches of any size."""
 
     def __init__(self, root: Path, path: str, schema: pa.Schema) -> None:
         self._target = root / path
@@ -97,7 +97,7 @@ class TableFile:
         self.rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows; a row group ends where the number or the size of its rows says, and nowhere else."""
+        """Add rows; the ends of row groups depend only on the number and sizes of rows."""
         sums: npt.NDArray[np.int64] = np.cumsum(_sizes(batch))
         start = base = 0
         while start < len(batch):
@@ -112,13 +112,13 @@ class TableFile:
         self.rows += len(batch)
 
     def _write_group(self) -> None:
-        # In one piece: where pages end would else depend on the portions.
+        # In one piece: otherwise the ends of pages would depend on the batches.
         table = pa.Table.from_batches(self._pending, self._schema).combine_chunks()
         self._out.write_table(table, row_group_size=max(len(table), 1))
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
 
     def finish(self) -> Written:
-        """Complete the file, and put it in its place for good."""
+        """Complete the file, and rename it durably."""
         if self._pending:
             self._write_group()
         self._out.close()
@@ -130,14 +130,14 @@ class TableFile:
         return Written(self._path, self.rows, size, digest)
 
     def discard(self) -> None:
-        """Leave nothing behind."""
-        with suppress(Exception):  # it was closed, or can not be: it goes either way
+        """Remove the unfinished file."""
+        with suppress(Exception):  # closed already, or closing fails: the file is removed in any case
             self._out.close()
         self._name.unlink(missing_ok=True)
 
 
 def _sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return about how long each row is; of the row alone, so that files do not depend on portions."""
+    """Estimate the size of each row, from the row alone, so that files do not depend on batches."""
     found = np.full(len(batch), 64, dtype=np.int64)
     for column in batch.columns:
         if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
@@ -146,7 +146,7 @@ def _sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 class SliceFiles:
-    """The files that one slice of a label gives, one for each table that has rows."""
+    """The files of one slice of a label, one for each table with rows."""
 
     def __init__(self, root: Path, name: Any, columns: Mapping[str, pa.Schema]) -> None:  # noqa: ANN401
         """``name`` gives the path of a table's file."""
@@ -166,13 +166,13 @@ class SliceFiles:
         return {table: file.finish() for table, file in sorted(self._open.items())}
 
     def discard(self) -> None:
-        """Leave no unfinished file behind."""
+        """Remove unfinished files."""
         for file in self._open.values():
             file.discard()
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and those above it, durably, for their owner alone; see ``create_file``."""
+    """Create a directory and its parents, durably, accessible to their owner only; see ``create_file``."""
     if path.is_dir():
         return
     make_directory(path.parent)
@@ -183,15 +183,15 @@ def make_directory(path: Path) -> None:
 
 
 def make_private_directory(path: Path) -> None:
-    """Make a directory for its owner alone, durably, whoever those above it are for."""
+    """Create a directory accessible to its owner only, durably, whatever the modes of its parents."""
     path.mkdir(mode=_DIRECTORY, exist_ok=True)
     sync_dir(path.parent)
 
 
 def create_file(path: Path) -> BinaryIO:
-    """Make a file for its owner alone, whatever the umask is.
+    """Create a file accessible to its owner only, whatever the umask is.
 
-    Where a directory was given to a group on purpose (chmod g+s), the group has what is made in it too.
+    In a directory shared with a group on purpose (chmod g+s), the group has access too.
     """
     file = atomic_file.create_file(path)
     shared = _shared(path.parent) & (stat.S_IRGRP | stat.S_IWGRP)
@@ -201,13 +201,13 @@ def create_file(path: Path) -> BinaryIO:
 
 
 def _shared(directory: Path) -> int:
-    """Return what a group may do in a directory that was given to it."""
+    """Return the permissions of a group in a directory that is shared with it."""
     mode = directory.stat().st_mode
     return mode & stat.S_IRWXG if mode & stat.S_ISGID else 0
 
 
 def write_durably(path: Path, data: bytes, *, once: bool = False) -> None:
-    """Write a small file that is there whole or not at all; with ``once``, fail if it is there."""
+    """Write a small file atomically; with ``once``, fail if it exists."""
     make_directory(path.parent)
     name = path.parent / f"{layout.UNFINISHED}{uuid4().hex}"
     try:
@@ -225,7 +225,7 @@ def write_durably(path: Path, data: bytes, *, once: bool = False) -> None:
 
 
 def remove_all(paths: Iterable[Path]) -> int:
-    """Remove files, and directories that are empty then."""
+    """Remove files, and the directories that become empty."""
     count = 0
     for path in paths:
         path.unlink(missing_ok=True)

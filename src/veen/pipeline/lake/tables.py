@@ -1,4 +1,4 @@
-"""The tables of a lake: their columns, and how rows are made of entries."""
+"""The tables of a lake: their columns, and the conversion of entries to rows."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -19,7 +19,7 @@ def _field(name: str, kind: pa.DataType, *, nullable: bool = False) -> pa.Field:
     return pa.field(name, kind, nullable=nullable)
 
 
-#: Every field of a message and its receipt, and nothing else: the exact bytes of both follow from a row.
+# All fields of a message and its receipt, and nothing else: the exact bytes of both follow from a row.
 BRONZE: Final = pa.schema(
     [
         _field("stream_id", pa.binary(), nullable=True),
@@ -41,7 +41,7 @@ BRONZE: Final = pa.schema(
     ]
 )
 
-#: Where an event stands and who has sent it: the first columns of every table of typed bodies.
+# Position and sender of an event: the first columns of every table of typed bodies.
 PLACE: Final = (
     "stream_id",
     "epoch",
@@ -54,7 +54,7 @@ PLACE: Final = (
     "receipt_id",
 )
 
-#: Bodies that are not what their schema says.
+# Bodies that do not match their schema.
 REJECTED: Final = pa.schema(
     [
         *(RECORDS.field(name) for name in PLACE),
@@ -67,9 +67,9 @@ REJECTED: Final = pa.schema(
 
 @cache
 def typed_schema(schema: Schema) -> pa.Schema:
-    """Return the columns of a schema's table: where the event stands, then the fields of its body.
+    """Return the columns of a schema's table: the position of the event, then the fields of its body.
 
-    A field that is called as one of the former has ``body_`` before its name.
+    A field whose name collides with one of the former gets the prefix ``body_``.
     """
     fields = (
         item.with_name(f"body_{item.name}") if item.name in PLACE else item for item in arrow_schema(schema)
@@ -84,7 +84,7 @@ def _known() -> tuple[Schema, ...]:
 
 @cache
 def columns_by_table() -> dict[str, pa.Schema]:
-    """Return the columns of all tables that a slice of a log can give."""
+    """Return the columns of all tables that a slice of a log can have."""
     found = {layout.ENTRIES: BRONZE, layout.RECORDS: RECORDS, layout.REJECTED: REJECTED}
     return found | {layout.schema_table(schema.name): typed_schema(schema) for schema in _known()}
 
@@ -117,7 +117,7 @@ def bronze(entries: Entries, stream_id: StreamId | None, epoch: int) -> pa.Recor
 
 
 def typed(records: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the typed rows of records, by table: those of each schema, and those that were refused."""
+    """Yield the typed rows of records, by table: those of each schema, and the rejected ones."""
     known = _known()
     found = decode(known, records)
     places: dict[int, list[int]] = {}

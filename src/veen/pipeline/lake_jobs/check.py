@@ -1,8 +1,8 @@
-"""Checking a lake: its files against its commits, its tables against each other, and all against the log.
+"""Check a lake: its files against its commits, its tables against each other, and all against the log.
 
-What a lake proves by itself is that its entries were signed by their senders and by the hub whose identity it
-keeps, and that everything above follows from them. A lake that was set back to an earlier commit is a sound
-lake of an earlier time: only the log, or a receipt that is newer, tells.
+By itself a lake proves that its entries were signed by their senders and by the hub whose identity it stores,
+and that all other tables follow from them. A lake that was set back to an earlier commit is a valid lake of
+an earlier time: only the log, or a newer receipt, shows it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckedLake", "check_lake", "check_seen", "slabs_of"]
 
-#: Tasks for each core, if there is enough for them.
+# Tasks for each core, if there is enough work.
 _TASKS_EACH: Final = 2
 _NOT_CHECKED: Final = "not checked"
 
 
 class CheckedLake(NamedTuple):
-    """What was found good."""
+    """The result of a successful check."""
 
     commits: int
     files: int
@@ -42,12 +42,12 @@ class CheckedLake(NamedTuple):
     entries: int
     rows: int
     states: int
-    #: Of whom signatures were checked.
+    # Whose signatures were checked.
     signatures: str
-    #: Whether bodies were compared with what the messages hold, which takes keys.
+    # Whether bodies were compared with the decrypted messages, which needs keys.
     bodies: str
     against_log: bool
-    #: Entries that the log has and the lake has not, yet.
+    # Entries of the log that are not in the lake yet.
     behind: int = 0
 
 
@@ -59,10 +59,10 @@ def check_lake(
     level: Level = Level.FULL,
     shared: SharedKeys | None = None,
 ) -> CheckedLake:
-    """Check all of it; raise for the first thing that is wrong. ``shared`` opens messages, to compare."""
+    """Check a lake; raise for the first fault. With ``shared``, messages are decrypted and compared."""
     if not (root / layout.META).is_dir():
         raise LakeError(f"{root} is not a lake; create one with: veen pipeline ingest LOG --lake {root}")
-    state, wanted = load_checked(root)
+    state, stale = load_checked(root)
     _check_snapshots(root, state)
     for blob in state.hub.values():
         hub_files.read_blob(root, blob)
@@ -73,7 +73,7 @@ def check_lake(
         known.require_bound(fact)
     closed = _check_entries(spark, root, state, known, (level, shared))
     for key, item in state.gold.items():
-        check_state(spark, root, state, wanted[key], item)
+        check_state(spark, root, state, stale[key], item)
     return CheckedLake(
         state.number,
         len(state.files),
@@ -103,7 +103,7 @@ def _bodies(closed: int, shared: SharedKeys | None) -> str:
 
 
 def _behind(state: State, log: "Log") -> int:
-    """Require that a log continues the lake; returns how many entries it has more."""
+    """Require that a log continues the lake; return the number of further entries."""
     upto = {label: fact.upto_seq for label, fact in state.labels.items()}
     return sum(head.last_seq - upto.get(head.label.hex(), 0) for head in check_against(state, log))
 
@@ -121,37 +121,37 @@ def _check_snapshots(root: Path, state: State) -> None:
 def _check_entries(
     spark: "SparkSession", root: Path, state: State, known: KnownHub, how: tuple[Level, SharedKeys | None]
 ) -> int:
-    """Check all files of tables; returns how many messages could not be opened."""
+    """Check the files of all tables; return the number of messages that could not be opened."""
     slabs, place, context = slabs_of(state), str(root.resolve()), spark.sparkContext
-    least = _TASKS_EACH * context.defaultParallelism
+    min_tasks = _TASKS_EACH * context.defaultParallelism
     keys = context.broadcast(known.keys)
     try:
         means = CheckInputs(place, how[0], keys, known.profiles, how[1])
-        groups = group_into_tasks(slabs, lambda slab: slab.cost, least)
-        found: list[Seen] = []
+        groups = group_into_tasks(slabs, lambda slab: slab.cost, min_tasks)
+        results: list[Seen] = []
         if groups:
             tasks = context.parallelize(groups, len(groups))
-            found = tasks.flatMap(lambda group: look_all(group, means)).collect()
+            results = tasks.flatMap(lambda group: look_all(group, means)).collect()
     finally:
         keys.destroy(blocking=True)
-    pairs = [pair for pair in zip(slabs, check_seen(state, found), strict=True) if pair[0].peaks is None]
-    behind = group_into_tasks(pairs, lambda pair: pair[0].cost, least)
+    pairs = [pair for pair in zip(slabs, check_seen(state, results), strict=True) if pair[0].peaks is None]
+    behind = group_into_tasks(pairs, lambda pair: pair[0].cost, min_tasks)
     if behind:
         roots = context.parallelize(behind, len(behind))
         for problem in roots.flatMap(lambda group: check_roots_all(group, place)).collect():
             raise DamagedLakeError(problem)
-    return sum(seen.closed for seen in found)
+    return sum(seen.closed for seen in results)
 
 
 def slabs_of(state: State) -> list[Slab]:
-    """Return files by the entries that they hold; each of them must belong to entries of the bronze table."""
-    found: dict[str, dict[tuple[int, int], list[FileFact]]] = {label: {} for label in state.labels}
+    """Group files by their entries; each group must have a file of the bronze table."""
+    by_range: dict[str, dict[tuple[int, int], list[FileFact]]] = {label: {} for label in state.labels}
     for fact in state.files.values():
-        if fact.label not in found:
+        if fact.label not in by_range:
             raise _stray(fact)
-        found[fact.label].setdefault((fact.from_seq, fact.upto_seq), []).append(fact)
+        by_range[fact.label].setdefault((fact.from_seq, fact.upto_seq), []).append(fact)
     slabs = []
-    for name, spans in sorted(found.items()):
+    for name, spans in sorted(by_range.items()):
         label = state.labels[name]
         _check_cover(label, sorted(spans))
         begins = {1: Peaks.empty()} | {item.last + 1: item.range for item in label.missing}
@@ -168,7 +168,7 @@ def _stray(fact: FileFact) -> DamagedLakeError:
 
 
 def _check_cover(fact: LabelFact, spans: Sequence[tuple[int, int]]) -> None:
-    """Require that files have each entry of a label once, but for those that were pruned before."""
+    """Require that files have each entry of a label once, except those pruned before ingest."""
     listed = sorted([*spans, *((item.first, item.last) for item in fact.missing)])
     at = fact.from_seq
     for first, last in listed:
@@ -182,7 +182,7 @@ def _check_cover(fact: LabelFact, spans: Sequence[tuple[int, int]]) -> None:
 
 
 def check_seen(state: State, found: Iterable[Seen]) -> list[Peaks]:
-    """Put the slabs of each label together: their leaves give the root that was committed.
+    """Connect the slabs of each label: their leaves must give the committed root.
 
     Returns the peaks before each slab.
     """

@@ -1,4 +1,4 @@
-"""States of a lake, folded again from its records and compared: hash, counts, rows, what they hold for."""
+"""Check the states of a lake by folding its records again: hash, counts, rows and positions."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -25,19 +25,19 @@ Key = tuple[str, str]
 
 
 def load_checked(root: Path) -> tuple[State, dict[Key, gold.StaleState]]:
-    """Read all commits from the first; returns the lake, and what its states were made of.
+    """Read all commits from the first; return the lake and the inputs of its states.
 
-    A state is of all that the lake had of its stream when it was committed.
+    A state covers all entries of its stream that the lake had when it was committed.
     """
     commits, state = Commits(root), State()
-    wanted: dict[Key, gold.StaleState] = {}
+    stale: dict[Key, gold.StaleState] = {}
     for number in commits.numbers():
         document = commits.follow(state, number)
         for item in document["gold"]:
             key = item["overlay"], item["stream_id"]
             if key in state.gold:
-                wanted[key] = _made_of(state, item)
-    return state, {key: item for key, item in wanted.items() if key in state.gold}
+                stale[key] = _made_of(state, item)
+    return state, {key: item for key, item in stale.items() if key in state.gold}
 
 
 def _made_of(state: State, known: Mapping[str, Any]) -> gold.StaleState:
@@ -56,29 +56,29 @@ def _wrong(known: Mapping[str, Any], text: str) -> DamagedLakeError:
 
 
 def check_state(
-    spark: "SparkSession", root: Path, state: State, wanted: gold.StaleState, known: Mapping[str, Any]
+    spark: "SparkSession", root: Path, state: State, target: gold.StaleState, known: Mapping[str, Any]
 ) -> None:
-    """Require that a state is what folding the records again gives, in all that is said of it."""
-    if known.get("fold") != wanted.fold:
+    """Fold the records of a state again, and require the same state in all respects."""
+    if known.get("fold") != target.fold:
         raise _wrong(known, "was folded by another version of the overlay; the next ingest rebuilds it")
     files = {path: _read(root, path, digest) for path, digest in known["files"].items()}
-    if set(files) != {wanted.rows_path, wanted.state_path}:
+    if set(files) != {target.rows_path, target.state_path}:
         raise _wrong(known, "does not have the files that it should")
-    overlay = gold.overlay_of(wanted.overlay)
+    overlay = gold.overlay_of(target.overlay)
     try:
-        folded = _fold(spark, root, state, wanted)
-        said = gold.hash_of(overlay, folded)
+        folded = _fold(spark, root, state, target)
+        state_hash = gold.hash_of(overlay, folded)
     except (VeenError, ValueError) as error:
         raise _wrong(known, f"cannot be folded again: {error}") from None
     assert folded.state is not None
     counts = {outcome.value: count for outcome, count in folded.counts.items()}
-    if (said, counts, len(folded.reports)) != (known["state_hash"], known["counts"], known["reports"]):
+    if (state_hash, counts, len(folded.reports)) != (known["state_hash"], known["counts"], known["reports"]):
         raise _wrong(known, "is not what its records amount to")
-    if folded.state.encode() != files[wanted.state_path]:
-        raise DamagedLakeError(f"{wanted.state_path} is not what the records amount to")
-    made = pa.Table.from_batches(gold.row_batches(wanted, overlay, folded), gold.STATES)
-    if not _rows(files[wanted.rows_path], wanted.rows_path).equals(made):
-        raise DamagedLakeError(f"{wanted.rows_path} has rows that are not what the records amount to")
+    if folded.state.encode() != files[target.state_path]:
+        raise DamagedLakeError(f"{target.state_path} is not what the records amount to")
+    rebuilt = pa.Table.from_batches(gold.row_batches(target, overlay, folded), gold.STATES)
+    if not _rows(files[target.rows_path], target.rows_path).equals(rebuilt):
+        raise DamagedLakeError(f"{target.rows_path} has rows that are not what the records amount to")
 
 
 def _read(root: Path, path: str, digest: str) -> bytes:
@@ -99,18 +99,18 @@ def _rows(data: bytes, path: str) -> pa.Table:
         raise DamagedLakeError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
 
 
-def _fold(spark: "SparkSession", root: Path, state: State, wanted: gold.StaleState) -> "Folded":
-    """Fold what a state is made of; if the lake has gone on since, only up to there."""
+def _fold(spark: "SparkSession", root: Path, state: State, target: gold.StaleState) -> "Folded":
+    """Fold the inputs of a state, up to its end if the lake has grown since."""
     now = {fact.label: fact.upto_seq for fact in state.labels.values()}
-    if all(now[fact.label] == fact.upto_seq for fact in wanted.labels):
-        return gold.fold(spark, root, state, wanted, None)
-    records = _records_upto(root, state, wanted)
-    return gold.fold_here(gold.overlay_of(wanted.overlay), records, wanted.stream, None)
+    if all(now[fact.label] == fact.upto_seq for fact in target.labels):
+        return gold.fold(spark, root, state, target, None)
+    records = _records_upto(root, state, target)
+    return gold.fold_here(gold.overlay_of(target.overlay), records, target.stream, None)
 
 
-def _records_upto(root: Path, state: State, wanted: gold.StaleState) -> Iterator[Record]:
-    for label in wanted.labels:
+def _records_upto(root: Path, state: State, target: gold.StaleState) -> Iterator[Record]:
+    for label in target.labels:
         for fact in state.of_table(layout.RECORDS):
             if fact.label == label.label and fact.from_seq <= label.upto_seq:
-                found = gold.records_in(root, [fact])
-                yield from (record for record in found if record.stream_seq <= label.upto_seq)
+                records = gold.records_in(root, [fact])
+                yield from (record for record in records if record.stream_seq <= label.upto_seq)

@@ -1,4 +1,4 @@
-"""Tables of a lake compared, row by row, with what they derive from, and the keys that sign its entries."""
+"""Compare the tables of a lake, row by row, with their sources; and the keys that sign its entries."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KnownHub:
-    """What is known of the hub: nothing, if neither lake nor log tell."""
+    """Known facts about the hub; none if neither lake nor log contain them."""
 
     keys: HubKeys | None = None
     profiles: tuple[Profile, ...] = ()
 
     def require_bound(self, fact: LabelFact) -> None:
-        """Require that a label is the one of its stream: it follows from the names of both."""
+        """Require that a label follows from its stream and epoch."""
         stream = fact.stream
         if stream is None or self.keys is None:
             return
@@ -53,32 +53,32 @@ class KnownHub:
 
 
 def known_of(root: Path, state: State, log: "Log | None") -> KnownHub:
-    """Return what the lake keeps of its hub, which must be signed, and the same as the log says."""
-    kept = _kept(root, state)
+    """Return the lake's facts about its hub, which must be signed, and equal to those of the log."""
+    stored = _kept(root, state)
     if log is None:
-        return kept
-    if kept.keys is None:
+        return stored
+    if stored.keys is None:
         return KnownHub(log.keys, tuple(log.profiles))
     listed = {key.hub_pk for key in log.keys.identity.hub_keys}
-    for key in kept.keys.identity.hub_keys:
+    for key in stored.keys.identity.hub_keys:
         if key.hub_pk not in listed:
             raise DamagedLakeError(
                 f"the lake has a key of the hub that the log does not have: {key.key_id.hex()}"
             )
-    return kept
+    return stored
 
 
 def _kept(root: Path, state: State) -> KnownHub:
-    """Read the identity that the lake keeps, as that of a directory is read; its first key has signed it."""
+    """Read the stored identity, as from a data directory; it must be signed by its first key."""
     if f"{hub_files.FILES}/{hub_settings.IDENTITY}" not in state.hub:
         return KnownHub()
     with TemporaryDirectory(prefix="veen-check-") as place:
         _write_files(root, state, Path(place))
         with closing(RealFilesystem(Path(place))) as fs:
             try:
-                found = read_identity(fs)
-                assert found is not None
-                keys = _keys(fs, found[0], state)
+                identity = read_identity(fs)
+                assert identity is not None
+                keys = _keys(fs, identity[0], state)
             except (StorageError, ProtocolError) as error:
                 raise _unreliable(str(error)) from None
     blob = state.hub.get(f"{hub_files.FILES}/{hub_settings.SETTINGS}")
@@ -101,10 +101,10 @@ def _write_files(root: Path, state: State, place: Path) -> None:
 def _keys(fs: RealFilesystem, identity: HubIdentity, state: State) -> HubKeys:
     if identity.hub_id.hex() != state.hub_id:
         raise _unreliable(f"it is the identity of {identity.hub_id.hex()}, and the lake is of {state.hub_id}")
-    found = Findings()
-    loaded = load_keys(Source(fs, None), identity.hub_id, (), Level.FULL, found)
-    if found.total:
-        raise _unreliable(str(found.kept[0]))
+    findings = Findings()
+    loaded = load_keys(Source(fs, None), identity.hub_id, (), Level.FULL, findings)
+    if findings.total:
+        raise _unreliable(str(findings.kept[0]))
     copied = {}
     for label in loaded.copied:
         signers = loaded.signers_of(label)
@@ -118,7 +118,7 @@ def _unreliable(text: str) -> DamagedLakeError:
     return DamagedLakeError(f"the hub's keys in the lake cannot be trusted: {text}")
 
 
-#: Columns of records that come from message and receipt, and what they are called in the bronze table.
+# Columns of records that come from message and receipt, with their names in the bronze table.
 PLACED: Final = {
     "stream_id": "stream_id",
     "epoch": "epoch",
@@ -134,7 +134,7 @@ PLACED: Final = {
 
 
 class TableRows:
-    """The rows of a file, in portions of any size."""
+    """The rows of a file, read in chunks of any size."""
 
     def __init__(self, path: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
         self._path = path
@@ -143,8 +143,8 @@ class TableRows:
         self._left = schema.empty_table()
 
     def take(self, count: int) -> pa.Table:
-        """Return the next rows; raise if there are not so many."""
-        found = [self._left]
+        """Return the next ``count`` rows; raise if there are fewer."""
+        chunks = [self._left]
         have = len(self._left)
         while have < count:
             batch = next(self._batches, None)
@@ -152,44 +152,44 @@ class TableRows:
                 raise self.wrong(
                     f"ends too early: {count - have} rows that follow from the entries are missing"
                 )
-            found.append(pa.Table.from_batches([batch]))
+            chunks.append(pa.Table.from_batches([batch]))
             have += len(batch)
-        joined = pa.concat_tables(found)
+        joined = pa.concat_tables(chunks)
         self._left = joined.slice(count)
         return joined.slice(0, count)
 
     def require(self, expected: pa.RecordBatch) -> None:
-        """Require that the next rows are these."""
-        made = pa.Table.from_batches([expected])
-        taken = self.take(len(expected))
-        if not taken.equals(made):
-            raise self._differing(taken, made)
+        """Require that the next rows equal ``expected``."""
+        expected_rows = pa.Table.from_batches([expected])
+        rows = self.take(len(expected))
+        if not rows.equals(expected_rows):
+            raise self._differing(rows, expected_rows)
 
     def require_end(self) -> None:
-        """Require that there are no rows left."""
+        """Require that no rows remain."""
         if len(self._left) or next(self._batches, None) is not None:
             raise self.wrong("has rows that do not follow from the entries")
 
     def wrong(self, text: str) -> DamagedLakeError:
         return DamagedLakeError(f"{self._path} {text}")
 
-    def _differing(self, taken: pa.Table, made: pa.Table) -> DamagedLakeError:
-        for name in made.column_names:
-            if not taken[name].equals(made[name]):
-                return self.differs(name, taken[name], made[name], made["stream_seq"])
+    def _differing(self, rows: pa.Table, expected: pa.Table) -> DamagedLakeError:
+        for name in expected.column_names:
+            if not rows[name].equals(expected[name]):
+                return self.differs(name, rows[name], expected[name], expected["stream_seq"])
         return self.wrong("does not follow from the entries")
 
     def differs(
         self, name: str, have: pa.ChunkedArray, want: pa.ChunkedArray, seqs: pa.ChunkedArray
     ) -> DamagedLakeError:
-        """Return the error for a column, with the first row that is wrong."""
+        """Return the error for a column, with the first row that differs."""
         pairs = zip(have.to_pylist(), want.to_pylist(), strict=True)
         nth = next((nth for nth, (one, other) in enumerate(pairs) if one != other), 0)
         return self.wrong(f"{name} does not follow from entry {seqs[nth].as_py()}")
 
 
 def require_placed(rows: TableRows, records: pa.Table, entries: pa.RecordBatch) -> None:
-    """Require that records say where entries stand, and who has sent them, as the entries do."""
+    """Require that records have the positions and senders of the entries."""
     for name, source in PLACED.items():
         want = pa.chunked_array([entries.column(source)])
         if not records[name].equals(want):
@@ -197,14 +197,14 @@ def require_placed(rows: TableRows, records: pa.Table, entries: pa.RecordBatch) 
 
 
 def require_opened(rows: TableRows, records: pa.Table, opened: pa.RecordBatch, names: Sequence[str]) -> int:
-    """Require that records say what opening their entries gives; returns how many could not be opened.
+    """Require that records equal the decrypted entries; return the number that could not be opened.
 
-    What is sealed for somebody else than the reader who checks can not be compared.
+    Entries sealed for other readers cannot be compared.
     """
-    made = pa.Table.from_batches([opened])
-    closed = pc.fill_null(pc.equal(made["reason"], SEALED), fill_value=False)
-    kept = pc.invert(closed)
-    have, want = records.filter(kept), made.filter(kept)
+    expected = pa.Table.from_batches([opened])
+    closed = pc.fill_null(pc.equal(expected["reason"], SEALED), fill_value=False)
+    readable = pc.invert(closed)
+    have, want = records.filter(readable), expected.filter(readable)
     for name in names:
         if not have[name].equals(want[name]):
             if pc.any(pc.equal(have["reason"], SEALED)).as_py():
@@ -215,4 +215,4 @@ def require_opened(rows: TableRows, records: pa.Table, opened: pa.RecordBatch, n
                 )
                 raise rows.wrong(f"entry {seq} {text}")
             raise rows.differs(name, have[name], want[name], want["stream_seq"])
-    return len(made) - len(want)
+    return len(expected) - len(want)

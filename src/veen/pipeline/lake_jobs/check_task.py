@@ -1,4 +1,4 @@
-"""The files that hold the same entries, checked together: what a task does, and what it tells the driver."""
+"""The work of a checking task: files with the same entries, checked together."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ Trees = list[tuple[int, NodeHash]]
 
 @dataclass(frozen=True, slots=True)
 class Slab:
-    """The files of all tables that hold the same entries."""
+    """The files of all tables with the same entries."""
 
     label: str
     first: int
@@ -44,18 +44,18 @@ class Slab:
     stream_id: StreamId | None
     epoch: int
     files: tuple[FileFact, ...]
-    #: Before the first entry, where that is known without reading what comes before.
+    # The peaks before the first entry, where known without reading earlier entries.
     peaks: Peaks | None = None
 
     @property
     def cost(self) -> int:
-        """About what it takes to look at it."""
+        """The estimated cost of checking it."""
         return sum(fact.bytes + FILE_COST for fact in self.files)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a task has found in a slab."""
+    """The result of checking a slab."""
 
     label: str
     first: int
@@ -64,32 +64,32 @@ class Seen:
     root: bytes
     first_ts: int = 0
     last_ts: int = 0
-    #: Messages that this reader can not open, so that nothing was compared with them.
+    # Messages that this reader cannot open, and which were not compared.
     closed: int = 0
     problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CheckInputs:
-    """What all tasks check with."""
+    """The common inputs of tasks."""
 
     root: str
     level: Level
-    #: Of the hub; public, and may be many: not part of the code of tasks, which carries a secret.
+    # The hub's public keys, which may be many: not part of the code of tasks, which contains a secret.
     keys: "Broadcast[HubKeys | None]"
     profiles: tuple[Profile, ...] = ()
     shared: SharedKeys | None = None
 
 
 def look_all(slabs: Iterable[Slab], means: CheckInputs) -> Iterator[Seen]:
-    """Look at some slabs."""
+    """Check the slabs of a group."""
     opening = None if means.shared is None else means.shared.open()
     for slab in slabs:
         yield look(slab, means, opening)
 
 
 def look(slab: Slab, means: CheckInputs, opening: ReaderKeys | None) -> Seen:
-    """Read the files of a slab; whatever is wrong with them is part of the result."""
+    """Check the files of a slab. Faults are returned, not raised."""
     try:
         return _Look(slab, means, opening).run()
     except (LakeError, InvalidEntryError, OSError, pa.ArrowException) as error:
@@ -98,7 +98,7 @@ def look(slab: Slab, means: CheckInputs, opening: ReaderKeys | None) -> Seen:
 
 
 class _Look:
-    """One slab being checked."""
+    """The check of one slab."""
 
     def __init__(self, slab: Slab, means: CheckInputs, opening: ReaderKeys | None) -> None:
         self._root = Path(means.root)
@@ -110,11 +110,11 @@ class _Look:
         self._leaves: list[bytes] = []
         self._times: list[int] = []
         self._closed = 0
-        #: Of the tables above the entries, each read alongside.
+        # The files of derived tables, read in parallel with the entries.
         self._rows: dict[str, TableRows] = {}
 
     def run(self) -> Seen:
-        """Check all files; the entries are read once, and what is made of them is compared on the way."""
+        """Check all files; entries are read once, and compared with the derived tables on the way."""
         slab, root = self._slab, b""
         for fact in slab.files:
             self._check_file(fact)
@@ -149,28 +149,28 @@ class _Look:
             yield from file.iter_batches(batch_size=layout.GROUP_ROWS)
 
     def _check_entries(self, batch: pa.RecordBatch) -> Entries:
-        """Check entries as whoever verifies a log does."""
+        """Check entries as in the verification of a log."""
         slab, means = self._slab, self._means
         frames = frames_of(Label(bytes.fromhex(slab.label)), batch, self._facts[layout.ENTRIES].path)
         if frames.first_seq != slab.first + len(self._leaves):
             raise self._wrong("does not hold the entries that it should")
         entries = parse(frames)
-        found = check(entries, means.level, keys=means.keys.value, peaks=self._peaks)
-        for fault in found.faults:
+        checked = check(entries, means.level, keys=means.keys.value, peaks=self._peaks)
+        for fault in checked.faults:
             raise self._wrong(f"entry {fault.seq}: {fault.text} ({fault.detail})")
-        if self._times and found.first_ts < self._times[-1]:
+        if self._times and checked.first_ts < self._times[-1]:
             raise self._wrong(f"entry {frames.first_seq}: hub_ts goes back")
         for name, value in (("stream_id", slab.stream_id), ("epoch", slab.epoch)):
             column = batch.column(name)
             if not column.equals(pa.repeat(pa.scalar(value, column.type), len(batch))):
                 raise self._wrong(f"{name} is not the one in the commit")
-        self._peaks = found.peaks
-        self._times += [found.first_ts, found.last_ts]
+        self._peaks = checked.peaks
+        self._times += [checked.first_ts, checked.last_ts]
         self._leaves += entries.leaves()
         return entries
 
     def _check_derived(self, batch: pa.RecordBatch, entries: Entries) -> None:
-        """Require that rows above are what the entries give: records, and typed rows or refusals of them."""
+        """Require that derived rows follow from the entries: records, and typed or rejected bodies."""
         rows = self._rows[layout.RECORDS]
         records = rows.take(len(batch))
         require_placed(rows, records, batch.append_column("receipt_id", entries.receipt_ids()))
@@ -187,7 +187,7 @@ class _Look:
 
 
 def fold_all(slabs: Iterable[Slab], root: str) -> Iterator[Seen]:
-    """Fold the leaves of slabs, as their receipts state them; nothing else is looked at."""
+    """Fold the leaves of slabs as stated in receipts, without other checks."""
     for slab in slabs:
         (fact,) = (fact for fact in slab.files if fact.table == layout.ENTRIES)
         leaves: list[bytes] = []
@@ -206,7 +206,7 @@ def fold_all(slabs: Iterable[Slab], root: str) -> Iterator[Seen]:
 
 
 def check_roots_all(pairs: Iterable[tuple[Slab, Peaks]], root: str) -> Iterator[str]:
-    """Compare roots in some slabs; yields what is wrong."""
+    """Compare roots in a group of slabs; yield faults."""
     for slab, peaks in pairs:
         problem = check_roots(root, slab, peaks)
         if problem is not None:

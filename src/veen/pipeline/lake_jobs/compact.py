@@ -1,4 +1,4 @@
-"""Compacting: the files of a slice joined into one, which is the file that one run over all of it writes."""
+"""Compact a lake: join the files of a slice into one, which equals the file that a single run would write."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from veen.pipeline.task_groups import FILE_COST, group_into_tasks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Tasks for each core, if there are files enough.
+# Tasks for each core, if there are enough files.
 _TASKS_EACH: Final = 2
 
 
 class Compacted(NamedTuple):
-    """What was joined."""
+    """The result of compacting."""
 
     slices: int
     before: int
@@ -30,7 +30,7 @@ class Compacted(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Entries of a slice that lie in several files, one behind the other, and their times."""
+    """Consecutive entries of a slice in several files, and their times."""
 
     label: str
     first: int
@@ -40,7 +40,7 @@ class Span(NamedTuple):
     files: int = 1
 
     def then(self, fact: FileFact) -> "Span | None":
-        """Return the span with one more file; None if it does not continue it."""
+        """Return the span extended by a file; None if the file does not continue it."""
         same = (fact.label, layout.slice_of(fact.from_seq)) == (self.label, layout.slice_of(self.first))
         if not same or fact.from_seq != self.last + 1:
             return None
@@ -49,7 +49,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Heap:
-    """Files of a table that are to be one, in order."""
+    """Files of a table to join, in order."""
 
     table: str
     span: Span
@@ -57,7 +57,7 @@ class Heap:
 
     @property
     def cost(self) -> int:
-        """About what it takes to join them."""
+        """The estimated cost of joining them."""
         return sum(fact.bytes + FILE_COST for fact in self.files)
 
 
@@ -68,7 +68,7 @@ class Damage(NamedTuple):
 
 
 def compact(spark: "SparkSession", lake: Lake) -> Compacted:
-    """Join what lies in several files; what is joined already is left alone."""
+    """Join slices that are in several files."""
     heaps = find_heaps(lake.state)
     if not heaps:
         return Compacted(0, 0, 0)
@@ -77,47 +77,47 @@ def compact(spark: "SparkSession", lake: Lake) -> Compacted:
         context = spark.sparkContext
         groups = group_into_tasks(heaps, lambda heap: heap.cost, _TASKS_EACH * context.defaultParallelism)
         tasks = context.parallelize(groups, len(groups))
-        found: list[FileFact | Damage] = tasks.flatMap(lambda group: join_all(Path(root), group)).collect()
-        made = [_good(item) for item in found]
+        results: list[FileFact | Damage] = tasks.flatMap(lambda group: join_all(Path(root), group)).collect()
+        joined = [_good(item) for item in results]
         removed = sorted(fact.path for heap in heaps for fact in heap.files)
-        added = sorted(made, key=lambda fact: fact.path)
+        added = sorted(joined, key=lambda fact: fact.path)
         lake.commit(Changes(kind="compact", added=added, removed=removed))
     return Compacted(len({heap.span for heap in heaps}), len(removed), len(added))
 
 
 def find_heaps(state: State) -> list[Heap]:
-    """Return what lies in several files: by the bronze table, which has all entries."""
+    """Find slices in several files by the bronze table, which has all entries."""
     span_at: dict[tuple[str, int], Span] = {}
     for span, facts in _spans(state.of_table(layout.ENTRIES)):
         if span.files > 1:
             span_at |= {(fact.label, fact.from_seq): span for fact in facts}
     heaps: dict[tuple[str, Span], list[FileFact]] = {}
     for fact in sorted(state.files.values()):
-        found = span_at.get((fact.label, fact.from_seq))
-        if found is not None:
-            heaps.setdefault((fact.table, found), []).append(fact)
+        divided = span_at.get((fact.label, fact.from_seq))
+        if divided is not None:
+            heaps.setdefault((fact.table, divided), []).append(fact)
     return [Heap(table, span, tuple(files)) for (table, span), files in sorted(heaps.items())]
 
 
 def _spans(facts: Iterable[FileFact]) -> Iterator[tuple[Span, list[FileFact]]]:
-    """Yield files that continue each other within a slice."""
+    """Yield runs of consecutive files within a slice."""
     span: Span | None = None
-    kept: list[FileFact] = []
+    run: list[FileFact] = []
     for fact in facts:
         longer = None if span is None else span.then(fact)
         if longer is None:
             if span is not None:
-                yield span, kept
+                yield span, run
             longer = Span(fact.label, fact.from_seq, fact.upto_seq, fact.first_ts, fact.last_ts)
-            kept = []
+            run = []
         span = longer
-        kept.append(fact)
+        run.append(fact)
     if span is not None:
-        yield span, kept
+        yield span, run
 
 
 def join_all(root: Path, heaps: Iterable[Heap]) -> Iterator[FileFact | Damage]:
-    """Join some heaps; whatever is wrong with one is part of the result."""
+    """Join some heaps. Damage is returned, not raised."""
     for heap in heaps:
         try:
             yield join(root, heap)
@@ -132,17 +132,17 @@ def _good(item: FileFact | Damage) -> FileFact:
 
 
 def join(root: Path, heap: Heap) -> FileFact:
-    """Write the rows of files as one file; each must be what its commit says."""
+    """Write the rows of files as one file; each must match its commit."""
     span = heap.span
     path = layout.table_file(heap.table, Label(bytes.fromhex(span.label)), span.first, span.last)
     out = TableFile(root, path, tables.columns_by_table()[heap.table])
     try:
         for batch in _rows(root, heap.files):
             out.add(batch)
-        made = out.finish()
+        written = out.finish()
     finally:
         out.discard()
-    return FileFact(path, heap.table, *span[:5], made.rows, made.size, made.sha256)
+    return FileFact(path, heap.table, *span[:5], written.rows, written.size, written.sha256)
 
 
 def _rows(root: Path, files: Iterable[FileFact]) -> Iterator[object]:

@@ -1,4 +1,4 @@
-"""Whether files are those that a lake has committed, by their hashes: many bytes are read by tasks."""
+"""Compare files with a lake's commits by hash; large amounts are read by tasks."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,19 +9,19 @@ from veen.pipeline.lake.committed_files import Committed, damaged_by, differing
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-#: So little that tasks would take longer to start than it takes here.
+# Up to this size, tasks would take longer to start than hashing takes here.
 _SMALL: Final = 64 << 20
 
 
 def require_committed(
     context: "SparkContext", root: Path, files: Sequence[Committed], *, small: int = _SMALL
 ) -> None:
-    """Raise if a file is not the one of its commit, by its hash; many bytes are read by tasks."""
-    place, given = root.resolve(), [(item.path, item.sha256) for item in files]
+    """Raise if a file does not have the hash in its commit; large amounts are read by tasks."""
+    place, digests = root.resolve(), [(item.path, item.sha256) for item in files]
     if sum(item.bytes or 0 for item in files) <= small:
-        found = list(differing(place, given))
+        differences = list(differing(place, digests))
     else:
-        tasks = context.parallelize(given, min(len(given), 4 * context.defaultParallelism))
-        found = tasks.mapPartitions(lambda some: differing(place, some)).collect()
-    if found:
-        raise damaged_by(root, found)
+        tasks = context.parallelize(digests, min(len(digests), 4 * context.defaultParallelism))
+        differences = tasks.mapPartitions(lambda some: differing(place, some)).collect()
+    if differences:
+        raise damaged_by(root, differences)

@@ -1,4 +1,4 @@
-"""The records of a fold that come from a lake, and how far they reach."""
+"""The input of a fold from a lake: records and positions."""
 
 from pathlib import Path
 
@@ -19,9 +19,9 @@ from veen.pipeline.log.log import LabelHead
 def from_lake(
     spark: SparkSession, root: Path, stream: StreamId, *, upto: int | None = None, epoch: int | None = None
 ) -> FoldInput:
-    """Return a stream of a lake; what is in it was checked and opened when it was taken in.
+    """Return a stream of a lake, which was checked and decrypted at ingest.
 
-    Its files must be those that were committed then: this is looked at here, before they are read.
+    Its files must be as committed, which is checked here before they are read.
     """
     state = load(root)
     facts = state.own_labels().get(stream.hex(), [])  # a fork also has the labels of its parent
@@ -46,7 +46,7 @@ def _head(fact: LabelFact) -> LabelHead:
 
 
 def _epoch_sec(root: Path, state: State) -> int:
-    """Return how long labels last; by the epochs and times there are, if the lake does not know the hub."""
+    """Return the length of epochs; estimated from epochs and times if the lake does not know the hub."""
     blob = state.hub.get(f"{FILES}/{SETTINGS}")
     if blob is not None:
         return HubSettings.decode(read_blob(root, blob)).epoch_sec

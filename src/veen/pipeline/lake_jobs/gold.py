@@ -1,7 +1,7 @@
-"""The gold layer: states of overlays over the streams of a lake, each tied to the roots that it holds for.
+"""The gold layer: states of overlays over the streams of a lake, each bound to the roots of its input.
 
-A state is kept twice: as rows that can be asked, and as bytes that the next fold goes on from, so that a run
-folds only what is new. Both follow from the log alone, in whatever portions it was taken in.
+A state is stored twice: as rows for queries, and as bytes from which the next fold resumes, so that a run
+folds new records only. Both follow from the log alone, however its ingest was divided into runs.
 """
 
 import hashlib
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from veen.pipeline.fold.sql_form import Folded
     from veen.pipeline.lake.lake import Lake
 
-#: Another reading of the same events: only if it is asked for by name.
+# Alternative overlays of the same events: used only if named.
 _BY_NAME: Final = frozenset({"wallet.literal"})
 
 _STATE: Final = ".state"
-#: So few records that sending them to tasks costs more than folding them.
+# Up to this many records, sending them to tasks costs more than folding them here.
 _SMALL: Final = 20_000
 
-#: What a state says of one key of one of its tables; key and value as JSON, byte strings in hex.
+# A row for each key of each table of a state; key and value as JSON, byte strings in hex.
 STATES: Final = pa.schema(
     [
         pa.field("overlay", pa.string(), nullable=False),
@@ -59,12 +59,12 @@ GOLD_TABLES: Final[dict[str, pa.Schema]] = {f"{layout.GOLD}/{name}": STATES for 
 def rows_files(table: str, state: State) -> dict[str, str]:
     """Return the files of a table of states, in order, and their hashes."""
     known = [item for (overlay, _), item in state.gold.items() if f"{layout.GOLD}/{overlay}" == table]
-    found = {path: held for item in known for path, held in item["files"].items()}
-    return {path: found[path] for path in sorted(found) if not path.endswith(_STATE)}
+    sizes_and_hashes = {path: held for item in known for path, held in item["files"].items()}
+    return {path: sizes_and_hashes[path] for path in sorted(sizes_and_hashes) if not path.endswith(_STATE)}
 
 
 class Reached(NamedTuple):
-    """How far a state goes in a label."""
+    """The end of a state in a label."""
 
     epoch: int
     label: str
@@ -74,12 +74,12 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StaleState:
-    """A state to be brought up to date."""
+    """A state to update."""
 
     overlay: str
     stream_id: str
     labels: tuple[LabelFact, ...]
-    #: The state as it is kept; None to fold from the beginning.
+    # The stored state; None to fold from the start.
     known: dict[str, Any] | None = None
 
     @property
@@ -88,12 +88,12 @@ class StaleState:
 
     @property
     def fold(self) -> str:
-        """Which fold it is of: another version of an overlay may come to something else."""
+        """The identity of the fold: another version of an overlay may have other results."""
         return _fold_id(self.overlay)
 
     @property
     def reached(self) -> list[Reached]:
-        """What the state will hold for."""
+        """The positions and roots that the new state covers."""
         return [Reached(fact.epoch, fact.label, fact.upto_seq, fact.mmr_root) for fact in self.labels]
 
     @property
@@ -103,7 +103,7 @@ class StaleState:
 
     @property
     def state_path(self) -> str:
-        """The file to go on from; whoever reads all files of a table passes it over."""
+        """The file to resume from; its name hides it from readers of all files of a table."""
         return f"{self._place}/_{self._end}{_STATE}"
 
     @property
@@ -113,40 +113,40 @@ class StaleState:
     @property
     def _end(self) -> str:
         last = self.labels[-1]
-        # Entries can come to an earlier epoch, and overlays have versions: a file that is part of the lake
-        # must never be replaced.
+        # Earlier epochs can grow, and overlays have versions: a file that is part of the lake must never be
+        # replaced.
         held = hashlib.sha256(canonical([self.fold, *map(list, self.reached)])).hexdigest()
         return layout.state_name(last.epoch, last.upto_seq, held)
 
 
-#: A state by overlay and stream.
+# Overlay and stream.
 Key = tuple[str, str]
 
 
 def find_wanted(
     state: State, overlays: Iterable[str] = (), *, again: Iterable[Key] = (), root: Path | None = None
 ) -> list[StaleState]:
-    """Return the states that are behind the lake: of overlays whose events there are, or of those named.
+    """Return the states that are behind the lake: of overlays with events in it, or of the named ones.
 
-    Also those of ``again``, those of another version of their overlay, and those whose files are gone from
-    ``root``: a state can always be made again.
+    Includes those in ``again``, those of another version of their overlay, and those whose files are missing
+    in ``root``: a state can always be rebuilt.
     """
     named = list(overlays)
     present = {(fact.table, fact.label) for fact in state.files.values()}
-    kept = {*state.gold, *again}
-    found = []
+    current = {*state.gold, *again}
+    stale_states = []
     for stream, labels in sorted(state.own_labels().items()):
         if any(fact.missing for fact in labels):
-            continue  # a state needs all that ever was
-        also = {overlay for overlay, of in kept if of == stream}
+            continue  # a state needs all entries from the first
+        also = {overlay for overlay, of in current if of == stream}
         for overlay in sorted({*(named or _fitting(present, labels)), *also}):
             known = state.gold.get((overlay, stream))
-            wanted = StaleState(overlay, stream, tuple(labels), known)
-            if known is not None and (known.get("fold") != wanted.fold or not _is_there(root, known)):
-                known, wanted = None, replace(wanted, known=None)
-            if known is None or [Reached(*item) for item in known["reached"]] != wanted.reached:
-                found.append(wanted)
-    return found
+            stale = StaleState(overlay, stream, tuple(labels), known)
+            if known is not None and (known.get("fold") != stale.fold or not _is_there(root, known)):
+                known, stale = None, replace(stale, known=None)
+            if known is None or [Reached(*item) for item in known["reached"]] != stale.reached:
+                stale_states.append(stale)
+    return stale_states
 
 
 def _is_there(root: Path | None, known: Mapping[str, Any]) -> bool:
@@ -154,9 +154,9 @@ def _is_there(root: Path | None, known: Mapping[str, Any]) -> bool:
 
 
 def of_streams(state: State, streams: Iterable[str | None]) -> list[Key]:
-    """Return the states that there are of some streams."""
-    wanted = set(streams)
-    return sorted(key for key in state.gold if key[1] in wanted)
+    """Return the existing states of some streams."""
+    stream_ids = set(streams)
+    return sorted(key for key in state.gold if key[1] in stream_ids)
 
 
 def _fitting(present: set[tuple[str, str]], labels: Iterable[LabelFact]) -> Iterator[str]:
@@ -172,20 +172,20 @@ def _fitting(present: set[tuple[str, str]], labels: Iterable[LabelFact]) -> Iter
 def bring_up(
     spark: "SparkSession", lake: "Lake", overlays: Iterable[str] = (), *, again: Iterable[Key] = ()
 ) -> int:
-    """Fold what is new of each stream, and commit the states; returns how many there are."""
-    wanted = find_wanted(lake.state, overlays, again=again, root=lake.root)
-    if not wanted:
+    """Fold the new records of each stream, and commit the states; return their number."""
+    stale_states = find_wanted(lake.state, overlays, again=again, root=lake.root)
+    if not stale_states:
         return 0
     changes = Changes(kind="gold")
     with lake.writing():
-        for item in wanted:
+        for item in stale_states:
             changes.gold.append(_state(spark, lake, item))
         lake.commit(changes)
-    return len(wanted)
+    return len(stale_states)
 
 
 def overlay_of(name: str) -> Overlay:
-    """Return an overlay with the parameters that it has of itself."""
+    """Return an overlay with its default parameters."""
     return configured(registry.overlay_class(name), {})
 
 
@@ -226,7 +226,7 @@ def hash_of(overlay: Overlay, folded: "Folded") -> str | None:
 
 
 def resumed(root: Path, wanted: StaleState, overlay: Overlay) -> FoldState | None:
-    """Return the state to go on from, if it is as it was and nothing has come before its end since."""
+    """Return the state to resume from, if it is undamaged and no entries were added before its end."""
     if wanted.known is None:
         return None
     before = {item[1]: Reached(*item) for item in wanted.known["reached"]}
@@ -254,7 +254,7 @@ def fold(
     *,
     small: int = _SMALL,
 ) -> "Folded":
-    """Fold the records of a stream that are behind a state, or all: here if they are few, else on Spark."""
+    """Fold the records of a stream after a state, or all; few of them in this process, else on Spark."""
     from veen.pipeline.fold.inputs import RECORDS_SCHEMA
     from veen.pipeline.fold.job import FoldSettings, fold_stream
     from veen.pipeline.fold_sql import FORMS
@@ -269,19 +269,19 @@ def fold(
 
 
 def _files_behind(state: State, wanted: StaleState, resume: FoldState | None) -> list[FileFact]:
-    """Return the files of records that have any behind a state, in the order of the stream."""
+    """Return the files with records after a state, in stream order."""
     place = (0, 0) if resume is None else resume.place
     epochs = {fact.label: fact.epoch for fact in wanted.labels}
-    found = [
+    files = [
         fact
         for fact in state.of_table(layout.RECORDS)
         if fact.label in epochs and (epochs[fact.label], fact.upto_seq) > place
     ]
-    return sorted(found, key=lambda fact: (epochs[fact.label], fact.from_seq))
+    return sorted(files, key=lambda fact: (epochs[fact.label], fact.from_seq))
 
 
 def records_in(root: Path, files: Iterable[FileFact]) -> Iterator[Record]:
-    """Yield the records in files, in their order; each must be what was committed."""
+    """Yield the records in files, in order; each file must be as committed."""
     for fact in files:
         with open_committed(root, fact) as file:
             for batch in file.iter_batches(columns=list(Record._fields)):
@@ -291,7 +291,7 @@ def records_in(root: Path, files: Iterable[FileFact]) -> Iterator[Record]:
 def fold_here(
     overlay: Overlay, records: Iterable[Record], stream_id: StreamId, resume: FoldState | None
 ) -> "Folded":
-    """Fold records in this process, one after the other: what Spark gives, byte by byte."""
+    """Fold records in this process, sequentially; the bytes are the same as on Spark."""
     from veen.pipeline.fold.sql_form import Folded
 
     summary = (resume or FoldState.initial(overlay)).summary
@@ -301,7 +301,7 @@ def fold_here(
     annotator, counting = Annotator(overlay, head, stream_id), Fold(overlay)
     for record in records:
         if (record.epoch, record.stream_seq) > place:
-            # What it does to the tables is done; it is to be counted and told.
+            # The tables are updated already; count and report it.
             counting.step(summary, annotator.annotate(record)._replace(cells=()))
     state = FoldState(overlay, summary)
     tables = {name: summary.tables[name] for name in overlay.tables}

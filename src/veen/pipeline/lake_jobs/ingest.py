@@ -1,6 +1,6 @@
-"""Ingest of a log into a lake: verified, opened, typed and written by tasks, committed by the driver.
+"""Ingest a log into a lake: tasks verify, decrypt, type and write entries; the driver commits.
 
-It is done once, or again and again while the log grows.
+A run ingests the current entries; ``follow`` polls for new ones.
 """
 
 import hashlib
@@ -41,24 +41,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-#: Tasks for each core, if there are slices enough.
+# Tasks for each core, if there are enough slices.
 _TASKS_EACH: Final = 2
-#: Hex digits that keys are told by.
+# Hex digits of a key's digest.
 _DIGITS: Final = 16
 
 
 @dataclass(slots=True)
 class IngestStats:
-    """What a run has taken in."""
+    """The result of a run."""
 
     commits: int = 0
     entries: int = 0
     files: int = 0
     labels: set[str] = field(default_factory=set)
     missing: int = 0
-    #: States of overlays that were brought up to date.
+    # Updated states of overlays.
     states: int = 0
-    #: Labels whose streams have become known, and entries that were sealed before and are open now.
+    # Labels whose streams became known, and formerly sealed entries that were opened.
     bound: int = 0
     opened: int = 0
 
@@ -72,7 +72,7 @@ class IngestStats:
             self.labels.add(fact.label)
 
     def join(self, other: "IngestStats") -> None:
-        """Count what another run has taken in."""
+        """Add the counts of another run."""
         self.commits += other.commits
         self.entries += other.entries
         self.files += other.files
@@ -84,7 +84,7 @@ class IngestStats:
 
 
 class Ingest:
-    """A lake taking in a log; ``run`` takes what there is now."""
+    """The ingest of a log into a lake; ``run`` ingests the current entries."""
 
     def __init__(
         self,
@@ -97,9 +97,9 @@ class Ingest:
         overlays: Iterable[str] | None = (),
         streams: Iterable[StreamId] = (),
     ) -> None:
-        """``shared`` are the keys of the keyring as tasks get them; ``streams`` takes in no others.
+        """``shared``: the keys of the keyring for tasks; ``streams``: ingest only these.
 
-        States are kept of ``overlays``; of all that have events, if none are named; None keeps no states.
+        States are stored for ``overlays``; if empty, for all with events; None: for none.
         """
         lake.require_hub(log.hub_id)
         self._spark = spark
@@ -111,34 +111,34 @@ class Ingest:
         self._trying = _Trying(keyring)
         self._setting = SliceSettings(str(lake.root.resolve()), log.keys, tuple(log.profiles), shared)
         self._overlays = None if overlays is None else tuple(overlays)
-        #: States that are to be made anew.
+        # States to rebuild.
         self._dropped: set[gold.Key] = set()
 
     def run(self) -> IngestStats:
-        """Take in all that a lake does not have, in steps; what fails its checks ends it."""
-        taken = IngestStats()
+        """Ingest all entries that the lake does not have, in steps; a failed check ends the run."""
+        stats = IngestStats()
         works = find_work(self._lake.state, self._log, self._binder)
-        again = self._make_again(taken)
-        if again:  # what is known of labels is known of their new entries too
+        again = self._make_again(stats)
+        if again:  # the streams of labels apply to their new entries too
             works = find_work(self._lake.state, self._log, self._binder)
-        left = [work for work in works if not self._is_meant(work.stream_id)]
+        omitted = [work for work in works if not self._is_meant(work.stream_id)]
         works = [work for work in works if self._is_meant(work.stream_id)]
         if works:
             with self._lake.writing():
-                self._take(works, left, taken)
+                self._take(works, omitted, stats)
         kept = hub_files.keep(self._lake.root, self._lake.state, self._log)
-        kept += ingest_plan.keep(self._lake.root, self._lake.state, left)
+        kept += ingest_plan.keep(self._lake.root, self._lake.state, omitted)
         self._lake.commit(Changes(kind="hub", hub=kept), self._log.keys.identity)
         if self._overlays is not None:
-            taken.states = gold.bring_up(self._spark, self._lake, self._overlays, again=self._dropped)
+            stats.states = gold.bring_up(self._spark, self._lake, self._overlays, again=self._dropped)
             self._dropped.clear()
-        return taken
+        return stats
 
     def _is_meant(self, stream: StreamId | None) -> bool:
         return not self._only or stream in self._only
 
-    def _make_again(self, taken: IngestStats) -> bool:
-        """Make tables again of labels whose streams, or keys, have become known since."""
+    def _make_again(self, stats: IngestStats) -> bool:
+        """Rebuild tables of labels whose streams or keys became known since."""
         state = self._lake.state
         bound = self._binder.newly_bound(state)
         bound = {label: found for label, found in bound.items() if self._is_meant(found[0])}
@@ -148,28 +148,28 @@ class Ingest:
             return False
         done = make_all_again(self._spark, self._lake, self._setting, remakes)
         self._dropped.update(done.dropped)
-        taken.commits += done.commits
-        taken.files += done.files
-        taken.bound, taken.opened = done.bound, done.opened
+        stats.commits += done.commits
+        stats.files += done.files
+        stats.bound, stats.opened = done.bound, done.opened
         return True
 
     @property
     def unknown(self) -> list[StreamId]:
-        """The streams that were named and of which the lake has nothing."""
+        """The named streams without entries in the lake."""
         return sorted(self._only - {fact.stream for fact in self._lake.state.labels.values()})
 
-    def _take(self, works: list[PendingEntries], left: list[PendingEntries], taken: IngestStats) -> None:
+    def _take(self, works: list[PendingEntries], omitted: list[PendingEntries], stats: IngestStats) -> None:
         planned = list(steps(works))
         for step in planned:
             changes, trouble = self._step(step)
             changes.hub = hub_files.keep(self._lake.root, self._lake.state, self._log)
-            if left or trouble or len(planned) > 1:  # if it ends here, the lake says that it has not all
-                changes.hub += ingest_plan.keep(self._lake.root, self._lake.state, [*works, *left])
-            # A state needs all that ever was: a gap ends it.
+            if omitted or trouble or len(planned) > 1:  # recorded first, in case the run ends here
+                changes.hub += ingest_plan.keep(self._lake.root, self._lake.state, [*works, *omitted])
+            # A state needs all entries from the first: a gap ends it.
             gaps = [fact.stream_id for fact in changes.labels if fact.missing]
             changes.dropped = gold.of_streams(self._lake.state, gaps)
             self._lake.commit(changes, self._log.keys.identity)
-            taken.add(changes)
+            stats.add(changes)
             if trouble is not None:
                 self._lake.clean()
                 raise obstacle(trouble) or RejectedEntryError(trouble)
@@ -186,7 +186,7 @@ class Ingest:
         return changes, settled.trouble()
 
     def _begun(self, work: PendingEntries, span: tuple[int, int]) -> PendingEntries:
-        """Return work as it is after the steps before: the lake knows where they have got to."""
+        """Return the work of a step, starting from where the previous steps ended in the lake."""
         if span[0] == work.first:
             return work
         known = self._lake.state.labels[work.label.hex()]
@@ -197,15 +197,15 @@ class Ingest:
         context = self._spark.sparkContext
         groups = group_into_tasks(slices, lambda item: item.nbytes, _TASKS_EACH * context.defaultParallelism)
         tasks = context.parallelize(groups, len(groups))
-        found: list[SliceResult] = tasks.flatMap(lambda group: take_in(group, setting)).collect()
-        for done in found:
+        results: list[SliceResult] = tasks.flatMap(lambda group: take_in(group, setting)).collect()
+        for done in results:
             if done.failure is not None:
                 raise LakeError(f"the lake cannot be written: {done.failure}")
-        return found
+        return results
 
 
 class _Trying:
-    """Tells which keys are tried for a stream, by a digest of their public halves."""
+    """Identifies the keys tried for a stream by a digest of their public keys."""
 
     def __init__(self, keyring: Keyring | None) -> None:
         self._keys = None if keyring is None else keyring.reader_keys()
@@ -213,14 +213,14 @@ class _Trying:
 
     def __call__(self, stream: StreamId | None) -> str | None:
         if stream not in self._known:
-            found = () if self._keys is None else (key.public_key for key in self._keys.of(stream))
-            joined = b"".join(sorted(found))
+            public_keys = () if self._keys is None else (key.public_key for key in self._keys.of(stream))
+            joined = b"".join(sorted(public_keys))
             self._known[stream] = hashlib.sha256(joined).hexdigest()[:_DIGITS] if joined else None
         return self._known[stream]
 
 
 class _Settled:
-    """The results of a step, put in the order of the log: each slice must begin where the one before ends."""
+    """The results of a step in log order: each slice must continue the one before."""
 
     def __init__(
         self, works: dict[Label, PendingEntries], slices: dict[Label, list[Slice]], trying: Trying
@@ -231,40 +231,40 @@ class _Settled:
         self._done: dict[tuple[Label, int], SliceResult] = {}
 
     def add(self, found: Iterable[SliceResult]) -> None:
-        """Add results; a slice that was done again has its last one."""
+        """Add results; a repeated slice has its last one."""
         self._done |= {(done.label, done.first): done for done in found}
 
     def to_repeat(self) -> list[Slice]:
-        """Return slices that were begun with other peaks than those at the end of the slice before.
+        """Return slices that started with other peaks than those at the end of the slice before.
 
-        What a log states of its peaks is derived, and may be damaged while the log is not.
+        The peaks that a log states are derived, and may be damaged although the log is not.
         """
-        again = []
+        slices = []
         for label, listed in self._slices.items():
             expected = self._works[label].peaks
             for nth, item in enumerate(listed):
                 if expected is not None and item.peaks != expected:
                     listed[nth] = replace(item, peaks=expected)
-                    again.append(listed[nth])
-                    break  # whether the next ones are right is seen when this one is done
+                    slices.append(listed[nth])
+                    break  # the later ones can be checked only when this one is done
                 done = self._done[label, item.first]
                 if done.trouble is not None:
                     break
                 expected = done.peaks
-        return again
+        return slices
 
     def _good(self, label: Label) -> list[SliceResult]:
-        """Return the results of a label before the first that is not good."""
-        found = []
+        """Return the results of a label before the first bad one."""
+        results = []
         for item in self._slices[label]:
             done = self._done[label, item.first]
             if done.trouble is not None:
                 break
-            found.append(done)
-        return found
+            results.append(done)
+        return results
 
     def labels(self) -> list[LabelFact]:
-        """Return how far each label has come."""
+        """Return the new end of each label."""
         facts = []
         for label, work in sorted(self._works.items()):
             good = self._good(label)
@@ -290,19 +290,23 @@ class _Settled:
         return facts
 
     def _missing(self, label: Label, work: PendingEntries) -> list[Missing]:
-        """Return what was pruned before; the peaks after it have led to roots that the hub has signed."""
+        """Return the entries pruned before ingest; the peaks after them led to roots signed by the hub."""
         peaks = self._slices[label][0].peaks
         return [] if work.missing is None or peaks is None else [Missing(*work.missing, hexed(peaks))]
 
     def files(self) -> list[FileFact]:
-        """Return the files that are to be part of the lake."""
-        found = [fact for label in self._works for done in self._good(label) for fact in done.files]
-        return sorted(found, key=lambda fact: fact.path)
+        """Return the files to commit."""
+        files = [fact for label in self._works for done in self._good(label) for fact in done.files]
+        return sorted(files, key=lambda fact: fact.path)
 
     def trouble(self) -> Finding | None:
-        """Return the first thing that is wrong, by label and entry."""
-        found = [done.trouble for done in self._done.values() if done.trouble is not None]
-        return min(found, key=lambda item: (item.where.label or b"", item.where.seq or 0)) if found else None
+        """Return the first fault, by label and entry."""
+        troubles = [done.trouble for done in self._done.values() if done.trouble is not None]
+        return (
+            min(troubles, key=lambda item: (item.where.label or b"", item.where.seq or 0))
+            if troubles
+            else None
+        )
 
 
 def _unknown_peaks(label: Label, seq: int) -> LakeError:
@@ -317,7 +321,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stoppable() -> Iterator[threading.Event]:
-    """Have an event that an interrupt sets: what is being done is done to its end, and nothing after it."""
+    """Provide an event that an interrupt sets: the current step is completed, and no further one started."""
     stopped = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -339,13 +343,13 @@ def follow(
     interval_sec: float,
     on_run: Callable[[IngestStats], None],
 ) -> IngestStats:
-    """Ingest new entries, polling for them; ``on_run`` is called after each run that took something."""
+    """Ingest new entries, polling for them; ``on_run`` is called after each run with new entries."""
     total = IngestStats()
     while not stopped.is_set():
-        taken = ingest.run()
-        if taken.commits or taken.states:
-            total.join(taken)
-            on_run(taken)
+        stats = ingest.run()
+        if stats.commits or stats.states:
+            total.join(stats)
+            on_run(stats)
         else:
             stopped.wait(interval_sec)
         log.refresh()

@@ -1,7 +1,7 @@
-"""What an ingest takes: the entries of each label behind those of the lake, if the log still continues it.
+"""The plan of an ingest: each label's entries after those in the lake, if the log still continues it.
 
-Ranges that were left out, because only some streams were asked for, are recorded: a data directory that is
-restored from the lake is then known to be incomplete.
+Ranges omitted because only some streams were requested are recorded: a data directory restored from the lake
+is then known to be incomplete.
 """
 
 import hashlib
@@ -26,9 +26,9 @@ from veen.pipeline.log.log import LabelHead, Log
 from veen.pipeline.log.partition import Part
 from veen.pipeline.verify.task import Obstacle
 
-#: Entries between two commits of a run: what a kill can cost, and what the driver has to remember.
+# Entries between two commits of a run: the work that a kill can lose, and that the driver has in memory.
 STEP_ENTRIES: Final = 64 * layout.SLICE
-#: Epochs around the one of the first entry that a label is tried against.
+# The number of epochs around that of a label's first entry that are tried to find its stream.
 _PROBE: Final = 1
 
 
@@ -41,24 +41,23 @@ class PendingEntries:
     epoch: int
     first: int
     last: int
-    #: Before the first entry; None if what comes before was pruned, and only the log can state them.
+    # The peaks before the first entry; None after pruned entries, where only the log can state them.
     peaks: Peaks | None
     missing: tuple[int, int] | None = None
 
     @property
     def entries(self) -> int:
-        """How many there are."""
         return self.last - self.first + 1
 
 
 def find_work(state: State, log: Log, binder: "Binder") -> list[PendingEntries]:
-    """Return what a log has more than a lake, by label; refuse a log that the lake is not a part of."""
+    """Return the entries that a lake does not have, by label; reject a log that does not continue it."""
     behind = check_against(state, log)
     return [_work(state.labels.get(head.label.hex()), head, binder) for head in behind if _can_be_read(head)]
 
 
 def check_against(state: State, log: Log) -> list[LabelHead]:
-    """Require that a log continues what a lake has of it; returns the labels that it has more of."""
+    """Require that a log continues a lake; return the labels with further entries."""
     if state.hub_id not in (None, log.hub_id.hex()):
         raise DamagedLakeError(f"the lake is of hub {state.hub_id}, and not of {log.hub_id.hex()}")
     heads = log.heads()
@@ -95,13 +94,13 @@ def _other_root(fact: LabelFact, root: str) -> ForkedLogError:
 
 
 def _check_continued(state: State, log: Log, heads: list[LabelHead]) -> None:
-    """Compare the last entry that a lake has with the log's, wherever more has come."""
-    wanted = {}
+    """Compare the last entry of each grown label in the lake with the log's."""
+    ends = {}
     for head in heads:
         known = state.labels.get(head.label.hex())
         if known is not None and known.upto_seq >= head.first_seq:
-            wanted[head.label] = (known.upto_seq, known.upto_seq)
-    for part in log.plan(wanted) if wanted else ():
+            ends[head.label] = (known.upto_seq, known.upto_seq)
+    for part in log.plan(ends) if ends else ():
         fact = state.labels[part.label.hex()]
         root = read_whole(part).mmr_root[-1].tobytes().hex()
         if root != fact.mmr_root:
@@ -109,7 +108,7 @@ def _check_continued(state: State, log: Log, heads: list[LabelHead]) -> None:
 
 
 def read_whole(part: Part) -> Entries:
-    """Return the entries of a part; what is wrong with one of them ends the run."""
+    """Return the entries of a part; an invalid one ends the run."""
     try:
         return parse(part.read())
     except InvalidEntryError as error:
@@ -130,9 +129,9 @@ def _work(known: LabelFact | None, head: LabelHead, binder: "Binder") -> Pending
 
 
 class Binder:
-    """Finds the stream of a label: the log may know it, or a reader who has its key or its name.
+    """Finds the stream of a label: from the log, or by the keys and names that a reader has.
 
-    Labels of ``streams``, those that a reader knows, are told by their names alone.
+    Labels of ``streams``, which a reader knows, follow from the names alone.
     """
 
     def __init__(self, log: Log, streams: Iterable[StreamId] = ()) -> None:
@@ -145,22 +144,22 @@ class Binder:
         """Return stream and epoch."""
         if head.stream_id is not None or not self._streams:
             return head.stream_id, head.epoch
-        found = self._tried.get(head.label)
-        if found is None:
-            found = self._tried[head.label] = self._by_name(head)
-        return found
+        binding = self._tried.get(head.label)
+        if binding is None:
+            binding = self._tried[head.label] = self._by_name(head)
+        return binding
 
     def newly_bound(self, state: State) -> dict[str, tuple[StreamId, int]]:
-        """Return labels that a lake has without their streams, which are known now, and their epochs."""
+        """Return the lake's labels whose streams became known since, with their streams and epochs."""
         unknown = [Label(bytes.fromhex(fact.label)) for fact in state.labels.values() if fact.stream is None]
         heads = self._log.heads() if unknown else {}
-        found = {}
+        bindings = {}
         for label in unknown:
             if label in heads and _can_be_read(heads[label]):
                 stream, epoch = self.bound(heads[label])
                 if stream is not None:
-                    found[label.hex()] = (stream, epoch)
-        return found
+                    bindings[label.hex()] = (stream, epoch)
+        return bindings
 
     def _by_name(self, head: LabelHead) -> tuple[StreamId | None, int]:
         routing = self._log.keys.identity_of(head.label).routing_key
@@ -183,7 +182,7 @@ class Binder:
 
 @dataclass(slots=True)
 class Step:
-    """What goes into one commit: of each label a range, cut into slices."""
+    """The entries of one commit: a range of each label, cut into slices."""
 
     spans: dict[Label, list[tuple[int, int]]] = field(default_factory=dict)
     works: dict[Label, PendingEntries] = field(default_factory=dict)
@@ -196,7 +195,7 @@ class Step:
 
 
 def steps(works: Iterable[PendingEntries]) -> Iterator[Step]:
-    """Yield work in steps, which end where the log says: a run after a kill goes on as it would have."""
+    """Yield work in steps, whose ends follow from the log: a run after a kill continues the same steps."""
     step = Step()
     for work in works:
         for span in layout.cut(work.first, work.last):
@@ -209,9 +208,9 @@ def steps(works: Iterable[PendingEntries]) -> Iterator[Step]:
 
 
 def plan_slices(log: Log, step: Step, fill: Callable[[Sequence[Part]], list[Part]]) -> list[Slice]:
-    """Return the slices of a step, in order, with the parts of the log that they are made of.
+    """Return the slices of a step, in order, with their parts of the log.
 
-    ``fill`` gives parts their peaks where the log states none.
+    ``fill`` computes the peaks of parts where the log states none.
     """
     parts: list[Part] = []
     for nth in range(max(map(len, step.spans.values()))):
@@ -247,18 +246,18 @@ def _slice(work: PendingEntries, span: tuple[int, int], parts: list[Part]) -> Sl
 
 def by_label(slices: Iterable[Slice]) -> dict[Label, list[Slice]]:
     """Return slices by label, in order."""
-    found: dict[Label, list[Slice]] = {}
+    slices_of: dict[Label, list[Slice]] = {}
     for item in slices:
-        found.setdefault(item.label, []).append(item)
-    return found
+        slices_of.setdefault(item.label, []).append(item)
+    return slices_of
 
 
-#: What it is kept as, beside what is kept of the hub.
+# The name of its blob, beside those of the hub.
 NAME: Final = "left/out"
 
 
 class OmittedRange(NamedTuple):
-    """Entries of a label that were left out."""
+    """Entries of a label that were omitted."""
 
     label: str
     first: int
@@ -266,11 +265,11 @@ class OmittedRange(NamedTuple):
 
 
 def keep(root: Path, state: State, works: Iterable[PendingEntries]) -> list[Blob]:
-    """Write what a run leaves out, if that is not what is known; nothing, if nothing ever was left out."""
-    found = sorted(OmittedRange(work.label.hex(), work.first, work.last) for work in works)
-    data = canonical([list(item) for item in found])
+    """Store the ranges that a run omits, if they changed; nothing if none ever were."""
+    omitted = sorted(OmittedRange(work.label.hex(), work.first, work.last) for work in works)
+    data = canonical([list(item) for item in omitted])
     blob = Blob(NAME, len(data), hashlib.sha256(data).hexdigest())
-    if state.hub.get(NAME) == blob or (not found and NAME not in state.hub):
+    if state.hub.get(NAME) == blob or (not omitted and NAME not in state.hub):
         return []
     path = root / layout.HUB / blob.sha256
     if not path.exists():
@@ -279,13 +278,13 @@ def keep(root: Path, state: State, works: Iterable[PendingEntries]) -> list[Blob
 
 
 def left_out(root: Path, state: State) -> list[OmittedRange]:
-    """Return what was left out when the lake was last written to, and is still not in it."""
+    """Return the ranges omitted by the last run that are still not in the lake."""
     blob = state.hub.get(NAME)
     if blob is None:
         return []
     try:
-        found = [OmittedRange(*item) for item in json.loads(read_blob(root, blob))]
+        omitted = [OmittedRange(*item) for item in json.loads(read_blob(root, blob))]
     except (ValueError, TypeError) as error:
         raise DamagedLakeError(f"the list of entries left out of the lake cannot be read: {error}") from None
     upto = {label: fact.upto_seq for label, fact in state.labels.items()}
-    return [item for item in found if upto.get(item.label, 0) < item.last]
+    return [item for item in omitted if upto.get(item.label, 0) < item.last]

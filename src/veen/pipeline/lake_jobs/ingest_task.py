@@ -1,4 +1,4 @@
-"""A slice of a label on its way into the lake: what a task does, from bytes of the log to durable files."""
+"""The work of an ingest task: a slice of a label, from bytes of the log to durable files."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from veen.pipeline.verify.task import read_entries
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Entries ``first`` to ``last`` of a label, all of one slice."""
+    """Entries ``first`` to ``last`` of a label, within one slice."""
 
     label: Label
     stream_id: StreamId | None
@@ -33,18 +33,18 @@ class Slice:
     first: int
     last: int
     parts: tuple[Part, ...]
-    #: Before the first entry: known, or as the log states them.
+    # The peaks before the first entry: known, or as the log states.
     peaks: Peaks | None
 
     @property
     def nbytes(self) -> int:
-        """About how much is read."""
+        """The estimated bytes to read."""
         return sum(part.nbytes for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class SliceSettings:
-    """What all tasks of a run share."""
+    """The common settings of a run's tasks."""
 
     root: str
     keys: HubKeys
@@ -52,40 +52,40 @@ class SliceSettings:
     shared: SharedKeys | None
 
     def reader_keys(self) -> ReaderKeys:
-        """Return the keys that open messages; in a task, which forgets them when it ends."""
+        """Return the decryption keys. Called in a task, which drops them when it ends."""
         return ReaderKeys({}, ()) if self.shared is None else self.shared.open()
 
 
 @dataclass(frozen=True, slots=True)
 class SliceResult:
-    """What a task tells the driver of a slice: its files, or what is wrong with it."""
+    """The result of a slice: its files, or its fault."""
 
     label: Label
     first: int
     last: int
     files: tuple[FileFact, ...] = ()
     peaks: Peaks | None = None
-    #: Entries that no key has opened.
+    # Entries that no key could open.
     sealed: int = 0
     trouble: Finding | None = None
-    #: Why files could not be written.
+    # Why files could not be written.
     failure: str | None = None
 
 
 def count_sealed(records: pa.RecordBatch) -> int:
-    """Return how many records are of entries that no key has opened."""
+    """Return the number of records of entries that no key could open."""
     return pc.sum(pc.equal(records.column("reason"), SEALED)).as_py() or 0
 
 
 def take_in(slices: Iterable[Slice], setting: SliceSettings) -> Iterator[SliceResult]:
-    """Check, open and write slices."""
+    """Check, decrypt and write slices."""
     keys = setting.reader_keys()
     for item in slices:
         yield _SliceJob(item, setting, keys).run()
 
 
 class _SliceJob:
-    """One slice being written."""
+    """The ingest of one slice."""
 
     def __init__(self, item: Slice, setting: SliceSettings, keys: ReaderKeys) -> None:
         self._item = item
@@ -100,7 +100,7 @@ class _SliceJob:
         return layout.table_file(table, self._item.label, self._item.first, self._item.last)
 
     def run(self) -> SliceResult:
-        """Take in all parts, or nothing."""
+        """Ingest all parts, or none."""
         item = self._item
         try:
             for part in item.parts:
@@ -119,12 +119,12 @@ class _SliceJob:
         entries, bad = read_entries(part)
         if entries is None or bad is not None:
             return bad
-        found = check(entries, Level.FULL, keys=self._setting.keys, peaks=self._peaks)
-        for fault in found.faults:
+        checked = check(entries, Level.FULL, keys=self._setting.keys, peaks=self._peaks)
+        for fault in checked.faults:
             at = entries.offset(fault.seq - part.first_seq)
             return Finding(Location(entries.file, at, part.label, seq=fault.seq), fault.detail, fault.text)
-        self._peaks = found.peaks
-        self._times += [found.first_ts, found.last_ts]
+        self._peaks = checked.peaks
+        self._times += [checked.first_ts, checked.last_ts]
         item = self._item
         self._out.add(layout.ENTRIES, tables.bronze(entries, item.stream_id, item.epoch))
         records = open_entries(entries, self._keys, self._setting.profiles, item.stream_id, item.epoch)

@@ -1,8 +1,8 @@
-"""Making tables of a label again, from the lake alone, when more is known of its entries.
+"""Rebuild tables of a label from the lake alone, when more is known about its entries.
 
-The stream of a label may become known after entries were taken in, and so may keys that open what was sealed.
-What is open stays open, whichever keys come later. New files have names of their own: they come first, then
-one commit that adds them and removes the old ones.
+The stream of a label may become known after ingest, and so may keys that open sealed entries. Opened entries
+stay open, whichever keys are used later. New files have new names: they are written first, then one commit
+adds them and removes the old ones.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,54 +33,54 @@ from veen.pipeline.task_groups import group_into_tasks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Which keys would be tried for a stream, by a digest; None if there are none.
+# Returns a digest of the keys that would be tried for a stream; None without keys.
 Trying = Callable[[StreamId | None], str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Remake:
-    """A label whose tables are to be made again."""
+    """A label whose tables are to be rebuilt."""
 
     fact: LabelFact
     stream_id: StreamId | None
     epoch: int
-    #: The keys that sealed entries are tried with; None to leave them.
+    # The keys to try on sealed entries; None: leave them sealed.
     trying: str | None
 
     @property
     def binds(self) -> bool:
-        """Whether the stream has become known: then every row changes."""
+        """Whether the stream became known, which changes every row."""
         return self.stream_id != self.fact.stream
 
     def remade(self, sealed: int) -> Remade:
-        """Return what is known of the label then."""
+        """Return the label's facts after the rebuild."""
         tried = {*self.fact.tried, *(() if self.trying is None else (self.trying,))}
         stream = None if self.stream_id is None else self.stream_id.hex()
         return Remade(self.fact.label, stream, self.epoch, sealed, tuple(sorted(tried)) if sealed else ())
 
 
 def find_remakes(state: State, bound: Mapping[str, tuple[StreamId, int]], trying: Trying) -> list[Remake]:
-    """Return the labels of which more is known now; ``bound`` are those whose streams have become known."""
-    found = []
+    """Return the labels to rebuild; ``bound`` are those whose streams became known."""
+    remakes = []
     for fact in state.labels.values():
         stream, epoch = bound.get(fact.label, (fact.stream, fact.epoch))
         keys = trying(stream) if fact.sealed else None
         if keys in fact.tried:
             keys = None
         if fact.label in bound or keys is not None:
-            found.append(Remake(fact, stream, epoch, keys))
-    return found
+            remakes.append(Remake(fact, stream, epoch, keys))
+    return remakes
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildTask:
-    """The files of all tables that hold the same entries, to be made again."""
+    """The files of all tables with the same entries, to be rebuilt."""
 
     remake: Remake
     files: tuple[FileFact, ...]
 
     def of(self, table: str) -> FileFact:
-        """Return the file of a table that every entry is in."""
+        """Return the file of a table that has a row for every entry."""
         return next(fact for fact in self.files if fact.table == table)
 
     @property
@@ -91,7 +91,7 @@ class RebuildTask:
 
 @dataclass(frozen=True, slots=True)
 class RebuildResult:
-    """What has become of some entries: how many are still sealed or open now, and their files."""
+    """The result for some entries: the numbers of still sealed and newly opened ones, and their files."""
 
     label: str
     sealed: int
@@ -102,7 +102,7 @@ class RebuildResult:
 
 
 def make_again(item: RebuildTask, setting: SliceSettings, keys: ReaderKeys) -> RebuildResult:
-    """Make files again if anything in them changes; whatever is wrong is part of the result."""
+    """Rebuild files if their content changes. Faults are returned, not raised."""
     try:
         return _Job(item, setting, keys).run()
     except (DamagedLakeError, OSError, pa.ArrowException) as error:
@@ -110,7 +110,7 @@ def make_again(item: RebuildTask, setting: SliceSettings, keys: ReaderKeys) -> R
 
 
 class _Job:
-    """Files being made again."""
+    """The rebuild of the files of some entries."""
 
     def __init__(self, item: RebuildTask, setting: SliceSettings, keys: ReaderKeys) -> None:
         self._item = item
@@ -143,7 +143,7 @@ class _Job:
             return any(count_sealed(batch) for batch in file.iter_batches(columns=["reason"]))
 
     def _rows(self) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-        """Yield entries with their records: row groups end in different places."""
+        """Yield entries with their records, whose row groups have different bounds."""
         entries, records = self._item.of(layout.ENTRIES), self._item.of(layout.RECORDS)
         with open_committed(self._root, entries) as below, open_committed(self._root, records) as above:
             rest = above.iter_batches(batch_size=layout.GROUP_ROWS)
@@ -174,7 +174,7 @@ class _Job:
                 self._out.add(table, batch)
 
     def _named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows with the stream and the epoch that are known now."""
+        """Return rows with the current stream and epoch."""
         known = {
             "stream_id": pa.scalar(self._remake.stream_id, pa.binary()),
             "epoch": pa.scalar(self._remake.epoch, pa.int64()),
@@ -206,7 +206,7 @@ class _Job:
 
 
 class Summary(NamedTuple):
-    """What was done: labels that were bound, entries that were opened, states that no longer hold."""
+    """The result: bound labels, opened entries, invalidated states."""
 
     commits: int
     files: int
@@ -218,24 +218,24 @@ class Summary(NamedTuple):
 def make_all_again(
     spark: "SparkSession", lake: Lake, setting: SliceSettings, remakes: Iterable[Remake]
 ) -> Summary:
-    """Make tables of labels again, some labels with each commit."""
+    """Rebuild the tables of labels, several labels per commit."""
     commits = files = bound = opened = 0
     dropped: list[gold.Key] = []
     with lake.writing():
         for group in _in_steps(remakes):
-            made = _run(spark, lake.state, setting, group)
-            changes = changes_of(lake.state, group, made)
+            results = _run(spark, lake.state, setting, group)
+            changes = changes_of(lake.state, group, results)
             lake.commit(changes)
             commits += 1
             files += len(changes.added)
             bound += sum(item.binds for item in group)
-            opened += sum(item.opened for item in made)
+            opened += sum(item.opened for item in results)
             dropped += changes.dropped
     return Summary(commits, files, bound, opened, dropped)
 
 
 def _in_steps(remakes: Iterable[Remake]) -> Iterator[list[Remake]]:
-    """Yield labels until they have so many entries as a commit is to have; a label is never divided."""
+    """Yield groups of labels with about the entries of one commit; a label is never divided."""
     step: list[Remake] = []
     entries = 0
     for item in remakes:
@@ -249,13 +249,13 @@ def _in_steps(remakes: Iterable[Remake]) -> Iterator[list[Remake]]:
 
 
 def files_of(state: State, remakes: Iterable[Remake]) -> list[RebuildTask]:
-    """Return the files to be made again, by the entries that they hold."""
+    """Return the files to rebuild, grouped by their entries."""
     by_label = {item.fact.label: item for item in remakes}
-    found: dict[tuple[str, int], list[FileFact]] = {}
+    by_range: dict[tuple[str, int], list[FileFact]] = {}
     for fact in sorted(state.files.values()):
         if fact.label in by_label:
-            found.setdefault((fact.label, fact.from_seq), []).append(fact)
-    return [RebuildTask(by_label[label], tuple(files)) for (label, _), files in sorted(found.items())]
+            by_range.setdefault((fact.label, fact.from_seq), []).append(fact)
+    return [RebuildTask(by_label[label], tuple(files)) for (label, _), files in sorted(by_range.items())]
 
 
 def _run(
@@ -266,11 +266,11 @@ def _run(
         return []
     groups = group_into_tasks(listed, lambda item: item.nbytes, spark.sparkContext.defaultParallelism)
     tasks = spark.sparkContext.parallelize(groups, len(groups))
-    found: list[RebuildResult] = tasks.flatMap(lambda group: _make_group(group, setting)).collect()
-    for item in found:
+    results: list[RebuildResult] = tasks.flatMap(lambda group: _make_group(group, setting)).collect()
+    for item in results:
         if item.problem is not None:
             raise DamagedLakeError(f"tables of {item.label} cannot be rebuilt: {item.problem}")
-    return found
+    return results
 
 
 def _make_group(group: Iterable[RebuildTask], setting: SliceSettings) -> Iterator[RebuildResult]:
@@ -279,9 +279,9 @@ def _make_group(group: Iterable[RebuildTask], setting: SliceSettings) -> Iterato
         yield make_again(item, setting, keys)
 
 
-def changes_of(state: State, remakes: Iterable[Remake], made: Iterable[RebuildResult]) -> Changes:
-    """Return the commit of what was made again; states of rows that have changed do not hold any more."""
-    listed = list(made)
+def changes_of(state: State, remakes: Iterable[Remake], results: Iterable[RebuildResult]) -> Changes:
+    """Return the commit of a rebuild; it removes states whose rows have changed."""
+    listed = list(results)
     sealed: dict[str, int] = {}
     for item in listed:
         sealed[item.label] = sealed.get(item.label, 0) + item.sealed

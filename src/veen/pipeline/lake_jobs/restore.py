@@ -1,8 +1,7 @@
 """Restore a hub's data directory from a lake: the same chunks, byte for byte.
 
-Rows of the bronze table become entries of the log again; chunks end where the limits of the directory say, as
-the hub's did. All that is derived is rebuilt by the same code that repairs a directory, which checks every
-entry on its way.
+Rows of the bronze table become entries of the log; chunks end by the limits of the directory, as the hub's
+did. All derived files are rebuilt by the code that repairs a directory, which checks every entry.
 """
 
 import shutil
@@ -98,12 +97,12 @@ _FIELDS: Final = (
 
 
 def frames_of(label: Label, batch: pa.RecordBatch, file: str) -> Frames:
-    """Return rows of a label, which follow each other, as a part of the log."""
+    """Return consecutive rows of a label as framed entries."""
     return Frames(label, batch.column("stream_seq")[0].as_py(), b"".join(framed(batch)), file, None)
 
 
 class Replayed(NamedTuple):
-    """What was written, and what the hub has and the directory has not."""
+    """The result: what was written, and what is missing of the hub's data."""
 
     labels: int
     entries: int
@@ -112,10 +111,10 @@ class Replayed(NamedTuple):
 
 
 def replay(root: Path, into: Path, progress: Progress = no_progress, *, partial: bool = False) -> Replayed:
-    """Write the directory: it is there when this returns, and nothing of it if it fails.
+    """Write the directory: complete when this returns, and removed if this fails.
 
-    A lake that has not all of its hub's entries is refused; with ``partial`` labels that it does not have
-    from their beginning are left out, and what is missing is told.
+    A lake without all of its hub's entries is rejected; with ``partial``, labels that are not complete from
+    the first entry are omitted, and the result lists what is missing.
     """
     state = load(root)
     store = _store(root, state)
@@ -142,7 +141,7 @@ def replay(root: Path, into: Path, progress: Progress = no_progress, *, partial:
 
 @contextmanager
 def _whole(into: Path) -> Iterator[Path]:
-    """Give a directory to write to: it gets its name when all is in it; after a failure nothing is left."""
+    """Provide a directory that is renamed to its place when complete, and removed after a failure."""
     place = into if into.exists() else into.with_name(f"{layout.UNFINISHED}{into.name}-{uuid4().hex}")
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -162,7 +161,7 @@ def _whole(into: Path) -> Iterator[Path]:
 
 @contextmanager
 def _telling_damage() -> Iterator[None]:
-    """Tell what makes no log as damage of the lake: files are what was committed, so the commit was wrong."""
+    """Report an invalid log as damage of the lake: its files match the commit, so the commit was wrong."""
     try:
         yield
     except (ProtocolError, DamagedStoreError) as error:
@@ -170,15 +169,15 @@ def _telling_damage() -> Iterator[None]:
 
 
 def find_missing(root: Path, state: State) -> list[str]:
-    """Return what a hub has, by what is kept of it, and the lake has not: pruned before, or never taken in.
+    """Return what is known to be missing of the hub's data: pruned before ingest, or not ingested.
 
-    A run that is asked for some streams says what it leaves out; checkpoints tell of what came later.
+    A run limited to some streams records what it omits; checkpoints show later entries.
     """
-    found = []
+    missing = []
     for fact in state.labels.values():
         for item in fact.missing:
             span = f"entries {item.first} to {item.last} of {fact.label}"
-            found.append(f"{span} were pruned before the lake ingested them")
+            missing.append(f"{span} were pruned before the lake ingested them")
     ends = {item.label: item.last for item in left_out(root, state)}
     for checkpoint in _checkpoints(root, state):
         label = checkpoint.label_curr.hex()
@@ -187,8 +186,8 @@ def find_missing(root: Path, state: State) -> list[str]:
         known = state.labels.get(label)
         first = 1 if known is None else known.upto_seq + 1
         if first <= last:
-            found.append(f"entries {first} to {last} of {label} were not ingested")
-    return found
+            missing.append(f"entries {first} to {last} of {label} were not ingested")
+    return missing
 
 
 def _refusal(missing: Sequence[str]) -> str:
@@ -235,13 +234,13 @@ def _file_frames(root: Path, fact: FileFact) -> Iterator[bytes]:
 
 
 def _reserved(state: State) -> Mapping[tuple[Domain, str], list[str]]:
-    found: dict[tuple[Domain, str], list[str]] = {}
+    missing: dict[tuple[Domain, str], list[str]] = {}
     for name in sorted(state.hub, key=lambda name: (name.rpartition("/")[0], name)):
         kind, _, rest = name.partition("/")
         if kind == hub_files.RESERVED:
             domain, label, _ = rest.split("/")
-            found.setdefault((Domain(domain), label), []).append(name)
-    return found
+            missing.setdefault((Domain(domain), label), []).append(name)
+    return missing
 
 
 def _reserved_frames(root: Path, state: State, names: Iterable[str]) -> Iterator[bytes]:
@@ -268,7 +267,7 @@ def _write_checkpoints(root: Path, state: State, target: RealFilesystem) -> None
 
 
 class _Chunks:
-    """Chunk files, ended by the rule of the hub (C-81)."""
+    """Chunk files, with the hub's rule for their ends (C-81)."""
 
     def __init__(self, target: RealFilesystem, limits_at: LimitsAt) -> None:
         self._target = target
@@ -276,24 +275,24 @@ class _Chunks:
         self.entries = self.chunks = 0
 
     def write(self, domain: Domain, label: Label, frames: Iterable[bytes]) -> None:
-        kept: list[bytes] = []
+        chunk: list[bytes] = []
         size = start = seq = 0
         for frame in frames:
             entry, _ = Entry.decode(frame)
             limits = self._limits_at(entry.receipt.hub_ts)
-            if kept and size + len(frame) > limits.max_chunk_bytes:
-                self._seal(directory.chunk(domain, label, start, seq), kept)
-                kept, size = [], 0
+            if chunk and size + len(frame) > limits.max_chunk_bytes:
+                self._seal(directory.chunk(domain, label, start, seq), chunk)
+                chunk, size = [], 0
             seq = entry.receipt.stream_seq
-            start = start if kept else seq
-            kept.append(frame)
+            start = start if chunk else seq
+            chunk.append(frame)
             size += len(frame)
             self.entries += 1
-            if len(kept) >= limits.max_checkpoint_interval:
-                self._seal(directory.chunk(domain, label, start, seq), kept)
-                kept, size = [], 0
-        if kept:
-            self._seal(directory.open_chunk(domain, label, start), kept)
+            if len(chunk) >= limits.max_checkpoint_interval:
+                self._seal(directory.chunk(domain, label, start, seq), chunk)
+                chunk, size = [], 0
+        if chunk:
+            self._seal(directory.open_chunk(domain, label, start), chunk)
         self._target.sync_dir(domain)
 
     def _seal(self, path: str, frames: list[bytes]) -> None:

@@ -51,9 +51,9 @@ def own_names(names: Iterable[str]) -> list[str]:
     return found
 
 
-def named(found: "DataFrame") -> "DataFrame":
+def named(table: "DataFrame") -> "DataFrame":
     """Return a result with unique column names."""
-    return found.toDF(*own_names(found.columns))
+    return table.toDF(*own_names(table.columns))
 
 
 def rows_of(found: "DataFrame") -> Iterator[dict[str, Any]]:
@@ -65,7 +65,7 @@ def rows_of(found: "DataFrame") -> Iterator[dict[str, Any]]:
         yield dict(zip(names, map(plain, row), strict=True))
 
 
-def write_parquet(found: "DataFrame", place: Path) -> int:
+def write_parquet(table: "DataFrame", place: Path) -> int:
     """Write a result as a Parquet directory, which must not exist; return the number of rows.
 
     Spark writes files with Hadoop's modes, readable by others: so it writes into a private directory first.
@@ -75,7 +75,7 @@ def write_parquet(found: "DataFrame", place: Path) -> int:
     make_directory(place.parent)
     with tempfile.TemporaryDirectory(prefix=".veen-", dir=place.parent.resolve()) as hidden:
         written = Path(hidden) / "rows"
-        named(found).write.parquet(f"file://{written}")
+        named(table).write.parquet(f"file://{written}")
         for path in written.iterdir():
             path.chmod(0o600)
         written.chmod(0o700)
@@ -83,14 +83,14 @@ def write_parquet(found: "DataFrame", place: Path) -> int:
     return sum(pq.read_metadata(path).num_rows for path in place.glob("*.parquet"))
 
 
-def _without_intervals(found: "DataFrame") -> "DataFrame":
+def _without_intervals(table: "DataFrame") -> "DataFrame":
     """Convert intervals to text: Python supports only some of them."""
     columns = []
-    for field in found.schema.fields:
+    for field in table.schema.fields:
         column = sf.col("`" + field.name.replace("`", "``") + "`")
         kind = _shown_type(field.dataType)
         columns.append(column if kind == field.dataType else column.cast(kind).alias(field.name))
-    return found.select(*columns)
+    return table.select(*columns)
 
 
 def _shown_type(kind: DataType) -> DataType:

@@ -135,7 +135,7 @@ class Views:
         return self.ask(text, lambda found: _begun(found if most is None else found.limit(most)))
 
 
-def _begun(found: "DataFrame") -> tuple[list[str], Iterator[dict[str, Any]]]:
+def _begun(table: "DataFrame") -> tuple[list[str], Iterator[dict[str, Any]]]:
     """Fetch the first row, so that missing files are detected before anything is returned."""
-    rows = rows_of(found)
-    return own_names(found.columns), chain(list(islice(rows, 1)), rows)
+    rows = rows_of(table)
+    return own_names(table.columns), chain(list(islice(rows, 1)), rows)

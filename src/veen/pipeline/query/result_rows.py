@@ -87,7 +87,7 @@ class PartWriter:
 
 
 def placed(
-    out: Path, told: Iterable[tuple[str, int, bytes, bytes]], suffixes: Sequence[str]
+    out: Path, written: Iterable[tuple[str, int, bytes, bytes]], suffixes: Sequence[str]
 ) -> list[ResultPart]:
     """Name the files of tasks by the index of their first row, durably, and remove all others.
 
@@ -98,7 +98,7 @@ def placed(
         remove_all([path for path in out.glob(f"*{suffix}") if path.stem.isdigit()])
     parts = [
         ResultPart(name, rows, pickle.loads(first), pickle.loads(last))  # noqa: S301 - our own tasks made them
-        for name, rows, first, last in told
+        for name, rows, first, last in written
     ]
     parts.sort(key=lambda part: part.first)
     done, at = [], 0

@@ -161,16 +161,16 @@ def _failed(text: str) -> QueryError:
     return QueryError("execution_failed", text)
 
 
-def _check_root(root: Path, state: State, fact: LabelFact, wanted: Position) -> None:
+def _check_root(root: Path, state: State, fact: LabelFact, position: Position) -> None:
     """Require that the lake has the same log up to a position."""
-    if wanted.upto_seq > fact.upto_seq:
+    if position.upto_seq > fact.upto_seq:
         raise _failed(
-            f"the lake has {fact.upto_seq} entries of {wanted.stream}, and the answer is of"
-            f" {wanted.upto_seq}: take in more of the log first"
+            f"the lake has {fact.upto_seq} entries of {position.stream}, and the answer is of"
+            f" {position.upto_seq}: take in more of the log first"
         )
-    if _root_at(root, state, fact, wanted.upto_seq) != wanted.mmr_root:
+    if _root_at(root, state, fact, position.upto_seq) != position.mmr_root:
         raise _failed(
-            f"entry {wanted.upto_seq} of {wanted.stream} has another root here: this is not the log that"
+            f"entry {position.upto_seq} of {position.stream} has another root here: this is not the log that"
             " the answer is of"
         )
 
@@ -197,29 +197,32 @@ def entry_at(root: Path, state: State, label: str, seq: int, column: str) -> obj
 # --- positions of another zone ------------------------------------------------------------------------------
 
 
-def _check_origin(streams: Sequence[Stream], wanted: Position, origins: Mapping[bytes, HubIdentity]) -> None:
+def _check_origin(
+    streams: Sequence[Stream], position: Position, origins: Mapping[bytes, HubIdentity]
+) -> None:
     """Require that a label missing in the lake is one that copies come from."""
-    if not any(stream.is_copied and stream.name == wanted.stream for stream in streams):
+    if not any(stream.is_copied and stream.name == position.stream for stream in streams):
         raise _failed(
-            f"the lake does not have epoch {wanted.epoch} of {wanted.stream} (label {wanted.label}), and the"
-            " answer is of it: take in more of the log first"
+            f"the lake does not have epoch {position.epoch} of {position.stream} (label {position.label}),"
+            " and the answer is of it: take in more of the log first"
         )
     made = {
-        naming.label(identity.routing_key, naming.stream_id(wanted.stream), wanted.epoch).hex()
+        naming.label(identity.routing_key, naming.stream_id(position.stream), position.epoch).hex()
         for identity in origins.values()
     }
-    if made and wanted.label not in made:
+    if made and position.label not in made:
         raise _failed(
-            f"upto calls label {wanted.label} epoch {wanted.epoch} of {wanted.stream}, and no --origin does"
+            f"upto calls label {position.label} epoch {position.epoch} of {position.stream}, and no"
+            " --origin does"
         )
 
 
-def _is_copied(root: Path, state: State, streams: Sequence[Stream], wanted: Position) -> bool:
+def _is_copied(root: Path, state: State, streams: Sequence[Stream], position: Position) -> bool:
     """Return whether the lake has a copy of the entry at a position; one with another root is rejected."""
     labels = {fact.label for stream in streams if stream.is_copied for fact in stream.labels}
     place = [
         (name, "=", pa.scalar(Decimal(value), pa.decimal128(20)))
-        for name, value in (("origin_epoch", wanted.epoch), ("origin_stream_seq", wanted.upto_seq))
+        for name, value in (("origin_epoch", position.epoch), ("origin_stream_seq", position.upto_seq))
     ]
     for file in state.of_table(COPIES_TABLE):
         if file.label not in labels:
@@ -232,12 +235,12 @@ def _is_copied(root: Path, state: State, streams: Sequence[Stream], wanted: Posi
                 receipt = Receipt.decode(data)
             except ProtocolError:
                 continue
-            if (receipt.label.hex(), receipt.stream_seq) != (wanted.label, wanted.upto_seq):
+            if (receipt.label.hex(), receipt.stream_seq) != (position.label, position.upto_seq):
                 continue
-            if receipt.mmr_root.hex() != wanted.mmr_root:
+            if receipt.mmr_root.hex() != position.mmr_root:
                 raise _failed(
-                    f"the copy of entry {wanted.upto_seq} of {wanted.stream} has another root: these are not"
-                    " copies of the log that the answer is of"
+                    f"the copy of entry {position.upto_seq} of {position.stream} has another root: these are"
+                    " not copies of the log that the answer is of"
                 )
             return True
     return False
