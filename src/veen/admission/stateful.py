@@ -100,7 +100,7 @@ def _token(record: NewEntry, view: LogView, policy: Policy) -> CapToken | None:
 def _head(label: Label, view: LogView) -> int:
     try:
         return view.last_seq(label)
-    except ProtocolError as error:  # a fork does not add to the log of its parent, whoever asks (C-95)
+    except ProtocolError as error:  # a fork does not add to the log of its parent (C-95)
         raise ProtocolError(Detail.AUTH_REF, error.message, field="label") from None
 
 

@@ -231,7 +231,7 @@ class Anchorer:
             self._note_growth()
             waits = not self._due or monotonic() < self._retry_at or monotonic() > self._end_at
             return not waits and self._anchor_next()
-        except Exception as error:  # noqa: BLE001 - a fault of ours: it is told, and the thread lives on
+        except Exception as error:  # noqa: BLE001 - a fault of ours: it is reported, and the thread lives on
             self._hub.bug(error)
             self._failed(error, None)
             return False

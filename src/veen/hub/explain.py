@@ -117,7 +117,7 @@ class PastView:
         return self._reader.token(auth_ref)
 
     def binding(self, label: Label) -> StreamEpoch | None:
-        """Return the stream and epoch of a label; whoever found them out, they do not change."""
+        """Return the stream and epoch of a label, which do not change."""
         return self._reader.binding(label)
 
     def find(self, leaf_hash: LeafHash) -> tuple[Label, int] | None:

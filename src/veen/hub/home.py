@@ -158,10 +158,10 @@ def _publish(fs: Filesystem, identity: HubIdentity, sig: bytes) -> None:
 
 
 def rotate(fs: Filesystem, home: Home, random: RandomBytes, *, at: int, overlap_sec: int) -> Home:
-    """Give the hub a new signing key. The secret is on disk before anybody is told of the key.
+    """Give the hub a new signing key. The secret is on disk before the key is published.
 
     Once it is, an error leaves open whether the key has changed: the hub must stop, and the next start finds
-    out. A seed of an attempt that failed is kept, since nobody can be sure that it is not in use.
+    out. A seed of an attempt that failed is kept, since it may be in use.
     """
     stored = read_object(fs, SECRETS, HubSecrets) or home.secrets
     seed = random(SEED_BYTES)
@@ -217,7 +217,7 @@ def _made(fs: Filesystem) -> list[Checkpoint]:
     try:
         return decode_sequence(read_file(fs, paths.CHECKPOINTS) or b"", Checkpoint)
     except ProtocolError:
-        return []  # damaged: a repair makes it anew, and the next stop goes on
+        return []  # damaged: a repair rebuilds it, and the next stop continues
 
 
 def _read(fs: Filesystem) -> tuple[BoundCheckpoint, ...]:
@@ -227,7 +227,7 @@ def _read(fs: Filesystem) -> tuple[BoundCheckpoint, ...]:
     try:
         return CheckpointBinding.decode(stored).checkpoints
     except ProtocolError:
-        return ()  # damaged: made anew
+        return ()  # damaged: rebuilt
 
 
 def fork_home(
@@ -243,7 +243,7 @@ def fork_home(
     control_pk = hpke.public_key(ReaderSecretKey(secrets.control_sk))
     parent = ForkParent(hub_id=source.store.hub_id, fork_hash=done.record.fork_hash)
     identity = replace(new_identity(first, control_pk, None), parent=parent)
-    # The secret is on disk before anybody is told of the key; the identity makes the place a hub.
+    # The secret is on disk before the key is published; the identity makes the directory a hub's.
     replace_file(target, SECRETS, secrets.encode())
     replace_file(target, hub_settings.SETTINGS, settings.encode())
     write_identity(target, KeyRing.of(identity, secrets.seeds))

@@ -157,7 +157,7 @@ class Hub:
 
     def call(self, function: Callable[[Any], None], argument: object) -> None:
         """Call a function on the loop, from any thread."""
-        with suppress(RuntimeError):  # the loop has ended: nobody is left to be told
+        with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(function, argument)
 
     def _add_gauges(self) -> None:
@@ -321,7 +321,7 @@ class Hub:
 
     def _close(self) -> None:
         self.writer.flush()
-        # Of all checkpoints, and while nobody else can have the directory.
+        # Of all checkpoints, and while no other process can have the directory.
         write_binding(self.fs, self.home, self.limits.max_epoch_skew_sec)
         self.writer.close()
 

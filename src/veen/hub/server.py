@@ -117,7 +117,7 @@ def _require_profile(kept: HubSettings, settings: Settings) -> None:
 
 
 class Server:
-    """Runs a hub until it is told to stop."""
+    """Runs a hub until it is stopped."""
 
     def __init__(self, data_dir: Path, settings: Settings, on_ready: Callable[[RunningHub], None]) -> None:
         self._data_dir = data_dir
@@ -276,7 +276,7 @@ class Server:
 
 
 class _AdminSocket:
-    """The operator's door: whoever may open it may write to the data directory anyway."""
+    """The operator's socket: a user that may open it may write to the data directory anyway."""
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / paths.ADMIN_SOCKET

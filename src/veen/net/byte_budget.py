@@ -10,7 +10,7 @@ class ByteBudget:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more should be taken on."""
+        """Whether no more should be accepted."""
         return self.used >= self._most
 
     def take(self, size: int) -> None:

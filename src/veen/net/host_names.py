@@ -1,7 +1,7 @@
 """Whom a request is for, and whether a web page has sent it: no page reads or acts here (C-196).
 
 A browser sends what any page wants to any address, also to this machine. It says so: in Origin, and in
-Sec-Fetch-Site. And it lets a page read what comes from the page's own name; whoever owns a name can have it
+Sec-Fetch-Site. And it lets a page read what comes from the page's own name; the owner of a name can have it
 lead to an address of ours (rebinding). So requests are taken under our own names only.
 
 ``machine_names`` asks the machine for its own names; ``served_names`` adds those an operator gave.
@@ -124,7 +124,7 @@ class Names:
     advice: str
 
     def check(self, head: Head) -> None:
-        """Refuse what is not for us, or is sent by a page of somebody else; the first failing check wins."""
+        """Reject what is not for us, or is sent by a page of another site; the first failing check wins."""
         own = self._require_host(head)
         if head.authority is not None:  # RFC 9112 3.2.2: it counts in place of Host. Here both must be ours
             own = self._require_ours(head.authority, "the host of the target")

@@ -404,7 +404,7 @@ class Connection(asyncio.Protocol):
     # --- requests and answers -------------------------------------------------------------------------------
 
     def _request(self, body: bytes) -> Request:
-        # HEAD is GET whose answer is told and not sent.
+        # HEAD is GET without the body of its answer.
         method = "GET" if self._method == "HEAD" else self._method
         request = Request(method, self._path, self._headers, body, self._respond, local=self._local)
         request.head_only = self._method == "HEAD"

@@ -24,7 +24,7 @@ _DRAIN_STEP_SEC: Final = 0.02
 class Listener:
     """Serves one application on bound sockets, from ``accept`` over ``run`` to ``drain``.
 
-    It is created on the loop that it serves on. Its sockets are closed by whoever bound them.
+    It is created on the loop that it serves on. Its sockets are closed by the caller that bound them.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Listener:
     async def drain(self, seconds: float, is_busy: Callable[[], bool] = lambda: False) -> None:
         """Answer what was asked, for at most so many seconds, and close all connections.
 
-        ``is_busy`` tells whether something else has to end as well.
+        ``is_busy`` reports whether something else must end as well.
         """
         end = self._loop.time() + seconds
         for connection in list(self.connections):

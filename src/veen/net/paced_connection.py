@@ -1,4 +1,4 @@
-"""Answers over TLS, a piece at a time, so that what a client does not take is known and can be counted.
+"""Answers over TLS, a piece at a time, so that what a client does not read is known and can be counted.
 
 uvloop encrypts whatever it is given at once, and says of a connection with TLS that nothing is left to send.
 Here the next piece is given to it when the one before is on its way.
@@ -17,7 +17,7 @@ _PIECE_BYTES: Final = 64 << 10
 class _Paced(asyncio.Transport):
     """A transport before another one.
 
-    ``on_left`` hears when something can not be sent yet, ``on_sent`` when all of it was.
+    ``on_left`` hears when something cannot be sent yet, ``on_sent`` when all of it was.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class PacedConnection(Connection):
         super().connection_made(self._paced)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End; what was not sent is nobody's."""
+        """End; what was not sent is dropped."""
         self._paced.forget()
         super().connection_lost(exc)
 

@@ -70,7 +70,7 @@ def connections_within(wanted: int) -> int:
 async def serve_unix(
     loop: asyncio.AbstractEventLoop, connect: Callable[[], asyncio.BaseProtocol], sock: socket.socket
 ) -> asyncio.AbstractServer:
-    """Accept connections on a Unix socket; removing its path is left to whoever bound it."""
+    """Accept connections on a Unix socket; removing its path is left to the caller that bound it."""
     # Since Python 3.13 loops look for the path of the socket, to remove it in the end. That is up to the
     # caller: the path may have been bound through a descriptor, which may be another's by now.
     known = inspect.signature(loop.create_unix_server).parameters

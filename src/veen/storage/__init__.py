@@ -1,7 +1,7 @@
 """The data directory: the only package that touches it. Acknowledged means on disk.
 
 ``Writer`` appends, ``Reader`` answers, ``plan`` and ``read_partition`` divide a log among workers. ``repair``
-makes derived files anew; ``clone`` and ``fork`` take a log elsewhere. ``veen.storage.fsck`` checks it all,
+rebuilds derived files; ``clone`` and ``fork`` take a log elsewhere. ``veen.storage.fsck`` checks it all,
 and shares no code with the rest. The files are described in docs/reference/data-directory.md.
 """
 

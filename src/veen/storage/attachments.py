@@ -1,4 +1,4 @@
-"""Attachments, kept for clients by the hash of their ciphertext; nobody here can read them (C-10)."""
+"""Attachments, stored for clients by the hash of their ciphertext; a hub cannot read them (C-10)."""
 
 from contextlib import suppress
 from threading import Lock
@@ -99,7 +99,7 @@ def read_attachment(fs: Filesystem, coid: Coid) -> bytes:
 
 
 def copy_attachments(source: Filesystem, target: Filesystem) -> None:
-    """Copy all attachments; one that is damaged is copied as it is, and found out by whoever reads it."""
+    """Copy all attachments; one that is damaged is copied as it is, and reported when it is read."""
     for byte in range(256):
         directory = f"{_ROOT}/{byte:02x}"
         names = [name for name in source.names(directory) if not name.endswith(".tmp")]

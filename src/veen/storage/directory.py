@@ -52,7 +52,7 @@ def create_store(
     for name in (*Domain, paths.STATE_DIR, paths.ANCHORS_DIR):
         fs.make_dir(name)
     fs.make_dir(paths.INDEX)
-    fs.remove_index(paths.INDEX)  # of an attempt that failed; and so that its names are made anew
+    fs.remove_index(paths.INDEX)  # of an attempt that failed; and so that its names are new
     index = Index.create(fs)
     try:
         with index.change() as changes:

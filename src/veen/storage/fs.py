@@ -5,7 +5,7 @@ Paths are relative to the data directory and use ``/``. The rules that the rest 
 * ``write_all`` and ``truncate`` return when contents and size are durable; *names* are durable only after
   ``sync_dir`` of their directory. A rename is atomic, but not durable before that either.
 * An error of a sync is final. The kernel may have dropped the pages, and a later sync may claim success:
-  whoever gets one must stop and start again from what is on disk.
+  a caller that gets one must stop and start again from what is on disk.
 * ``OSError`` with ``errno.ENOSPC`` from a *write* means that some prefix may have been written.
 
 Files are created with mode 0600, directories with 0700.
@@ -145,7 +145,7 @@ class _RealLock:
     def release(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)  # and with it the lock; the file stays, so that nobody locks a deleted one
+            os.close(fd)  # and with it the lock; the file stays, so that no process locks a deleted one
 
 
 class RealFilesystem:
@@ -274,7 +274,7 @@ class RealFilesystem:
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_PARALLEL_SYNCS, thread_name_prefix="veen-sync")
-        # All of them end before this does, and of several errors the one that can not be survived counts.
+        # All of them end before this does, and of several errors the one that cannot be survived counts.
         attempts = [self._pool.submit(self._write, write) for write in writes]
         errors = [error for attempt in attempts if (error := attempt.exception())]
         if errors:
@@ -363,7 +363,7 @@ def _read_cached(fd: int, length: int, offset: int) -> bytes:
     try:
         size = os.preadv(fd, (buffer,), offset, os.RWF_NOWAIT)
     except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:  # then the file system can not tell
+        if error.errno != errno.EOPNOTSUPP:  # then the file system cannot tell
             raise
         raise BlockingIOError(
             errno.EAGAIN, "the file system does not report whether pages are in memory"
@@ -395,5 +395,5 @@ def _sync(fd: int) -> None:
 
 
 def _sync_failed(error: OSError) -> OSError:
-    # Never ENOSPC: what a full disk does to a sync can not be undone, unlike what it does to a write.
+    # Never ENOSPC: what a full disk does to a sync cannot be undone, unlike what it does to a write.
     return OSError(errno.EIO, f"sync failed: {error.strerror}")

@@ -10,7 +10,7 @@ from veen.core.errors import Detail, ProtocolError
 from veen.core.profile import Profile
 
 SETTINGS: Final = "hub-settings.cbor"
-#: Not for anybody: whoever has it is the hub.
+#: Secret: a process that has it is the hub.
 SECRETS: Final = "hub-secrets.cbor"
 IDENTITY: Final = "hub-identity.cbor"
 IDENTITY_JSON: Final = "hub-identity.json"

@@ -365,7 +365,7 @@ class ListOf:
         return tuple(map(self.kind.lift, raw))
 
     def lower(self, value: Sequence[Any]) -> list[Any]:
-        """Return the elements as raw values; typed objects hold tuples, so that nobody can change them."""
+        """Return the elements as raw values; typed objects hold tuples, so that they cannot be changed."""
         if type(value) is not tuple:
             raise TypeError(f"expected tuple, not {type(value).__name__}")
         self._not_empty(len(value), 0)

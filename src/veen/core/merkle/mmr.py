@@ -97,7 +97,7 @@ class Peaks:
     def extend(self, leaves: Iterable[bytes]) -> tuple["Peaks", list[NodeHash]]:
         """Return the range with more leaves, and the root after each of them.
 
-        The same as appending one by one, in half the time: for whoever has a whole log before him.
+        The same as appending one by one, in half the time: for a caller that has a whole log.
         """
         stack: list[bytes] = list(self.hashes[::-1])
         roots: list[bytes] = []

@@ -1,7 +1,7 @@
 """Anchors: what ties the root of a label to something that its hub cannot change afterwards (ANCHOR0).
 
 A backend publishes ``anchor_digest``, and what it gives back is kept as ``anchor_ref`` beside the checkpoint.
-The file ledger is a hash chain of its own; for a time stamp (RFC 3161) somebody else signs the digest.
+The file ledger is a hash chain of its own; for a time stamp (RFC 3161) an authority signs the digest.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from veen.core.types import Label, NodeHash
 
 FILE: Final = "file"
 RFC3161: Final = "rfc3161"
-#: Enough that nobody guesses one; at most what a hash has.
+#: Enough that none is guessed; at most what a hash has.
 MIN_NONCE_BYTES: Final = 16
 MAX_NONCE_BYTES: Final = 32
 #: A time stamp with the certificates of its authority has a few kilobytes.
@@ -76,7 +76,7 @@ class LedgerEntry(Wire):
 
     @property
     def entry_hash(self) -> bytes:
-        """What the next entry, and whoever refers to this one, names it by."""
+        """How the next entry, and references to this one, name it."""
         return tagged_hash("veen/anchor-entry", self.encode())
 
 

@@ -112,7 +112,7 @@ class CapToken(Wire):
         return replace(token, sig_chain=(issuer.sign(token._link_digest(_FIRST_PREV)),))
 
     def renew(self, issuer: ed25519.SigningKey) -> Self:
-        """Return the token with one more link: a new auth_ref, so its time starts anew (C-48)."""
+        """Return the token with one more link: a new auth_ref, so its time starts again (C-48)."""
         if issuer.public_key != self.issuer_pk:
             raise ProtocolError(Detail.CAP_INVALID, "only the issuer can renew a token", field="issuer_pk")
         if len(self.sig_chain) == MAX_CAP_CHAIN:

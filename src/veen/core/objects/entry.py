@@ -79,7 +79,7 @@ class EntryHeader:
 
 
 class Frame(NamedTuple):
-    """An entry whose bytes are those that were written; nobody has looked into its two objects yet."""
+    """An entry whose bytes are those that were written; its two objects are not parsed yet."""
 
     label: Label
     stream_seq: int

@@ -29,7 +29,7 @@ _SEQS: Final = struct.Struct(">QQ")
 class MsgContext:
     """The plaintext fields of a message that its ciphertext is bound to.
 
-    Changing any of them means sealing anew (MSG-014).
+    Changing any of them means sealing again (MSG-014).
     """
 
     profile_id: ProfileId

@@ -19,7 +19,7 @@ _POW_TAG: Final = tag_prefix("veen/pow")
 _CHALLENGE_TAG: Final = b"veen/pow-challenge"
 _EXPIRY_BYTES: Final = 8
 _HASH_BITS: Final = 256
-#: More than anybody can do; a hub that asks for it serves nobody.
+#: More than is feasible; a hub that requires it serves no client.
 MAX_DIFFICULTY: Final = 64
 
 

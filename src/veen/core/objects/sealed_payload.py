@@ -153,7 +153,7 @@ def _too_large(field: str, actual: int, allowed: int) -> ProtocolError:
 class Sealer:
     """One message being sealed: attachments one by one, then header and body, for one reader key.
 
-    Each sealer draws a fresh ephemeral key: a message that is built anew is sealed anew (C-07). Only the ids
+    Each sealer draws a fresh ephemeral key: a rebuilt message is sealed again (C-07). Only the ids
     of attachments are kept, so that their number and size do not matter for memory.
     """
 

@@ -37,7 +37,7 @@ def decode(request: Request, cls: type[W], limits: Limits) -> W:
 
 
 def require_cbor(request: Request) -> None:
-    """Refuse a body that is said to be something else, where there is no other form."""
+    """Reject a body of another content type, where there is no other form."""
     if request.content_type != CBOR:
         raise ProtocolError(
             Detail.CBOR_INVALID, f"send {CBOR}, not {request.content_type[:80]!r}", field="content-type"

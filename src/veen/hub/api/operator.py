@@ -26,7 +26,7 @@ from veen.storage import RealFilesystem, StoreFullError, clone
 from veen.storage.directory import read_public
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
-#: Copies beside each other: whoever may ask for one must not be able to fill the disk.
+#: Copies beside each other: a client that may request them must not be able to fill the disk.
 _MAX_COPIES: Final = 16
 
 
@@ -128,7 +128,7 @@ class OperatorHandlers:
             raise bad_request(
                 "name", "a name consists of at most 64 letters, digits, dots, dashes and underscores"
             )
-        if self._copying:  # a copy reads everything: one at a time, or nobody else would get to read
+        if self._copying:  # a copy reads everything: one at a time, or other readers would starve
             return error_response(
                 unavailable("another backup is being written; retry later", retry_after=5),
                 as_json=wants_json(request),

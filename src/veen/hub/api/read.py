@@ -52,7 +52,7 @@ class ReadHandlers:
         """Return the route of an operation that only reads.
 
         One that is ``quick``, a few small reads, is done at once if they are in memory: a thread would take
-        longer to get it and give it back (docs/adr/0008). If they are not, nobody else waits for the disk.
+        longer to get it and give it back (docs/adr/0008). If not, no other request waits for the disk.
         """
 
         def handle(request: Request) -> Response | None:

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Final
 
 from veen.admission.prefilter import check_work, prefilter, sized
-from veen.admission.stages import Sized
 from veen.core.api.data_plane import SubmitRequest, SubmitResponse
 from veen.core.encoding import cbor
 from veen.core.errors import Detail, ProtocolError
@@ -73,7 +72,7 @@ class SubmitHandlers:
             if body is None:  # in JSON its size shows when it is parsed
                 self._check_work(request)
                 msg = SubmitRequest.from_json(parse_json(request.body), hub.limits).msg
-                item.accept(Sized(msg.encode()))
+                item.accept(sized(msg.encode(), hub.limits, bare=True))
             else:
                 cookie, bare = request.headers.get("veen-pow"), form is MessageForm.MSG
                 item.accept(prefilter(body, hub.limits, hub.pow, cookie, hub.clock(), bare=bare))
@@ -152,7 +151,7 @@ class _Answers:
 
 
 def _split(body: bytes, most: int) -> tuple[Sequence[bytes], ErrorEnvelope | None]:
-    """Cut a sequence into its items; where it is broken, nobody knows what would come behind."""
+    """Cut a sequence into its items, up to where it is broken."""
     found: list[bytes] = []
     at = 0
     while at < len(body):

@@ -1,4 +1,4 @@
-"""Capability tokens at the hub: made known with a receipt of their own, and asked about (C-53)."""
+"""Capability tokens at the hub: authorized with a receipt of their own, and queried (C-53)."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

@@ -54,7 +54,7 @@ Ignored = tuple[NewEntry, str]
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Reads the messages of admins; whose they are is checked by whoever has them read."""
+    """Reads the messages of admins; the caller checks the sender."""
 
     key: hpke.ReaderKey
     #: The padding of each profile.
@@ -234,7 +234,7 @@ class ControlPlane:
     # --- what came before -----------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Read the stream as far as it was not read; before anything is served, when nobody has a turn."""
+        """Read the stream as far as it was not read; before anything is served, when no job has a turn."""
         if not self._admins:
             return
         missed = (record for label in self._all_labels() for record in self._missed(label))

@@ -82,14 +82,14 @@ class Offline:
 
     def rotate(self, overlap_sec: int) -> dict[str, Any]:
         """Take a new key into use from the next start on."""
-        with self._writer() as writer:  # nobody else may hold the directory meanwhile
+        with self._writer() as writer:  # no other process may hold the directory meanwhile
             at = max(self._clock(), writer.floor_ts)
             self._home = homes.rotate(self._fs, self._home, self._random, at=at, overlap_sec=overlap_sec)
         return describe_keys(self._home, at)
 
 
 def describe_keys(home: Home, at: int) -> dict[str, Any]:
-    """Return the keys as an operator is told of them after a rotation."""
+    """Return the keys as an operator sees them after a rotation."""
     return {
         "ok": True,
         "hub_pk": home.ring.active(at).public_key.hex(),

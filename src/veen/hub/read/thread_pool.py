@@ -21,7 +21,7 @@ class Job:
         self.error: Exception | None = None
 
     def do(self) -> None:
-        """Run it; whoever asked is told of any error."""
+        """Run it; an error is stored for ``on_done``."""
         try:
             self.result = self.run()
         except Exception as error:  # noqa: BLE001 - see above

@@ -41,7 +41,7 @@ from veen.storage import (
     WriterStoppedError,
 )
 
-#: Messages in one commit at most: its sync is shared by them, and nobody waits for more than these.
+#: Messages in one commit at most: its sync is shared by them, and no message waits for more than these.
 MAX_BATCH: Final = 256
 #: A sync is worth waiting for so many, if they are about to come: it costs as much for one as for all.
 _WORTH: Final = 64
@@ -171,7 +171,7 @@ class Sequencer:
                 self._open = _Open(self.writer.batch(None if before is None else before.batch))
             self._open.placed += self._place(self._open.batch, taken)
             self._open.messages += taken
-        except Exception as error:  # noqa: BLE001 - nothing was written, and nobody can be answered
+        except Exception as error:  # noqa: BLE001 - nothing was written: all are rejected
             self._give_up(taken, error)
         return True
 

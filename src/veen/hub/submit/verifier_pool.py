@@ -87,8 +87,8 @@ class _Worker(asyncio.SubprocessProtocol):
 
     def _write(self, data: bytes) -> None:
         assert self.transport is not None
-        # A process that has just ended has closed its pipe; that it has ended is told next, and then what it
-        # was given goes to others.
+        # A process that has just ended has closed its pipe; that it has ended is reported next, and then
+        # what it was given goes to others.
         with contextlib.suppress(RuntimeError):
             cast("asyncio.WriteTransport", self.transport.get_pipe_transport(0)).write(data)
 

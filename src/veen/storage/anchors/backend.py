@@ -24,7 +24,7 @@ class Backend(Protocol):
     name: str
 
     def publish(self, root: NodeHash, epoch: int, ts: int, nonce: bytes) -> bytes:
-        """Publish a root; return the anchor_ref when that can not be lost any more. AnchorError if not."""
+        """Publish a root; return the anchor_ref when that cannot be lost any more. AnchorError if not."""
 
     def verify(self, root: NodeHash, anchor_ref: bytes) -> Verdict:
         """Tell whether an anchor_ref binds this root."""

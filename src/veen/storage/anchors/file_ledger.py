@@ -1,8 +1,8 @@
 """The file ledger: a CBOR sequence of entries, each with the hash of the one before, that only grows.
 
 Beside it stands a head, which says how much of it was acknowledged. Everything up to there must be as it was
-written, or the ledger is refused. What is behind it is left of a write that was cut short; nobody was told of
-it, nobody can tell whether it is what was to be written, and it is cut off.
+written, or the ledger is refused. What is behind it is left of a write that was cut short; it was not
+acknowledged, and is cut off.
 """
 
 from collections.abc import Iterator

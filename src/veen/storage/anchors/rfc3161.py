@@ -116,7 +116,7 @@ class Rfc3161:
     # --- verifying ------------------------------------------------------------------------------------------
 
     def verify(self, root: NodeHash, anchor_ref: bytes) -> Verdict:
-        """Tell whether the time stamp is of this root, and leads to one of the certificates. Asks nobody."""
+        """Report whether the time stamp is of this root, and leads to one of the certificates; offline."""
         try:
             ref = AnchorRef.decode(anchor_ref)
         except ProtocolError as error:

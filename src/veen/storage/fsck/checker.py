@@ -250,7 +250,7 @@ class _Check:
         return made
 
     def _look_again(self, context: Context, domain: Domain, label: Label) -> LabelFiles:
-        """Read the journal and the directory anew, in this order; return the label's files."""
+        """Read the journal and the directory again, in this order; return the label's files."""
         context.journal = self._journal()
         self._directories[domain] = read_directory(context.source, domain)
         return self._directories[domain].labels.get(label) or LabelFiles(domain, label)

@@ -82,7 +82,7 @@ def check_content(item: Item, domain: Domain, limits: Limits) -> Msg | CapToken 
 
 
 def check_signer(body: Msg | CapToken | None) -> None:
-    """Check the signature of whoever made the content; control records have none of their own."""
+    """Check the signature of the content's author; control records have none of their own."""
     if isinstance(body, Msg):
         body.verify_signature()
     elif body is not None:

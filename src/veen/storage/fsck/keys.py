@@ -101,7 +101,7 @@ class Keys:
 
     @property
     def unknown(self) -> str:
-        """Why signatures can not be checked; empty if they can."""
+        """Why signatures cannot be checked; empty if they can."""
         if self.signers is None:
             return "no hub identity"
         return (

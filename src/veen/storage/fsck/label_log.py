@@ -42,7 +42,7 @@ class NodeStore:
             self._compare()
 
     def skip_to(self, seq: int | None) -> None:
-        """Leave out the nodes up to an entry; None: all that follow, because nobody knows them."""
+        """Leave out the nodes up to an entry; None: all that follow, because they are not known."""
         self._compare()
         self._lost = seq is None
         self._done = 0 if seq is None else node_bytes(seq)
@@ -59,7 +59,7 @@ class NodeStore:
         if self.differs_at is None and self._path is not None and not self._lost:
             try:
                 actual = self._source.read(self._path, self._done, len(expected))
-            except FindingError:  # can not be read: as good as not there
+            except FindingError:  # cannot be read: as good as not there
                 actual = b""
             if actual != expected:
                 self.differs_at = self._done + first_difference(actual, expected)
@@ -135,7 +135,7 @@ class LabelLog:
         self.seq = 0
         self.newest_ts: int | None = None
         self.root: NodeHash | None = None
-        #: None after damage, when the peaks file does not help either: roots can not be checked from there.
+        #: None after damage, when the peaks file does not help either: roots cannot be checked from there.
         self.peaks: Peaks | None = Peaks.empty()
         self.clients: dict[VerifyKey, tuple[int, int]] = {}
         #: All entries up to here were read, so that what depends on all of them can be checked.

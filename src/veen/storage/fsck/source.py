@@ -26,7 +26,7 @@ Progress = Callable[[int], None]
 
 
 class Source:
-    """Reads files, counts bytes, and tells a file that is gone from one that can not be read."""
+    """Reads files, counts bytes, and distinguishes a file that is gone from one that cannot be read."""
 
     def __init__(self, files: Files, progress: Progress | None, where: str = "") -> None:
         self._files = files

@@ -77,7 +77,7 @@ _META: Final = struct.Struct(">IBQQQQI")
 _NUMBER: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 _LEAF_PREFIX: Final = 6
-#: Leaves of one transaction. They are random, so each touches a page; pages of one transaction can not be
+#: Leaves of one transaction. They are random, so each touches a page; pages of one transaction cannot be
 #: used again in the next, and so many are lost to the file.
 _LEAVES_AT_ONCE: Final = 4096
 
@@ -416,7 +416,7 @@ class Index:
 
     @classmethod
     def create(cls, fs: Filesystem) -> "Index":
-        """Create an index without its ``meta`` row: until that is written, it can not be opened."""
+        """Create an index without its ``meta`` row: until that is written, it cannot be opened."""
         fs.make_dir(paths.INDEX)
         index = cls(fs, fs.open_index(paths.INDEX, readonly=False, create=True), readonly=False)
         fs.sync_dir(paths.INDEX)

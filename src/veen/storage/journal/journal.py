@@ -6,7 +6,7 @@ batch that was damaged from one that was never acknowledged.
 
 What is relied on: a write that was synced stays; bytes of a write that was not may be missing, in any
 order, or be garbage. Clients choose what is inside entries, so a record is recognised by a random mark
-that they can not know.
+that they cannot know.
 """
 
 import contextlib
@@ -129,7 +129,7 @@ class Segment:
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            self._file.truncate(self.position)  # nothing of it was synced, and nobody was told
+            self._file.truncate(self.position)  # nothing of it was synced or acknowledged
             raise _full() from error
         self.position += len(record)
 

@@ -84,7 +84,7 @@ class Replay:
         except DamagedStoreError as error:
             if error.offset is None:
                 raise  # the file or the index; for a reader, the file may just have got another name
-            return None  # whoever needs the token is told; others are not kept from their entries
+            return None  # a reader of the token gets the error; other entries can be read
 
     def _stored_bucket(self, auth_ref: AuthRef) -> Bucket | None:
         record = self._view.auth(auth_ref)

@@ -1,4 +1,4 @@
-"""One label made anew from its files: every entry is put in its place again, and checked on the way.
+"""One label rebuilt from its files: every entry is put in its place again, and checked on the way.
 
 ``survey`` lists what the chunk directories hold, by label, from names alone.
 """

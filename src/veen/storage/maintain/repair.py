@@ -1,4 +1,4 @@
-"""Repair: index, node stores and other derived files, made anew from the log. No log byte is touched.
+"""Repair: index, node stores and other derived files, rebuilt from the log. No log byte is touched.
 
 The log is read once, and every entry is put in its place again: frames, hashes, leaves, roots and chunk
 boundaries are checked on the way, and anything wrong is refused by name. What an interrupted flush left
@@ -35,7 +35,7 @@ Progress = Callable[[int], None]
 
 
 def no_progress(_count: int) -> None:
-    """Report progress to nobody."""
+    """Ignore progress."""
 
 
 _PROGRESS_ENTRIES: Final = 1024
@@ -51,7 +51,7 @@ class Repaired:
 
 
 def repair(fs: Filesystem, *, owner: str, progress: Progress = no_progress) -> Repaired:
-    """Make all derived files of a directory anew; takes the writer's lock."""
+    """Rebuild all derived files of a directory; takes the writer's lock."""
     open_store(fs)
     held = take_lock(fs, owner)
     try:
@@ -64,7 +64,7 @@ def repair(fs: Filesystem, *, owner: str, progress: Progress = no_progress) -> R
 
 
 def rebuild(fs: Filesystem, store: StoreRecord, progress: Progress = no_progress) -> Repaired:
-    """Make all derived files anew; the caller has the lock, or a directory that nobody else knows."""
+    """Rebuild all derived files; the caller has the lock, or a directory of its own."""
     begins = _journal(fs)
     fs.make_dir(paths.INDEX)
     fs.remove_index(paths.INDEX)

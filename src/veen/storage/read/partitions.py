@@ -164,7 +164,7 @@ def read_partition(root: Path, partition: Partition) -> Iterator[StoredEntry]:
 def read_frames(root: Path, partition: Partition) -> tuple[str, bytes]:
     """Return the bytes of a partition as they are stored, and the file that they are in now.
 
-    Nothing of them is looked at: whoever asks checks them. A file that ends early gives less.
+    They are not checked: the caller checks them. A file that ends early gives less.
     """
     if partition.frames is not None:
         return partition.path, partition.frames

@@ -108,7 +108,7 @@ class Reader:
     def _check_known(self, view: Snapshot, label: Label, *, known: bool) -> None:
         """Refuse to call a label empty that has files and is in no tail: a damaged index has lost it.
 
-        A writer in another process may have begun it since; only of a directory without one can this be told.
+        A writer in another process may have begun it since; without one, this can be determined.
         """
         if not known and (self._attached or view.meta().clean):
             check_absent(self.fs, self.domain_of(label), label)
@@ -318,7 +318,7 @@ class Reader:
         except StaleIndexError:
             raise
         except DamagedStoreError:
-            return seq  # whoever reads that entry is told; others are not kept from theirs
+            return seq  # a reader of that entry gets the error; others can be read
         if before >= hub_ts:
             raise StaleIndexError(paths.INDEX, None, f"entry {seq - 1} is missing among the times")
         return seq

@@ -225,7 +225,7 @@ class ReadRequests:
         )
 
     def report_equivocation(self, request: EquivocationRequest) -> EquivocationResponse:
-        """Tell whether two receipts are ours and can not both be true (API-064)."""
+        """Report whether two receipts are ours and cannot both be true (API-064)."""
         for name, receipt in (("first", request.first), ("second", request.second)):
             self._verify(name, receipt)
         return EquivocationResponse(ok=request.first.contradicts(request.second))

@@ -61,7 +61,7 @@ def record_entries(changes: Changes, growths: Sequence[Growth], tail: Tail) -> N
 SignCheckpoint = Callable[[Label, int, NodeHash, StreamEpoch | None], Checkpoint]
 
 
-#: Files that a repair can make anew.
+#: Files that a repair can rebuild.
 _DERIVED = (".mmr", ".cborseq")
 #: Files that were made with the directory.
 _ALWAYS_THERE = (paths.RECEIPTS, paths.CHECKPOINTS)

@@ -388,7 +388,7 @@ class Writer:
         self._redo, again = True, self._redo  # until it is through: the journal still has all of it
         self._flush.run(frozen, redo=again)
         self._redo = False
-        # Heads first: whoever misses the tail must not find an older one.
+        # Heads first: a reader that misses the tail must not find an older one.
         for label, label_tail in frozen.labels.items():
             self._heads.put(label, label_tail.head)
         with self._commit_lock:
