@@ -15,7 +15,7 @@ from veen.cli.settings import common, find_hub
 from veen.client.audit import pin_for_audit
 from veen.client.contexts import find_client
 from veen.client.effects import run
-from veen.client.errors import PinError
+from veen.client.errors import ContextError, PinError
 from veen.client.fraud import Fraud
 from veen.client.home.directory import ClientHome
 from veen.client.home.pins import STATUS, HubFacts, read_facts
@@ -48,7 +48,7 @@ def verify_receipt(
     its = None if msg is None else _decode(msg, Msg, "a message")
     try:
         named = find_hub(hub)
-    except CommandError:
+    except (CommandError, ContextError):
         if hub_id:
             raise
         state = ClientHome(find_client(client)).load()
@@ -89,7 +89,7 @@ def _check_pinned(facts: HubFacts, client: str, *, known: bool) -> None:
         return
     try:
         pins = ClientHome(find_client(client)).load().pins
-    except CommandError:
+    except (CommandError, ContextError):
         if client:
             raise
         pins = {}
