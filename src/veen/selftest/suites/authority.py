@@ -26,7 +26,7 @@ def _token(
 
 @step(Needs.GUARDED)
 def capability(ctx: Context) -> str:
-    """A token that was issued and authorized lets its subject write, and the hub knows its state."""
+    """An authorized token lets its subject write, and the hub reports its state."""
     client, stream = ctx.client(), ctx.name("cap")
     token = _token(ctx, client, stream)
     check(not client.cap_status(token).hub_known, "the hub knows a token that it has never seen")
@@ -60,7 +60,7 @@ def capability_missing(ctx: Context) -> str:
 
 @step(Needs.GUARDED)
 def capability_issuer(ctx: Context) -> str:
-    """A token of an issuer that the hub does not trust counts for nothing."""
+    """A token of an issuer that the hub does not trust is rejected."""
     client, stream = ctx.client(), ctx.name("issuer")
     stranger = SigningKey.from_seed(ctx.random.randbytes(32))
     subject = client.session.secrets.client.signing_key.public_key
@@ -72,7 +72,7 @@ def capability_issuer(ctx: Context) -> str:
 
 @step(Needs.GUARDED)
 def capability_rate(ctx: Context) -> str:
-    """More messages than the rate of a token allows are refused."""
+    """Messages above the rate of a token are rejected."""
     client, stream, burst, most = ctx.client(), ctx.name("rate"), 3, 40
     client.authorize(_token(ctx, client, stream, rate=Rate(per_sec=1, burst=burst)))
     began = ctx.clock()
@@ -89,7 +89,7 @@ def capability_rate(ctx: Context) -> str:
 
 @step(Needs.GUARDED)
 def capability_expired(ctx: Context) -> str:
-    """A token counts until its time is over."""
+    """A token is valid until it expires."""
     client, stream = ctx.client(), ctx.name("expired")
     token = _token(ctx, client, stream, ttl=1)
     granted = client.authorize(token)
@@ -113,7 +113,7 @@ def capability_expired(ctx: Context) -> str:
 
 @step()
 def attachments(ctx: Context) -> str:
-    """Files of all sizes come back as they were sent, empty ones too."""
+    """Files of all sizes, including empty ones, come back unchanged."""
     client, stream = ctx.client(), ctx.name("files")
     sizes = (0, 1, 255, 65_536, 300_000)
     files = [ctx.random.randbytes(size) for size in sizes]
@@ -129,7 +129,7 @@ def attachments(ctx: Context) -> str:
 
 @step()
 def attachment_mutation(ctx: Context) -> str:
-    """A file with one bit changed, or in the place of another, is noticed by hub and reader."""
+    """Hub and reader detect a file with one changed bit, or one in the place of another."""
     client, stream = ctx.client(), ctx.name("mutation")
     client.send(stream, None, attachments=[ctx.random.randbytes(1000), ctx.random.randbytes(1000)])
     (message,) = client.read(stream)

@@ -28,7 +28,7 @@ _SOME: Final = 50
 
 @step(own=_FILES)
 def no_plaintext(ctx: Context) -> str:
-    """Nothing that was sent stands in a file or in the log of the hub, in any usual form."""
+    """No plaintext is in the files or logs of the hub, in any usual encoding."""
     client, text = ctx.client(), ctx.marker()
     stream, schema = f"{text}/stream", {"secret": text, "again": [text, text.upper()]}
     for _ in range(3):
@@ -93,7 +93,7 @@ def _retention(ctx: Context, hub: TempHub, label: Label) -> dict[str, Any]:
 
 @step()
 def resync(ctx: Context) -> str:
-    """A client that has lost its state has it back after a resync, and goes on where it was."""
+    """A client that lost its state recovers it by a resync, and resumes where it was."""
     client, stream = ctx.client(), ctx.name("resync")
     count = _SOME if ctx.url else _MANY
     sent = list(client.send_many(stream, [Draft(n) for n in range(count)]))
@@ -122,7 +122,7 @@ def consistent(client: Client, stream: str) -> None:
 
 @step()
 def verify_state(ctx: Context) -> str:
-    """A client notices whether what it knows agrees with the hub, and from where on it does not."""
+    """A client detects whether its state agrees with the hub, and where they begin to differ."""
     client, stream, count = ctx.client(), ctx.name("verify"), 16
     (*_, last) = client.send_many(stream, [Draft(n) for n in range(count)])
     consistent(client, stream)
@@ -144,7 +144,7 @@ def verify_state(ctx: Context) -> str:
 
 @step(own=_ACCIDENT)
 def killed_hub(ctx: Context) -> str:
-    """A hub that is killed at work has every message that it gave a receipt for, and goes on."""
+    """A hub that is killed under load has every message that has a receipt, and resumes."""
     hub, stream = ctx.hubs.fresh('require_cap = "false"\n'), ctx.name("killed")
     home = ctx.home()
     sent: list[Sent] = []
@@ -186,7 +186,7 @@ def _send_until_dead(client: Client, stream: str, sent: list[Sent], enough: thre
 
 @step(own=_ACCIDENT)
 def offline_read(ctx: Context) -> str:
-    """A hub's directory says the same without the hub as the hub has said itself."""
+    """Reading a hub's directory without the hub gives the same results as the hub."""
     hub, stream = ctx.hubs.fresh('require_cap = "false"\n'), ctx.name("offline")
     client = ctx.client(hub=hub.url)
     for n in range(40):

@@ -93,7 +93,7 @@ def _refused_all(ctx: Context, author: Author, path: str, bodies: Iterable[bytes
 
 @step()
 def malformed_cbor(ctx: Context) -> str:
-    """What is not canonical CBOR is refused by every path, however deep or large it says it is."""
+    """Every path rejects CBOR that is not canonical, whatever depth or size it declares."""
     author = author_of(ctx, "malformed")
     author.write()
     bodies = [*ITEMS, *NESTED, *(ctx.random.randbytes(ctx.random.randrange(1, 300)) for _ in range(20))]
@@ -105,7 +105,7 @@ def malformed_cbor(ctx: Context) -> str:
 
 @step()
 def truncated_messages(ctx: Context) -> str:
-    """A message that was cut anywhere is refused."""
+    """A message that is truncated anywhere is rejected."""
     author = author_of(ctx, "truncated")
     author.write()
     whole = single(author.msg().encode())
@@ -115,7 +115,7 @@ def truncated_messages(ctx: Context) -> str:
 
 @step()
 def mutated_messages(ctx: Context) -> str:
-    """A message with any damage is refused, and never gets into the log."""
+    """A damaged message is rejected, and never enters the log."""
     author = author_of(ctx, "mutated")
     author.write()
     good = [single(author.msg(body=cbor.encode("x" * size)).encode()) for size in (0, 10, 500)]
@@ -127,7 +127,7 @@ def mutated_messages(ctx: Context) -> str:
 
 @step()
 def mutated_sequences(ctx: Context) -> str:
-    """A request with many messages, some of them damaged, is answered for each or refused as a whole."""
+    """A bulk request with damaged messages is answered for each message, or rejected as a whole."""
     author = author_of(ctx, "sequences")
     author.write()
     for _ in range(_OF_EACH):
@@ -179,7 +179,7 @@ def _requests(label: Label, receipts: list[Receipt]) -> list[Wire]:
 
 @step()
 def mutated_requests(ctx: Context) -> str:
-    """A request of any kind with any damage is refused, or answered as the other request that it then is."""
+    """A damaged request is rejected, or answered as the valid request that it has become."""
     author = author_of(ctx, "requests")
     receipts = [author.write()[1] for _ in range(3)]
     requests = _requests(author.label(), receipts)
@@ -220,7 +220,7 @@ def _damaged(ctx: Context, good: bytes, believe: Callable[[bytes], None], what: 
 
 @step()
 def damaged_receipts(ctx: Context) -> str:
-    """A receipt that was cut or changed is not believed, by us or by the hub that has signed it."""
+    """A truncated or changed receipt is rejected by the client and by the hub that signed it."""
     author = author_of(ctx, "receipts")
     receipts = [author.write()[1] for _ in range(2)]
 
@@ -243,7 +243,7 @@ def damaged_receipts(ctx: Context) -> str:
 
 @step()
 def damaged_checkpoints(ctx: Context) -> str:
-    """A checkpoint that was cut or changed is not believed."""
+    """A truncated or changed checkpoint is rejected."""
     author = author_of(ctx, "checkpoints")
     for _ in range(3):
         author.write()
@@ -264,7 +264,7 @@ def damaged_checkpoints(ctx: Context) -> str:
 
 @step()
 def damaged_proofs(ctx: Context) -> str:
-    """A proof that was cut or changed proves nothing."""
+    """A truncated or changed proof is rejected."""
     author = author_of(ctx, "proofs")
     receipts = [author.write()[1] for _ in range(13)]
     receipt = receipts[10]
@@ -305,7 +305,7 @@ _RUDE: Final = (
 
 @step()
 def rude_connections(ctx: Context) -> str:
-    """What is not HTTP, or bad HTTP, is answered with an error or cut off, and harms nobody else."""
+    """Invalid HTTP is answered with an error or disconnected, and affects no other client."""
     author = author_of(ctx, "rude")
     author.write()
     for text in _RUDE:

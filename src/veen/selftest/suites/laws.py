@@ -60,7 +60,7 @@ def _root(leaves: list[LeafHash]) -> bytes:
 
 @step(Needs.NONE)
 def mmr_splits(ctx: Context) -> str:
-    """However a log is cut into parts, and in whatever groups they are added, the range is the same."""
+    """However a log is divided and its parts are grouped, the result is the same range."""
     cuts = 0
     for size in [*range(1, _SIZES), 63, 64, 65, 200, 513]:
         leaves = _leaves(ctx.random, size)
@@ -189,7 +189,7 @@ def _with(proof: ConsistencyProof, name: str, nodes: tuple[NodeHash, ...]) -> Co
 
 @step(Needs.NONE)
 def cbor_determinism(ctx: Context) -> str:
-    """An object of any wire type has one encoding, and nothing else decodes to it."""
+    """An object of any wire type has exactly one encoding."""
     types = wire_types()
     for cls in types:
         for _ in range(_OF_EACH):
@@ -233,7 +233,7 @@ def _check_only(random: Random, cls: type[Wire], data: bytes) -> None:
 
 @step(Needs.NONE)
 def canonical_maps(ctx: Context) -> str:
-    """A map has the same bytes in whatever order it was filled, and comes back as it was."""
+    """The encoding of a map does not depend on the order in which it was filled."""
     for _ in range(300):
         pairs = [(_scalar(ctx.random), _tree(ctx.random, 3)) for _ in range(ctx.random.randrange(8))]
         made = dict(pairs)
@@ -270,7 +270,7 @@ def _tree(random: Random, depth: int) -> Any:  # noqa: ANN401 - a value
 
 @step(Needs.OPEN)
 def duplicate_rejection(ctx: Context) -> str:
-    """In a random history of new and repeated messages every message is in the log once, in its place."""
+    """In a random history of new and repeated messages, each message is in the log once, in order."""
     authors = [author_of(ctx, "history") for _ in range(3)]
     stream = authors[0].stream
     taken: list[Msg] = []

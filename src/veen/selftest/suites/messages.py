@@ -43,7 +43,7 @@ def author_of(ctx: Context, of: str) -> Author:
 
 @step()
 def send_receive(ctx: Context) -> str:
-    """Messages arrive as they were sent, in order, and only their reader can open them."""
+    """Messages arrive unchanged and in order, and only their reader can open them."""
     alice, bob, stream = ctx.client(), ctx.client(), ctx.name("send")
     bodies: list[Value] = [{"n": n, "text": ctx.random.randbytes(n * 7).hex()} for n in range(_FEW)]
     to_bob = SendOptions(to=bob.session.secrets.card(ctx.clock()).seal_key(ctx.clock()))
@@ -112,7 +112,7 @@ def ask(hub: HttpHub, request: Wire, answer: type[W]) -> W:
 
 @step()
 def reencoding(ctx: Context) -> str:
-    """What the hub sends is canonical: taken apart and put together it is the same, byte for byte."""
+    """What the hub sends is canonical: decoded and encoded again, it has the same bytes."""
     author = author_of(ctx, "reencoding")
     msgs = [author.write()[0] for _ in range(_FEW)]
     label = author.label()
@@ -141,7 +141,7 @@ def rebuilt(item: Wire) -> bytes:
 
 @step()
 def duplicates(ctx: Context) -> str:
-    """A message that is sent again is answered with its place, and is in the log once."""
+    """A message that is sent again is answered with its position, and is in the log once."""
     author = author_of(ctx, "duplicates")
     written = [author.write() for _ in range(3)]
     for msg, receipt in written:
@@ -158,7 +158,7 @@ def duplicates(ctx: Context) -> str:
 
 @step()
 def safe_retry(ctx: Context) -> str:
-    """A client that never saw an answer sends the same bytes again, and loses and doubles nothing."""
+    """A client that got no answer resends the same bytes, and loses and duplicates nothing."""
     client, stream = ctx.client(), ctx.name("retry")
     first = client.send(stream, "first")
     # As if the process had ended between the request and the answer.
@@ -179,7 +179,7 @@ def safe_retry(ctx: Context) -> str:
 
 @step()
 def sequence_errors(ctx: Context) -> str:
-    """Numbers that are skipped, used before or point to the future are refused."""
+    """Sequence numbers that are skipped, reused or too high are rejected."""
     author = author_of(ctx, "sequence")
     for seq in (0, 2, 7):
         skipped = author.with_(client_seq=seq)
@@ -198,7 +198,7 @@ def sequence_errors(ctx: Context) -> str:
 
 @step()
 def profile_mismatch(ctx: Context) -> str:
-    """A message of a profile that the hub does not serve, or with the wrong padding, is refused."""
+    """A message of a profile that the hub does not serve, or with wrong padding, is rejected."""
     author = author_of(ctx, "profile")
     foreign = author.with_(profile_id=ProfileId(ctx.random.randbytes(32)))
     refused(lambda: submit(author.hub, foreign.encode()), Code.FORMAT, Detail.PROFILE)
@@ -212,7 +212,7 @@ def profile_mismatch(ctx: Context) -> str:
 
 @step()
 def forgeries(ctx: Context) -> str:
-    """A message that was changed after it was signed, or signed by somebody else, is refused."""
+    """A message that was changed after it was signed, or signed with another key, is rejected."""
     author, other = author_of(ctx, "forgeries"), author_of(ctx, "forgeries")
     good = author.msg()
     changed = replace(good, prev_ack=0, sig=Signature(_flipped(good.sig)))
@@ -227,7 +227,7 @@ def forgeries(ctx: Context) -> str:
 
 @step(Needs.ROTATING)
 def time_window(ctx: Context) -> str:
-    """A message for an epoch that is over, or far ahead, is refused; of the present one it is taken."""
+    """A message for a past or far future epoch is rejected; one for the current epoch is accepted."""
     now = int(ctx.status()["epoch"])
     author = Author(ctx.http(), ctx.facts(), ROTATING_STREAM, epoch=now)
     for distance in (-5, -3, 3, 5):
@@ -244,7 +244,7 @@ def time_window(ctx: Context) -> str:
 
 @step()
 def bounds(ctx: Context) -> str:
-    """What is too large is refused by its size alone, before anything of it is looked at."""
+    """A request that is too large is rejected by its size, before its content is read."""
     http, facts = ctx.http(), ctx.status()
     limit = int(facts["limits"]["max_msg_bytes"])
     for size in (limit + 1, limit + 4096):
@@ -265,7 +265,7 @@ def bounds(ctx: Context) -> str:
 
 @step()
 def bulk(ctx: Context) -> str:
-    """Of many messages in one request each has its own answer, and a bad one harms no other."""
+    """Each message of a bulk request has its own answer, and an invalid one affects no other."""
     author, forger = author_of(ctx, "bulk"), author_of(ctx, "bulk")
     bodies, wanted = [], []
     for _ in range(_FEW):

@@ -52,7 +52,7 @@ _LINE: Final = {
 
 @step(Needs.ANY)
 def health(ctx: Context) -> str:
-    """The short answer for probes has its fields, each of its type."""
+    """The health response has all its fields, with the right types."""
     reply = ctx.get("/healthz")
     equal(reply.status, 200, "status of /healthz")
     found = read_json(reply.body, "the hub")
@@ -68,7 +68,7 @@ def health(ctx: Context) -> str:
 
 @step()
 def health_follows(ctx: Context) -> str:
-    """The short answer for probes follows the log."""
+    """The health response follows the log."""
     author = author_of(ctx, "health")
     receipts = [author.write()[1] for _ in range(6)]
     found = read_json(ctx.get(f"/tooling/status?label={author.label().hex()}").body, "the hub")
@@ -92,7 +92,7 @@ def metrics_of(ctx: Context) -> dict[str, float]:
 
 @step()
 def metrics(ctx: Context) -> str:
-    """The numbers for operators have their names, and count what happens."""
+    """Metrics have the documented names, and count what happens."""
     author = author_of(ctx, "metrics")
     wrong = author.with_(client_seq=9)
     refused(lambda: submit(author.hub, wrong.encode()), Code.SEQ, Detail.CLIENT_SEQ)
@@ -118,7 +118,7 @@ def metrics(ctx: Context) -> str:
 
 @step(own=_LOG)
 def submit_logs(ctx: Context) -> str:
-    """Every submit leaves one line of JSON in the log, with its fields and without its content."""
+    """Every submit writes one JSON line to the hub's log, with its fields and without its content."""
     author = author_of(ctx, "logs")
     written = [author.write() for _ in range(5)]
     wrong = author.with_(client_seq=99)
@@ -155,7 +155,7 @@ def _lines(log: Path, label: str) -> list[dict[str, Any]]:
 
 @step(own=_LOAD)
 def oversize_load(ctx: Context) -> str:
-    """Many requests that are far too large at once are refused by size, and the hub stays quick."""
+    """Many oversize requests at once are rejected by size, and the hub stays responsive."""
     pid, answers = ctx.hub.pid, []
     limit = int(ctx.status()["limits"]["max_msg_bytes"])
 
@@ -210,7 +210,7 @@ def _cpu_ticks(pid: int) -> int:
 
 @step(own=_LEDGER)
 def anchor_cadence(ctx: Context) -> str:
-    """A label is anchored in the ledger whenever enough entries are new, without being asked."""
+    """A label is anchored automatically when it has enough new entries."""
     before = _anchors(ctx)
     author = author_of(ctx, "cadence")
     for _ in range(ANCHOR_EVERY):

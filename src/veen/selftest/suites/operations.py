@@ -113,7 +113,7 @@ def _samples(ctx: Context, who: bytes) -> list[tuple[Schema, Fields]]:
 
 @step()
 def op(ctx: Context) -> str:
-    """Operations of every profile arrive as they were sent; an agent acts for others if its chain holds."""
+    """Operations of every profile arrive unchanged; an agent acts for others if its chain is valid."""
     stream, client = ctx.name("op"), ctx.client()
     identity = client.session.secrets.identity
     samples = _samples(ctx, bytes(identity.public_key))
@@ -155,7 +155,7 @@ def _delegate(ctx: Context, agent: Client) -> None:
 
 @step(own=_OWN)
 def op_access(ctx: Context) -> str:
-    """A grant is a token that lets its subject write, until it is taken back in the log."""
+    """A grant is a token that lets its subject write, until it is revoked in the log."""
     hub = ctx.hubs.fresh(CONFIGS[Needs.GUARDED] + "trust_all_issuers = true\n")
     stream = ctx.name("access")
     admin, subject = ctx.client(hub=hub.url), ctx.client(hub=hub.url)
@@ -193,7 +193,7 @@ def _let_write(admin: Client, stream: str) -> None:
 
 @step()
 def agreement(ctx: Context) -> str:
-    """An agreement is active when each party has said yes itself, and no longer when one takes it back."""
+    """An agreement is active once every party has accepted it itself, until one withdraws."""
     table = _Table(ctx, ctx.name("agreement"), 3)
     one, agreements = ctx.random.randbytes(32), Agreements()
     parties = (table.identity(0), table.identity(1))
@@ -221,7 +221,7 @@ def agreement(ctx: Context) -> str:
 
 @step()
 def snapshot(ctx: Context) -> str:
-    """A snapshot holds for the state and the root that it names, and a false one is found out."""
+    """A snapshot verifies for the state and the root that it names; a false one is detected."""
     client, stream = ctx.client(), ctx.name("snapshot")
     drafts = [
         typed(LWW, LWW.make(key=b"%d" % (nth % 5), ts=nth, value=ctx.random.randbytes(4)))
@@ -246,7 +246,7 @@ def snapshot(ctx: Context) -> str:
 
 @step()
 def recovery(ctx: Context) -> str:
-    """A new identity takes the place of a lost one if enough guardians say so themselves, and else not."""
+    """A new identity replaces a lost one if enough guardians approve, and otherwise does not."""
     table = _Table(ctx, ctx.name("recovery"), 4)
     lost, new = (ctx.random.randbytes(32) for _ in range(2))
     guardians = frozenset(table.identity(nth) for nth in range(3))
@@ -272,7 +272,7 @@ def recovery(ctx: Context) -> str:
 
 @step()
 def audit(ctx: Context) -> str:
-    """Who has asked for what can be told from the log, by resource and by time."""
+    """The log shows who queried what, by resource and by time."""
     client, stream, overlay = ctx.client(), ctx.name("audit"), QueryAudit()
     for nth in range(12):
         body = QUERY.make(

@@ -222,7 +222,7 @@ def _audits(reader: Client, result_id: str) -> list[tuple[str, bytes | None]]:
 
 @step(Needs.NONE, own=_OWN)
 def query_pages(ctx: Context) -> str:
-    """Pages of whatever size, one after the other, are the rows that the digest is of."""
+    """Pages of any size together are the rows that the digest covers."""
     desk = ctx.once(make_desk)
     whole = desk.complete(ctx)
     digest = whole["result_digest"]
@@ -243,7 +243,7 @@ def query_pages(ctx: Context) -> str:
 
 @step(Needs.NONE, own=_OWN)
 def query_evidence(ctx: Context) -> str:
-    """Evidence, of some rows or of all, is that of the receipts which the hub gave for the events."""
+    """Evidence, for some rows or for all, consists of the hub's receipts for the events."""
     desk = ctx.once(make_desk)
     events = [sent for _, sent in desk.logins()]
     full = desk.complete(ctx, evidence=_FULL)["result_digest"]
@@ -262,7 +262,7 @@ def query_evidence(ctx: Context) -> str:
 
 @step(Needs.NONE, own=_OWN)
 def query_damage(ctx: Context) -> str:
-    """Where an entry behind an answer is damaged the query fails, and no digest of it is in the log."""
+    """If an entry behind an answer is damaged, the query fails and no digest is recorded."""
     desk = ctx.once(make_desk)
     desk.complete(ctx, evidence=_FULL)
     with _damaged((desk.lake / "bronze" / "entries").rglob("*.parquet")):
@@ -295,7 +295,7 @@ def _damaged(files: Iterable[Path]) -> Iterator[None]:
 
 @step(Needs.NONE, own=_OWN)
 def query_elsewhere(ctx: Context) -> str:
-    """Another zone, which has copies of the events alone, gives the same answer, evidence included."""
+    """Another zone, which has only copies of the events, gives the same answer and evidence."""
     desk = ctx.once(make_desk)
     found = desk.complete(ctx, evidence=_FULL)
     asked = desk.ask(ctx, "GET", f"descriptor/{found['result_digest']['query_id']}")

@@ -62,7 +62,7 @@ def _record_too_much() -> None:
 
 @step()
 def record_events(ctx: Context) -> str:
-    """Events come back in order, by number and by time, with the key that has signed as their principal."""
+    """Events are replayed in order, by position and by time; their principal is the key that signed."""
     office = _Office(ctx)
     office.emit(_EVENTS, "t")
     office.lie()
@@ -84,7 +84,7 @@ def record_events(ctx: Context) -> str:
 
 @step(own=_OWN)
 def record_checkpoints(ctx: Context) -> str:
-    """Checkpoints vouch for all streams, each entry is proven against them, and what they do not is not."""
+    """Checkpoints cover all streams; exactly the entries that they cover can be proved against them."""
     office = _Office(ctx)
     admin, event_type = office.auditor, ctx.name("type")
     send_change(admin, "declare", office.stream, event_types=(event_type,))

@@ -66,7 +66,7 @@ class _Desk:
 
 @step()
 def rpc(ctx: Context) -> str:
-    """A call is answered, by nobody else and to nobody else; what a method refuses is told to the caller."""
+    """Only the server answers a call, and only its caller gets the reply; rejections are reported to it."""
     stream = ctx.name("rpc")
     desk, caller, other = _Desk(ctx, stream), ctx.client(), ctx.client()
     with desk.answering():
@@ -99,7 +99,7 @@ def _code(caller: Client, stream: str, method: str, args: Value, options: CallOp
 
 @step()
 def rpc_idempotency(ctx: Context) -> str:
-    """A call that is repeated has one effect and one result, also after the server was started again."""
+    """A repeated call has one effect and one result, also after a restart of the server."""
     stream = ctx.name("idem")
     desk, caller = _Desk(ctx, stream), ctx.client()
     again = CallOptions(timeout_ms=desk.options.timeout_ms, idem=7, sending=desk.options.sending)
@@ -116,7 +116,7 @@ def rpc_idempotency(ctx: Context) -> str:
 
 @step()
 def crdt(ctx: Context) -> str:
-    """Registers, sets and counters come to the same state, however and wherever they are read."""
+    """Registers, sets and counters have the same state for every reader."""
     stream = ctx.name("crdt")
     writer, drafts = ctx.client(), _drafts(ctx)
     sent = [item for draft in drafts for item in writer.send_many(stream, [draft])]

@@ -53,7 +53,7 @@ _PUBLISHED: Final = {
 
 @step(Needs.NONE)
 def wallet_names(ctx: Context) -> str:  # noqa: ARG001 - names do not depend on chance
-    """Wallets, their streams, transfers, approvals and days are named and counted as published."""
+    """Ids of wallets, streams, transfers and approvals, and day numbers, are as published."""
     wallet = wallet_id(_REALM, b"\x22" * 32, "JPY")
     found = {
         "wallet": wallet,
@@ -212,7 +212,7 @@ class _Sequential:
 
 @step(Needs.NONE)
 def wallet_fold(ctx: Context) -> str:
-    """Wallets are what their events say one after the other; what breaks a rule does not count."""
+    """A wallet is the result of its events in order; an event that breaks a rule does not count."""
     refused = 0
     for nth in range(_LOGS):
         records, said = _log(ctx.random)
@@ -232,7 +232,7 @@ def wallet_fold(ctx: Context) -> str:
 
 @step(Needs.NONE)
 def paid_ledger(ctx: Context) -> str:
-    """The ledger of paid operations adds up, and with a ban on debts only an issuer has one."""
+    """The ledger of paid operations balances; if debts are forbidden, only issuers have them."""
     refused = 0
     for strict in (False, True):
         for _ in range(_LOGS // 4):
@@ -258,7 +258,7 @@ def paid_ledger(ctx: Context) -> str:
 
 @step(Needs.NONE)
 def wallet_merge(ctx: Context) -> str:
-    """However a log is cut, the summaries of its parts join to the same bytes, in any grouping."""
+    """However a log is divided, the summaries of its parts merge to the same bytes."""
     joined = 0
     overlays: tuple[Overlay, ...] = (Wallets(), LiteralWallets(), PaidLedger(forbid_negative=True))
     for overlay in overlays:
@@ -290,7 +290,7 @@ def _tree(folding: Fold, items: list[Annotated], random: Random | None) -> Summa
 
 @step(Needs.NONE)
 def wallet_copies(ctx: Context) -> str:
-    """Copies of a log by a bridge come to the same state, also when they come twice, or come back."""
+    """Copies of a log by a bridge give the same state, also if they arrive twice or come back."""
     overlay = Wallets()
     folding = Fold(overlay)
     for _ in range(_LOGS // 4):
@@ -320,7 +320,7 @@ def _copies(records: list[Record], random: Random) -> Iterator[Record]:
 
 @step()
 def wallet_flow(ctx: Context) -> str:
-    """Money moves over a hub once, overdrafts do not count, and all who fold the log see the same."""
+    """Money moves once, overdrafts do not count, and all readers compute the same balances."""
     client, stream = ctx.client(), ctx.name("wallet")
     realm, now = labels.realm_id(), ctx.clock()
     mine, other = own_wallet(client, "EUR"), wallet_id(realm, b"o" * 32, "EUR")
