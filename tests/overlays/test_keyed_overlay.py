@@ -117,9 +117,9 @@ def test_a_name_may_come_from_a_class_that_is_not_an_overlay() -> None:
     class Declared(Named, Votes):
         state_class = "kept"
 
-    assert type("Mixed", (Named, KeyedOverlay), {**RIGHT, "name": "mixed"}).state_class == "mixed"
     unnamed = {attribute: value for attribute, value in RIGHT.items() if attribute != "name"}
-    assert type("Mixed", (Named, KeyedOverlay), unnamed).state_class == "named"
+    mixed: Any = type("Mixed", (Named, KeyedOverlay), unnamed)
+    assert (mixed.name, mixed.state_class) == ("named", "named")
     assert Declared.state_class == "kept"
 
 
@@ -220,7 +220,9 @@ def test_each_monoid_knows_its_summaries(kind: Any, right: object, wrong: object
 @pytest.mark.parametrize("content", [0.5, -1, 2**64, object(), {1}, [0.5], {"a": 0.5}, {b"a": 1}, {0.5: 1}])
 @pytest.mark.parametrize("kind", [MAX, FIRST, SET])
 def test_a_value_without_an_encoding_is_one_clear_line(kind: Any, content: object) -> None:
-    value = {b"id": content} if kind is SET else first(PLACE, content) if kind is FIRST else (PLACE, content)
+    value = (
+        {b"id": content} if kind is SET else first(PLACE, b"", content) if kind is FIRST else (PLACE, content)
+    )
     with pytest.raises(OverlayError, match=r"^Wrong.cell returned the value .*: it may contain null, bool"):
         folded(_returning(("tea", value), kind), poll("tea"))
 

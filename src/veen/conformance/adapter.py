@@ -26,10 +26,10 @@ def _finite(text: str) -> float:
 
 
 def _no_repeats(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    document = dict(pairs)
+    if len(document) != len(pairs):
         raise MalformedRequestError("a name occurs twice in an object")
-    return made
+    return document
 
 
 def _parse(line: bytes) -> dict[str, JsonValue]:

@@ -30,10 +30,10 @@ class Arguments:
         """Return a field with its numbers exactly as they were written: fractions are no doubles."""
         self.json(name)
         try:
-            found: Json = json.loads(self._line, parse_float=canonical_json.number)[name]
+            field: Json = json.loads(self._line, parse_float=canonical_json.number)[name]
         except RecursionError:  # the stack is a little deeper than when it was parsed before
             raise MalformedRequestError("nested too deeply") from None
-        return found
+        return field
 
     def has(self, name: str) -> bool:
         """Tell whether a field is there and not null."""

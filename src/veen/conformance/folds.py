@@ -58,16 +58,16 @@ def _body(args: Arguments, schema: bytes) -> bytes:
 
 def _records(args: Arguments) -> list[Record]:
     """Return the records in the order of the log; the same one given twice is one."""
-    found: dict[tuple[int, int], Record] = {}
+    records: dict[tuple[int, int], Record] = {}
     for item in args.objects("events"):
         record = _record(item)
         place = (record.epoch, record.stream_seq)
-        if found.setdefault(place, record) != record:
+        if records.setdefault(place, record) != record:
             raise MalformedRequestError(f"two events have stream_seq {record.stream_seq}")
-    if not found or not args.has("upto"):
-        return [found[place] for place in sorted(found)]
-    end = (max(found)[0], args.uint("upto"))  # a number of the last epoch
-    return [found[place] for place in sorted(found) if place <= end]
+    if not records or not args.has("upto"):
+        return [records[place] for place in sorted(records)]
+    end = (max(records)[0], args.uint("upto"))  # a number of the last epoch
+    return [records[place] for place in sorted(records) if place <= end]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +158,12 @@ _IDS: Final[Mapping[str, tuple[tuple[tuple[str, ...], ...], Callable[[Arguments]
 
 def overlay_ids(args: Arguments) -> Answer:
     """Return every id that can be made of the fields that are given."""
-    found: Answer = {}
+    ids: Answer = {}
     for name, (needed, make) in _IDS.items():
         if all(any(args.has(field) for field in choice) for choice in needed):
-            found[name] = make(args).hex()
-    if "wallet_id" in found or args.has("wallet_id"):
-        found["wallet_stream"] = schemas.wallet_stream(_wallet(args)).hex()
-    if not found:
+            ids[name] = make(args).hex()
+    if "wallet_id" in ids or args.has("wallet_id"):
+        ids["wallet_stream"] = schemas.wallet_stream(_wallet(args)).hex()
+    if not ids:
         raise MalformedRequestError("no id can be derived from these fields")
-    return found
+    return ids

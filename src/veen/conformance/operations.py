@@ -98,10 +98,10 @@ TYPES: Final[Mapping[str, _Parsers]] = MappingProxyType(
 
 def _parsers(args: Arguments) -> _Parsers:
     name = args.text("type")
-    found = TYPES.get(name) or folds.body_parsers(name)
-    if found is None:
+    parsers = TYPES.get(name) or folds.body_parsers(name)
+    if parsers is None:
         raise MalformedRequestError(f"unknown type {name!r}")
-    return found
+    return parsers
 
 
 def _decode(args: Arguments) -> Answer:
@@ -119,10 +119,10 @@ def _profile_id(args: Arguments) -> Answer:
 
 
 def _label(args: Arguments) -> Answer:
-    made = labels.label(
+    label = labels.label(
         RoutingKey(args.hex("routing_key")), StreamId(args.hex("stream_id")), args.uint("epoch")
     )
-    return {"label": made.hex()}
+    return {"label": label.hex()}
 
 
 def _auth_ref(args: Arguments) -> AuthRef | None:

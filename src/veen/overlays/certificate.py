@@ -96,7 +96,7 @@ class StateCertificate(Wire):
         bridges: frozenset[bytes] = frozenset(),
     ) -> Self:
         """Certify a state; equal inputs give equal bytes."""
-        made = cls(
+        unsigned = cls(
             **_described(overlay),
             bridges=tuple(sorted(bridges)),
             stream_id=stream_id,
@@ -105,7 +105,7 @@ class StateCertificate(Wire):
             issuer_pk=issuer.public_key,
             sig=_UNSIGNED,
         )
-        return replace(made, sig=issuer.sign(made._digest()))
+        return replace(unsigned, sig=issuer.sign(unsigned._digest()))
 
     def _digest(self) -> bytes:
         return tagged_hash(_TAG, replace(self, sig=_UNSIGNED).encode())
@@ -116,24 +116,24 @@ class StateCertificate(Wire):
 
     def parameter_values(self) -> dict[str, JsonValue]:
         """Return the parameters of the overlay."""
-        found: dict[str, JsonValue] = json.loads(self.parameters)
-        return found
+        values: dict[str, JsonValue] = json.loads(self.parameters)
+        return values
 
     def differences(self, overlay: Overlay, labels: Sequence[CertifiedLabel], state_hash: bytes) -> list[str]:
         """Return the differences between another fold and the certificate; empty if there are none."""
-        found = [
+        texts = [
             f"{name} is {getattr(self, name)!r} in the certificate, but {value!r} here"
             for name, value in _described(overlay).items()
             if getattr(self, name) != value and name != "schemas"
         ]
         if self.schemas != _described(overlay)["schemas"]:
-            found.append("the schemas differ from those of the local overlay")
-        found += _label_differences(self.labels, labels)
+            texts.append("the schemas differ from those of the local overlay")
+        texts += _label_differences(self.labels, labels)
         if self.state_hash != state_hash:
-            found.append(
+            texts.append(
                 f"state_hash is {self.state_hash.hex()} in the certificate, but {state_hash.hex()} here"
             )
-        return found
+        return texts
 
 
 def _described(overlay: Overlay) -> dict[str, Any]:
@@ -149,18 +149,18 @@ def _described(overlay: Overlay) -> dict[str, Any]:
 
 def _label_differences(there: Sequence[CertifiedLabel], here: Sequence[CertifiedLabel]) -> list[str]:
     mine = {item.epoch: item for item in here}
-    found = [
+    differences = [
         f"the log has entries in epoch {epoch}, the certificate does not"
         for epoch in mine.keys() - {item.epoch for item in there}
     ]
     for item in there:
         other = mine.get(item.epoch)
         if other is None:
-            found.append(f"the log does not have entries in epoch {item.epoch}")
+            differences.append(f"the log does not have entries in epoch {item.epoch}")
         elif other.label != item.label:
-            found.append(f"epoch {item.epoch} has another label: it is another hub or stream")
+            differences.append(f"epoch {item.epoch} has another label: it is another hub or stream")
         elif other.upto_seq != item.upto_seq:
-            found.append(f"epoch {item.epoch} has {other.upto_seq} entries, not {item.upto_seq}")
+            differences.append(f"epoch {item.epoch} has {other.upto_seq} entries, not {item.upto_seq}")
         elif other.mmr_root != item.mmr_root:
-            found.append(f"the root at entry {item.upto_seq} of epoch {item.epoch} differs")
-    return found
+            differences.append(f"the root at entry {item.upto_seq} of epoch {item.epoch} differs")
+    return differences

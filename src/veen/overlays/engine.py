@@ -148,11 +148,11 @@ class Annotator:
         if self._indexes:
             indexes = self._indexes
             cells = [cell for cell in cells if cell[0] not in indexes]
-        found: tuple[Report, ...] = ()
+        listed: tuple[Report, ...] = ()
         if reports:
             where = (record.epoch, record.stream_seq, event.canonical_id)
-            found = tuple(Report(*where, code, text) for code, text in reports)
-        return Annotated(record.epoch, record.stream_seq, Outcome.EVENT, cells, found)
+            listed = tuple(Report(*where, code, text) for code, text in reports)
+        return Annotated(record.epoch, record.stream_seq, Outcome.EVENT, cells, listed)
 
     def _canonical(self, record: Record) -> tuple[bytes, Annotated | None]:
         """Return the message that a record is or is a copy of; and what it is instead of an event."""

@@ -39,7 +39,8 @@ class KeyedOverlay(Overlay):
     Attributes:
         name: What the overlay is called, on the command line and in certificates.
         schemas: The schemas of the events that it reads.
-        monoid: How two values of one key are joined: ``SUM``, ``MAX``, ``FIRST``, ...
+        monoid: How two values of one key are joined: ``SUM``, ``MAX``, ``FIRST``, ... ``MAX`` and ``MIN``
+            compare the first item of tuples, which no two events may share, as ``event.position``.
         version: Raise it when the same log folds to another state.
         about: One line of description.
         table: The name of the table, in stored summaries.

@@ -103,9 +103,9 @@ class _First(_Plain):
         return type(summary) is tuple and len(summary) == 2 and type(summary[0]) is tuple
 
     def merge(self, left: Any, right: Any) -> Any:
-        found = [record for record in (*left, *right) if record is not None]
-        first = min(found, key=_position)
-        others = [record for record in found if record[1] != first[1]]
+        records = [record for record in (*left, *right) if record is not None]
+        first = min(records, key=_position)
+        others = [record for record in records if record[1] != first[1]]
         return (first, min(others, key=_position) if others else None)
 
 

@@ -94,7 +94,7 @@ class Overlay(ABC):
 
     @abstractmethod
     def parse_key(self, text: str) -> Key:
-        """Return the key that a text stands for; raise ParameterError for a text that is not a key."""
+        """Return the key that a text stands for; raise ValueError or ProtocolError if it is not a key."""
 
     @abstractmethod
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:

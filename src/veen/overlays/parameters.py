@@ -113,12 +113,12 @@ def _inner(value: JsonValue) -> Overlay:
     """Read the name of an overlay; or its name, version and parameters."""
     name, version, values = value if isinstance(value, list) and len(value) == 3 else (value, None, {})
     try:
-        found = overlay_class(_text(name))
+        overlay = overlay_class(_text(name))
     except KeyError:
         raise ParameterError(f"must be an overlay, and there is none named {name}") from None
-    if version not in (None, found.version) or not isinstance(values, dict):
-        raise ParameterError(f"must be version {found.version} of {name}")
-    return configured(found, values)
+    if version not in (None, overlay.version) or not isinstance(values, dict):
+        raise ParameterError(f"must be version {overlay.version} of {name}")
+    return configured(overlay, values)
 
 
 def _or_none(read: Callable[[JsonValue], Any]) -> Callable[[JsonValue], Any]:
@@ -146,7 +146,7 @@ def configured(overlay: type[Overlay], values: Mapping[str, JsonValue]) -> Overl
     """Return an overlay with parameters as ``Overlay.parameters`` returns them, or as text."""
     hints = get_type_hints(overlay)
     known = {item.name for item in fields(overlay)}
-    given: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:
             has = ", ".join(sorted(known)) or "none"
@@ -157,11 +157,11 @@ def configured(overlay: type[Overlay], values: Mapping[str, JsonValue]) -> Overl
                 continue  # the default
             raise ParameterError(f"{name} of {overlay.name} cannot be given as text")
         try:
-            given[name] = reader(value)
+            parameters[name] = reader(value)
         except ParameterError as error:
             raise ParameterError(f"{name} {error}") from None
     try:
-        return overlay(**given)
+        return overlay(**parameters)
     except ParameterError:
         raise
     except ValueError as error:

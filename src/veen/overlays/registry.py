@@ -53,8 +53,8 @@ def names() -> list[str]:
 def overlay_class(name: str) -> type[Overlay]:
     """Return an overlay by a name; KeyError if there is none."""
     module, attribute = _HOMES[_ALIASES.get(name, name)]
-    found: type[Overlay] = getattr(importlib.import_module(f"veen.overlays.{module}"), attribute)
-    return found
+    overlay: type[Overlay] = getattr(importlib.import_module(f"veen.overlays.{module}"), attribute)
+    return overlay
 
 
 def overlays() -> Iterator[type[Overlay]]:

@@ -170,7 +170,7 @@ def _shape(name: str, fields: Iterable[Field]) -> NamedShape:
     )
 
 
-def _check_declaration(name: str, fields: Sequence[Field]) -> None:
+def _check_declaration(name: Any, fields: Sequence[Any]) -> None:
     """Raise OverlayError for a schema that is declared wrongly, with what to write instead."""
     if not isinstance(name, str) or not name:
         raise OverlayError(f'the name of a schema is text, such as "example.vote.v1", not {name!r}')
@@ -229,9 +229,13 @@ class Schema:
         unknown = sorted(set(values) - {field.name for field in self.fields})
         if unknown:
             raise InvalidBodyError("BODY.UNKNOWN_KEY", f"{self.name} has no {', '.join(unknown)}")
-        given = self._present(values)
+        present = self._present(values)
         return self._complete(
-            {field.name: _lowered(field, given[field.name]) for field in self.fields if field.name in given}
+            {
+                field.name: _lowered(field, present[field.name])
+                for field in self.fields
+                if field.name in present
+            }
         )
 
     def _complete(self, raw: Fields) -> Fields:

@@ -96,8 +96,8 @@ class Evidence:
 
     @classmethod
     def from_json(cls, value: Json) -> Self:
-        given = _object(value, "evidence", frozenset({"mode", "sample_rate"}))
-        mode, rate = given.get("mode"), given.get("sample_rate")
+        document = _object(value, "evidence", frozenset({"mode", "sample_rate"}))
+        mode, rate = document.get("mode"), document.get("sample_rate")
         if not isinstance(mode, str) or mode not in tuple(Mode):
             raise _invalid('evidence.mode must be "none", "spot" or "full"')
         if mode != Mode.SPOT:
@@ -200,17 +200,17 @@ def normalize(value: Json, new_id: Callable[[], str]) -> Descriptor:
     version = value.get("version", VERSION)
     if isinstance(version, bool) or version != VERSION:  # first: what else is there is up to the version
         raise QueryError("unsupported_version", f"version {VERSION} is supported, not {_shown(version)}")
-    given = _object(value, "the descriptor", _KEYS)
-    aggregate = _aggregate(given.get("aggregate"))
-    evidence = given.get("evidence")
+    document = _object(value, "the descriptor", _KEYS)
+    aggregate = _aggregate(document.get("aggregate"))
+    evidence = document.get("evidence")
     descriptor = Descriptor(
-        query_id=_query_id(given.get("query_id"), new_id),
-        scope=_scope(given.get("scope")),
-        filter=_filter(given.get("filter")),
-        projection=_projection(given.get("projection"), aggregate),
+        query_id=_query_id(document.get("query_id"), new_id),
+        scope=_scope(document.get("scope")),
+        filter=_filter(document.get("filter")),
+        projection=_projection(document.get("projection"), aggregate),
         evidence=Evidence() if evidence is None else Evidence.from_json(evidence),
         aggregate=aggregate,
-        meta=_meta(given.get("meta")),
+        meta=_meta(document.get("meta")),
     )
     size = len(descriptor.encode())
     if size > MAX_DESCRIPTOR_BYTES:  # 1e999 is shorter than what it stands for
@@ -290,8 +290,8 @@ def _scope(value: Json) -> tuple[str, ...]:
 def _filter(value: Json) -> Filter:
     if value is None:
         return Filter()
-    given = _object(value, "filter", frozenset({"subject_id", "event_type", "time"}))
-    subject, types, times = (given.get(key) for key in ("subject_id", "event_type", "time"))
+    document = _object(value, "filter", frozenset({"subject_id", "event_type", "time"}))
+    subject, types, times = (document.get(key) for key in ("subject_id", "event_type", "time"))
     if subject is not None and not isinstance(subject, str):
         raise _invalid("filter.subject_id must be a string or null")
     bounds = {} if times is None else _object(times, "filter.time", frozenset({"from", "to"}))
@@ -345,13 +345,13 @@ def _projection(value: Json, aggregate: Aggregate | None) -> tuple[str, ...]:
 def _aggregate(value: Json) -> Aggregate | None:
     if value is None:
         return None
-    given = _object(value, "aggregate", frozenset({"group_by", "metrics"}))
-    grouped = given.get("group_by")
+    document = _object(value, "aggregate", frozenset({"group_by", "metrics"}))
+    grouped = document.get("group_by")
     group_by = () if grouped is None else _fields(grouped, "aggregate.group_by")
     for field in group_by:
         if field in _NOT_GROUPED:
             raise _invalid(f"aggregate.group_by cannot be {field}")
-    metrics = _once(_texts(given.get("metrics"), "aggregate.metrics", len(METRICS)), "aggregate.metrics")
+    metrics = _once(_texts(document.get("metrics"), "aggregate.metrics", len(METRICS)), "aggregate.metrics")
     if not metrics:
         raise _invalid("aggregate.metrics must name at least one metric")
     for metric in metrics:

@@ -53,13 +53,13 @@ class Position:
     @classmethod
     def from_json(cls, value: Json) -> Self:
         """Parse the JSON form; unknown keys are passed over."""
-        given = _Reader(value, "a position in upto")
+        reader = _Reader(value, "a position in upto")
         return cls(
-            stream=given.text("stream"),
-            epoch=given.number("epoch"),
-            label=given.hash("label"),
-            upto_seq=given.number("upto_seq"),
-            mmr_root=given.hash("mmr_root"),
+            stream=reader.text("stream"),
+            epoch=reader.number("epoch"),
+            label=reader.hash("label"),
+            upto_seq=reader.number("upto_seq"),
+            mmr_root=reader.hash("mmr_root"),
         )
 
 
@@ -104,31 +104,31 @@ class ResultDigest:
     @classmethod
     def from_json(cls, value: Json) -> Self:
         """Parse the JSON form, or raise ProtocolError; unknown keys are passed over (QRY-063)."""
-        given = _Reader(value, "a digest")
-        if given.number("version") != VERSION:
+        reader = _Reader(value, "a digest")
+        if reader.number("version") != VERSION:
             raise _wrong(f"a digest of version {VERSION} can be read, not {value!r:.80}")
         try:
-            policy = Evidence.from_json(given.json("evidence_policy"))
-            executed_at = parse_time(given.text("executed_at"))
+            policy = Evidence.from_json(reader.json("evidence_policy"))
+            executed_at = parse_time(reader.text("executed_at"))
         except QueryError as error:
             raise _wrong(f"the evidence_policy of a digest is invalid: {error.message}") from None
         except ValueError as error:
             raise _wrong(f"the executed_at of a digest is invalid: {error}") from None
-        upto = given.json("upto", None)
+        upto = reader.json("upto", None)
         if upto is not None and not isinstance(upto, list):
             raise _wrong("upto of a digest must be an array")
         return cls(
-            query_id=given.id("query_id"),
-            result_id=given.id("result_id"),
-            row_count=given.number("row_count"),
+            query_id=reader.id("query_id"),
+            result_id=reader.id("result_id"),
+            row_count=reader.number("row_count"),
             evidence_policy=policy,
-            rows_hash=given.hash("rows_hash"),
-            evidence_hash=given.hash("evidence_hash"),
+            rows_hash=reader.hash("rows_hash"),
+            evidence_hash=reader.hash("evidence_hash"),
             executed_at=executed_at,
-            hub_id=given.hash("hub_id"),
+            hub_id=reader.hash("hub_id"),
             upto=None if upto is None else tuple(Position.from_json(item) for item in upto),
-            unread=None if given.json("unread", None) is None else given.number("unread"),
-            profile_id=None if given.json("profile_id", None) is None else given.text("profile_id"),
+            unread=None if reader.json("unread", None) is None else reader.number("unread"),
+            profile_id=None if reader.json("profile_id", None) is None else reader.text("profile_id"),
         )
 
     def encode(self) -> bytes:
@@ -218,34 +218,34 @@ class _Reader:
         self._name = name
 
     def json(self, key: str, default: Json | object = _MISSING) -> Json:
-        found = self._value.get(key, default)
-        if found is self._MISSING:
+        item = self._value.get(key, default)
+        if item is self._MISSING:
             raise _wrong(f"{self._name} has no {key}")
-        return found  # type: ignore[return-value] # a default is JSON
+        return item  # type: ignore[return-value] # a default is JSON
 
     def text(self, key: str) -> str:
-        found = self.json(key)
-        if not isinstance(found, str):
+        text = self.json(key)
+        if not isinstance(text, str):
             raise _wrong(f"{key} of {self._name} must be a string")
-        return found
+        return text
 
     def id(self, key: str) -> str:
-        found = self.text(key)
-        if not is_id(found):
+        text = self.text(key)
+        if not is_id(text):
             raise _wrong(f"{key} of {self._name} is not an id")
-        return found
+        return text
 
     def hash(self, key: str) -> str:
-        found = self.text(key)
-        if not is_hex32(found, lower=True):
+        text = self.text(key)
+        if not is_hex32(text, lower=True):
             raise _wrong(f"{key} of {self._name} must be 64 lowercase hex digits")
-        return found
+        return text
 
     def number(self, key: str) -> int:
-        found = self.json(key)
-        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= U64_MAX:
+        number = self.json(key)
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= U64_MAX:
             raise _wrong(f"{key} of {self._name} must be an unsigned number of at most 64 bits")
-        return found
+        return number
 
 
 _PREFIX: Final = tag_prefix("veen/query-sample")

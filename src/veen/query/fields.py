@@ -91,8 +91,8 @@ def _at(document: Any, names: Sequence[str]) -> JsonValue:  # noqa: ANN401 - any
         if not isinstance(document, dict):
             return None
         document = document.get(name)
-    found: JsonValue = document
-    return found
+    current: JsonValue = document
+    return current
 
 
 # --- rows ---------------------------------------------------------------------------------------------------

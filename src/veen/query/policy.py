@@ -85,11 +85,11 @@ class Policy:
 
 
 def _find(known: tuple[tuple[bytes, Principal], ...], wanted: bytes) -> Principal | None:
-    found = None
+    match = None
     for item, principal in known:  # all of them, whichever it is
         if hmac.compare_digest(item, wanted):
-            found = principal
-    return found
+            match = principal
+    return match
 
 
 def _once(items: list[bytes], message: str) -> None:

@@ -29,10 +29,10 @@ def _date(day: int) -> str:
 
 def parse_time(text: str) -> int:
     """Return the seconds since 1970 of a time, or raise ValueError; other ways to write it are refused."""
-    found = _FORM.fullmatch(text)
-    if found is None:
+    match = _FORM.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text!r} is not a time of the form 2026-01-31T23:59:59Z")
-    year, month, day, hour, minute, second = map(int, found.groups())
+    year, month, day, hour, minute, second = map(int, match.groups())
     try:
         since = datetime(year, month, day, hour, minute, second, tzinfo=UTC) - _EPOCH
     except ValueError:

@@ -93,9 +93,9 @@ def grant(
         if before and any(item.name == name for item in _parse(path, before).principals):
             raise PolicyError(f"{path} has a principal {name} already; edit it there, or choose another name")
         separator = b"" if not before else b"\n" if before.endswith(b"\n") else b"\n\n"
-        made = before + separator + table.encode()
-        _parse(path, made)
-        write_file(path, made)
+        after = before + separator + table.encode()
+        _parse(path, after)
+        write_file(path, after)
     return token
 
 

@@ -127,9 +127,9 @@ class Api:
     def _principal_of(self, request: Request) -> Principal:
         """Return who sent a request: by token if there is one, else by certificate."""
         policy = self._service.policy.now()
-        given = request.headers.get("authorization")
-        if given is not None:
-            token = _BEARER.fullmatch(given.strip())
+        authorization = request.headers.get("authorization")
+        if authorization is not None:
+            token = _BEARER.fullmatch(authorization.strip())
             principal = None if token is None else policy.by_token(token[1])
         else:
             shown = request.certificate
@@ -281,14 +281,14 @@ def _caller(request: Request) -> Principal:
 
 def _options(request: Request, *known: str) -> dict[str, int]:
     """Return the numbers that a URL gives; what is not known, not a number or given twice is refused."""
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for name, value in parse_qsl(request.query_string, keep_blank_values=True):
         if name not in known:
             takes = f"takes {' and '.join(known)}" if known else "takes no parameters"
             raise _invalid(f"unknown parameter {name!r:.80}: this {takes}")
-        if name in found:
+        if name in numbers:
             raise _invalid(f"{name} is repeated")
         if not (value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS):
             raise _invalid(f"{name} must be a whole number, not {value!r:.80}")
-        found[name] = int(value)
-    return found
+        numbers[name] = int(value)
+    return numbers

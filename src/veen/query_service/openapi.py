@@ -106,7 +106,7 @@ def _schemas() -> dict[str, Any]:
         "page": _object(page),
         "rows": _list({"type": "object"}),
     }
-    found = {
+    descriptor = {
         "descriptor": _ref("QueryDescriptor"),
         "record_event": _or_null(_ref("RecordEvent")),
         "result_id": _ID,
@@ -118,7 +118,7 @@ def _schemas() -> dict[str, Any]:
         "Accepted": _object({"query_id": _ID, "result_id": _ID, "status": {"const": "pending"}}),
         "Status": _object(status),
         "Result": _object(result),
-        "Descriptor": _object(found),
+        "Descriptor": _object(descriptor),
         "Error": _object({"error_code": {"enum": sorted(STATUS)}, "message": _TEXT}),
     }
 

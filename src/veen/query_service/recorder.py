@@ -117,8 +117,8 @@ def _audit(query: Query, requester: str, at: int) -> dict[str, Any]:
         outcome["error_code"] = query.error_code
     digest = None
     if query.state is State.COMPLETED and query.digest is not None:
-        found: Any = canonical_json.parse(query.digest.encode())
-        digest = bytes.fromhex(found["rows_hash"])  # QAL-002
+        digest_fields: Any = canonical_json.parse(query.digest.encode())
+        digest = bytes.fromhex(digest_fields["rows_hash"])  # QAL-002
     return QUERY.make(
         requester_identity=bytes.fromhex(requester),
         resource_identifier=",".join(descriptor["scope"]),

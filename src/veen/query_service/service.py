@@ -153,9 +153,9 @@ class QueryService:
             raise BusyError("the streams of the log cannot be listed now; retry later") from None
 
     def _duplicate(self, principal: Principal, query_id: str) -> QueryError:
-        found = self._store.find_query(query_id)
-        mine = found is not None and _owns(principal, found)
-        where = f"; its result is {found.result_id}" if found is not None and mine else ""
+        existing = self._store.find_query(query_id)
+        mine = existing is not None and _owns(principal, existing)
+        where = f"; its result is {existing.result_id}" if existing is not None and mine else ""
         return QueryError("duplicate_query_id", f"query_id {query_id} was used before{where}")
 
     def is_accepted(self, result_id: str) -> bool:
@@ -262,9 +262,9 @@ class QueryService:
 
     def _require_still(self, query: Query) -> None:
         """Refuse to run what may not be asked any more."""
-        found = next((item for item in self.policy.now().principals if _owns(item, query)), None)
+        current = next((item for item in self.policy.now().principals if _owns(item, query)), None)
         for stream in stored_descriptor(query).scope:
-            if found is None or not may_read(found, stream):
+            if current is None or not may_read(current, stream):
                 raise QueryError("forbidden_scope", f"{query.principal} may not query {stream} any more")
 
 

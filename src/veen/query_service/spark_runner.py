@@ -145,13 +145,13 @@ class LakeRefresh:
 
     def _take_in(self, log: Log, is_cancelled: Callable[[], bool]) -> None:
         log.refresh()
-        found = self._meant(log)
+        heads = self._meant(log)
         if is_cancelled():
             raise RunCancelledError
-        if found != self._taken and self._ingest is not None:
+        if heads != self._taken and self._ingest is not None:
             self._lake.recover()  # after a run that was cancelled, or has lost its log
             self._ingest.run()
-            self._taken = found
+            self._taken = heads
 
     def _meant(self, log: Log) -> dict[Label, int]:
         """Return how far the log goes, of what is taken in: what the service itself records is not news."""
@@ -277,9 +277,9 @@ class SparkRuns:
         """Return rows of an answer, read from their files without Spark; all are hashed again once."""
 
         def find() -> ResultRows:
-            found = ResultRows(out)
-            found.require(digest)
-            return found
+            rows = ResultRows(out)
+            rows.require(digest)
+            return rows
 
         return self._rows.get(out, find).page(offset, limit, most_bytes)
 

@@ -149,8 +149,8 @@ class PendingRecord:
 
 
 def _query(row: tuple[Any, ...]) -> Query:
-    found = Query(*row)
-    return replace(found, state=State(found.state), cancelled=bool(found.cancelled))
+    query = Query(*row)
+    return replace(query, state=State(query.state), cancelled=bool(query.cancelled))
 
 
 class Store:
@@ -208,19 +208,19 @@ class Store:
         return None if row is None else _query(row)
 
     def _get(self, result_id: str) -> Query:
-        found = self.find(result_id)
-        assert found is not None, "queries are not forgotten"
-        return found
+        query = self.find(result_id)
+        assert query is not None, "queries are not forgotten"
+        return query
 
     def count(self, *states: State) -> int:
         """Count the queries in some states."""
         marks = ",".join("?" * len(states))
         with self._lock:
-            (found,) = self._db.execute(
+            (total,) = self._db.execute(
                 f"SELECT count(*) FROM queries WHERE state IN ({marks})",  # noqa: S608 - question marks
                 states,
             ).fetchone()
-        return int(found)
+        return int(total)
 
     def place(self, result_id: str, kind: Kind) -> RecordedAt | None:
         """Return where something of a query is in the log."""

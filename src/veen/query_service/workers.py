@@ -197,8 +197,8 @@ class Workers:
             shutil.rmtree(out, ignore_errors=True)
 
     def _is_cancelled(self, query: Query) -> bool:
-        found = self._store.find(query.result_id)
-        return found is not None and found.cancelled
+        current = self._store.find(query.result_id)
+        return current is not None and current.cancelled
 
     def _fail(self, query: Query, error: Exception) -> bool:
         """Note why a query has no answer; False if it is to wait again."""

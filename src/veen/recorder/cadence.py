@@ -100,18 +100,18 @@ class UncoveredEntries:
     def _since(self) -> int | None:
         """Return when the first of them was taken."""
         session = self._client.session
-        found = (
+        receipts = (
             self._client.run(fetch_receipt(session, tail.head.label, tail.upto + 1)) for tail in self._tails
         )
-        return min((receipt.hub_ts for receipt in found if receipt is not None), default=None)
+        return min((receipt.hub_ts for receipt in receipts if receipt is not None), default=None)
 
     def _before(self, time: int) -> int:
         """Return how many of them were taken before a time."""
-        found = 0
+        count = 0
         for tail in self._tails:
             taken = self._client.run(count_before(self._client, tail.head.label, tail.head.seq, time))
-            found += max(0, taken - tail.upto)
-        return found
+            count += max(0, taken - tail.upto)
+        return count
 
 
 class CadenceWatch:
@@ -135,8 +135,8 @@ class CadenceWatch:
     def waiting(self) -> UncoveredEntries:
         """Return what waits now, in all streams that are declared now."""
         while True:
-            found = UncoveredEntries(self._client, self.names, self._standing)
-            if found.changes == self._changes:
-                return found
+            uncovered = UncoveredEntries(self._client, self.names, self._standing)
+            if uncovered.changes == self._changes:
+                return uncovered
             self.configuration = read_configuration(self._client)
-            self._changes = found.changes
+            self._changes = uncovered.changes

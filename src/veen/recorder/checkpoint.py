@@ -215,10 +215,10 @@ def make_manifest(
 
     What checkpoints before vouch for must still be there: else a ManifestError names it.
     """
-    found, now = configuration or read_configuration(client), client.session.clock()
+    configured, now = configuration or read_configuration(client), client.session.clock()
     before = standing or CoveredLog(client)
     before.refresh()
-    heads = before.find_heads({*found.names, *streams, *before.streams})
+    heads = before.find_heads({*configured.names, *streams, *before.streams})
     reached = {head.place: head.seq for head in heads}
     for entry in before.open_entries:
         if reached.get(entry.place, 0) < entry.upto_seq:
@@ -226,7 +226,7 @@ def make_manifest(
     entries = [client.run(_vouch(client, head, before.entries.get(head.place))) for head in heads]
     identity = client.connect().identity
     key = identity.hub_keys[-1].hub_pk
-    return Manifest(found.profile_id, identity.hub_id, key, now, tuple(entries))
+    return Manifest(configured.profile_id, identity.hub_id, key, now, tuple(entries))
 
 
 def _forgotten(old: Vouched, seq: int) -> ManifestError:
@@ -237,35 +237,38 @@ def _forgotten(old: Vouched, seq: int) -> ManifestError:
 async def _vouch(client: Client, head: Head, old: Vouched | None) -> Vouched:
     session = client.session
     request = CheckpointRequest(label=head.label, upto_seq=head.seq)
-    made = (await session.ask(request, CheckpointResponse)).checkpoint
+    checkpoint = (await session.ask(request, CheckpointResponse)).checkpoint
     epoch_sec = session.profiles[0].epoch_sec
-    await session.check_signed(lambda pin: check_signed(pin, head, made, epoch_sec))
+    await session.check_signed(lambda pin: check_signed(pin, head, checkpoint, epoch_sec))
     if old is not None:
-        await _check_grown(client, old, made)
-    return Vouched(*head, made.mmr_root, sha256(made.encode()))
+        await _check_grown(client, old, checkpoint)
+    return Vouched(*head, checkpoint.mmr_root, sha256(checkpoint.encode()))
 
 
-def check_signed(pin: Pin, head: Head, made: Checkpoint, epoch_sec: int) -> None:
+def check_signed(pin: Pin, head: Head, checkpoint: Checkpoint, epoch_sec: int) -> None:
     """Check that the hub has signed a checkpoint, of this label and entry."""
-    pin.identity.verify_checkpoint(made, epoch_sec=epoch_sec, max_skew_sec=max(epoch_sec, 60))
-    made.verify_labels(pin.identity.routing_key, labels.stream_id(head.stream))
-    if (made.label_curr, made.epoch, made.upto_seq) != (head.label, head.epoch, head.seq):
+    pin.identity.verify_checkpoint(checkpoint, epoch_sec=epoch_sec, max_skew_sec=max(epoch_sec, 60))
+    checkpoint.verify_labels(pin.identity.routing_key, labels.stream_id(head.stream))
+    if (checkpoint.label_curr, checkpoint.epoch, checkpoint.upto_seq) != (head.label, head.epoch, head.seq):
         raise ProtocolError(Detail.CHECKPOINT_LABEL, "the checkpoint names another entry", field="upto_seq")
 
 
-async def _check_grown(client: Client, old: Vouched, made: Checkpoint) -> None:
+async def _check_grown(client: Client, old: Vouched, checkpoint: Checkpoint) -> None:
     """Check that the log of now begins as it did when it was vouched for before."""
     other = f"the first {old.upto_seq} entries are not those of the previous checkpoint"
     place = (old.stream, old.epoch, old.upto_seq)
-    if made.upto_seq == old.upto_seq:
-        if made.mmr_root != old.mmr_root:
+    if checkpoint.upto_seq == old.upto_seq:
+        if checkpoint.mmr_root != old.mmr_root:
             raise ManifestError(other, *place)
         return
-    asked = ConsistencyRequest(label=old.label, old_size=old.upto_seq, new_size=made.upto_seq)
+    asked = ConsistencyRequest(label=old.label, old_size=old.upto_seq, new_size=checkpoint.upto_seq)
     proof = (await client.session.ask(asked, ConsistencyResponse)).proof
     try:
         proof.verify(
-            old_root=old.mmr_root, old_size=old.upto_seq, new_root=made.mmr_root, new_size=made.upto_seq
+            old_root=old.mmr_root,
+            old_size=old.upto_seq,
+            new_root=checkpoint.mmr_root,
+            new_size=checkpoint.upto_seq,
         )
     except ProtocolError as error:
         raise ManifestError(f"{other}: {error}", *place) from None
@@ -299,9 +302,9 @@ def newest_manifest(client: Client) -> Manifest | None:
         upto = last_seq(client, label)
         while upto:
             first = max(1, upto - 15)
-            found = list(manifests(client, ReadOptions(start=first, stop=upto, epoch=epoch, peek=True)))
-            if found:
-                return found[-1]
+            listed = list(manifests(client, ReadOptions(start=first, stop=upto, epoch=epoch, peek=True)))
+            if listed:
+                return listed[-1]
             upto = first - 1
     return None
 
@@ -360,8 +363,8 @@ class CoveredLog:
     def _unread(self) -> Iterator[Manifest]:
         rotates = self._client.session.profiles[0].epoch_sec
         if self.newest is None and not rotates:
-            found = newest_manifest(self._client)
-            yield from () if found is None else (found,)
+            newest = newest_manifest(self._client)
+            yield from () if newest is None else (newest,)
             return
         last = (0, 0) if self.newest is None or self.newest.place is None else self.newest.place
         for epoch, _ in list(stream_labels(self._client, CHECKPOINTS_STREAM, last[0])):
@@ -382,13 +385,13 @@ class CoveredLog:
     def forget_false(self) -> list[Vouched]:
         """Drop what the hub cannot confirm, and return it: to go on after a checkpoint that was false."""
         self.refresh()
-        found = [
+        false = [
             entry for entry in self.entries.values() if not self._client.run(_is_true(self._client, entry))
         ]
-        for entry in found:
+        for entry in false:
             del self.entries[entry.place]
             self.floors[entry.stream] = min(entry.epoch, self.floors.get(entry.stream, 0))
-        return found
+        return false
 
 
 async def _is_true(client: Client, entry: Vouched) -> bool:
@@ -403,11 +406,11 @@ def check_stored(client: Client, entry: Vouched) -> None:
     """Check the CHECKPOINT that an entry is about, if it can be had: a set of files has few of them."""
     request = CheckpointRequest(label=entry.label, upto_seq=entry.upto_seq)
     try:
-        made = client.run(client.session.ask(request, CheckpointResponse)).checkpoint
+        checkpoint = client.run(client.session.ask(request, CheckpointResponse)).checkpoint
     except RejectedError as error:
         if error.code == Code.NOT_FOUND.value:
             return
         raise
-    check_signed(client.connect(), entry.head, made, client.session.profiles[0].epoch_sec)
-    if sha256(made.encode()) != entry.checkpoint_hash or made.mmr_root != entry.mmr_root:
+    check_signed(client.connect(), entry.head, checkpoint, client.session.profiles[0].epoch_sec)
+    if sha256(checkpoint.encode()) != entry.checkpoint_hash or checkpoint.mmr_root != entry.mmr_root:
         raise ProtocolError(Detail.CHECKPOINT_ROOT, "the hub signed another checkpoint", field="mmr_root")

@@ -58,26 +58,26 @@ class Configuration:
     @property
     def shared_types(self) -> dict[str, list[str]]:
         """Types of events that more than one stream is declared for (SDR-005)."""
-        return shared_types((name, said.event_types) for name, said in sorted(self.streams.items()))
+        return shared_types((name, declared.event_types) for name, declared in sorted(self.streams.items()))
 
     def kept_for(self, stream: str, least: int) -> int:
         """Return for how many seconds entries of a stream are to be kept: as declared, else the least."""
-        said = self.streams.get(stream)
-        return least if said is None else said.retention_hint or least
+        declared = self.streams.get(stream)
+        return least if declared is None else declared.retention_hint or least
 
     def streams_of(self, event_type: str) -> list[str]:
         """Return the streams that a type of events is declared for (SDR-005)."""
-        return sorted(name for name, said in self.streams.items() if event_type in said.event_types)
+        return sorted(name for name, declared in self.streams.items() if event_type in declared.event_types)
 
 
 def read_configuration(client: Client) -> Configuration:
     """Fold the stream of changes."""
     client.connect()
-    found = interpret(client, Recorder(), CHANGES_STREAM)
-    streams = {str(name): Declared(*said[1:]) for name, said in found.tables.items("streams")}
-    admins = frozenset(str(key) for key, _ in found.tables.items("admins"))
-    unreadable = found.counts.get(Outcome.UNREADABLE.value, 0)
-    return Configuration(profile_id(found.tables), streams, admins, unreadable)
+    state = interpret(client, Recorder(), CHANGES_STREAM)
+    streams = {str(name): Declared(*row[1:]) for name, row in state.tables.items("streams")}
+    admins = frozenset(str(key) for key, _ in state.tables.items("admins"))
+    unreadable = state.counts.get(Outcome.UNREADABLE.value, 0)
+    return Configuration(profile_id(state.tables), streams, admins, unreadable)
 
 
 def change_draft(change: str, stream: str, **more: Any) -> Draft:  # noqa: ANN401 - by the schema
@@ -134,9 +134,9 @@ class LabelClass:
     client_id: bytes
 
 
-def keeps(said: LabelClass | None, seconds: int) -> bool:
+def keeps(label_class: LabelClass | None, seconds: int) -> bool:
     """Tell whether what was said of a label keeps it so long (SDR-006)."""
-    return said is not None and (said.retention_hint or 0) >= seconds
+    return label_class is not None and (label_class.retention_hint or 0) >= seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +156,9 @@ def read_classes(client: Client, realm: str = DEFAULT_REALM) -> dict[bytes, Labe
 def fold_classes(client: Client, realm: str = DEFAULT_REALM) -> Classes:
     """Fold the stream of classes, and count what cannot be read."""
     client.connect()
-    found = interpret(client, LabelClasses(), class_stream(realm))
-    said = {bytes(label): LabelClass(*said[1:]) for label, said in found.tables.items("classes")}  # type: ignore[arg-type] # labels are bytes
-    return Classes(said, sum(found.counts.values()), found.counts.get(Outcome.UNREADABLE.value, 0))
+    state = interpret(client, LabelClasses(), class_stream(realm))
+    classes = {bytes(label): LabelClass(*row[1:]) for label, row in state.tables.items("classes")}  # type: ignore[arg-type] # labels are bytes
+    return Classes(classes, sum(state.counts.values()), state.counts.get(Outcome.UNREADABLE.value, 0))
 
 
 def set_class(
@@ -171,8 +171,8 @@ def set_class(
     realm: str = DEFAULT_REALM,
 ) -> Sent:
     """Say of what class a label is."""
-    said = {"label": label, "class": name, "sensitivity": sensitivity, "retention_hint": retention_hint}
-    draft = typed(CLASS, CLASS.make(**said))
+    fields = {"label": label, "class": name, "sensitivity": sensitivity, "retention_hint": retention_hint}
+    draft = typed(CLASS, CLASS.make(**fields))
     return send_draft(client, class_stream(realm), draft, RECORDING)
 
 
@@ -195,7 +195,9 @@ def record_stream(name: str) -> str:
 
 
 #: What to do about it, but for ``--to``.
-GET_KEY: Final = "an admin gives the key with veen recorder share, and veen reader accept takes it"
+GET_KEY: Final = (
+    "an admin shares the key (veen recorder share), and the client accepts it (veen reader accept)"
+)
 
 
 def has_readers(secrets: Secrets, options: SendOptions, stream: str) -> bool:

@@ -145,9 +145,9 @@ def body_of(packed: bytes, client_id: VerifyKey) -> bytes:
 
 def described(packed: bytes) -> dict[str, JsonValue]:
     """Return an event for people, without a principal."""
-    found = EVENT.to_json(EVENT.decode(packed))
-    found.pop("principal_id")
-    return found
+    event = EVENT.to_json(EVENT.decode(packed))
+    event.pop("principal_id")
+    return event
 
 
 def check_size(payload: Value, most: int, field: str = "payload") -> None:
@@ -250,17 +250,17 @@ def _known_time(when: float | dt.datetime) -> object:
 def _again(data: bytes, most: int, field: str) -> Value:
     if data == _NOT_COPIED:
         raise too_large(field, most + 1, most)
-    found = marshal.loads(data)  # noqa: S302 - made by ourselves, and never out of memory
-    return plain_payload(found, most, field)
+    payload = marshal.loads(data)  # noqa: S302 - made by ourselves, and never out of memory
+    return plain_payload(payload, most, field)
 
 
 def _kept(data: bytes, most: int, field: str) -> Value:
     try:
-        found = _again(data, most, field)
-        check_size(found, most, field)
+        payload = _again(data, most, field)
+        check_size(payload, most, field)
     except ProtocolError as error:
         return f"{LEFT_OUT}{error}>"
-    return found
+    return payload
 
 
 def writable(text: str) -> str:
@@ -301,23 +301,23 @@ _NEEDED: Final = ("event_type", "subject_id", "origin")
 _OPTIONAL: Final = ("event_time", "payload", "metadata")
 
 
-def draft_of(said: JsonValue, now: int, most: int = PAYLOAD_BYTES) -> Draft:
+def draft_of(event: JsonValue, now: int, most: int = PAYLOAD_BYTES) -> Draft:
     """Return the event that a JSON object describes; without a time, it happens now."""
-    if not isinstance(said, dict):
+    if not isinstance(event, dict):
         raise InvalidBodyError("BODY.TYPE", "an event must be a JSON object")
-    unknown = sorted(set(said) - {*_NEEDED, *_OPTIONAL})
+    unknown = sorted(set(event) - {*_NEEDED, *_OPTIONAL})
     if unknown:
         raise InvalidBodyError("BODY.UNKNOWN_KEY", f"an event does not have: {', '.join(unknown)}")
-    missing = [name for name in _NEEDED if name not in said]
+    missing = [name for name in _NEEDED if name not in event]
     if missing:
         raise InvalidBodyError("BODY.MISSING_KEY", f"an event needs {', '.join(missing)}")
-    texts = {name: said[name] for name in _NEEDED}
-    when = said.get("event_time", now)
+    texts = {name: event[name] for name in _NEEDED}
+    when = event.get("event_time", now)
     if not all(isinstance(value, str) for value in texts.values()) or type(when) is not int or when < 0:
         raise InvalidBodyError(
             "BODY.TYPE", f"{', '.join(_NEEDED)} must be text, and event_time seconds since 1970"
         )
-    metadata = said.get("metadata")
+    metadata = event.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         raise InvalidBodyError("BODY.TYPE", "metadata must be a JSON object")
     return event_draft(
@@ -325,7 +325,7 @@ def draft_of(said: JsonValue, now: int, most: int = PAYLOAD_BYTES) -> Draft:
         subject_id=str(texts["subject_id"]),
         origin=str(texts["origin"]),
         event_time=when,
-        payload=said.get("payload"),
+        payload=event.get("payload"),
         metadata=metadata,
         most=most,
     )

@@ -163,23 +163,23 @@ def _read_within(
     client: Client, of: tuple[str, int], span: tuple[int, int], time: tuple[int, int]
 ) -> Iterator[Recorded]:
     before = time[0]
-    for found in _read(client, *of, *span):
-        when = found.message.receipt.hub_ts
+    for entry in _read(client, *of, *span):
+        when = entry.message.receipt.hub_ts
         if not before <= when <= time[1]:
             raise ProtocolError(
                 Detail.VALUE,
                 f"hub time goes backwards in {of[0]}: {when} after {before}",
-                stream_seq=found.message.position,
+                stream_seq=entry.message.position,
             )
         before = when
-        yield found
+        yield entry
 
 
 # --- proofs -------------------------------------------------------------------------------------------------
 
 
 def proven(
-    client: Client, manifest: Manifest, streams: Iterable[str], found: Iterable[Recorded]
+    client: Client, manifest: Manifest, streams: Iterable[str], entries: Iterable[Recorded]
 ) -> Iterator[Recorded]:
     """Yield entries that a checkpoint covers, each proven; an unproven one is an error (SDR-017).
 
@@ -191,7 +191,7 @@ def proven(
     vouched = {entry.place: entry for entry in manifest.streams if entry.stream in wanted}
     for entry in vouched.values():
         _check_whole(client, entry)
-    for item in found:
+    for item in entries:
         client.run(prove(client, vouched.get((item.stream, item.message.epoch)), item))
         yield item
 

@@ -52,8 +52,8 @@ class Mirrors(Overlay):
             return Lowered((), (("OP.MIRROR_LOOP", "a label cannot be a mirror of itself"),))
         road = _road(event)
         seq, leaf, root = body["source_stream_seq"], body["source_leaf_hash"], body["source_receipt_root"]
-        said = sha256(leaf + root)
-        record = first(event.position, said, leaf, root)
+        content = sha256(leaf + root)
+        record = first(event.position, content, leaf, root)
         cells: list[Cell] = [
             *appended(before, "seen", road, (event.position, seq)),
             ("records", (*road, seq), record),
@@ -61,7 +61,7 @@ class Mirrors(Overlay):
         known = before.get("records", (*road, seq))
         reports = []
         if known is not None:
-            same = known[0][1] == said
+            same = known[0][1] == content
             text = "the entry was recorded before" + ("" if same else ", with another hash or root")
             reports.append(("OP.MIRROR_DUPLICATE" if same else "OP.MIRROR_CONFLICT", text))
             if not same and known[1] is None:
@@ -91,7 +91,7 @@ class Mirrors(Overlay):
 
     def serialized(self, tables: Tables) -> list[Any]:
         """Return the first record of each entry."""
-        return [[*key, found[0][2], found[0][3]] for key, found in tables.items("records")]
+        return [[*key, record[0][2], record[0][3]] for key, record in tables.items("records")]
 
 
 def _road(event: Event) -> tuple[str, bytes, bytes]:
@@ -110,13 +110,13 @@ def _said(record: Any) -> JsonValue:
 
 def _ranges(seen: Iterable[int]) -> list[tuple[int, int]]:
     """Return which numbers there are, as disjoint closed ranges."""
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for seq in sorted(seen):
-        if found and seq <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], seq)
+        if ranges and seq <= ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], seq)
         else:
-            found.append((seq, seq))
-    return found
+            ranges.append((seq, seq))
+    return ranges
 
 
 def _shown(key: Any, seen: list[int], conflicts: Iterable[Any]) -> JsonValue:

@@ -81,22 +81,22 @@ class Calls(Overlay):
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return the call that a request belongs to."""
-        found = tables.get("requests", key)
-        if found is None:
+        request = tables.get("requests", key)
+        if request is None:
             return None
-        call = found[0][2]
+        call = request[0][2]
         return _shown(tables, call, tables.get("calls", call))
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return all calls in the order of their first requests."""
         calls = sorted(tables.items("calls"), key=lambda item: item[1][0][0])
-        return [_shown(tables, key, found) for key, found in calls]
+        return [_shown(tables, key, request) for key, request in calls]
 
     def serialized(self, tables: Tables) -> Value:
         """Return the first request of each call with the body of its reply."""
         return [
-            [found[0][2], _result(tables, found)]
-            for _, found in sorted(tables.items("calls"), key=lambda item: item[1][0][0])
+            [call[0][2], _result(tables, call)]
+            for _, call in sorted(tables.items("calls"), key=lambda item: item[1][0][0])
         ]
 
 

@@ -62,20 +62,20 @@ class Snapshots(Overlay):
         return Lowered((("snapshots", key, (event.position, root)), ("rooted", (*key, root), entry)))
 
     def _last(self, tables: Tables, key: Key) -> Any:
-        found = tables.get("snapshots", key)
-        return None if found is None else tables.get("rooted", (*key, found[1]))
+        newest = tables.get("snapshots", key)
+        return None if newest is None else tables.get("rooted", (*key, newest[1]))
 
     def find(
         self, tables: Tables, state_id: bytes, upto: int, state_class: str, root: bytes | None = None
     ) -> Snapshot | None:
         """Return the last snapshot of a state at a place; if there are several, the one with a root."""
         key = (state_id, upto, state_class)
-        found = None if root is None else tables.get("rooted", (*key, root))
-        if found is None:
-            found = self._last(tables, key)
-        if found is None:
+        snapshot = None if root is None else tables.get("rooted", (*key, root))
+        if snapshot is None:
+            snapshot = self._last(tables, key)
+        if snapshot is None:
             return None
-        (epoch, stream_seq, _), client_id, body = found
+        (epoch, stream_seq, _), client_id, body = snapshot
         decoded = SNAPSHOT.decode(body)
         return Snapshot(epoch, stream_seq, client_id, decoded["mmr_root"], decoded["state_hash"])
 
@@ -91,19 +91,19 @@ class Snapshots(Overlay):
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return the last snapshot of a state at a place."""
-        found = self._last(tables, key)
-        return None if found is None else _shown(found)
+        snapshot = self._last(tables, key)
+        return None if snapshot is None else _shown(snapshot)
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return all snapshots, in their order."""
-        rows = sorted((found for _, found in tables.items("rooted")), key=lambda row: row[0])
-        return [_shown(found) for found in rows]
+        rows = sorted((snapshot for _, snapshot in tables.items("rooted")), key=lambda row: row[0])
+        return [_shown(snapshot) for snapshot in rows]
 
     def serialized(self, tables: Tables) -> list[Any]:
         """Return what each snapshot says."""
-        return [found[2] for _, found in tables.items("rooted")]
+        return [snapshot[2] for _, snapshot in tables.items("rooted")]
 
 
-def _shown(found: Any) -> JsonValue:
-    place, client_id, body = found
+def _shown(snapshot: Any) -> JsonValue:
+    place, client_id, body = snapshot
     return {"stream_seq": place[1], "client_id": client_id.hex(), **SNAPSHOT.to_json(SNAPSHOT.decode(body))}

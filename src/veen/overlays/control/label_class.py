@@ -17,8 +17,8 @@ SENSITIVITIES: Final = ("low", "medium", "high")
 
 
 def _is_known(body: Fields) -> None:
-    found = body.get("sensitivity")
-    if found is not None and found not in SENSITIVITIES:
+    sensitivity = body.get("sensitivity")
+    if sensitivity is not None and sensitivity not in SENSITIVITIES:
         raise InvalidBodyError("CLS.SENSITIVITY", f"a sensitivity is one of {', '.join(SENSITIVITIES)}")
 
 
@@ -51,8 +51,8 @@ class LabelClasses(Overlay):
         client_id, body = event.record.client_id, event.body
         if self.admins and client_id not in self.admins:
             return Lowered((), (("CLS.NOT_AN_ADMIN", f"{client_id.hex()} is not an admin"),))
-        said = (event.position, body["class"], body.get("sensitivity"), body.get("retention_hint"), client_id)
-        return Lowered((("classes", body["label"], said),))
+        row = (event.position, body["class"], body.get("sensitivity"), body.get("retention_hint"), client_id)
+        return Lowered((("classes", body["label"], row),))
 
     def parse_key(self, text: str) -> Key:
         """Take a label."""
@@ -60,24 +60,24 @@ class LabelClasses(Overlay):
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return the class of a label."""
-        found = tables.get("classes", key)
-        return None if found is None else _shown(key, found)
+        row = tables.get("classes", key)
+        return None if row is None else _shown(key, row)
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return the classes of all labels."""
-        return [_shown(key, found) for key, found in tables.items("classes")]
+        return [_shown(key, row) for key, row in tables.items("classes")]
 
     def serialized(self, tables: Tables) -> Mapping[bytes, Any]:
         """Return what was said of each label."""
-        return {key: list(found[1:4]) for key, found in tables.items("classes") if isinstance(key, bytes)}
+        return {key: list(row[1:4]) for key, row in tables.items("classes") if isinstance(key, bytes)}
 
 
-def _shown(key: Key, found: Any) -> dict[str, JsonValue]:
+def _shown(key: Key, row: Any) -> dict[str, JsonValue]:
     assert isinstance(key, bytes)
     return {
         "label": key.hex(),
-        "class": found[1],
-        "sensitivity": found[2],
-        "retention_hint": found[3],
-        "client_id": found[4].hex(),
+        "class": row[1],
+        "sensitivity": row[2],
+        "retention_hint": row[3],
+        "client_id": row[4].hex(),
     }

@@ -82,25 +82,25 @@ class Access(Overlay):
 
     def group(self, event: Event) -> Key:
         """Return the subject."""
-        found: Key = event.body["subject_identity"]
-        return found
+        subject: Key = event.body["subject_identity"]
+        return subject
 
     def grants(self, tables: Tables, subject: Key) -> list[Grant]:
         """Return all grants of a subject, in their order."""
-        found: list[Grant] = []
+        grants: list[Grant] = []
         for place, one, issuer, data in sequence(tables, "grants", subject):
             body = GRANT.decode(data)
-            found.append(Grant(one, place, issuer, body, self._auth_ref(issuer, body)))
-        return found
+            grants.append(Grant(one, place, issuer, body, self._auth_ref(issuer, body)))
+        return grants
 
     @cached_property
     def _by_bounds(self) -> Mapping[tuple[Any, ...], list[KnownToken]]:
-        found: dict[tuple[Any, ...], list[KnownToken]] = {}
+        by_bounds: dict[tuple[Any, ...], list[KnownToken]] = {}
         for known in self.tokens:
             token = known.token
             bounds = (token.issuer_pk, token.subject_pk, token.allow.stream_ids, token.allow.rate)
-            found.setdefault(bounds, []).append(known)
-        return found
+            by_bounds.setdefault(bounds, []).append(known)
+        return by_bounds
 
     def _auth_ref(self, issuer: bytes, body: Fields) -> bytes | None:
         """Return the token of a grant: same issuer, subject, streams and rate, and as long as it."""
@@ -176,8 +176,8 @@ class _Ended:
     def after(self, position: Position | None, *names: bytes | None) -> bool:
         """Tell whether a permission ended behind a place: all of the subject's, or one by a name."""
         keys = [(self._subject,), *((self._subject, name) for name in names if name is not None)]
-        found = (self._tables.get("revokes", key) for key in keys)
-        return any(one is not None and (position is None or one[0] > position) for one in found)
+        revokes = (self._tables.get("revokes", key) for key in keys)
+        return any(one is not None and (position is None or one[0] > position) for one in revokes)
 
 
 def _streams(body: Fields) -> tuple[bytes, ...]:

@@ -53,8 +53,8 @@ class Agreements(Overlay):
 
     def group(self, event: Event) -> Key:
         """Return the agreement."""
-        found: Key = event.body["agreement_id"]
-        return found
+        agreement_id: Key = event.body["agreement_id"]
+        return agreement_id
 
     def _confirm(self, event: Event, before: Tables) -> Lowered:
         body, record = event.body, event.record
@@ -89,13 +89,13 @@ class Agreements(Overlay):
 
     def current(self, tables: Tables, agreement_id: Key, now: int | None) -> int | None:
         """Return the version that counts: the highest active one, else the highest (AGR-008)."""
-        found = self.versions(tables, agreement_id)
-        active = [version for version in found if self.is_active(tables, agreement_id, version, now)]
-        return max(active or found, default=None)
+        versions = self.versions(tables, agreement_id)
+        active = [version for version in versions if self.is_active(tables, agreement_id, version, now)]
+        return max(active or versions, default=None)
 
     def _definition(self, tables: Tables, agreement_id: Key, version: int) -> Fields | None:
-        found = tables.get("definitions", (agreement_id, version))
-        return None if found is None else DEFINITION.decode(found[0][2])
+        definition = tables.get("definitions", (agreement_id, version))
+        return None if definition is None else DEFINITION.decode(definition[0][2])
 
     def parse_key(self, text: str) -> Key:
         """Take the id of an agreement in hex."""
@@ -105,14 +105,14 @@ class Agreements(Overlay):
         self, tables: Tables, agreement_id: Key, version: int, now: int | None = None
     ) -> dict[str, JsonValue] | None:
         """Return a version with the last word of each party; None if it is not defined."""
-        found = tables.get("definitions", (agreement_id, version))
+        definition = tables.get("definitions", (agreement_id, version))
         body = self._definition(tables, agreement_id, version)
-        if found is None or body is None:
+        if definition is None or body is None:
             return None
         shown = DEFINITION.to_json(body)
         shown["active"] = self.is_active(tables, agreement_id, version, now)
-        shown["redefined"] = found[1] is not None
-        shown["stream_seq"] = found[0][0][1]
+        shown["redefined"] = definition[1] is not None
+        shown["stream_seq"] = definition[0][0][1]
         shown["parties"] = [
             _word(party, tables.get("confirmations", (agreement_id, version, party)))
             for party in body["parties"]
@@ -121,10 +121,10 @@ class Agreements(Overlay):
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:
         """Return an agreement with all of its versions."""
-        found = self.versions(tables, key)
-        if not found:
+        versions = self.versions(tables, key)
+        if not versions:
             return None
-        rows: list[JsonValue] = [self.view_version(tables, key, version, now) for version in found]
+        rows: list[JsonValue] = [self.view_version(tables, key, version, now) for version in versions]
         current = self.current(tables, key, now)
         assert current is not None
         return {
@@ -141,8 +141,8 @@ class Agreements(Overlay):
     def serialized(self, tables: Tables) -> list[Any]:
         """Return definitions and the last decisions."""
         return [
-            [[*key, found[0][1]] for key, found in tables.items("definitions")],
-            [[*key, found[2]] for key, found in tables.items("confirmations")],
+            [[*key, row[0][1]] for key, row in tables.items("definitions")],
+            [[*key, row[2]] for key, row in tables.items("confirmations")],
         ]
 
 
@@ -173,12 +173,12 @@ def _refused(code: str, text: str) -> Lowered:
     return Lowered((), ((code, text),))
 
 
-def _word(party: bytes, found: Any) -> JsonValue:
-    said = found is not None
+def _word(party: bytes, confirmation: Any) -> JsonValue:
+    confirmed = confirmation is not None
     return {
         "identity": party.hex(),
-        "decision": found[2] if said else None,
-        "decision_time": found[3] if said else None,
-        "stream_seq": found[0][1] if said else None,
-        "msg_id": found[1].hex() if said else None,
+        "decision": confirmation[2] if confirmed else None,
+        "decision_time": confirmation[3] if confirmed else None,
+        "stream_seq": confirmation[0][1] if confirmed else None,
+        "msg_id": confirmation[1].hex() if confirmed else None,
     }

@@ -80,10 +80,10 @@ class Delegated(Overlay):
 
     @cached_property
     def _by_target(self) -> Mapping[tuple[str, bytes], list[RevocationRecord]]:
-        found: dict[tuple[str, bytes], list[RevocationRecord]] = {}
+        by_target: dict[tuple[str, bytes], list[RevocationRecord]] = {}
         for record in self.revocations:
-            found.setdefault((record.target_kind, record.target), []).append(record)
-        return found
+            by_target.setdefault((record.target_kind, record.target), []).append(record)
+        return by_target
 
     def lower(self, event: Event, before: Tables) -> Lowered:
         """Judge the chain; what counts is done as the principal's own."""
@@ -180,13 +180,13 @@ class Delegated(Overlay):
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return an execution with its chain (DEL-009)."""
-        found = tables.get("executions", key)
-        return None if found is None else _shown(key, found)
+        execution = tables.get("executions", key)
+        return None if execution is None else _shown(key, execution)
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:
         """Return executions in their order, how many there were of each pair, and the inner state."""
         rows = sorted(tables.items("executions"), key=lambda row: row[1][0])
-        found: dict[str, JsonValue] = {
+        state: dict[str, JsonValue] = {
             "executions": [_shown(key, entry) for key, entry in rows],
             "counts": [
                 {"principal": pair[0].hex(), "agent": pair[1].hex(), "outcome": pair[2], "count": counted[0]}
@@ -195,8 +195,8 @@ class Delegated(Overlay):
             ],
         }
         if self.inner is not None:
-            found["operations"] = self.inner.view(_Within(tables), now)
-        return found
+            state["operations"] = self.inner.view(_Within(tables), now)
+        return state
 
     def serialized(self, tables: Tables) -> list[Any]:
         """Return how many there were of each pair, and the inner state."""

@@ -92,8 +92,8 @@ class PaidLedger(Overlay):
 
     def group(self, event: Event) -> Key:
         """Return the currency: in it, whoever pays needs to have been paid."""
-        found: Key = event.body.get("currency_code") or self.default_currency or ""
-        return found
+        currency: Key = event.body.get("currency_code") or self.default_currency or ""
+        return currency
 
     def account(self, account: bytes) -> bytes:
         """Return what an account has become."""
@@ -108,8 +108,8 @@ class PaidLedger(Overlay):
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return the balance of an account in a currency."""
-        found: int | None = tables.get("balances", key)
-        return found
+        balance: int | None = tables.get("balances", key)
+        return balance
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return the balances of each currency."""
@@ -120,12 +120,12 @@ class PaidLedger(Overlay):
 
     def balances(self, tables: Tables) -> dict[str, dict[bytes, int]]:
         """Return the balance of each account in each currency."""
-        found: dict[str, dict[bytes, int]] = {}
+        balances: dict[str, dict[bytes, int]] = {}
         for key, balance in tables.items("balances"):
             assert isinstance(key, tuple)
             currency, account = key
-            found.setdefault(currency, {})[account] = balance
-        return found
+            balances.setdefault(currency, {})[account] = balance
+        return balances
 
     def serialized(self, tables: Tables) -> Any:
         """Return the balances of each currency."""
@@ -136,11 +136,11 @@ class PaidLedger(Overlay):
 
     def serialized_key(self, tables: Tables, key: Key) -> Mapping[str, int]:
         """Return what one account has, in each currency that it has been used in."""
-        found = {
+        balances = {
             str(currency): tables.get("balances", (currency, key))
             for currency, _ in tables.items("currencies")
         }
-        return {currency: _writable(balance) for currency, balance in found.items() if balance is not None}
+        return {currency: _writable(balance) for currency, balance in balances.items() if balance is not None}
 
 
 def _stale(event: Event) -> tuple[tuple[str, str], ...]:

@@ -97,8 +97,8 @@ class Publications(Overlay):
 
     def group(self, event: Event) -> Key:
         """Return the publication."""
-        found: Key = event.body["publication_id"]
-        return found
+        publication_id: Key = event.body["publication_id"]
+        return publication_id
 
     def parse_key(self, text: str) -> Key:
         """Take the id of a publication in hex."""
@@ -106,10 +106,10 @@ class Publications(Overlay):
 
     def edition(self, tables: Tables, publication_id: Key, version: str) -> dict[str, JsonValue] | None:
         """Return a version; None if it was not published."""
-        found = tables.get("editions", (publication_id, version))
-        if found is None:
+        row = tables.get("editions", (publication_id, version))
+        if row is None:
             return None
-        (place, _, client_id, body), other = found
+        (place, _, client_id, body), other = row
         decoded = PUBLICATION.decode(body)
         return {
             **PUBLICATION.to_json(decoded),
@@ -121,8 +121,8 @@ class Publications(Overlay):
 
     def latest(self, tables: Tables, publication_id: Key) -> str | None:
         """Return the version that came last (PUB-006)."""
-        found = tables.get("latest", publication_id)
-        return None if found is None else found[1]
+        newest = tables.get("latest", publication_id)
+        return None if newest is None else newest[1]
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return a publication with its versions."""
@@ -138,4 +138,4 @@ class Publications(Overlay):
 
     def serialized(self, tables: Tables) -> list[Any]:
         """Return the content of each version."""
-        return [[*key, found[0][1]] for key, found in tables.items("editions")]
+        return [[*key, edition[0][1]] for key, edition in tables.items("editions")]

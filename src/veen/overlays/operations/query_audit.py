@@ -38,8 +38,8 @@ class QueryAudit(Overlay):
 
     def group(self, event: Event) -> Key:
         """Return the class of resources."""
-        found: Key = event.body["resource_class"]
-        return found
+        resource_class: Key = event.body["resource_class"]
+        return resource_class
 
     def queries(
         self, tables: Tables, *, resource_prefix: str = "", since: int = 0, until: int | None = None
@@ -59,18 +59,18 @@ class QueryAudit(Overlay):
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return the queries of a class."""
-        found = tables.get("classes", key)
-        if found is None:
+        counted = tables.get("classes", key)
+        if counted is None:
             return None
         rows: list[JsonValue] = [
             _shown(one, tables.get("queries", one)) for _, one in sequence(tables, "of_class", key)
         ]
-        return {"count": found[0], "queries": rows}
+        return {"count": counted[0], "queries": rows}
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return all queries, and how many there were of each class."""
         return {
-            "classes": {str(key): found[0] for key, found in tables.items("classes")},
+            "classes": {str(key): counted[0] for key, counted in tables.items("classes")},
             "queries": list(self.queries(tables)),
         }
 
@@ -91,12 +91,12 @@ def _resources(shown: Mapping[str, JsonValue]) -> list[str]:
 def _shown(key: Key, entry: Any) -> dict[str, JsonValue]:
     place, hub_ts, client_id, body = entry
     decoded = QUERY.decode(body)
-    said = decoded.get("request_time")
+    stated = decoded.get("request_time")
     assert isinstance(key, bytes)
     return {
         "stream_seq": place[1],
         "msg_id": key.hex(),
         "client_id": client_id.hex(),
-        "time": hub_ts if said is None else said,  # QAL-006
+        "time": hub_ts if stated is None else stated,  # QAL-006
         **QUERY.to_json(decoded),
     }

@@ -102,7 +102,7 @@ class Recoveries(Overlay):
         approver = body["approver_identity"]
         authentic = speaks_for(event.record.client_id, approver, self.devices)
         code = "" if authentic else "OP.RECOVERY_UNAUTHENTICATED"
-        found = _Approval(
+        approval = _Approval(
             event.position,
             body["target_identity"],
             body["requested_new_identity"],
@@ -112,8 +112,8 @@ class Recoveries(Overlay):
         )
         cells: list[Cell] = [
             *_entry(event, before, "approval", code),
-            ("approvals", ("operation", event.operation_id), found),
-            ("approvals", ("message", event.canonical_id), found),
+            ("approvals", ("operation", event.operation_id), approval),
+            ("approvals", ("message", event.canonical_id), approval),
         ]
         text = "an approval that the approver did not sign does not count"
         return Lowered(cells, () if authentic else ((code, text),))
@@ -129,14 +129,14 @@ class Recoveries(Overlay):
         policy = self.guardians.get(target, self.default_policy)
         if policy is None:
             return ("OP.RECOVERY_NO_POLICY", "no guardians are configured for the target")
-        found, wrong = _resolve(body, before)
+        approvals, wrong = _resolve(body, before)
         if wrong is not None:
             return wrong
-        counted = {item.approver for item in found if item.authentic} & policy.guardians  # REC-007
+        counted = {item.approver for item in approvals if item.authentic} & policy.guardians  # REC-007
         if len(counted) < policy.threshold:
             return ("OP.RECOVERY_THRESHOLD", f"{len(counted)} of {policy.threshold} guardians approve")
         opened = _open_request(target, new, before)
-        if opened is None or opened > min(item.position for item in found):
+        if opened is None or opened > min(item.position for item in approvals):
             return ("OP.RECOVERY_NO_REQUEST", "no open request precedes all of the approvals")
         if _leads_to(new, target, before):  # REC-009
             return ("OP.RECOVERY_CYCLE", "the new identity leads back to the target")
@@ -196,21 +196,21 @@ def _entry(event: Event, before: Tables, kind: str, code: str = "") -> tuple[Cel
 
 def _resolve(body: Fields, before: Tables) -> tuple[list[_Approval], Verdict | None]:
     """Return the approvals that an execution refers to, or which rule it breaks (REC-004, REC-005)."""
-    found: list[_Approval] = []
+    approvals: list[_Approval] = []
     for number, ref in enumerate(body["approval_references"], start=1):
         known = before.get("approvals", ("operation", ref)) or before.get("approvals", ("message", ref))
         if known is None:
-            return found, (
+            return approvals, (
                 "OP.RECOVERY_REFERENCE",
                 f"reference {number} is not an approval before the execution",
             )
         approval = _Approval(*known)
         if approval.decision != APPROVE:
-            return found, ("OP.RECOVERY_NOT_APPROVED", f"reference {number} does not approve")
+            return approvals, ("OP.RECOVERY_NOT_APPROVED", f"reference {number} does not approve")
         if (approval.target, approval.new) != (body["target_identity"], body["new_identity"]):
-            return found, ("OP.RECOVERY_OTHER", f"reference {number} approves something else")
-        found.append(approval)
-    return found, None
+            return approvals, ("OP.RECOVERY_OTHER", f"reference {number} approves something else")
+        approvals.append(approval)
+    return approvals, None
 
 
 def _request(event: Event, before: Tables) -> Sequence[Cell]:
@@ -224,10 +224,10 @@ def _request(event: Event, before: Tables) -> Sequence[Cell]:
 
 def _open_request(target: bytes, new: bytes, before: Tables) -> Position | None:
     """Return the place of the first request that is later than the last execution that counts (REC-007)."""
-    found, done = before.get("requests", (target, new)), before.get("remap", target)
-    if found is None or (done is not None and done[0] > found[0]):
+    request, done = before.get("requests", (target, new)), before.get("remap", target)
+    if request is None or (done is not None and done[0] > request[0]):
         return None
-    place: Position = found[0]
+    place: Position = request[0]
     return place
 
 
@@ -235,16 +235,16 @@ def _leads_to(identity: bytes, target: bytes, tables: Tables) -> bool:
     while True:
         if identity == target:
             return True
-        found = tables.get("remap", identity)
-        if found is None:
+        step = tables.get("remap", identity)
+        if step is None:
             return False
-        identity = found[1]
+        identity = step[1]
 
 
 def _last(identity: bytes, tables: Tables) -> bytes:
     """Return who stands for an identity in the end; there are no cycles."""
-    while (found := tables.get("remap", identity)) is not None:
-        identity = found[1]
+    while (step := tables.get("remap", identity)) is not None:
+        identity = step[1]
     return identity
 
 

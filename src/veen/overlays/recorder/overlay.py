@@ -67,26 +67,26 @@ class Recorder(Overlay):
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return what there is of a type, a principal and a stream of this name."""
-        said = tables.get("streams", key)
-        found: dict[str, JsonValue] = {} if said is None else {"stream": _stream(said)}
+        row = tables.get("streams", key)
+        state: dict[str, JsonValue] = {} if row is None else {"stream": _stream(row)}
         for table, name in (("types", "type"), ("principals", "principal")):
             counted = tables.get(table, key)
-            found |= {} if counted is None else {name: _counted(counted)}
-        return found or None
+            state |= {} if counted is None else {name: _counted(counted)}
+        return state or None
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return all of it; and the types that several declared streams have (SDR-005)."""
         return {
             "covered": [
-                {"epoch": key[0], "events": found[0], "first_seq": found[1], "last_seq": found[2]}
-                for key, found in tables.items("covered")
+                {"epoch": key[0], "events": row[0], "first_seq": row[1], "last_seq": row[2]}
+                for key, row in tables.items("covered")
             ],
-            "types": {str(key): _counted(found) for key, found in tables.items("types")},
-            "principals": {str(key): _counted(found) for key, found in tables.items("principals")},
-            "admins": {str(key): _counted(found) for key, found in tables.items("admins")},
-            "imported": [_copied(key, found) for key, found in tables.items("imported")],
+            "types": {str(key): _counted(row) for key, row in tables.items("types")},
+            "principals": {str(key): _counted(row) for key, row in tables.items("principals")},
+            "admins": {str(key): _counted(row) for key, row in tables.items("admins")},
+            "imported": [_copied(key, row) for key, row in tables.items("imported")],
             "checkpoints": _checkpoints(tables),
-            "streams": {str(key): _stream(found) for key, found in tables.items("streams")},
+            "streams": {str(key): _stream(row) for key, row in tables.items("streams")},
             "shared_types": _shared(tables),
         }
 
@@ -94,8 +94,8 @@ class Recorder(Overlay):
         """Return counts, the last checkpoint and the streams."""
         counted = ("covered", "types", "principals", "admins", "imported", "checkpoints")
         return [
-            *([[key, list(found)] for key, found in tables.items(name)] for name in counted),
-            [list(found[1:]) for _, found in tables.items("checkpoint")],
+            *([[key, list(row)] for key, row in tables.items(name)] for name in counted),
+            [list(row[1:]) for _, row in tables.items("checkpoint")],
             _configuration(tables),
         ]
 
@@ -108,8 +108,8 @@ def _place_of(event: Event) -> tuple[int, int, int]:
 def _event(event: Event) -> Lowered:
     body, record = event.body, event.record
     if body["principal_id"] != record.client_id.hex():  # SDR-002, SDR-023
-        said = f"principal_id {body['principal_id']!r} is not {record.client_id.hex()}, the key that signed"
-        return Lowered((), (("SDR.PRINCIPAL_MISMATCH", said),))
+        text = f"principal_id {body['principal_id']!r} is not {record.client_id.hex()}, the key that signed"
+        return Lowered((), (("SDR.PRINCIPAL_MISMATCH", text),))
     place = _place_of(event)
     cells: tuple[Cell, ...] = (
         ("covered", (record.epoch,), (1, record.stream_seq, record.stream_seq)),
@@ -154,16 +154,16 @@ def _change(event: Event) -> Lowered:
 
 def shared_types(declared: Iterable[tuple[str, Iterable[str]]]) -> dict[str, list[str]]:
     """Return the types of events that more than one stream is declared for, with these streams (SDR-005)."""
-    found: dict[str, list[str]] = {}
+    streams_of: dict[str, list[str]] = {}
     for stream, types in declared:
         for event_type in types:
-            found.setdefault(event_type, []).append(stream)
-    return {name: streams for name, streams in sorted(found.items()) if len(streams) > 1}
+            streams_of.setdefault(event_type, []).append(stream)
+    return {name: streams for name, streams in sorted(streams_of.items()) if len(streams) > 1}
 
 
 def _shared(tables: Tables) -> JsonValue:
-    found = shared_types((str(stream), said[3]) for stream, said in tables.items("streams"))
-    return {name: list(streams) for name, streams in found.items()}
+    shared = shared_types((str(stream), row[3]) for stream, row in tables.items("streams"))
+    return {name: list(streams) for name, streams in shared.items()}
 
 
 def profile_id(tables: Tables) -> bytes:
@@ -172,26 +172,26 @@ def profile_id(tables: Tables) -> bytes:
 
 
 def _configuration(tables: Tables) -> list[Any]:
-    return [[stream, *said[1:]] for stream, said in tables.items("streams")]
+    return [[stream, *row[1:]] for stream, row in tables.items("streams")]
 
 
 def _place(place: Any) -> JsonValue:
     return {"hub_ts": place[0], "epoch": place[1], "stream_seq": place[2]}
 
 
-def _counted(found: Any) -> JsonValue:
-    return {"events": found[0], "first": _place(found[1]), "last": _place(found[2])}
+def _counted(row: Any) -> JsonValue:
+    return {"events": row[0], "first": _place(row[1]), "last": _place(row[2])}
 
 
-def _copied(key: Any, found: Any) -> JsonValue:
+def _copied(key: Any, row: Any) -> JsonValue:
     hub, stream, epoch = key
     return {
         "origin_hub_id": hub.hex(),
         "origin_stream": stream,
         "origin_epoch": epoch,
-        "copies": found[0],
-        "first_seq": found[1],
-        "last_seq": found[2],
+        "copies": row[0],
+        "first_seq": row[1],
+        "last_seq": row[2],
     }
 
 
@@ -211,10 +211,10 @@ def _checkpoints(tables: Tables) -> JsonValue:
     }
 
 
-def _stream(found: Any) -> JsonValue:
+def _stream(row: Any) -> JsonValue:
     return {
-        "state": found[1],
-        "into": list(found[2]),
-        "event_types": list(found[3]),
-        "retention_hint": found[4],
+        "state": row[1],
+        "into": list(row[2]),
+        "event_types": list(row[3]),
+        "retention_hint": row[4],
     }

@@ -33,9 +33,9 @@ class TreeReader:
         if place is None or place >= self.end:
             return self.end
         epoch, seq = place
-        found = self._label(epoch)
-        if found is not None:
-            return epoch, min(seq, found.upto_seq)
+        label = self._label(epoch)
+        if label is not None:
+            return epoch, min(seq, label.upto_seq)
         before = [item for item in self.labels() if item.epoch < epoch]
         return (before[-1].epoch, before[-1].upto_seq) if before else (0, 0)
 
@@ -50,13 +50,13 @@ class TreeReader:
 
     def labels(self, upto: Place | None = None) -> list[LabelRow]:
         """Return how far each label goes, up to a place."""
-        found = [LabelRow.decode(key, data) for key, data in layout.scan(self._rows, layout.LABEL)]
+        rows = [LabelRow.decode(key, data) for key, data in layout.scan(self._rows, layout.LABEL)]
         if upto is None or not upto[1]:
-            return [item for item in found if upto is None or item.epoch < upto[0]]
-        last = next(item for item in found if item.epoch == upto[0])
+            return [item for item in rows if upto is None or item.epoch < upto[0]]
+        last = next(item for item in rows if item.epoch == upto[0])
         chunk, place = divmod(upto[1] - 1, CHUNK)
         root = self._chunk(upto[0], chunk).root(place)
-        return [item for item in found if item.epoch < upto[0]] + [
+        return [item for item in rows if item.epoch < upto[0]] + [
             LabelRow(upto[0], last.label, upto[1], root)
         ]
 
@@ -65,9 +65,9 @@ class TreeReader:
 
     def tally(self, upto: Place, since: Place | None = None) -> dict[Outcome, int]:
         """Return what became of the records up to a place, or of a range."""
-        found = self._tally(upto).counts
+        counts = self._tally(upto).counts
         before = self._before(upto, since).counts
-        return {outcome: found[outcome] - before[outcome] for outcome in Outcome}
+        return {outcome: counts[outcome] - before[outcome] for outcome in Outcome}
 
     def _before(self, upto: Place, since: Place | None) -> Tally:
         """Return the tally before a range; that of all if the range has nothing."""
@@ -84,7 +84,7 @@ class TreeReader:
         nth, at = divmod(seq - 1, CHUNK)
         chunk = self._chunk(epoch, nth)
         counts = {
-            outcome: chunk.before.counts[outcome] + found for outcome, found in chunk.counts(0, at).items()
+            outcome: chunk.before.counts[outcome] + count for outcome, count in chunk.counts(0, at).items()
         }
         reports = chunk.before.reports
         for _, data in layout.scan(self._rows, layout.REPORT, layout.REPORT + number(reports)):
@@ -155,13 +155,13 @@ class TreeTables:
         """Yield keys and summaries, sorted."""
         kind = self._kinds[table]
         prefix = layout.HEAD + self._numbers[table].to_bytes(2, "big")
-        found: dict[Key, Any] = {}
+        summaries: dict[Key, Any] = {}
         for row, data in layout.scan(self._rows, prefix):
             head = KeyHead.decode(data, kind)
             summary = head.summary if self._at_end else self._at(row[1:], kind)
             if summary is not None:
-                found[head.key] = summary
-        return sorted_items(found)
+                summaries[head.key] = summary
+        return sorted_items(summaries)
 
     def _head(self, name: bytes, kind: Monoid, before_epoch: int = _NO_END) -> Any:
         """Return what a key is at the end, if it was touched only before an epoch."""
@@ -189,20 +189,20 @@ class TreeTables:
         chunk, place = divmod(max(seq, 1) - 1, CHUNK)
         key = layout.node_key(name, epoch, chunk, 0 if seq else layout.TOP)
         prefix = layout.NODE + name
-        found = self._rows.seek_back(key)
-        while found is not None and found.startswith(prefix):
-            in_epoch, start, level = layout.node_place(found)
+        row_key = self._rows.seek_back(key)
+        while row_key is not None and row_key.startswith(prefix):
+            in_epoch, start, level = layout.node_place(row_key)
             if level == 0:
-                return Leaf(there(self._rows.get(found)), kind), place if found == key else CHUNK - 1
-            found = self._rows.seek_back(layout.node_key(name, in_epoch, start, level + 1))
+                return Leaf(there(self._rows.get(row_key)), kind), place if row_key == key else CHUNK - 1
+            row_key = self._rows.seek_back(layout.node_key(name, in_epoch, start, level + 1))
         return None
 
     def _before(self, name: bytes, kind: Monoid, epoch: int) -> list[Any]:
         """Return what a key was at the end of the epochs before one that is not before its last."""
-        found = self._rows.seek(layout.past_key(name, epoch - 1)) if epoch else None
-        if found is None or not found.startswith(layout.PAST + name):
+        row_key = self._rows.seek(layout.past_key(name, epoch - 1)) if epoch else None
+        if row_key is None or not row_key.startswith(layout.PAST + name):
             return []
-        return [kind.unpack(layout.decoded(there(self._rows.get(found))))]
+        return [kind.unpack(layout.decoded(there(self._rows.get(row_key))))]
 
     def _parts(self, name: bytes, kind: Monoid, since: Place) -> Iterator[Any]:
         """Yield what makes up all from a place on: the end of a chunk, nodes, the beginning of a chunk."""
@@ -231,14 +231,14 @@ class TreeTables:
         prefix = layout.NODE + name
         while (epoch, chunk) < end:
             limit = end[1] if epoch == end[0] else _NO_END
-            found = self._rows.seek(layout.node_key(name, epoch, chunk, _largest(chunk, limit)))
-            if found is None or not found.startswith(prefix):
+            row_key = self._rows.seek(layout.node_key(name, epoch, chunk, _largest(chunk, limit)))
+            if row_key is None or not row_key.startswith(prefix):
                 return
-            epoch, chunk, level = layout.node_place(found)
+            epoch, chunk, level = layout.node_place(row_key)
             if (epoch, chunk) >= end:
                 return
             if chunk + (1 << level) <= (end[1] if epoch == end[0] else _NO_END):
-                yield layout.node_summary(there(self._rows.get(found)), level, kind)
+                yield layout.node_summary(there(self._rows.get(row_key)), level, kind)
                 chunk += 1 << level
             # else: it reaches too far, and a smaller one that starts there is looked for
 
@@ -250,5 +250,5 @@ def _largest(chunk: int, limit: int) -> int:
 
 
 def _joined(kind: Monoid, parts: Any) -> Any:
-    found = list(parts)
-    return reduce(kind.merge, found) if found else None
+    summaries = list(parts)
+    return reduce(kind.merge, summaries) if summaries else None

@@ -73,8 +73,8 @@ class MemoryRows:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a row."""
-        found = self.values.get(key)
-        return self._below.get(key) if found is None and self._below is not None else found
+        value = self.values.get(key)
+        return self._below.get(key) if value is None and self._below is not None else value
 
     def put(self, key: bytes, value: bytes) -> None:
         """Write a row."""
@@ -108,10 +108,10 @@ def _name(data: bytes) -> bytes:
 
 def scan(rows: Rows, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
     """Yield the rows with a prefix, in order, from a key on."""
-    found = rows.seek(start or prefix)
-    while found is not None and found.startswith(prefix):
-        yield found, there(rows.get(found))
-        found = rows.seek(found + b"\x00")
+    key = rows.seek(start or prefix)
+    while key is not None and key.startswith(prefix):
+        yield key, there(rows.get(key))
+        key = rows.seek(key + b"\x00")
 
 
 def there(data: bytes | None) -> bytes:
@@ -172,8 +172,8 @@ class KeyHead(NamedTuple):
 
     def encode(self, kind: Monoid) -> bytes:
         """Return the value of the row."""
-        found: Value = [self.key, kind.pack(self.summary), self.epoch, self.spine, self.large]
-        return cbor.encode(found, most=None)
+        fields: Value = [self.key, kind.pack(self.summary), self.epoch, self.spine, self.large]
+        return cbor.encode(fields, most=None)
 
     @classmethod
     def decode(cls, data: bytes, kind: Monoid) -> "KeyHead":

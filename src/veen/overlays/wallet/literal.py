@@ -424,16 +424,16 @@ class LiteralWallets(Overlay):
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return the state of a wallet, and whether a rule was broken."""
-        found = tables.get("wallets", key)
-        return None if found is None else _shown(found)
+        wallet = tables.get("wallets", key)
+        return None if wallet is None else _shown(wallet)
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return the state of each wallet."""
-        return {wallet_of(key).hex(): _shown(found) for key, found in tables.items("wallets")}
+        return {wallet_of(key).hex(): _shown(wallet) for key, wallet in tables.items("wallets")}
 
     def serialized(self, tables: Tables) -> Mapping[bytes, list[Value]]:
         """Return the seven fields of each wallet."""
-        return {wallet_of(key): _seven(found) for key, found in tables.items("wallets")}
+        return {wallet_of(key): _seven(wallet) for key, wallet in tables.items("wallets")}
 
     def serialized_key(self, tables: Tables, key: Key) -> list[Value]:
         """Return the seven fields of a wallet."""

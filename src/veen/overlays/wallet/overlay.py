@@ -142,11 +142,11 @@ class Wallets(Overlay):
         why = _credit(known, delta)
         if why:
             return _refused(why, wallet)
-        found = _entered(wallet, Effect(balance=delta, adjusted=delta))
+        lowered = _entered(wallet, Effect(balance=delta, adjusted=delta))
         signed = {event.record.client_id, event.record.auth_ref}
         if not self.institution or self.institution & signed:
-            return found
-        return found._replace(reports=(report("WAL.UNAUTHORIZED_OPERATION", wallet),))
+            return lowered
+        return lowered._replace(reports=(report("WAL.UNAUTHORIZED_OPERATION", wallet),))
 
     # --- spending -------------------------------------------------------------------------------------------
 
@@ -246,14 +246,14 @@ class Wallets(Overlay):
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return the state of a wallet, what it was opened with, and what it waits for."""
-        found, pending = tables.get("wallets", key), pending_of(tables, key)
-        if found is None and not pending:
+        effect, pending = tables.get("wallets", key), pending_of(tables, key)
+        if effect is None and not pending:
             return None
-        return _shown(found, tables.get("opened", key), pending)
+        return _shown(effect, tables.get("opened", key), pending)
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
         """Return the state of each wallet."""
-        known = {wallet_of(key): found for key, found in tables.items("wallets")}
+        known = {wallet_of(key): effect for key, effect in tables.items("wallets")}
         known = dict.fromkeys(sequence_keys(tables, "pending")) | known
         return {
             wallet.hex(): _shown(known[wallet], tables.get("opened", wallet), pending_of(tables, wallet))
@@ -262,7 +262,7 @@ class Wallets(Overlay):
 
     def serialized(self, tables: Tables) -> Mapping[bytes, list[Value]]:
         """Return the seven fields of each wallet."""
-        return {wallet_of(key): list(state_of(found)) for key, found in tables.items("wallets")}
+        return {wallet_of(key): list(state_of(effect)) for key, effect in tables.items("wallets")}
 
     def serialized_key(self, tables: Tables, key: Key) -> list[Value]:
         """Return the seven fields of a wallet."""

@@ -97,15 +97,15 @@ def reconcile(streams: Iterable[Tables]) -> Reconciliation:
     What others did in a wallet's own stream before it was opened is left out: they have no place there
     (C-132), and could else have their wallets opened in two streams by anybody.
     """
-    found, known = Reconciliation(), _Collected()
+    reconciliation, known = Reconciliation(), _Collected()
     for tables in streams:
-        _count(tables, found, known.currency_of)
+        _count(tables, reconciliation, known.currency_of)
         _collect(tables, known)
-    _compare(known, found)
-    return found
+    _compare(known, reconciliation)
+    return reconciliation
 
 
-def _count(tables: Tables, found: Reconciliation, currency_of: dict[bytes, str]) -> None:
+def _count(tables: Tables, reconciliation: Reconciliation, currency_of: dict[bytes, str]) -> None:
     """Add up the money of a stream."""
     own = owner_of(tables)
     for key, (_, _, _, currency, _) in tables.items("opened"):
@@ -116,7 +116,7 @@ def _count(tables: Tables, found: Reconciliation, currency_of: dict[bytes, str])
             raise InvalidBodyError("WAL.TWO_STREAMS", f"wallet {wallet.hex()} is opened in two streams")
         currency_of[wallet] = currency
         effect: Effect = tables.get("wallets", wallet)
-        money = found.currencies.setdefault(currency, Conservation())
+        money = reconciliation.currencies.setdefault(currency, Conservation())
         money.balances += effect.balance
         money.deposited += effect.deposited
         money.withdrawn += effect.withdrawn
@@ -138,29 +138,29 @@ def _collect(tables: Tables, known: _Collected) -> None:
             known.pending[item.transfer_id, item.body_hash] = side
 
 
-def _compare(known: _Collected, found: Reconciliation) -> None:
+def _compare(known: _Collected, reconciliation: Reconciliation) -> None:
     """Put aside sides that are the same byte for byte (C-160); what is left is a problem."""
     alone: dict[tuple[bytes, bytes, bytes], Side] = {}
     for key, debit in sorted(known.debits.items()):
-        money = found.currencies[known.currency_of[debit.wallet]]
+        money = reconciliation.currencies[known.currency_of[debit.wallet]]
         if _is_same_money(debit, known.credits.get(key), known.currency_of):
             del known.credits[key]
         elif _is_same_money(debit, known.pending.get(key), known.currency_of):
-            found.pending.append(UnderWay(key[0], debit, known.pending.pop(key)))
+            reconciliation.pending.append(UnderWay(key[0], debit, known.pending.pop(key)))
             money.pending += debit.amount
         else:
             alone[key[0], debit.wallet, debit.other] = debit
             money.undelivered += debit.amount
     for credit in known.credits.values():
-        found.currencies[known.currency_of[credit.wallet]].unbacked += credit.amount
+        reconciliation.currencies[known.currency_of[credit.wallet]].unbacked += credit.amount
     for (transfer_id, _), credit in (*known.credits.items(), *known.pending.items()):
         # The id alone is anybody's to use: only between the same wallets it is the same transfer.
         paid = alone.pop((transfer_id, credit.other, credit.wallet), None)
         code = "WAL.UNBACKED_CREDIT" if paid is None else "WAL.TRANSFER_MISMATCH"
-        found.problems.append(Problem(code, transfer_id, paid, credit))
+        reconciliation.problems.append(Problem(code, transfer_id, paid, credit))
     for (transfer_id, _, _), debit in alone.items():
-        found.problems.append(Problem("WAL.UNDELIVERED_CREDIT", transfer_id, debit, None))
-    found.problems.sort(key=attrgetter("transfer_id"))
+        reconciliation.problems.append(Problem("WAL.UNDELIVERED_CREDIT", transfer_id, debit, None))
+    reconciliation.problems.sort(key=attrgetter("transfer_id"))
 
 
 def _is_same_money(debit: Side, credit: Side | None, currency_of: Mapping[bytes, str]) -> bool:

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
-from veen.client.client import Passphrase, StrPath, open_session
 from veen.client.home.pins import Trust
 from veen.client.models import Recipient
 from veen.client.session import Session
+from veen.client.session_setup import Passphrase, StrPath, open_session
 from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
 from veen.core.objects.capability import CapToken
 from veen.core.types import HubId

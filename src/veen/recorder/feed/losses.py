@@ -62,8 +62,8 @@ class Losses:
         self.total += count
         lost = self._lost.get(stream)
         if lost is None:
-            told = "events of %s are lost: %s; their number is recorded"
-            self._log(told, writable(stream), writable(reason))
+            text = "events of %s are lost: %s; their number is recorded"
+            self._log(text, writable(stream), writable(reason))
             self._lost[stream] = _Lost(count, first, last, writable(reason))
         else:
             lost.count += count

@@ -44,9 +44,9 @@ class Progress:
     def encode(self) -> bytes:
         """Return a record."""
         note = self.note
-        found: dict[Any, Any] = {"done": self.done}
+        progress: dict[Any, Any] = {"done": self.done}
         if note is not None:
-            found["note"] = [
+            progress["note"] = [
                 note.spool,
                 note.first,
                 note.count,
@@ -54,14 +54,14 @@ class Progress:
                 bytes(note.client_id),
                 note.client_seq,
             ]
-        return cbor.encode(found)
+        return cbor.encode(progress)
 
     @classmethod
     def decode(cls, data: bytes) -> "Progress":
         """Read a record, whose checksum was right."""
-        found: Any = cbor.decode(data)
-        note = found.get("note")
-        return cls(dict(found["done"]), None if note is None else Note(*note))
+        progress: Any = cbor.decode(data)
+        note = progress.get("note")
+        return cls(dict(progress["done"]), None if note is None else Note(*note))
 
 
 def read_progress(path: Path) -> Progress:

@@ -96,9 +96,9 @@ def _find_whole(data: bytes, position: int, number: int, mark: bytes = FIRST_FIE
     while at >= 0:
         start = at - head
         missing = 1 + (start - position) // (head + len(mark))
-        found = _number_of(data, start, range(number + 1, number + 1 + missing))
-        if found is not None:
-            return start, found
+        next_number = _number_of(data, start, range(number + 1, number + 1 + missing))
+        if next_number is not None:
+            return start, next_number
         at = data.find(mark, at + 1)
     return None
 
@@ -121,8 +121,8 @@ def segment_path(place: Path, first: int) -> Path:
 
 def segments(place: Path) -> list[int]:
     """Return the first numbers of the segments that are there."""
-    found = (_NAME.fullmatch(name) for name in os.listdir(place))  # noqa: PTH208 - only names: often called
-    return sorted(int(match[1]) for match in found if match is not None)
+    matches = (_NAME.fullmatch(name) for name in os.listdir(place))  # noqa: PTH208 - only names: often called
+    return sorted(int(match[1]) for match in matches if match is not None)
 
 
 def _take(root: Path, key: str, purpose: str) -> tuple[Path, int]:
@@ -195,16 +195,16 @@ class Spool:
         For a purpose there is one spool only: BlockingIOError if another process has it.
         """
         place, fd = _take(root, labels.stream_id(stream).hex()[:16], purpose)
-        made = cls(place, stream, fd, bound)
+        spool = cls(place, stream, fd, bound)
         try:
             if not (place / _STREAM).exists():
                 write_file(place / _STREAM, stream.encode())
                 sync_dir(root)
-            made._recover(done(place.name))
+            spool._recover(done(place.name))
         except BaseException:
-            made.abandon()
+            spool.abandon()
             raise
-        return made
+        return spool
 
     @property
     def name(self) -> str:
@@ -262,17 +262,17 @@ class Spool:
         """Return the frames that go to the segment that is written, within the bound."""
         if self._size >= self._segment_bytes:
             self._end_segment()
-        made: list[bytes] = []
+        frames: list[bytes] = []
         size = 0
         for nth, body in enumerate(bodies):
             data = frame(self.next + nth, body)
             if not self._has_room(size + len(data)):
                 break
-            made.append(data)
+            frames.append(data)
             size += len(data)
             if self._size + size >= self._segment_bytes:
                 break
-        return made
+        return frames
 
     def fits(self, bodies: Sequence[bytes]) -> bool:
         """Tell whether all of these events are within the bound."""
@@ -283,16 +283,16 @@ class Spool:
             self._measure()
         return self.used + size <= self.bound
 
-    def _write(self, made: Sequence[bytes]) -> int:
+    def _write(self, frames: Sequence[bytes]) -> int:
         """Write frames; returns how many. Those that are whole stay: whoever ships may have read them."""
-        data, position, failed = memoryview(b"".join(made)), 0, None
+        data, position, failed = memoryview(b"".join(frames)), 0, None
         try:
             fd = self._begin_segment() if self._fd is None else self._fd
             while position < len(data):
                 position += os.pwrite(fd, data[position:], self._size + position)
         except OSError as error:
             failed = error
-        ends = [0, *accumulate(map(len, made))]
+        ends = [0, *accumulate(map(len, frames))]
         whole = bisect_right(ends, position) - 1
         if whole:
             self._size += ends[whole]
@@ -319,8 +319,8 @@ class Spool:
 
     def take_unsynced(self) -> Unsynced:
         """Return what is not durable, for ``sync_segments``; if that fails, it is to be put back."""
-        found, self.unsynced = self.unsynced, _SYNCED
-        return found
+        unsynced, self.unsynced = self.unsynced, _SYNCED
+        return unsynced
 
     def _end_segment(self) -> None:
         if self._fd is not None:
@@ -423,10 +423,10 @@ class SpoolReader:
         That is the next one of all, if it was written meanwhile. It is looked at twice: a frame may be read
         as it was before it was written, and the one behind it as it is now.
         """
-        found = self._find_whole()
-        if found is None or found != self._find_whole():
+        whole = self._find_whole()
+        if whole is None or whole != self._find_whole():
             return False
-        self._offset, self._number = self._offset + found[0], found[1]
+        self._offset, self._number = self._offset + whole[0], whole[1]
         return True
 
     def _find_whole(self) -> tuple[int, int] | None:

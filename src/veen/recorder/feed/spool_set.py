@@ -50,22 +50,22 @@ class Spools:
         self._later.log()
 
     def _spool(self, stream: str) -> Spool:
-        found = self._spools.get(stream)
-        if found is None:
-            found = Spool.open(
+        spool = self._spools.get(stream)
+        if spool is None:
+            spool = Spool.open(
                 self._root,
                 stream,
                 bound=self._settings.spool_bytes,
                 done=partial(reserved, self._root / JOURNAL),
             )
-            self._spools[stream] = found
-            if found.torn_bytes:
+            self._spools[stream] = spool
+            if spool.torn_bytes:
                 self._later.warning(
                     "%d bytes at the end of the spool %s are not a complete event and were cut off: they "
                     "were not durable when a process ended, or the disk damaged them",
-                    found.torn_bytes, found.place,
+                    spool.torn_bytes, spool.place,
                 )  # fmt: skip
-        return found
+        return spool
 
     # --- writing --------------------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from typing import Any, Final
 
-from veen.client.client import StrPath
 from veen.client.models import Recipient
+from veen.client.session_setup import StrPath
 from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
 from veen.core.objects.capability import CapToken
 from veen.recorder.event import PAYLOAD_BYTES
@@ -188,8 +188,8 @@ class RecorderMiddleware:
         if self._subject_of is None:
             return None
         try:
-            found = self._subject_of(scope)
+            subject = self._subject_of(scope)
         except Exception:
             _logger.exception("subject_of failed; the request is recorded without a subject")
             return None
-        return None if found is None else str(found)
+        return None if subject is None else str(subject)

@@ -96,12 +96,12 @@ class Imports:
 
     def find(self, file: BinaryIO) -> Position:
         """Return how far a file is imported, by its content."""
-        found = self._find_all(file)
-        return found[-1] if found else _START
+        positions = self._find_all(file)
+        return positions[-1] if positions else _START
 
     def _find_all(self, file: BinaryIO) -> list[Position]:
         """Return all positions that are of a file, by its content; the last one is the farthest."""
-        found, running, at = [], hashlib.sha256(), 0
+        positions, running, at = [], hashlib.sha256(), 0
         status = os.fstat(file.fileno())
         for position in sorted(self._known, key=lambda item: item.end):
             at += _hash(file, running, position.end - at)
@@ -111,15 +111,15 @@ class Imports:
                 and running.hexdigest() == position.sha256
                 and (grown or at == status.st_size)
             ):
-                found.append(position)
+                positions.append(position)
         file.seek(0)
-        return found
+        return positions
 
     def forget(self, file: BinaryIO) -> None:
         """Take it that nothing of a file was imported; that is durable with the next position of it."""
         inode = os.fstat(file.fileno()).st_ino
-        found = self._find_all(file)
-        gone = {item for item in found if item.inode == inode or item.sha256 == found[-1].sha256}
+        positions = self._find_all(file)
+        gone = {item for item in positions if item.inode == inode or item.sha256 == positions[-1].sha256}
         self._known = [item for item in self._known if item not in gone]
 
     def note(self, old: Position, new: Position) -> Position:
@@ -260,15 +260,15 @@ class Import:
 
     def _take(self, line: _Line) -> Iterator[BadLine]:
         """Put the events of a line in the batch; yields what is none."""
-        for found in self._events(line):
-            if isinstance(found, str):
-                yield self._refuse(self.known + self.lines, found)
+        for event in self._events(line):
+            if isinstance(event, str):
+                yield self._refuse(self.known + self.lines, event)
                 continue
             self.has_read = True
             if self._skip:
                 self._skip -= 1
             else:
-                self._batch.append(found)
+                self._batch.append(event)
 
     def _refuse(self, line: int, reason: str) -> BadLine:
         self.bad += 1
@@ -279,7 +279,7 @@ class Import:
 
     def _is_whole(self, line: _Line) -> bool:
         """Tell whether a line without an end is one; it may be half of what is being written."""
-        return all(isinstance(found, bytes) for found in self._events(line))
+        return all(isinstance(event, bytes) for event in self._events(line))
 
     def _events(self, line: _Line) -> Iterator[bytes | str]:
         """Yield the encoded events of a line; text that says why one is none."""
@@ -287,12 +287,12 @@ class Import:
             yield self._too_long(line)
             return
         try:
-            for found in self._convert(line.content) if line.content.strip() else ():
-                if isinstance(found, BadLineError):
-                    yield str(found)
+            for event in self._convert(line.content) if line.content.strip() else ():
+                if isinstance(event, BadLineError):
+                    yield str(event)
                     continue
                 try:
-                    yield found.pack(self._defaults)[1]
+                    yield event.pack(self._defaults)[1]
                 except UNFIT as error:
                     yield str(error)
         except BadLineError as error:

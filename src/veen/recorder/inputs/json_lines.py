@@ -35,20 +35,20 @@ def read_event(line: bytes, fields: Fields, stream: str | None = None) -> Captur
 
     A line that a feed has set aside is the event that it tells of, if that is one of the stream.
     """
-    found = parse(line)
-    if not isinstance(found, dict):
+    line_fields = parse(line)
+    if not isinstance(line_fields, dict):
         raise BadLineError("the line is not a JSON object")
-    if found.keys() == _ASIDE and isinstance(found["event"], dict):
-        return _read_aside(found["event"], found["stream"], stream)
-    event_type = _take(found, fields.type)
-    subject, origin = _take(found, fields.subject), _take(found, fields.origin)
-    when = _take(found, fields.time)
-    metadata = found.get("metadata")
+    if line_fields.keys() == _ASIDE and isinstance(line_fields["event"], dict):
+        return _read_aside(line_fields["event"], line_fields["stream"], stream)
+    event_type = _take(line_fields, fields.type)
+    subject, origin = _take(line_fields, fields.subject), _take(line_fields, fields.origin)
+    when = _take(line_fields, fields.time)
+    metadata = line_fields.get("metadata")
     if metadata is None or isinstance(metadata, dict):
-        found.pop("metadata", None)
+        line_fields.pop("metadata", None)
     else:
         metadata = None  # a field like any other
-    payload = found["payload"] if found.keys() == {"payload"} else found
+    payload = line_fields["payload"] if line_fields.keys() == {"payload"} else line_fields
     return Captured(
         None,
         fields.default_type if event_type is None else str(event_type),
@@ -99,20 +99,20 @@ def parse(data: bytes) -> Any:  # noqa: ANN401 - JSON
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise BadLineError(f"the name {twice[:40]!r} is repeated")
-    return found
+    return unique
 
 
-def _take(found: dict[str, Any], path: str) -> Any:  # noqa: ANN401 - JSON
+def _take(container: dict[str, Any], path: str) -> Any:  # noqa: ANN401 - JSON
     """Take a field out of a line; None if there is none."""
-    if path in found:
-        return found.pop(path)
+    if path in container:
+        return container.pop(path)
     name, _, rest = path.partition(".")
-    inside = found.get(name)
+    inside = container.get(name)
     return _take(inside, rest) if rest and isinstance(inside, dict) else None
 
 

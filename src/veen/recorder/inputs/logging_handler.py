@@ -8,8 +8,8 @@ logging.getLogger().addHandler(handler)
 import logging
 from typing import Any, Final
 
-from veen.client.client import StrPath
 from veen.client.models import Recipient
+from veen.client.session_setup import StrPath
 from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
 from veen.core.objects.capability import CapToken
 from veen.recorder.event import PAYLOAD_BYTES

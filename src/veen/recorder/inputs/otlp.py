@@ -49,9 +49,9 @@ def read_request(request: object, subject: str = SUBJECT) -> Iterator[Captured |
     has sent. Nothing is passed over here: what is not recorded is told. Raises BadLineError for what is no
     request at all.
     """
-    found = _object(request, "a request")
-    yield from _strangers(found, _REQUEST, "a request")
-    for resource_logs in _list(found, "resourceLogs"):
+    logs = _object(request, "a request")
+    yield from _strangers(logs, _REQUEST, "a request")
+    for resource_logs in _list(logs, "resourceLogs"):
         try:
             _object(resource_logs, "each of resourceLogs")
             yield from _strangers(resource_logs, _RESOURCE_LOGS, "resourceLogs")
@@ -85,9 +85,9 @@ def _read_scope(
             yield _told(error)
 
 
-def _strangers(found: dict[str, Any], known: frozenset[str], what: str) -> Iterator[BadLineError]:
+def _strangers(described: dict[str, Any], known: frozenset[str], what: str) -> Iterator[BadLineError]:
     """Yield an error for each name that OTLP's logs do not have: nobody knows what is behind it."""
-    for name in sorted(found.keys() - known):
+    for name in sorted(described.keys() - known):
         yield BadLineError(f"OTLP logs have no {name[:_MOST_NAME]!r} in {what}; it is not recorded")
 
 
@@ -95,11 +95,11 @@ def _told(error: BadLineError | RecursionError) -> BadLineError:
     return error if isinstance(error, BadLineError) else BadLineError("values are nested too deeply")
 
 
-def _count(found: object, *path: str) -> int:
+def _count(container: object, *path: str) -> int:
     """Return how many records are lost with something that cannot be read; at least one thing is."""
     if not path:
         return 1
-    inside = found.get(path[0]) if isinstance(found, dict) else None
+    inside = container.get(path[0]) if isinstance(container, dict) else None
     return max(1, sum(_count(item, *path[1:]) for item in inside)) if isinstance(inside, list) else 1
 
 
@@ -152,40 +152,40 @@ def _part(value: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _text(value: dict[str, Any], name: str) -> str:
-    found = value.get(name)
-    if found is None:
+    text = value.get(name)
+    if text is None:
         return ""
-    if not isinstance(found, str):
+    if not isinstance(text, str):
         raise BadLineError(f"{name} is not text")
-    return found
+    return text
 
 
 def _number(value: dict[str, Any], name: str) -> int:
-    found = value.get(name)
-    return 0 if found is None or found == "" else _integer(found)
+    number = value.get(name)
+    return 0 if number is None or number == "" else _integer(number)
 
 
 def _list(value: dict[str, Any], name: str) -> list[Any]:
     """Return a list; none is there, or null, if it is empty."""
-    found = value.get(name)
-    if found is None:
+    items = value.get(name)
+    if items is None:
         return []
-    if not isinstance(found, list):
+    if not isinstance(items, list):
         raise BadLineError(f"{name} is not a list")
-    return found
+    return items
 
 
 def _attributes(pairs: object) -> dict[str, Any]:
     """Read a list of keys and values."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for item in _list({"attributes": pairs}, "attributes"):
         pair = _object(item, "an attribute")
         if not isinstance(pair.get("key"), str) or not pair.keys() <= _PAIR:
             raise BadLineError("an attribute needs a key and a value")
-        if pair["key"] in found:
+        if pair["key"] in attributes:
             raise BadLineError(f"the attribute {pair['key'][:_MOST_NAME]!r} is repeated")
-        found[pair["key"]] = None if pair.get("value") is None else _value(pair["value"])
-    return found
+        attributes[pair["key"]] = None if pair.get("value") is None else _value(pair["value"])
+    return attributes
 
 
 def _value(value: object) -> Any:  # noqa: ANN401 - any value, by its kind
@@ -221,9 +221,9 @@ def _bytes(text: str) -> bytes:
 def _integer(value: object) -> int:
     """Read an integer, which JSON has as text if it has 64 bits."""
     try:
-        found = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
+        integer = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
     except ValueError:
-        found = None
-    if found is None:
+        integer = None
+    if integer is None:
         raise BadLineError(f"{str(value)[:40]!r} is not an integer")
-    return found
+    return integer

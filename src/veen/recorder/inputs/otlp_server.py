@@ -131,11 +131,11 @@ class Receiver:
     def _events(self, path: str, body: bytes, bad: list[str]) -> Iterator[Captured]:
         if path == _LOGS:
             try:
-                for found in read_request(parse(body), self._subject):
-                    if isinstance(found, BadLineError):
-                        bad.append(str(found))
+                for event in read_request(parse(body), self._subject):
+                    if isinstance(event, BadLineError):
+                        bad.append(str(event))
                     else:
-                        yield found
+                        yield event
             except BadLineError as error:
                 raise _Refused(400, str(error)) from None
             return

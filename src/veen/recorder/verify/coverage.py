@@ -46,12 +46,12 @@ class SealedCounts:
 
     def unjudged(self) -> dict[str, list[str]]:
         """Return verdicts that cannot be given, and because of which streams."""
-        found: dict[str, list[str]] = {}
+        unjudged: dict[str, list[str]] = {}
         for stream in sorted(self.sealed, key=str.encode):
             if self.is_closed(stream):
                 for verdict in _NEEDED_BY.get(stream, _BY_EVENTS):
-                    found.setdefault(verdict, []).append(stream)
-        return found
+                    unjudged.setdefault(verdict, []).append(stream)
+        return unjudged
 
 
 _NEEDED_BY: Final = {
@@ -120,11 +120,11 @@ class Coverage:
 
     def waiting_since(self) -> int | None:
         """Return when the first entry behind all checkpoints was taken."""
-        found = []
+        times = []
         for place, label in self.labels.items():
             upto = self._upto.get(place)
-            found.append(label.first_ts if upto is None else label.times.get(upto + 1))
-        return min((when for when in found if when is not None), default=None)
+            times.append(label.first_ts if upto is None else label.times.get(upto + 1))
+        return min((when for when in times if when is not None), default=None)
 
 
 class CadenceAudit:

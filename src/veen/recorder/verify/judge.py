@@ -232,23 +232,23 @@ class Judge:
         self._note_event(stream, message, where)
 
     def _note_event(self, stream: str, message: Message, where: Location) -> None:
-        said, key = recorded(stream, message), message.sender.hex()
+        entry, key = recorded(stream, message), message.sender.hex()
         self.found.opened.note(stream, 1, int(not message.is_open))
         if not message.is_open:
             if stream not in (CHANGES_STREAM, CHECKPOINTS_STREAM):
                 self._producers.add(key)  # who has signed is not sealed (SDR-010)
-        elif said.schema is None:
+        elif entry.schema is None:
             self.found.others += 1
-        elif said.problem is not None:
-            self.found.add("completeness", "principal" if said.body else "refused", said.problem, where)
-        elif said.schema in (EVENT.name, IMPORTED.name) and said.body is not None:
+        elif entry.problem is not None:
+            self.found.add("completeness", "principal" if entry.body else "refused", entry.problem, where)
+        elif entry.schema in (EVENT.name, IMPORTED.name) and entry.body is not None:
             self.found.events += 1
             self._producers.add(key)
-            if said.body["event_type"] != LOST_TYPE:  # which is in any stream that has lost events
-                self._owners.event(said.body["event_type"], stream, message.receipt.hub_ts)
-        elif said.schema == CHANGE.name and said.body is not None and stream == CHANGES_STREAM:
-            self._owners.change(said.body, message.receipt.hub_ts)
-            for name in (said.body["stream"], *(said.body.get("into") or ())):
+            if entry.body["event_type"] != LOST_TYPE:  # which is in any stream that has lost events
+                self._owners.event(entry.body["event_type"], stream, message.receipt.hub_ts)
+        elif entry.schema == CHANGE.name and entry.body is not None and stream == CHANGES_STREAM:
+            self._owners.change(entry.body, message.receipt.hub_ts)
+            for name in (entry.body["stream"], *(entry.body.get("into") or ())):
                 self._since.setdefault(name, message.receipt.hub_ts)
 
     # --- what was read --------------------------------------------------------------------------------------
@@ -317,7 +317,10 @@ class Judge:
 
     def judge_roles(self, classes: Mapping[bytes, LabelClass]) -> None:
         """Find keys that administer and produce as well (SDR-010)."""
-        admins = {*self.configuration.admins, *(said.client_id.hex() for said in classes.values())}
+        admins = {
+            *self.configuration.admins,
+            *(label_class.client_id.hex() for label_class in classes.values()),
+        }
         for key in sorted(admins & self._producers):
             self.found.add("roles", "overlap", f"{key} administers the recorder and produces events")
 

@@ -62,7 +62,7 @@ class EventTypeOwners:
 
     def shared(self) -> dict[str, list[str]]:
         """Return types that are in more than one stream at a time, or in another than the declared one."""
-        found = {}
+        shared = {}
         for event_type in sorted({*self._spans, *self._wrong, *self._free}):
             declared = {name for name, _, until in self._spans.get(event_type, ()) if until is None}
             free = {
@@ -72,5 +72,5 @@ class EventTypeOwners:
             }
             wrong = self._wrong.get(event_type, set())
             if wrong or len(declared | free) > 1:
-                found[event_type] = sorted(declared | free | wrong)
-        return found
+                shared[event_type] = sorted(declared | free | wrong)
+        return shared

@@ -33,14 +33,14 @@ def diagnose(client: Client, stream: str, epoch: int, seq: int, error: VeenError
     label = client.session.label(labels.stream_id(stream), epoch)
     for place in range(seq, seq + _NEAR):
         try:
-            found = _entries(client, label, place, place)
+            items = _entries(client, label, place, place)
         except DamagedLogError as damage:
             return place, _in_files(damage, place)
         except ProtocolError:
             return place, EDITED
-        if not found:
+        if not items:
             return place, FORGOTTEN
-        receipt = found[0].receipt
+        receipt = items[0].receipt
         if receipt is not None and receipt.stream_seq != place:
             return place, _moved(client, label, place)
     return seq, EDITED
