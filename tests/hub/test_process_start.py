@@ -402,5 +402,5 @@ def test_a_killed_hub_is_not_called_unreachable_but_not_running(tmp_path: Path) 
         hub.kill()
         asked = veen("hub", "health", "--hub", tmp_path / "data")
     assert asked.returncode == 2
-    assert "no hub runs in" in asked.stderr
+    assert "no hub is running in" in asked.stderr
     assert "veen hub start --data-dir" in asked.stderr
