@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from veen.client import effects
-from veen.client.async_client import AsyncClient
+from veen.client import effects, loop_driver
 from veen.client.effects import AnyEffect, Hub
+from veen.client.loop_driver import AsyncHub
 
 # The driver, and when the effect is interrupted: it was not begun, is being performed, or was performed with
 # an outcome that nobody receives.
@@ -42,7 +42,7 @@ def interrupted(at: int, when: str) -> Iterator[Interruption]:
 
     with pytest.MonkeyPatch.context() as patch, _swallowed(found):
         patch.setattr(effects, "run_effect", _blocking(is_reached, when))
-        patch.setattr(AsyncClient, "_perform", _awaiting(is_reached, when))
+        patch.setattr(loop_driver, "run_effect", _awaiting(is_reached, when))
         yield found
 
 
@@ -68,18 +68,18 @@ def _blocking(is_reached: Callable[[AnyEffect], bool], when: str) -> Callable[..
 
 
 def _awaiting(is_reached: Callable[[AnyEffect], bool], when: str) -> Callable[..., Any]:
-    perform = AsyncClient._perform
+    perform = loop_driver.run_effect
 
-    async def interrupting(client: AsyncClient, effect: AnyEffect) -> Any:
+    async def interrupting(effect: AnyEffect, hub: AsyncHub) -> Any:
         if not is_reached(effect):
-            return await perform(client, effect)
+            return await perform(effect, hub)
         task = asyncio.current_task()
         assert task is not None
         if when == "after":
-            await perform(client, effect)
+            await perform(effect, hub)
         task.cancel()
         if when != "during":
             await asyncio.sleep(0)
-        return await perform(client, effect)
+        return await perform(effect, hub)
 
     return interrupting

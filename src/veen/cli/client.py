@@ -15,7 +15,7 @@ from veen.cli.errors import UnreachableError, UsageError
 from veen.cli.hub_connection import read_address
 from veen.cli.options import HUB_HELP, HUB_ID_HELP, parse_hub_id
 from veen.cli.settings import common, find_hub
-from veen.client.client import Client, configured_trust, open_session
+from veen.client.client import Client
 from veen.client.contexts import find_client
 from veen.client.effects import Hub
 from veen.client.home.directory import CARD, ClientHome
@@ -23,6 +23,7 @@ from veen.client.home.pins import Trust
 from veen.client.keys.identity_card import IdentityCard
 from veen.client.keys.keystore import Secrets, asker
 from veen.client.retry import Retry
+from veen.client.session_setup import configured_trust, open_session
 from veen.client.transport.resolve import open_hub
 from veen.core.errors import ProtocolError
 from veen.stdx.atomic_file import write_file

@@ -8,30 +8,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from veen.client.client import (
-    CALL_TIMEOUT_SEC,
-    DEFAULT_RETRY,
-    Passphrase,
-    StrPath,
-    check_attachment,
-    fetch_attachment,
-    named_hub,
-    open_session,
-)
-from veen.client.effects import AnyEffect, Blocking, Operation, Sleep
+from veen.client.client import CALL_TIMEOUT_SEC, check_attachment, fetch_attachment
+from veen.client.effects import Operation
 from veen.client.errors import ClientStateError, DivergenceError
 from veen.client.home.pins import Trust
 from veen.client.home.state import Pin
 from veen.client.hub_address import HubAddress
 from veen.client.keys.identity_card import IdentityCard
-from veen.client.loop_driver import LoopDriver, finish_in_thread
+from veen.client.loop_driver import LoopDriver, finish_in_thread, run_on_loop
 from veen.client.models import NO_OPTIONS, Draft, Message, Recipient, SendOptions, Sent
 from veen.client.read import FOLLOW_SEC, READ_ALL, ReadOptions, StreamReader
 from veen.client.resync import Consistency, Progress, Resynced, resync, verify_state
 from veen.client.retry import Retry
 from veen.client.rpc.call import CallOptions, call
-from veen.client.send import BATCH, Sender, draft_of, rotate
+from veen.client.send import Sender, batches_of, rotate
 from veen.client.session import DEFAULT_ROTATION, Rotation, Session
+from veen.client.session_setup import DEFAULT_RETRY, Passphrase, StrPath, named_hub, open_session
 from veen.client.tokens import Authorized, authorize, cap_status
 from veen.client.transport.async_http import AsyncHttpHub, ThreadedHub, open_async_hub
 from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC
@@ -144,41 +136,20 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections to the hub."""
+        """Close the connections to the hub; an ``async with`` block does it at its end.
+
+        Example:
+            await client.close()
+        """
         await self.hub.close()
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation; evidence against the hub is written to the client directory."""
         try:
-            return await self._drive(operation)
+            return await run_on_loop(operation, self.hub)
         except DivergenceError as error:
             error.path = await asyncio.to_thread(self.session.home.keep_fraud, error.fraud)
             raise
-        finally:
-            operation.close()
-
-    async def _drive(self, operation: Operation[T]) -> T:
-        outcome: Any = None
-        failure: Exception | None = None
-        while True:
-            try:
-                effect = operation.throw(failure) if failure is not None else operation.send(outcome)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            outcome = failure = None
-            try:
-                outcome = await self._perform(effect)
-            except Exception as error:  # noqa: BLE001 - the operation decides
-                failure = error
-
-    async def _perform(self, effect: AnyEffect) -> Any:  # noqa: ANN401 - by the effect
-        match effect:
-            case Sleep(seconds):
-                return await asyncio.sleep(seconds)
-            case Blocking(work):
-                return await finish_in_thread(work)
-        return await self.hub.answer(effect)
 
     # --- who and where --------------------------------------------------------------------------------------
 
@@ -289,7 +260,7 @@ class AsyncClient:
         drafts: Iterable[Draft | Value] | AsyncIterable[Draft | Value],
         options: SendOptions,
     ) -> AsyncIterator[Sent]:
-        async for batch in _batches(drafts):
+        async for batch in batches_of(drafts):
             while batch:
                 done = await self._send_batch(stream, batch, options)
                 for sent in done:
@@ -334,6 +305,9 @@ class AsyncClient:
     async def authorize(self, token: CapToken) -> Authorized:
         """Register a capability token at the hub; if it is for this client, store and use it.
 
+        Example:
+            await client.authorize(token)
+
         Raises:
             ProtocolError: The token is not valid.
             RejectedError: The hub rejected the token.
@@ -343,6 +317,9 @@ class AsyncClient:
     async def flush(self, stream: str) -> int:
         """Resend messages that the hub has not answered, as the next ``send`` would; returns their number.
 
+        Example:
+            count = await client.flush("orders")
+
         Raises:
             UnsentError: The hub rejected one of them, which was set aside.
         """
@@ -350,18 +327,33 @@ class AsyncClient:
             return await self.run(Sender(self.session, stream, NO_OPTIONS).flush())
 
     async def cap_status(self, token: CapToken) -> CapStatusResponse:
-        """Return what the hub knows about a capability token."""
+        """Return what the hub knows about a capability token.
+
+        Example:
+            print((await client.cap_status(token)).expires_at)
+
+        Raises:
+            RejectedError: The hub rejected the request.
+        """
         return await self.run(cap_status(self.session, token))
 
     async def rotate(self) -> None:
-        """Replace the client key; nothing in the log links the new key to the old one."""
+        """Replace the client key; nothing in the log links the new key to the old one.
+
+        Example:
+            await client.rotate()
+
+        Raises:
+            KeystoreError: The keystore cannot be read.
+            OSError: The keystore cannot be written.
+        """
 
         def work() -> None:
             with self.session.home.hold():
                 rotate(self.session)
 
         async with self._writing:
-            await asyncio.to_thread(work)
+            await finish_in_thread(work)
 
     # --- reading --------------------------------------------------------------------------------------------
 
@@ -424,6 +416,9 @@ class AsyncClient:
     async def attachment(self, message: Message, index: int = 0) -> bytes:
         """Fetch, verify and decrypt an attachment of a message.
 
+        Example:
+            data = await client.attachment(message, 0)
+
         Raises:
             ClientStateError: The message has no attachment with this index.
             ProtocolError: What the hub returned does not belong to the message.
@@ -453,6 +448,9 @@ class AsyncClient:
     async def resync(self, stream: str, progress: Progress | None = None) -> list[Resynced]:
         """Rebuild what this client stores about a stream from the hub.
 
+        Example:
+            await client.resync("orders")
+
         Raises:
             ProtocolError: An entry fails a check.
         """
@@ -460,38 +458,23 @@ class AsyncClient:
             return await self.run(resync(self.session, stream, progress))
 
     async def verify_state(self, stream: str) -> list[Consistency]:
-        """Compare what this client stores about a stream with what the hub serves."""
+        """Compare what this client stores about a stream with what the hub serves.
+
+        Example:
+            assert all(label.consistent for label in await client.verify_state("orders"))
+
+        Raises:
+            NetworkError: The hub cannot be reached.
+        """
         return await self.run(verify_state(self.session, stream))
 
     async def connect(self) -> Pin:
         """Ask the hub for its identity, and pin it if ``trust`` allows it.
 
+        Example:
+            print((await client.connect()).identity.hub_id.hex())
+
         Raises:
             PinError: The hub is unknown and not trusted, or is not the pinned one.
         """
         return await self.run(self.session.connect())
-
-
-async def _batches(
-    drafts: Iterable[Draft | Value] | AsyncIterable[Draft | Value],
-) -> AsyncIterator[list[Draft]]:
-    """Yield as many drafts at a time as one request holds."""
-    waiting: list[Draft] = []
-    async for item in _each(drafts):
-        waiting.append(draft_of(item))
-        if len(waiting) == BATCH:
-            yield waiting
-            waiting = []
-    if waiting:
-        yield waiting
-
-
-async def _each(
-    drafts: Iterable[Draft | Value] | AsyncIterable[Draft | Value],
-) -> AsyncIterator[Draft | Value]:
-    if isinstance(drafts, AsyncIterable):
-        async for draft in drafts:
-            yield draft
-    else:
-        for draft in drafts:
-            yield draft

@@ -6,23 +6,17 @@ with Client.open("alice", "http://127.0.0.1:37411") as client:
         print(message.position, message.body)
 """
 
-import os
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from veen.client.contexts import find_client, find_hub, load_config
 from veen.client.effects import GetAttachment, Hub, Operation, run
-from veen.client.errors import ClientStateError, ContextError, DivergenceError
-from veen.client.home.directory import AskPassphrase, ClientHome
+from veen.client.errors import ClientStateError, DivergenceError
 from veen.client.home.pins import Trust
 from veen.client.home.state import Pin
-from veen.client.hub_address import HubAddress, check_hub_address
 from veen.client.keys.identity_card import IdentityCard
-from veen.client.keys.keystore import asker
 from veen.client.models import NO_OPTIONS, Draft, Message, Recipient, SendOptions, Sent
 from veen.client.read import ReadOptions, read_stream
 from veen.client.resync import Consistency, Progress, Resynced, resync, verify_state
@@ -30,13 +24,13 @@ from veen.client.retry import Retry
 from veen.client.rpc.call import CallOptions, call
 from veen.client.send import Sender, rotate, send_drafts
 from veen.client.session import DEFAULT_ROTATION, Rotation, Session
+from veen.client.session_setup import DEFAULT_RETRY, Passphrase, StrPath, named_hub, open_session
 from veen.client.tokens import Authorized, authorize, cap_status
 from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC, open_hub
 from veen.core.api.tooling import CapStatusResponse
 from veen.core.encoding.cbor import Value
-from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.objects.capability import CapToken
-from veen.core.types import HubId, LeafHash, RandomBytes, SchemaId, VerifyKey
+from veen.core.types import HubId, LeafHash, SchemaId, VerifyKey
 from veen.overlays.schema import Schema
 
 if TYPE_CHECKING:
@@ -45,75 +39,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-StrPath = str | os.PathLike[str]
-Passphrase = str | Callable[[], str]
-DEFAULT_RETRY = Retry()
 CALL_TIMEOUT_SEC = 30.0
-
-
-def open_session(
-    home: StrPath | None = None,
-    hub: StrPath | None = None,
-    *,
-    hub_id: HubId | str | None = None,
-    trust: Trust | None = None,
-    passphrase: Passphrase | AskPassphrase | None = None,
-    retry: Retry = DEFAULT_RETRY,
-    rotation: Rotation | None = DEFAULT_ROTATION,
-    random: RandomBytes = os.urandom,
-) -> Session:
-    """Open the directory of a client for work with a hub; see ``Client.open``."""
-    path = Path(home).expanduser() if home is not None else find_client()
-    client_home = ClientHome(path, random)
-    secrets, passphrase_bytes = client_home.load_secrets(_passphrase_source(passphrase))
-    return Session(
-        home=client_home,
-        secrets=secrets,
-        passphrase=passphrase_bytes,
-        hub_name=named_hub(hub).name,
-        clock=_now,
-        random=random,
-        retry=retry,
-        trust=configured_trust() if trust is None else trust,
-        expected_hub=HubId(parse_hex32(hub_id)) if isinstance(hub_id, str) else hub_id,
-        rotation=rotation,
-    )
-
-
-def named_hub(hub: StrPath | None) -> HubAddress:
-    """Return the address of the hub that is named, or of the configured one.
-
-    Raises:
-        ContextError: None is named, and there is no default; or it is not the address of a hub.
-    """
-    try:
-        return check_hub_address(find_hub(None if hub is None else os.fspath(hub)))
-    except ValueError as error:
-        raise ContextError(str(error)) from None
-
-
-def configured_trust() -> Trust:
-    """Return what the configuration file says about unknown hubs; by default they are trusted locally.
-
-    Raises:
-        ContextError: The configuration file is damaged, or its ``trust`` has another value.
-    """
-    try:
-        return Trust(load_config().get("trust", Trust.LOCAL))
-    except ValueError:
-        raise ContextError("trust is local, first-use or never; see: veen config set trust") from None
-
-
-def _passphrase_source(passphrase: Passphrase | AskPassphrase | None) -> AskPassphrase:
-    def ask() -> bytes | None:
-        given = passphrase() if callable(passphrase) else passphrase
-        return given.encode() if isinstance(given, str) else given
-
-    return asker(os.environ, lambda: None) if passphrase is None else ask
-
-
-def _now() -> int:
-    return int(time.time())
 
 
 class Client:
@@ -146,6 +72,10 @@ class Client:
         rotation: Rotation | None = DEFAULT_ROTATION,
     ) -> Self:
         """Open the directory of a client for work with a hub.
+
+        Example:
+            with Client.open("alice", "http://127.0.0.1:37411") as client:
+                ...
 
         What is left out is found as the command line finds it: in ``VEEN_CLIENT``, ``VEEN_HUB`` and
         ``VEEN_KEYSTORE_PASSPHRASE``, then in the configuration file, then in the default directories.
@@ -187,7 +117,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connection to the hub."""
+        """Close the connection to the hub; a ``with`` block does it at its end.
+
+        Example:
+            client.close()
+        """
         self.hub.close()
 
     def run(self, operation: Operation[T]) -> T:
@@ -254,6 +188,7 @@ class Client:
             InvalidBodyError: The Schema rejects the body.
             UnsentError: The hub rejected an earlier message, which was set aside; send this one again.
             NetworkError: The hub cannot be reached. The next ``send`` to the stream delivers the message.
+            OSError: An attachment cannot be read.
         """
         draft = Draft(
             body,
@@ -335,6 +270,7 @@ class Client:
             servers: Keys whose replies are accepted. Default: those of the card, else of every writer.
 
         Raises:
+            BodyError: CBOR cannot represent the arguments.
             RpcError: The method failed; ``code`` and ``detail`` are the server's.
             RpcTimeoutError: No reply came in time; it is unknown whether the method was executed.
         """
@@ -362,17 +298,36 @@ class Client:
     def flush(self, stream: str) -> int:
         """Resend messages that the hub has not answered, as the next ``send`` would; returns their number.
 
+        Example:
+            count = client.flush("orders")
+
         Raises:
             UnsentError: The hub rejected one of them, which was set aside.
+            NetworkError: The hub cannot be reached; the messages stay stored.
         """
         return self.run(Sender(self.session, stream, NO_OPTIONS).flush())
 
     def cap_status(self, token: CapToken) -> CapStatusResponse:
-        """Return what the hub knows about a capability token."""
+        """Return what the hub knows about a capability token.
+
+        Example:
+            print(client.cap_status(token).expires_at)
+
+        Raises:
+            RejectedError: The hub rejected the request.
+        """
         return self.run(cap_status(self.session, token))
 
     def rotate(self) -> None:
-        """Replace the client key; nothing in the log links the new key to the old one."""
+        """Replace the client key; nothing in the log links the new key to the old one.
+
+        Example:
+            client.rotate()
+
+        Raises:
+            KeystoreError: The keystore cannot be read.
+            OSError: The keystore cannot be written.
+        """
         with self.session.home.hold():
             rotate(self.session)
 
@@ -468,6 +423,7 @@ class Client:
 
         Raises:
             ProtocolError: An entry fails a check.
+            TypeError: The overlay is not an instance of ``Overlay``.
         """
         from veen.client.fold.interpret import interpret  # noqa: PLC0415 - only needed by those who fold
 
@@ -476,17 +432,31 @@ class Client:
     def resync(self, stream: str, progress: Progress | None = None) -> list[Resynced]:
         """Rebuild what this client stores about a stream from the hub.
 
+        Example:
+            for label in client.resync("orders"):
+                print(label.epoch, label.last_stream_seq)
+
         Raises:
             ProtocolError: An entry fails a check.
         """
         return self.run(resync(self.session, stream, progress))
 
     def verify_state(self, stream: str) -> list[Consistency]:
-        """Compare what this client stores about a stream with what the hub serves."""
+        """Compare what this client stores about a stream with what the hub serves.
+
+        Example:
+            assert all(label.consistent for label in client.verify_state("orders"))
+
+        Raises:
+            NetworkError: The hub cannot be reached.
+        """
         return self.run(verify_state(self.session, stream))
 
     def connect(self) -> Pin:
         """Ask the hub for its identity, and pin it if ``trust`` allows it.
+
+        Example:
+            print(client.connect().identity.hub_id.hex())
 
         Raises:
             PinError: The hub is unknown and not trusted, or is not the pinned one.

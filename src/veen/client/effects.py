@@ -114,19 +114,19 @@ def run(operation: Operation[T], hub: Hub, sleep: Callable[[float], None] = time
 
 
 def _drive(operation: Operation[T], hub: Hub, sleep: Callable[[float], None]) -> T:
-    send: Callable[[], AnyEffect] = lambda: operation.send(None)  # noqa: E731 - the first turn has nothing to send
+    outcome: Any = None
+    failure: Exception | None = None
     while True:
         try:
-            effect = send()
+            effect = operation.throw(failure) if failure is not None else operation.send(outcome)
         except StopIteration as done:
             result: T = done.value
             return result
+        outcome = failure = None
         try:
             outcome = run_effect(effect, hub, sleep)
         except Exception as error:  # noqa: BLE001 - the operation decides
-            send = _thrower(operation, error)
-        else:
-            send = _sender(operation, outcome)
+            failure = error
 
 
 def run_effect(effect: AnyEffect, hub: Hub, sleep: Callable[[float], None]) -> Any:  # noqa: ANN401 - by the effect
@@ -137,11 +137,3 @@ def run_effect(effect: AnyEffect, hub: Hub, sleep: Callable[[float], None]) -> A
         case Blocking(work):
             return work()
     return hub.answer(effect)
-
-
-def _sender(operation: Operation[Any], outcome: object) -> Callable[[], AnyEffect]:
-    return lambda: operation.send(outcome)
-
-
-def _thrower(operation: Operation[Any], error: Exception) -> Callable[[], AnyEffect]:
-    return lambda: operation.throw(error)

@@ -1,15 +1,56 @@
-"""Blocking work for a loop: in a thread, from which operations are run on the loop."""
+"""Operations on a loop: their driver, and a driver for threads whose work blocks and needs the loop."""
 
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
-from veen.client.effects import Operation
+from veen.client.effects import AnyEffect, Blocking, Operation, Request, Sleep
 from veen.client.errors import ClientError
 from veen.client.session import AsyncDriver, Session
 
 T = TypeVar("T")
+
+
+class AsyncHub(Protocol):
+    """What answers requests, without blocking the loop."""
+
+    async def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
+        """Answer, or raise NetworkError, InvalidResponseError or RejectedError."""
+
+
+async def run_on_loop(operation: Operation[T], hub: AsyncHub) -> T:
+    """Drive an operation to its end on a loop, as ``effects.run`` does blocking."""
+    try:
+        return await _drive(operation, hub)
+    finally:
+        operation.close()
+
+
+async def _drive(operation: Operation[T], hub: AsyncHub) -> T:
+    outcome: Any = None
+    failure: Exception | None = None
+    while True:
+        try:
+            effect = operation.throw(failure) if failure is not None else operation.send(outcome)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        outcome = failure = None
+        try:
+            outcome = await run_effect(effect, hub)
+        except Exception as error:  # noqa: BLE001 - the operation decides
+            failure = error
+
+
+async def run_effect(effect: AnyEffect, hub: AsyncHub) -> Any:  # noqa: ANN401 - by the effect
+    """Do what an operation asks for."""
+    match effect:
+        case Sleep(seconds):
+            return await asyncio.sleep(seconds)
+        case Blocking(work):
+            return await finish_in_thread(work)
+    return await hub.answer(effect)
 
 
 class LoopDriver:

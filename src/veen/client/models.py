@@ -77,11 +77,18 @@ class Message:
         return self._opened is not None
 
     def raw_body(self) -> bytes:
-        """Return the encoded body; empty if the content could not be decrypted."""
+        """Return the encoded body; empty if the content could not be decrypted.
+
+        Example:
+            digest = hashlib.sha256(message.raw_body()).hexdigest()
+        """
         return b"" if self._opened is None else self._opened.body
 
     def open_attachment(self, index: int, sealed: bytes) -> bytes:
         """Decrypt an attachment that was fetched.
+
+        Example:
+            data = message.open_attachment(0, Path("attachment.sealed").read_bytes())
 
         Raises:
             ProtocolError: The bytes are not this attachment of this message.
@@ -120,6 +127,9 @@ class Draft:
     def header(self, cap_ref: AuthRef | None) -> PayloadHeader:
         """Return the header that is sealed with the body.
 
+        Example:
+            header = Draft({"item": "tea"}, schema="order.v1").header(None)
+
         Raises:
             ValueError: ``expires_at`` is a datetime without a time zone.
         """
@@ -133,6 +143,9 @@ class Draft:
 
     def encode(self, context: MsgContext, attached: Sequence[Attachment]) -> bytes:
         """Return the encoded body.
+
+        Example:
+            data = Draft({"item": "tea"}).encode(context, ())
 
         Raises:
             BodyError: CBOR cannot represent it.

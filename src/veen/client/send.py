@@ -4,7 +4,7 @@ Numbers are used under the lock of the client's directory. Before a message is s
 it is answered they are what is sent again (C-63, CLNT-015).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice, takewhile
@@ -411,6 +411,31 @@ def send_drafts(
             done = driver.run(Sender(driver.session, stream, options).send(batch))
             yield from done
             del batch[: len(done)]
+
+
+async def batches_of(
+    drafts: Iterable[Draft | Value] | AsyncIterable[Draft | Value],
+) -> AsyncIterator[list[Draft]]:
+    """Yield as many drafts at a time as one request holds."""
+    waiting: list[Draft] = []
+    async for item in _each(drafts):
+        waiting.append(draft_of(item))
+        if len(waiting) == BATCH:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
+
+
+async def _each(
+    drafts: Iterable[Draft | Value] | AsyncIterable[Draft | Value],
+) -> AsyncIterator[Draft | Value]:
+    if isinstance(drafts, AsyncIterable):
+        async for draft in drafts:
+            yield draft
+    else:
+        for draft in drafts:
+            yield draft
 
 
 def send_draft(driver: Driver, stream: str, draft: Draft, options: SendOptions = NO_OPTIONS) -> Sent:

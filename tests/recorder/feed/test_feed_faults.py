@@ -16,7 +16,7 @@ import pytest
 
 from tests.hub.hub_process import HubProcess
 from tests.recorder.feed.feed_reader import STREAM, eventually, recorded
-from veen.client.client import open_session
+from veen.client.session_setup import open_session
 from veen.recorder.event import described, pack
 from veen.recorder.feed.feed import Feed
 from veen.recorder.feed.losses import LOST_TYPE

@@ -29,6 +29,15 @@ AnyMethod = Callable[[Call], Value | Coroutine[Any, Any, Value]]
 class AsyncRpcServer:
     """Answers the calls on a stream, with the client for asyncio; see ``RpcServer``.
 
+    Example:
+        server = AsyncRpcServer(client, "math")
+
+        @server.method
+        async def add(call):
+            return call.args["a"] + call.args["b"]
+
+        await server.run()
+
     Methods may be coroutine functions, which run on the loop; others run in a thread.
     """
 
@@ -49,7 +58,16 @@ class AsyncRpcServer:
     def method(
         self, fn: AnyMethod | None = None, *, name: str | None = None, repeatable: bool = False
     ) -> AnyMethod | Callable[[AnyMethod], AnyMethod]:
-        """Answer calls of a name with the decorated function; see ``RpcServer.method``."""
+        """Answer calls of a name with the decorated function; see ``RpcServer.method``.
+
+        Example:
+            @server.method
+            async def add(call):
+                return call.args["a"] + call.args["b"]
+
+        Raises:
+            ValueError: The function has no name, and none was passed.
+        """
 
         def added(function: AnyMethod) -> AnyMethod:
             self._responder.add(name or name_of(function), self._blocking(function), repeatable=repeatable)
@@ -78,6 +96,9 @@ class AsyncRpcServer:
         A coroutine function that runs when the server is cancelled is cancelled too; its caller is told that
         the call was interrupted when the server runs again.
 
+        Example:
+            await server.run()
+
         Raises:
             ClientStateError: Another process of this client answers calls on the stream.
             RejectedError: The hub rejected a reply.
@@ -86,6 +107,10 @@ class AsyncRpcServer:
 
     async def run_pending(self) -> list[Handled]:
         """Answer the calls that are there, and return what was done for each.
+
+        Example:
+            for handled in await server.run_pending():
+                print(handled.method, handled.reply)
 
         Raises:
             ClientStateError: Another process of this client answers calls on the stream.
@@ -113,5 +138,9 @@ class AsyncRpcServer:
             self.close()
 
     def close(self) -> None:
-        """Close the journal of calls."""
+        """Close the journal of calls; ``run`` and ``run_pending`` do it at their end.
+
+        Example:
+            server.close()
+        """
         self._responder.close()

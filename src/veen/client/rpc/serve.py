@@ -398,10 +398,18 @@ class RpcServer:
 
         To fail a call, the function raises ``RpcError(code, detail)``.
 
+        Example:
+            @server.method(name="sum", repeatable=True)
+            def add(call):
+                return sum(call.args)
+
         Args:
             fn: The function, if the decorator is used without arguments.
             name: What callers call it. Default: the name of the function.
             repeatable: Execute a call again that was interrupted by the end of the server.
+
+        Raises:
+            ValueError: The function has no name, and none was passed.
         """
 
         def added(function: Method) -> Method:
@@ -412,6 +420,9 @@ class RpcServer:
 
     def run(self) -> None:
         """Answer calls until interrupted. Network errors are logged and retried.
+
+        Example:
+            server.run()
 
         Raises:
             ClientStateError: Another process of this client answers calls on the stream.
@@ -425,6 +436,10 @@ class RpcServer:
     def run_pending(self) -> list[Handled]:
         """Answer the calls that are there, and return what was done for each.
 
+        Example:
+            for handled in server.run_pending():
+                print(handled.method, handled.reply)
+
         Raises:
             ClientStateError: Another process of this client answers calls on the stream.
             NetworkError: The hub cannot be reached.
@@ -437,7 +452,11 @@ class RpcServer:
         return collected.done
 
     def close(self) -> None:
-        """Close the journal of calls."""
+        """Close the journal of calls; ``run`` and ``run_pending`` do it at their end.
+
+        Example:
+            server.close()
+        """
         self._responder.close()
 
 
