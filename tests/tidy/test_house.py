@@ -28,7 +28,7 @@ COMMAND_FOLDER = PurePosixPath("cli/commands")
 #: Nouns that end in -ing.
 NOUNS = {"encoding", "finding", "keyring", "testing", "tooling"}
 #: Lines with a ``noqa`` in src. It may only fall: lower it when one goes.
-MAX_NOQA = 249
+MAX_NOQA = 246
 #: Also without the space, and for a whole file.
 SUPPRESSION = re.compile(r"#\s*(?:ruff:\s*)?noqa\b", re.IGNORECASE)
 #: Packages that programs import from: docs/reference/api.md.
