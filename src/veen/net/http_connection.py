@@ -133,7 +133,6 @@ class Connection(asyncio.Protocol):
     # --- the transport --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's have no common base
         self._open.add(self)
         secured = transport.get_extra_info("ssl_object")
@@ -228,8 +227,7 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._reject(self._app.reject(_bad_request("the request is not valid HTTP/1.1")))
         else:
-            receiving = self._receiving
-            if (receiving is _HEAD or receiving is _CHUNK) and not self._section_began:
+            if self._receiving in (_HEAD, _CHUNK) and not self._section_began:
                 self._bound_header(len(data))
 
     def _bound_header(self, size: int) -> None:
@@ -273,7 +271,6 @@ class Connection(asyncio.Protocol):
         self._rest()
 
     def resume_writing(self) -> None:
-        """It has read them."""
         self._sending = _ON_RESUME[self._sending]
         self._memory.give(self._unsent_bytes)
         self._unsent_bytes = 0
@@ -288,7 +285,6 @@ class Connection(asyncio.Protocol):
         raise _Rejected
 
     def on_message_begin(self) -> None:
-        """A request begins."""
         self._receiving = _ON_BEGIN[self._receiving]
         self._reset()
         self._section_began = True
@@ -374,11 +370,7 @@ class Connection(asyncio.Protocol):
         """Collect a piece of the body."""
         self._receiving = _ON_DATA[self._receiving]
         if self._memory.is_full and not self._local:
-            self._stop(
-                self._app.reject(
-                    unavailable("too many bytes of requests and responses are in memory; retry later")
-                )
-            )
+            self._stop(self._app.reject(unavailable("too many bytes are in memory; retry later")))
         self._size += len(data)
         self._memory.take(len(data))
         if self._size > self._max_body:
@@ -497,7 +489,6 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def abort(self) -> None:
-        """Cut the connection now."""
         if self._transport is not None:
             self._transport.abort()
 
