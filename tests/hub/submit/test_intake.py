@@ -17,7 +17,6 @@ from veen.core.objects.msg import Msg
 from veen.hub.config import Settings
 from veen.hub.metrics import TimedFilesystem
 from veen.hub.submit import sequencer as sequencer_module
-from veen.hub.submit import verifier_pool as pool_module
 from veen.hub.submit import verifier_process
 from veen.hub.submit.submission import MessageForm, Submission
 from veen.hub.submit.verifier_pool import VerifierPool
@@ -34,7 +33,7 @@ class Story:
         self.hub = inside.hub
         self.answered: list[Submission] = []
         self.faults: list[Exception] = []
-        self.hub.bug = self.faults.append  # type: ignore[method-assign]
+        self.hub.bug = self.faults.append  # type: ignore[method-assign, assignment]
         routing = self.hub.home.identity.routing_key
         self.label = labels.label(routing, labels.stream_id("stream"), 0)
         self.sent = 0
@@ -229,7 +228,7 @@ def test_verdicts_that_cannot_be_read_reject_their_messages(
     async def story(at: Story) -> None:
         pool = at.hub.intake._verifiers
         await pool._task
-        decode = pool_module.verifier_process.decode_verdicts
+        decode = verifier_process.decode_verdicts
         monkeypatch.setattr(verifier_process, "decode_verdicts", failing_at(1, decode))
         at.submit(4)
         await at.done()
