@@ -146,7 +146,7 @@ def test_a_hub_that_does_not_answer_is_2_in_time(user: User) -> None:
         started = time.monotonic()
         done = user.run("--timeout-ms", "100", "send", "--hub", url, "--stream", "s", "--body", "1")
         assert (done.exit_code, time.monotonic() - started < 10) == (2, True), done.output
-        assert "did not answer" in done.stderr
+        assert url in done.stderr
         assert user.run("hub", "status", "--hub", url, "--timeout-ms", "100").exit_code == 2
 
 
@@ -237,9 +237,8 @@ def test_a_group_alone_shows_its_help(group: tuple[str, ...]) -> None:
 
 
 def test_daily_use_needs_no_flags(user: User, hub: HubProcess, tmp_path: Path) -> None:
-    assert (
-        "no hub was named" in _after_keygen(user).fails(1, "send", "--stream", "s", "--body", "1")["detail"]
-    )
+    unnamed = _after_keygen(user).fails(1, "send", "--stream", "s", "--body", "1")
+    assert (unnamed["code"], "--hub" in unnamed["detail"]) == ("E.USAGE", True)
     user.ok("config", "set", "hub", hub.url)
     assert user.ok("send", "--stream", "daily", "--body", "1")["ok"] is True
     user.ok("keygen", "--out", tmp_path / "second")
@@ -252,7 +251,7 @@ def test_daily_use_needs_no_flags(user: User, hub: HubProcess, tmp_path: Path) -
     user.fails(1, "send", "--stream", "daily", "--body", "3")
     user.fails(1, "config", "set", "colour", "red")
     (tmp_path / ".config/veen/config.toml").write_text("nonsense = 3\n")
-    assert "has mistakes" in user.fails(1, "send", "--stream", "daily", "--body", "3")["detail"]
+    assert "config.toml" in user.fails(1, "send", "--stream", "daily", "--body", "3")["detail"]
 
 
 def _after_keygen(user: User) -> User:
@@ -281,14 +280,9 @@ def test_the_descriptor_of_an_environment_names_hubs(user: User, hub: HubProcess
     words = ("--env", env, "--hub-name", "main")
     assert user.ok("send", "--stream", "env", "--body", "1", *words)["ok"] is True
     assert user.ok(*words, "hub", "status")["hub_id"] == hub.banner["hub_id"]
-    assert (
-        "it has: main"
-        in user.fails(1, "send", "--stream", "env", "--body", "1", "--env", env, "--hub-name", "x")["detail"]
-    )
-    assert (
-        "--hub-name must be"
-        in user.fails(1, "send", "--stream", "env", "--body", "1", "--env", env)["detail"]
-    )
+    send = ("send", "--stream", "env", "--body", "1")
+    assert "main" in user.fails(1, *send, "--env", env, "--hub-name", "x")["detail"]
+    assert "--hub-name" in user.fails(1, *send, "--env", env)["detail"]
     env.write_text("[]")
     user.fails(1, "send", "--stream", "env", "--body", "1", *words)
     assert user.ok("send", "--stream", "env", "--body", "1", "--hub", hub.url, *words), "an explicit hub wins"

@@ -160,9 +160,9 @@ def test_what_is_no_data_directory(tmp_path: Path) -> None:
     a_file = tmp_path / "file"
     a_file.touch()
     for path, text in (
-        (tmp_path, "is not a data directory"),
-        (tmp_path / "x", "no directory"),
-        (a_file, "no dir"),
+        (tmp_path, str(tmp_path)),
+        (tmp_path / "x", str(tmp_path / "x")),
+        (a_file, str(a_file)),
     ):
         done = fsck(path)
         assert (done.returncode, done.stdout) == (1, "")
@@ -202,4 +202,4 @@ def test_whose_log_it_is(tmp_path: Path) -> None:
     root = a_directory(tmp_path)
     done = fsck(root, "--hub-id", "00" * 32)
     assert (done.returncode, done.stdout) == (4, "")
-    assert "nothing was checked" in done.stderr
+    assert "00" * 32 in done.stderr

@@ -126,7 +126,7 @@ def test_a_copy_trusts_the_same(tmp_path: Path) -> None:
     copy = copies / "one"
     check_no_secrets(place, *(path.read_bytes() for path in copy.rglob("*") if path.is_file()))
     check_sound(copy)
-    assert "this is a copy" in veen("hub", "start", "--data-dir", copy, "--listen", "127.0.0.1:0").stderr
+    assert home.SECRETS in veen("hub", "start", "--data-dir", copy, "--listen", "127.0.0.1:0").stderr
     shutil.copy(place / home.SECRETS, copy / home.SECRETS)  # in place of the first, which is stopped
     with HubProcess(copy) as hub, hub.api() as api:
         assert hub.banner["require_cap"] is True

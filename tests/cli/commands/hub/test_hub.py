@@ -324,7 +324,7 @@ def test_a_hub_that_does_not_answer() -> None:
     with socketserver.TCPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as silent:
         url = f"http://127.0.0.1:{silent.server_address[1]}"
         done = run("hub", "status", "--hub", url, "--timeout-ms", "50")
-    assert (done.exit_code, done.stderr) == (2, f"veen: {url} did not answer in 0.05 s\n")
+    assert (done.exit_code, url in done.stderr, "0.05 s" in done.stderr) == (2, True, True)
 
 
 @pytest.mark.parametrize(

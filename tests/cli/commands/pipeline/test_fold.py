@@ -112,8 +112,8 @@ class TestFold:
         assert path.name in told["detail"]
         assert not cert.exists()
         path.unlink()
-        assert "is not there" in user.fails(4, *words)["detail"]
-        assert "is not a lake" in user.fails(1, *words[:4], tmp_path / "none", *words[5:])["detail"]
+        assert user.fails(4, *words)["code"] == "E.LAKE"
+        assert user.fails(1, *words[:4], tmp_path / "none", *words[5:])["code"] == "E.LAKE"
 
     def test_an_overlay_of_ones_own(self, user: User, hub: HubProcess, keyring: Path, tmp_path: Path) -> None:
         module = tmp_path / "votes.py"

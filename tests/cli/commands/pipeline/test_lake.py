@@ -65,7 +65,7 @@ def test_a_log_is_taken_in_once_and_asked_in_sql(user: User, hub: Hub) -> None:
 
 def test_only_some_streams_are_taken_in_if_they_are_named(user: User, hub: Hub) -> None:
     told = user.fails(1, "pipeline", "ingest", hub.root, "--lake", user.home / "lake", "--stream", "nosuch")
-    assert told["detail"] == "there are no entries of nosuch: nothing was taken in"
+    assert (told["code"], "nosuch" in told["detail"]) == ("E.USAGE", True)
     assert ingest(user, "--stream", "alpha", "--stream", "nosuch")["labels"] == 1
     assert ingest(user, "--stream", "alpha")["entries"] == 0
     assert ingest(user)["labels"] == 2
@@ -84,7 +84,7 @@ def test_sql_does_not_change_a_lake(user: User, hub: Hub) -> None:
         "with a as (select 1) insert into silver_rejected select * from a",
         "set spark.sql.ansi.enabled=false",
     ):
-        assert "a lake is read with SQL" in user.fails(1, *sql, query)["detail"]
+        assert user.fails(1, *sql, query)["code"] == "E.USAGE"
     user.fails(1, *sql, "select nothing from nowhere")
     assert tables_of(user.home / "lake") == before
     assert hub.root.exists()
@@ -102,16 +102,15 @@ def test_a_lake_is_checked_compacted_and_written_back(user: User, hub: Hub) -> N
     assert user.ok("pipeline", "compact", *lake)["slices"] == 1
     assert user.ok("pipeline", "replay", *lake, "--into", user.home / "again")["entries"] == 28
     assert user.run("fsck", user.home / "again").exit_code == 0
-    assert (
-        "is not empty" in user.fails(1, "pipeline", "replay", *lake, "--into", user.home / "again")["detail"]
-    )
+    again = user.fails(1, "pipeline", "replay", *lake, "--into", user.home / "again")
+    assert (again["code"], str(user.home / "again") in again["detail"]) == ("E.USAGE", True)
 
 
 def test_what_is_wrong_is_told_in_one_line_with_the_right_code(user: User, hub: Hub) -> None:
     lake = ("--lake", user.home / "lake")
-    assert "is not a lake" in user.fails(1, "pipeline", "check", *lake)["detail"]
+    assert user.fails(1, "pipeline", "check", *lake)["code"] == "E.LAKE"
     wrong = ("pipeline", "ingest", user.home / "hub", *lake, "--keyring", user.home / "nobody")
-    assert "cannot be read" in user.fails(1, *wrong)["detail"]
+    assert "nobody" in user.fails(1, *wrong)["detail"]
     assert "'x'" in user.fails(1, "pipeline", "ingest", user.home / "hub", *lake, "--overlay", "x")["detail"]
     both = ("--overlay", "crdt.lww", "--no-gold")
     assert "--no-gold" in user.fails(1, "pipeline", "ingest", user.home / "hub", *lake, *both)["detail"]
@@ -129,5 +128,5 @@ def test_what_is_wrong_is_told_in_one_line_with_the_right_code(user: User, hub: 
     with Hub(user.home / "stranger", name="stranger") as stranger:
         stranger.write("alpha", b"hello")
     other = user.fails(4, "pipeline", "ingest", stranger.root, *lake)
-    assert "and this is the log of" in other["detail"]
+    assert other["code"] == "E.LAKE"
     assert hub.root.exists()

@@ -86,7 +86,6 @@ def test_rows_that_are_not_those_of_the_digest_are_refused(service: Service, tmp
         rows.write_text(changed)
         found = ask(service, "result", result_id, "--all", code=4)
         assert found["code"] == "E.PROOF"
-        assert "do not use them" in found["detail"]
 
 
 def test_what_is_refused_ends_with_4_and_what_is_not_there_with_2(service: Service, tmp_path: Path) -> None:
@@ -94,7 +93,7 @@ def test_what_is_refused_ends_with_4_and_what_is_not_there_with_2(service: Servi
     asked.write_text("{")
     assert ask(service, "submit", str(asked), code=4)["code"] == "invalid_json"
     assert ask(service, "result", "r-none", code=4)["code"] == "query_not_found"
-    assert "not the id" in ask(service, "status", "a/b", code=1)["detail"]
+    assert "'a/b'" in ask(service, "status", "a/b", code=1)["detail"]
     found = run("query", "status", "r-none", "--url", service.url, "--json", VEEN_QUERY_TOKEN="wrong")
     assert (found.exit_code, json.loads(found.stdout)["code"]) == (4, "unauthorized")
     found = run("query", "status", "r-none", "--url", "http://127.0.0.1:1")
@@ -127,7 +126,7 @@ def test_what_is_no_token_is_not_sent_and_not_shown(tmp_path: Path, data: bytes,
     else:
         return
     assert found.exit_code == 1, found.output
-    assert "no token" in found.stderr
+    assert (str(file) if from_file else "VEEN_QUERY_TOKEN") in found.stderr.splitlines()[-1]
     assert "secret" not in found.output
     assert "ssss" not in found.output
 
@@ -232,7 +231,7 @@ def test_a_file_of_rows_is_replaced_by_whole_and_right_rows_only(service: Servic
     assert sorted(path.name for path in tmp_path.iterdir()) == ["asked.json", "rows"]
     assert ask(service, "result", result_id, "--out", "/dev/null")["rows"] == COUNT
     found = ask(service, "result", result_id, "--out", str(tmp_path / "none" / "rows"), code=1)
-    assert "cannot be written" in found["detail"]
+    assert str(tmp_path / "none") in found["detail"]
 
 
 def grant(policy: Path, *words: str) -> Result:
@@ -272,7 +271,7 @@ def test_a_service_says_what_is_missing_before_it_starts_spark(tmp_path: Path) -
     (tmp_path / "s" / STORE).write_bytes(b"no database" * 100)
     found = run(*base, "--policy", str(tmp_path / "policy.toml"), "--listen", "127.0.0.1:0")
     assert found.exit_code == 1
-    assert f"{STORE} cannot be used" in found.stderr
+    assert STORE in found.stderr
 
 
 @pytest.mark.parametrize(
@@ -283,8 +282,8 @@ def test_a_service_says_what_is_missing_before_it_starts_spark(tmp_path: Path) -
             ("run", "asked.json", "--lake", "lake", "--unrecorded", "--hub", "http://127.0.0.1:1"),
             "--unrecorded",
         ),
-        (("verify", "--descriptor", "asked.json", "--digest", "digest.json"), "LOG or --lake"),
-        (("verify", "log", "--lake", "lake", "--result-id", "r-1"), "LOG or --lake"),
+        (("verify", "--descriptor", "asked.json", "--digest", "digest.json"), "--lake"),
+        (("verify", "log", "--lake", "lake", "--result-id", "r-1"), "--lake"),
         (("verify", "log", "--result-id", "r-1"), "--result-id and --lake"),
         (("verify", "log", "--descriptor", "asked.json"), "--descriptor and --digest"),
     ],
@@ -322,9 +321,9 @@ def test_files_that_are_no_descriptor_or_digest_end_with_3(tmp_path: Path) -> No
     [
         (("--map", "their/app"), 1, "NAME=NAME"),
         (("--map", "=here"), 1, "NAME=NAME"),
-        (("--map", "a=b", "--map", "a=c"), 1, "each stream once"),
-        (("--origin", "nothing"), 1, "no hub-identity.cbor"),
-        (("--origin", "hub-identity.cbor"), 1, "cannot be read"),
+        (("--map", "a=b", "--map", "a=c"), 1, "NAME=NAME"),
+        (("--origin", "nothing"), 1, "hub-identity.cbor"),
+        (("--origin", "hub-identity.cbor"), 1, "--origin hub-identity.cbor"),
         (("--origin", "."), 4, "hub-identity.sig"),
     ],
 )

@@ -104,7 +104,7 @@ def test_a_digest_is_found_by_its_name_whatever_others_have_written(world: World
     assert (code, differing(report)) == (0, []), stderr
     assert report["items"]["descriptor"]["equal"] is True
     missing = world.user.run("query", "verify", "--lake", world.lake, "--result-id", "r-2")
-    assert (missing.exit_code, "no request for r-2" in missing.stderr) == (4, True)
+    assert (missing.exit_code, "r-2" in missing.stderr) == (4, True)
 
 
 def test_the_request_is_the_one_that_was_recorded_first(world: World) -> None:
@@ -148,7 +148,7 @@ def test_a_name_that_was_used_and_a_file_that_can_not_be_written_are_told_before
         again = world.user.run("query", "run", used, *base, "--json")
         assert (again.exit_code, json.loads(again.stdout)["code"]) == (4, "duplicate_query_id")
         lost = world.user.run("query", "run", new, *base, "--out", world.place / "none" / "rows")
-        assert (lost.exit_code, "cannot be written" in lost.stderr) == (1, True)
+        assert (lost.exit_code, str(world.place / "none") in lost.stderr) == (1, True)
         counted = world.user.run("stream", "--stream", REQUESTS, *base[2:])
         assert counted.stdout == ""
         found = world.user.ok("query", "run", new, *base, "--out", world.place / "rows.jsonl")

@@ -67,7 +67,7 @@ def test_when_nothing_is_new_the_newest_one_is_written(office: Office) -> None:
 def test_a_file_that_can_not_be_written_is_told_before_anything_is_recorded(office: Office) -> None:
     for bad in ("nowhere/file", "."):
         refused = office.admin.fails(1, "recorder", "checkpoint", "--out", office.place / bad)
-        assert "cannot be written" in refused["detail"]
+        assert refused["code"] == "E.USAGE"
     assert office.admin.ok("recorder", "checkpoint")["stream_seq"] == 1, "it is the first one"
 
 
