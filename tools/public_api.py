@@ -96,11 +96,12 @@ def signatures() -> str:
     for package in PACKAGES:
         module = importlib.import_module(package)
         for name in sorted(module.__all__):
-            lines += _lines(f"{package}.{name}", getattr(module, name))
+            lines += lines_of(f"{package}.{name}", getattr(module, name))
     return "\n".join(lines) + "\n"
 
 
-def _lines(name: str, item: object) -> Iterator[str]:
+def lines_of(name: str, item: object) -> Iterator[str]:
+    """Yield what a public name offers to programs."""
     if isinstance(item, ModuleType):
         yield f"{name}: module"
     elif isinstance(item, type) and issubclass(item, VeenError) and not name.startswith("veen.errors."):
@@ -108,7 +109,7 @@ def _lines(name: str, item: object) -> Iterator[str]:
     elif isinstance(item, type):
         tree = _definition(item)
         assert isinstance(tree, ast.ClassDef)
-        yield f"{name}: class({', '.join(map(ast.unparse, tree.bases))})"
+        yield f"{name}: {_marks(tree)}class({', '.join(map(ast.unparse, tree.bases))})"
         for member in tree.body:
             yield from _member(name, member)
     elif isinstance(item, FunctionType):
@@ -128,12 +129,22 @@ def _member(name: str, member: ast.stmt) -> Iterator[str]:
         case ast.AnnAssign(target=ast.Name(id=field)) if not field.startswith("_"):
             default = "" if member.value is None else f" = {ast.unparse(member.value)}"
             yield f"{name}.{field}: {ast.unparse(member.annotation)}{default}"
-        case ast.FunctionDef() | ast.AsyncFunctionDef() if member.name == "__init__":
+        case ast.Assign(targets=[ast.Name(id=field)]) if not field.startswith("_"):
+            yield f"{name}.{field} = {ast.unparse(member.value)}"
+        case ast.FunctionDef(name="__init__"):
             yield f"{name}.__init__{_signature(member)}"
-        case ast.FunctionDef() | ast.AsyncFunctionDef() if not member.name.startswith("_"):
-            marks = "".join(f"@{ast.unparse(mark)} " for mark in member.decorator_list)
+        case ast.FunctionDef() | ast.AsyncFunctionDef() if _is_public(member.name):
             kind = "async " if isinstance(member, ast.AsyncFunctionDef) else ""
-            yield f"{name}.{member.name}: {marks}{kind}{_signature(member)}"
+            yield f"{name}.{member.name}: {_marks(member)}{kind}{_signature(member)}"
+
+
+def _is_public(name: str) -> bool:
+    """Return whether programs use a method: also one that an operator or a statement calls."""
+    return not name.startswith("_") or (name.startswith("__") and name.endswith("__"))
+
+
+def _marks(item: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    return "".join(f"@{ast.unparse(mark)} " for mark in item.decorator_list)
 
 
 def _signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:

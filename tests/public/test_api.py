@@ -1,13 +1,16 @@
 """The public names: complete, unique, cheap to import, and the same as in the snapshot."""
 
 import importlib
+import importlib.util
 import inspect
 import json
+import linecache
 import pkgutil
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from types import FunctionType, ModuleType
 
 import pytest
@@ -20,6 +23,76 @@ UPDATE = "run: python -m tools.public_api, and review the difference"
 
 def test_signatures_are_those_of_the_snapshot() -> None:
     assert public_api.signatures() == public_api.SIGNATURES.read_text(encoding="utf-8"), UPDATE
+
+
+_SHOWN = """
+from dataclasses import dataclass
+from enum import Enum
+
+class Kind(Enum):
+    NONE = "none"
+
+@dataclass(frozen=True)
+class Item:
+    name: str
+    count: int = 1
+    _hidden: int = 0
+
+    def __getitem__(self, key: str) -> int: ...
+    @property
+    def total(self) -> int: ...
+    async def fetch(self, *, limit: int = 5) -> bytes: ...
+    def _helper(self) -> None: ...
+
+def function(item: Item, *, again: bool = False) -> Kind: ...
+"""
+
+
+def _lines_of(source: str, tmp_path: Path) -> list[str]:
+    tmp_path.mkdir(exist_ok=True)
+    (tmp_path / "shown.py").write_text(source, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("shown", tmp_path / "shown.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "shown", module)
+        spec.loader.exec_module(module)
+        linecache.clearcache()
+        return [
+            line
+            for name in ("Kind", "Item", "function")
+            for line in public_api.lines_of(name, vars(module)[name])
+        ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('NONE = "none"', 'NONE = "nothing"'),
+        ("frozen=True", "frozen=True, kw_only=True"),
+        ("name: str", "name: bytes"),
+        ("count: int = 1", "count: int = 2"),
+        ("__getitem__(self, key: str)", "__getitem__(self, key: int)"),
+        ("    @property\n", ""),
+        ("async def fetch", "def fetch"),
+        ("limit: int = 5", "limit: int = 6"),
+        ("item: Item, *, again", "item: Item, again"),
+        ("-> Kind", "-> Item"),
+    ],
+)
+def test_a_change_that_a_program_can_notice_changes_the_snapshot(
+    before: str, after: str, tmp_path: Path
+) -> None:
+    assert before in _SHOWN
+    shown = _lines_of(_SHOWN, tmp_path / "before")
+    assert _lines_of(_SHOWN.replace(before, after), tmp_path / "after") != shown
+
+
+def test_a_change_of_what_is_private_does_not(tmp_path: Path) -> None:
+    shown = _lines_of(_SHOWN, tmp_path / "before")
+    changed = _SHOWN.replace("_hidden: int = 0", "_hidden: int = 9").replace("_helper(self)", "_other(self)")
+    assert _lines_of(changed, tmp_path / "after") == shown
 
 
 def test_every_error_is_in_one_module() -> None:
