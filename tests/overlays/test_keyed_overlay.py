@@ -219,7 +219,7 @@ def test_each_monoid_knows_its_summaries(kind: Any, right: object, wrong: object
 
 @pytest.mark.parametrize("content", [0.5, -1, 2**64, object(), {1}, [0.5], {"a": 0.5}, {b"a": 1}, {0.5: 1}])
 @pytest.mark.parametrize("kind", [MAX, FIRST, SET])
-def test_a_value_without_an_encoding_is_one_clear_line(kind: Any, content: object) -> None:
+def test_a_value_without_an_encoding_is_one_clear_line(kind: Any, content: Any) -> None:
     value = (
         {b"id": content} if kind is SET else first(PLACE, b"", content) if kind is FIRST else (PLACE, content)
     )

@@ -107,10 +107,10 @@ class Context:
                 made[make] = make(self)
             except VeenError as error:
                 made[make] = error
-        found = made[make]
-        if isinstance(found, VeenError):
-            raise found
-        return cast("T", found)
+        value = made[make]
+        if isinstance(value, VeenError):
+            raise value
+        return cast("T", value)
 
     def name(self, of: str) -> str:
         """Return a name that nobody else uses, not even another run at the same hub."""
@@ -129,17 +129,17 @@ class Context:
 
     def client(self, home: Path | None = None, hub: str = "") -> Client:
         """Open a client, a fresh one if no other is named; it is closed with the step."""
-        made = Client.open(
+        client = Client.open(
             home or self.home(), hub or self.hub_url, trust=Trust.FIRST_USE, retry=_ONCE, rotation=None
         )
-        self._open.append(made)
-        return made
+        self._open.append(client)
+        return client
 
     def http(self, url: str = "") -> HttpHub:
         """Open a bare connection; it is closed with the step."""
-        made = HttpHub(url or self.hub_url)
-        self._open.append(made)
-        return made
+        hub = HttpHub(url or self.hub_url)
+        self._open.append(hub)
+        return hub
 
     def get(self, path: str) -> Reply:
         """Fetch a page of the hub."""
@@ -147,8 +147,8 @@ class Context:
 
     def status(self) -> dict[str, Any]:
         """Ask the hub how it is."""
-        found: dict[str, Any] = self.http().answer(STATUS)
-        return found
+        answer: dict[str, Any] = self.http().answer(STATUS)
+        return answer
 
     def facts(self) -> HubFacts:
         """Ask the hub who it is."""

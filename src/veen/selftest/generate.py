@@ -156,13 +156,13 @@ Values = dict[str, Any]
 def wire_types() -> list[type[Wire]]:
     """Return every type of the protocol that has a shape."""
     names = [module.name for module in pkgutil.walk_packages(veen.core.__path__, "veen.core.")]
-    found = {
+    types = {
         value
         for name in names
         for value in vars(importlib.import_module(name)).values()
         if isinstance(value, type) and issubclass(value, Wire) and hasattr(value, "SHAPE")
     }
-    return sorted(found, key=lambda cls: cls.SHAPE.name)
+    return sorted(types, key=lambda cls: cls.SHAPE.name)
 
 
 def sample(random: Random, cls: type[Wire]) -> Wire:
@@ -199,11 +199,11 @@ def _value(random: Random, kind: Any) -> Any:  # noqa: ANN401 - of the field's t
 
 def _list(random: Random, kind: ListOf) -> tuple[Any, ...]:
     count = random.randrange(0 if kind.may_be_empty else 1, 4)
-    made = [_value(random, kind.kind) for _ in range(count)]
+    items = [_value(random, kind.kind) for _ in range(count)]
     if isinstance(kind.kind, Nested):
-        return tuple(sorted(made, key=lambda item: item.encode()))
+        return tuple(sorted(items, key=lambda item: item.encode()))
     # Many lists have to ascend, and none must not.
-    return tuple(sorted({item for item in made if item is not None}))
+    return tuple(sorted({item for item in items if item is not None}))
 
 
 def _envelope(random: Random) -> bytes:
@@ -246,8 +246,8 @@ def _hub_key(random: Random) -> HubKey:
 
 
 def _key_fields(random: Random) -> Values:
-    made = _hub_key(random)
-    return {name: getattr(made, name) for name in ("key_id", "hub_pk", "valid_from", "valid_until")}
+    hub_key = _hub_key(random)
+    return {name: getattr(hub_key, name) for name in ("key_id", "hub_pk", "valid_from", "valid_until")}
 
 
 def _identity(random: Random) -> Values:
@@ -282,8 +282,8 @@ def _store(random: Random) -> Values:
 
 
 def _registry(_: Random) -> Values:
-    made = Registry.of(Limits())
-    return {"values": made.values, "compression": made.compression}
+    registry = Registry.of(Limits())
+    return {"values": registry.values, "compression": registry.compression}
 
 
 def _proof(random: Random) -> Values:

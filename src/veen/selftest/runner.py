@@ -122,8 +122,8 @@ def run(suite: str, steps: Sequence[Step], setup: Setup, on_outcome: Callable[[O
 def _ask(url: str) -> dict[str, Any]:
     hub = HttpHub(url)
     try:
-        found: dict[str, Any] = hub.answer(STATUS)
-        return found
+        facts: dict[str, Any] = hub.answer(STATUS)
+        return facts
     finally:
         hub.close()
 

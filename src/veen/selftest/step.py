@@ -61,10 +61,10 @@ def check(truth: object, otherwise: str) -> None:
         raise StepFailedError(otherwise)
 
 
-def equal(found: object, expected: object, what: str) -> None:
+def equal(actual: object, expected: object, what: str) -> None:
     """Fail unless two things are the same."""
-    if found != expected:
-        raise StepFailedError(f"{what}: {_short(found)} instead of {_short(expected)}")
+    if actual != expected:
+        raise StepFailedError(f"{what}: {_short(actual)} instead of {_short(expected)}")
 
 
 def _short(value: object) -> str:
@@ -78,8 +78,8 @@ def refused(action: Callable[[], object], code: Code, detail: Detail | None = No
     try:
         action()
     except RejectedError as error:
-        found = error.code if detail is None else f"{error.code} {error.detail}"
-        equal(found, wanted, "the hub rejected the request for another reason")
+        actual = error.code if detail is None else f"{error.code} {error.detail}"
+        equal(actual, wanted, "the hub rejected the request for another reason")
         return error
     raise StepFailedError(f"the hub accepted a request that it must reject with {wanted}")
 

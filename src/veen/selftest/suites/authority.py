@@ -121,9 +121,9 @@ def attachments(ctx: Context) -> str:
     equal([item.size for item in sent.attachments], list(sizes), "sizes")
     (message,) = client.read(stream)
     equal(message.problem, None, "the message")
-    found = [client.attachment(message, index) for index in range(len(files))]
-    equal([len(item) for item in found], list(sizes), "sizes of what came back")
-    check(found == files, "a file came back changed")
+    received = [client.attachment(message, index) for index in range(len(files))]
+    equal([len(item) for item in received], list(sizes), "sizes of what came back")
+    check(received == files, "a file came back changed")
     return f"{len(sizes)} files of up to {max(sizes)} bytes"
 
 

@@ -84,8 +84,8 @@ def rotation(ctx: Context) -> str:
 def _retention(ctx: Context, hub: TempHub, label: Label) -> dict[str, Any]:
     done = veen(ctx.scratch, "retention", "show", "--data-dir", hub.place, "--json")
     equal(done.returncode, 0, f"exit code of veen retention show ({done.stderr.strip()})")
-    found: list[dict[str, Any]] = json.loads(done.stdout)["labels"]
-    return next(item for item in found if item["label"] == label.hex())
+    labels: list[dict[str, Any]] = json.loads(done.stdout)["labels"]
+    return next(item for item in labels if item["label"] == label.hex())
 
 
 # --- state of a client --------------------------------------------------------------------------------------
@@ -134,8 +134,8 @@ def verify_state(ctx: Context) -> str:
     kept.peaks = Peaks(count, (false_root,))
     kept.receipt = replace(last.receipt, mmr_root=false_root)
     home.save(state)
-    found = ctx.client(home.root).verify_state(stream)
-    check(any(not item.consistent for item in found), "a false root was accepted")
+    consistencies = ctx.client(home.root).verify_state(stream)
+    check(any(not item.consistent for item in consistencies), "a false root was accepted")
     return "the true root confirmed, a false one noticed"
 
 
@@ -160,15 +160,15 @@ def killed_hub(ctx: Context) -> str:
     client = ctx.client(home, hub.url)
     # What was on its way is settled first: its place if it was taken, a new one if it was not.
     last = client.send(stream, "after")
-    found = list(client.read(stream))
+    messages = list(client.read(stream))
     equal(
-        [item.receipt for item in found[: len(sent)]],
+        [item.receipt for item in messages[: len(sent)]],
         [item.receipt for item in sent],
         f"the {len(sent)} receipts given before",
     )
-    check(len(sent) + 1 <= len(found) <= len(sent) + 2, f"{len(found)} entries of {len(sent)} receipts")
-    equal(found[-1].msg_id, last.msg_id, "the last entry")
-    equal([item.body for item in found[:-1]], list(range(len(found) - 1)), "the stream")
+    check(len(sent) + 1 <= len(messages) <= len(sent) + 2, f"{len(messages)} entries of {len(sent)} receipts")
+    equal(messages[-1].msg_id, last.msg_id, "the last entry")
+    equal([item.body for item in messages[:-1]], list(range(len(messages) - 1)), "the stream")
     consistent(client, stream)
     hub.kill()
     return f"killed after {len(sent)} receipts, all are there"

@@ -63,12 +63,12 @@ def _post(hub: HttpHub, path: str, body: bytes, content_type: str = CBOR) -> Rep
 def orderly(reply: Reply, what: str) -> ErrorEnvelope:
     """Fail unless an answer is an error of the protocol, with the status of its code."""
     try:
-        found = ErrorEnvelope.decode(reply.body)
+        envelope = ErrorEnvelope.decode(reply.body)
     except ProtocolError:
         raise StepFailedError(f"{what}: status {reply.status} without an error envelope") from None
-    check(found.code in _ORDERLY, f"{what} was answered {found.code}: {found.message}")
-    equal(reply.status, _ORDERLY[found.code], f"status of {found.code}")
-    return found
+    check(envelope.code in _ORDERLY, f"{what} was answered {envelope.code}: {envelope.message}")
+    equal(reply.status, _ORDERLY[envelope.code], f"status of {envelope.code}")
+    return envelope
 
 
 def _well(ctx: Context, author: Author) -> None:

@@ -193,12 +193,12 @@ def cbor_determinism(ctx: Context) -> str:
     types = wire_types()
     for cls in types:
         for _ in range(_OF_EACH):
-            made = sample(ctx.random, cls)
-            data = made.encode()
+            value = sample(ctx.random, cls)
+            data = value.encode()
             read = cls.decode(data)
             name = cls.SHAPE.name
-            equal(read, made, f"{name}, decoded")
-            again = cls.from_json(made.to_json())
+            equal(read, value, f"{name}, decoded")
+            again = cls.from_json(value.to_json())
             equal(again.encode(), data, f"{name}, by way of JSON")
             equal(_from_fields(ctx.random, read).encode(), data, f"{name}, its fields in another order")
             _check_only(ctx.random, cls, data)
@@ -236,12 +236,12 @@ def canonical_maps(ctx: Context) -> str:
     """The encoding of a map does not depend on the order in which it was filled."""
     for _ in range(300):
         pairs = [(_scalar(ctx.random), _tree(ctx.random, 3)) for _ in range(ctx.random.randrange(8))]
-        made = dict(pairs)
-        shuffled = list(made.items())
+        mapping = dict(pairs)
+        shuffled = list(mapping.items())
         ctx.random.shuffle(shuffled)
-        data = cbor.encode(made)
+        data = cbor.encode(mapping)
         equal(cbor.encode(dict(shuffled)), data, "a map, filled in another order")
-        equal(cbor.decode(data), made, "a map, decoded")
+        equal(cbor.decode(data), mapping, "a map, decoded")
         equal(cbor.encode(cbor.decode(data)), data, "a map, encoded again")
     return "300 maps"
 

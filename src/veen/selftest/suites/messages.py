@@ -49,11 +49,13 @@ def send_receive(ctx: Context) -> str:
     to_bob = SendOptions(to=bob.session.secrets.card(ctx.clock()).seal_key(ctx.clock()))
     sent = [send_draft(alice, stream, Draft(body), to_bob) for body in bodies]
     equal([item.position for item in sent], list(range(1, _FEW + 1)), "places in the stream")
-    found = list(bob.read(stream, prove=True))
-    equal([item.body for item in found], bodies, "what the reader has read")
-    equal([item.receipt for item in found], [item.receipt for item in sent], "receipts")
+    messages = list(bob.read(stream, prove=True))
+    equal([item.body for item in messages], bodies, "what the reader has read")
+    equal([item.receipt for item in messages], [item.receipt for item in sent], "receipts")
     equal(
-        [item.msg.encode() for item in found], [item.msg.encode() for item in sent], "bytes of the messages"
+        [item.msg.encode() for item in messages],
+        [item.msg.encode() for item in sent],
+        "bytes of the messages",
     )
     closed = list(alice.read(stream))
     equal([item.is_open for item in closed], [False] * _FEW, "messages that only the reader may open")
@@ -106,8 +108,8 @@ def _flipped(data: bytes) -> bytes:
 
 def ask(hub: HttpHub, request: Wire, answer: type[W]) -> W:
     """Ask a hub, once."""
-    found: W = hub.answer(Query(request, answer))
-    return found
+    response: W = hub.answer(Query(request, answer))
+    return response
 
 
 @step()
@@ -129,8 +131,8 @@ def reencoding(ctx: Context) -> str:
         equal(reply.status, 200, f"answer to {request.SHAPE.name}")
         decoded = answer.decode(reply.body)
         equal(rebuilt(decoded), reply.body, f"{answer.SHAPE.name}, encoded again")
-    found = ask(author.hub, page, StreamResponse)
-    equal([rebuilt(item.msg) for item in found.items], [msg.encode() for msg in msgs], "messages")
+    response = ask(author.hub, page, StreamResponse)
+    equal([rebuilt(item.msg) for item in response.items], [msg.encode() for msg in msgs], "messages")
     return f"{len(pairs)} kinds of answers and {_FEW} messages"
 
 
@@ -172,8 +174,8 @@ def safe_retry(ctx: Context) -> str:
     third = again.send(stream, "third")
     equal(third.position, receipt.stream_seq + 1, "place of the next message")
     equal(third.msg.client_seq, 3, "number of the next message")
-    found = [item.msg_id for item in again.read(stream)]
-    equal(found, [first.msg_id, lost.leaf_hash, third.msg_id], "entries in the log")
+    entries = [item.msg_id for item in again.read(stream)]
+    equal(entries, [first.msg_id, lost.leaf_hash, third.msg_id], "entries in the log")
     return "the answer was lost, the message was not"
 
 
@@ -275,8 +277,8 @@ def bulk(ctx: Context) -> str:
         bodies.append(replace(forged, sig=Signature(_flipped(forged.sig))).encode())
         wanted += ["taken", str(Code.SIG)]
     answers = author.hub.answer(Submit(tuple(bodies)))
-    found = [item.code if isinstance(item, ErrorEnvelope) else "taken" for item in answers]
-    equal(found, wanted, "answers")
+    outcomes = [item.code if isinstance(item, ErrorEnvelope) else "taken" for item in answers]
+    equal(outcomes, wanted, "answers")
     for answer in answers[::2]:
         author.facts.identity.verify_receipt(answer.receipt)
     page = ask(author.hub, StreamRequest(label=author.label(), from_seq=1), StreamResponse)

@@ -55,13 +55,14 @@ def health(ctx: Context) -> str:
     """The health response has all its fields, with the right types."""
     reply = ctx.get("/healthz")
     equal(reply.status, 200, "status of /healthz")
-    found = read_json(reply.body, "the hub")
+    document = read_json(reply.body, "the hub")
     for name, kind in _HEALTH.items():
         check(
-            type(found.get(name)) is kind, f"/healthz has no {name}, or of another type: {found.get(name)!r}"
+            type(document.get(name)) is kind,
+            f"/healthz has no {name}, or of another type: {document.get(name)!r}",
         )
-    check(found["ok"], "the hub is not well")
-    equal(len(bytes.fromhex(found["last_mmr_root"])), 32, "length of the root")
+    check(document["ok"], "the hub is not well")
+    equal(len(bytes.fromhex(document["last_mmr_root"])), 32, "length of the root")
     equal(ctx.get("/readyz").status, 200, "status of /readyz")
     return f"{len(_HEALTH)} fields"
 
@@ -71,11 +72,11 @@ def health_follows(ctx: Context) -> str:
     """The health response follows the log."""
     author = author_of(ctx, "health")
     receipts = [author.write()[1] for _ in range(6)]
-    found = read_json(ctx.get(f"/tooling/status?label={author.label().hex()}").body, "the hub")
+    document = read_json(ctx.get(f"/tooling/status?label={author.label().hex()}").body, "the hub")
     last = receipts[-1]
-    equal(found["last_stream_seq"], last.stream_seq, "last_stream_seq")
-    equal(found["last_mmr_root"], last.mmr_root.hex(), "last_mmr_root")
-    equal(found["peaks_count"], last.stream_seq.bit_count(), "peaks_count")
+    equal(document["last_stream_seq"], last.stream_seq, "last_stream_seq")
+    equal(document["last_mmr_root"], last.mmr_root.hex(), "last_mmr_root")
+    equal(document["peaks_count"], last.stream_seq.bit_count(), "peaks_count")
     if not ctx.url:
         seen = read_json(ctx.get("/healthz").body, "the hub")
         equal(seen["last_mmr_root"], last.mmr_root.hex(), "last_mmr_root of /healthz")
@@ -140,14 +141,14 @@ def submit_logs(ctx: Context) -> str:
 
 
 def _lines(log: Path, label: str) -> list[dict[str, Any]]:
-    found = []
+    lines = []
     for text in log.read_text(encoding="utf-8").splitlines():
         if label in text:
             try:
-                found.append(json.loads(text))
+                lines.append(json.loads(text))
             except ValueError:
                 raise StepFailedError(f"a line of the log is not JSON: {text[:80]}") from None
-    return found
+    return lines
 
 
 # --- too much -----------------------------------------------------------------------------------------------
@@ -191,13 +192,13 @@ def _announce(url: str, size: int) -> bytes:
     )
     with socket.create_connection((parts.hostname, parts.port), 10) as sock:
         sock.sendall(head.encode() + bytes(1000))
-        found = b""
-        while b"\r\n\r\n" not in found or str(Code.SIZE).encode() not in found:
+        reply = b""
+        while b"\r\n\r\n" not in reply or str(Code.SIZE).encode() not in reply:
             piece = sock.recv(65_536)
             if not piece:
                 break
-            found += piece
-    return found
+            reply += piece
+    return reply
 
 
 def _cpu_ticks(pid: int) -> int:
@@ -227,9 +228,9 @@ def anchor_cadence(ctx: Context) -> str:
 
 
 def _anchors(ctx: Context) -> int:
-    found = ctx.status()["anchoring"]
-    equal(found["backend"], "file", "where anchors are published")
-    return int(found["anchors"])
+    anchoring = ctx.status()["anchoring"]
+    equal(anchoring["backend"], "file", "where anchors are published")
+    return int(anchoring["anchors"])
 
 
 def _anchored(ctx: Context, label: Label) -> list[int]:
@@ -256,27 +257,27 @@ def anchor_binding(ctx: Context) -> str:
         "--json",
     )
     equal(done.returncode, 0, f"exit code of veen anchor publish ({done.stderr.strip()})")
-    said = json.loads(done.stdout)
+    anchored = json.loads(done.stdout)
     _verify_anchor(ctx, good, 0)
     other = _other_checkpoint(ctx, author)
-    _verify_anchor(ctx, other, 4, said["anchor_ref"])
+    _verify_anchor(ctx, other, 4, anchored["anchor_ref"])
     ledger = place / "anchors" / "ledger.cborseq"
     forged = ctx.scratch / f"{good.stem}.ledger"
     data = ledger.read_bytes()
-    root = bytes.fromhex(said["mmr_root"])
+    root = bytes.fromhex(anchored["mmr_root"])
     at = data.index(root)
     forged.write_bytes(data[:at] + bytes((data[at] ^ 1,)) + data[at + 1 :])
-    _verify_anchor(ctx, good, 4, said["anchor_ref"], forged)
+    _verify_anchor(ctx, good, 4, anchored["anchor_ref"], forged)
     return "verified from files; another root and a changed ledger refused"
 
 
 def _other_checkpoint(ctx: Context, author: Author) -> Path:
     author.write()
-    found = ask(
+    checkpoint = ask(
         author.hub, CheckpointRequest(label=author.label(), upto_seq=2), CheckpointResponse
     ).checkpoint
     path = ctx.scratch / f"other-{author.stream.rpartition('/')[2]}.cbor"
-    path.write_bytes(found.encode())
+    path.write_bytes(checkpoint.encode())
     return path
 
 

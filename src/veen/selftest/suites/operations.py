@@ -76,7 +76,7 @@ def _samples(ctx: Context, who: bytes) -> list[tuple[Schema, Fields]]:
     """Return an operation of each profile that a client sends by itself."""
     one, two = (ctx.random.randbytes(32) for _ in range(2))
     about = {"target_identity": one, "requested_new_identity": two}
-    made: list[tuple[Schema, dict[str, Any]]] = [
+    samples: list[tuple[Schema, dict[str, Any]]] = [
         (
             PAID,
             {
@@ -108,7 +108,7 @@ def _samples(ctx: Context, who: bytes) -> list[tuple[Schema, Fields]]:
         (RECOVERY_EXECUTION, {"target_identity": one, "new_identity": two, "approval_references": (one,)}),
         (QUERY, {"requester_identity": who, "resource_identifier": "r", "resource_class": "selftest"}),
     ]
-    return [(schema, schema.make(**values)) for schema, values in made]
+    return [(schema, schema.make(**values)) for schema, values in samples]
 
 
 @step()
@@ -119,8 +119,8 @@ def op(ctx: Context) -> str:
     samples = _samples(ctx, bytes(identity.public_key))
     for schema, body in samples:
         send_operation(client, stream, schema, body)
-    found = list(client.read(stream))
-    for message, (schema, body) in zip(found, samples, strict=True):
+    messages = list(client.read(stream))
+    for message, (schema, body) in zip(messages, samples, strict=True):
         check(message.header is not None and message.header.schema == schema.schema_id, f"no {schema.name}")
         equal(schema.decode(message.raw_body()), body, schema.name)
     _delegate(ctx, client)
@@ -233,8 +233,10 @@ def snapshot(ctx: Context) -> str:
     send_operation(client, stream, SNAPSHOT, body)
 
     def checked() -> str:
-        found = verify_snapshot(client, stream, state_class="lww.map", state_id=whole, upto=12)
-        return "consistent" if found.consistent else str(found.mismatch and found.mismatch.field)
+        comparison = verify_snapshot(client, stream, state_class="lww.map", state_id=whole, upto=12)
+        return (
+            "consistent" if comparison.consistent else str(comparison.mismatch and comparison.mismatch.field)
+        )
 
     equal(checked(), "consistent", "a true snapshot")
     other = make_snapshot(client, stream, state_class="lww.map", upto=13)

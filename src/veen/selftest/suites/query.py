@@ -101,14 +101,14 @@ class Desk:
 
     def ended(self, ctx: Context, result_id: str) -> dict[str, Any]:
         """Wait for the end of a query; returns its status."""
-        found: dict[str, Any] = {}
+        status: dict[str, Any] = {}
 
         def is_over() -> bool:
-            found.update(self.ask(ctx, "GET", f"status/{result_id}"))
-            return found["status"] in ("completed", "failed")
+            status.update(self.ask(ctx, "GET", f"status/{result_id}"))
+            return status["status"] in ("completed", "failed")
 
         poll(is_over, f"the end of query {result_id}", SPARK_SEC)
-        return found
+        return status
 
     def complete(self, ctx: Context, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
         """Ask, and return the whole answer."""
@@ -120,8 +120,8 @@ class Desk:
     def page(self, ctx: Context, result_id: str, offset: int, limit: int) -> dict[str, Any]:
         """Return some rows of an answer, and its digest."""
         path = f"result/{result_id}?offset={offset}&limit={limit}"
-        found: dict[str, Any] = self.ask(ctx, "GET", path)
-        return found
+        page: dict[str, Any] = self.ask(ctx, "GET", path)
+        return page
 
     def reader(self, ctx: Context) -> Client:
         """Open the log with the keys of the service."""
@@ -190,8 +190,8 @@ _COPIES: Final = "import/selftest/logins"
 def query_digest(ctx: Context) -> str:
     """An answer is what was recorded; request, digest and an audit record of it are in the log."""
     desk = ctx.once(make_desk)
-    found = desk.complete(ctx)
-    digest, rows = found["result_digest"], found["rows"]
+    page = desk.complete(ctx)
+    digest, rows = page["result_digest"], page["rows"]
     seen = [(row["subject_id"], row["payload.n"], row["receipt_id"]) for row in rows]
     expected = [
         (event_fields(number)["subject_id"], number, sha256(sent.receipt.encode()).hex())
@@ -297,9 +297,9 @@ def _damaged(files: Iterable[Path]) -> Iterator[None]:
 def query_elsewhere(ctx: Context) -> str:
     """Another zone, which has only copies of the events, gives the same answer and evidence."""
     desk = ctx.once(make_desk)
-    found = desk.complete(ctx, evidence=_FULL)
-    asked = desk.ask(ctx, "GET", f"descriptor/{found['result_digest']['query_id']}")
-    files = {"descriptor": asked, "digest": found}
+    page = desk.complete(ctx, evidence=_FULL)
+    asked = desk.ask(ctx, "GET", f"descriptor/{page['result_digest']['query_id']}")
+    files = {"descriptor": asked, "digest": page}
     for name, value in files.items():
         (ctx.scratch / f"query-{name}.json").write_bytes(canonical_json.encode(value))
     there, home = ctx.hubs.fresh(CONFIGS[Needs.OPEN]), ctx.home()
@@ -326,7 +326,7 @@ def query_elsewhere(ctx: Context) -> str:
     items = said_there["items"]
     equal([name for name, item in items.items() if not item["equal"]], [], "what differs in the other zone")
     check({"row_count", "rows_hash", "evidence_hash"} <= set(items), "not all of the digest was compared")
-    return f"{found['result_digest']['row_count']} rows, from copies"
+    return f"{page['result_digest']['row_count']} rows, from copies"
 
 
 def _copy(desk: Desk, number: int, sent: Sent) -> dict[str, Any]:

@@ -66,16 +66,16 @@ def record_events(ctx: Context) -> str:
     office = _Office(ctx)
     office.emit(_EVENTS, "t")
     office.lie()
-    found = list(replay_range(office.auditor, office.stream, 1, _EVENTS + 1))
-    equal([item.message.position for item in found], list(range(1, _EVENTS + 2)), "order")
+    entries = list(replay_range(office.auditor, office.stream, 1, _EVENTS + 1))
+    equal([item.message.position for item in entries], list(range(1, _EVENTS + 2)), "order")
     key = office.producer.session.secrets.client.signing_key.public_key.hex()
-    for nth, item in enumerate(found[:-1]):
+    for nth, item in enumerate(entries[:-1]):
         equal(item.problem, None, f"problem of event {nth + 1}")
         assert item.body is not None
         equal((item.body["principal_id"], item.body["payload"]), (key, {"n": nth}), "principal and payload")
-    check(str(found[-1].problem).startswith("SDR.PRINCIPAL_MISMATCH"), "a false principal was accepted")
+    check(str(entries[-1].problem).startswith("SDR.PRINCIPAL_MISMATCH"), "a false principal was accepted")
     by_time = list(replay_time(office.auditor, [office.stream], 0, _EVER))
-    equal([item.order for item in by_time], [item.order for item in found], "replay by time")
+    equal([item.order for item in by_time], [item.order for item in entries], "replay by time")
     rejected(lambda: replay_range(office.auditor, office.stream, 2, 1), "a range that ends before it begins")
     too_large = rejected(_record_too_much, "a payload beyond its bound")
     check(isinstance(too_large, ProtocolError) and too_large.code is Code.SIZE, "refused for another reason")
@@ -89,19 +89,19 @@ def record_checkpoints(ctx: Context) -> str:
     admin, event_type = office.auditor, ctx.name("type")
     send_change(admin, "declare", office.stream, event_types=(event_type,))
     office.emit(_EVENTS, event_type)
-    made = make_manifest(admin)
-    send_manifest(admin, made)
+    manifest = make_manifest(admin)
+    send_manifest(admin, manifest)
     office.emit(2, event_type)
-    found = newest_manifest(admin)
-    assert found is not None
-    equal(found.encode(), made.encode(), "the checkpoint, read from the log")
+    newest = newest_manifest(admin)
+    assert newest is not None
+    equal(newest.encode(), manifest.encode(), "the checkpoint, read from the log")
     judged = judge(admin)
     for verdict in ("order", "completeness", "stability", "event_types"):
         equal([to_text(item) for item in judged.findings if item.verdict == verdict], [], verdict)
-    equal(len(_proven(office, found, 1, _EVENTS)), _EVENTS, "proven")
+    equal(len(_proven(office, newest, 1, _EVENTS)), _EVENTS, "proven")
     for first in (_EVENTS, _EVENTS + 1):
         rejected(
-            lambda part=first: _proven(office, found, part, _EVENTS + 1),  # type: ignore[misc] # bound here
+            lambda part=first: _proven(office, newest, part, _EVENTS + 1),  # type: ignore[misc] # bound here
             "an event behind the checkpoint",
         )
     send_manifest(admin, make_manifest(admin))
@@ -113,8 +113,8 @@ def record_checkpoints(ctx: Context) -> str:
 
 
 def _proven(office: _Office, manifest: Manifest, first: int, last: int) -> list[Recorded]:
-    found = replay_range(office.auditor, office.stream, first, last)
-    return list(proven(office.auditor, manifest, [office.stream], found))
+    entries = replay_range(office.auditor, office.stream, first, last)
+    return list(proven(office.auditor, manifest, [office.stream], entries))
 
 
 def _check_nothing_passed_over(office: _Office, manifest: Manifest) -> None:
@@ -151,8 +151,8 @@ def record_tampering(ctx: Context) -> str:
     office = _Office(ctx, hub.url)
     send_change(office.auditor, "declare", office.stream, event_types=("t",))
     office.emit(_EVENTS, "t")
-    made = make_manifest(office.auditor)
-    send_manifest(office.auditor, made)
+    manifest = make_manifest(office.auditor)
+    send_manifest(office.auditor, manifest)
     home = office.auditor.session.home.root
     for client in (office.producer, office.auditor):
         client.close()
@@ -160,7 +160,7 @@ def record_tampering(ctx: Context) -> str:
     for what, change in _CHANGES.items():
         copy = ctx.scratch / f"record-{what}"
         shutil.copytree(hub.place, copy)
-        _change(copy, made, office.stream, lambda frames, do=change: do(frames, 4))  # type: ignore[misc] # bound here
+        _change(copy, manifest, office.stream, lambda frames, do=change: do(frames, 4))  # type: ignore[misc] # bound here
         _check_named(
             ctx.client(_copied(home, ctx.scratch / f"auditor-{what}"), str(copy)), office.stream, what
         )
@@ -172,9 +172,11 @@ def _copied(home: Path, place: Path) -> Path:
     return place
 
 
-def _change(place: Path, made: Manifest, stream: str, change: Callable[[list[bytes]], list[bytes]]) -> None:
+def _change(
+    place: Path, manifest: Manifest, stream: str, change: Callable[[list[bytes]], list[bytes]]
+) -> None:
     """Change the entries of a stream in a copy of the files."""
-    (label,) = (entry.label for entry in made.streams if entry.stream == stream)
+    (label,) = (entry.label for entry in manifest.streams if entry.stream == stream)
     (file,) = (place / Domain.DATA).glob(f"chunk-{label.hex()}-*")
     data, frames, at = file.read_bytes(), [], 0
     while at < len(data):
@@ -187,12 +189,12 @@ def _change(place: Path, made: Manifest, stream: str, change: Callable[[list[byt
 def _check_named(client: Client, stream: str, what: str) -> None:
     judged = judge(client)
     for verdict in ("order", "stability"):  # it is below a checkpoint, which is no longer true (SDR-022)
-        found = [
+        named = [
             (item.code, item.where.stream, item.where.seq)
             for item in judged.findings
             if item.verdict == verdict
         ]
-        equal(found[:1], [(what, stream, 5)], f"{verdict} of an event that was {what}")
+        equal(named[:1], [(what, stream, 5)], f"{verdict} of an event that was {what}")
 
 
 STEPS: Final = (record_events, record_checkpoints, record_tampering)

@@ -123,9 +123,9 @@ def crdt(ctx: Context) -> str:
     half = sent[len(sent) // 2].position
     for overlay, expected in ((LwwMap(), _registers), (OrSet(), _elements), (GCounter(), _totals)):
         for upto in (half, sent[-1].position):
-            found = _state(writer, overlay, stream, upto)
-            equal(found, expected(drafts[:upto]), f"{overlay.name} at entry {upto}")
-            equal(_state(writer, overlay, stream, upto), found, f"{overlay.name}, read again")
+            state = _state(writer, overlay, stream, upto)
+            equal(state, expected(drafts[:upto]), f"{overlay.name} at entry {upto}")
+            equal(_state(writer, overlay, stream, upto), state, f"{overlay.name}, read again")
     return f"{len(sent)} events, three kinds of state, each at two positions"
 
 
@@ -136,16 +136,16 @@ def _state(client: Client, overlay: Overlay, stream: str, upto: int) -> object:
 def _drafts(ctx: Context) -> list[Draft]:
     rng = ctx.random
     ids = [rng.randbytes(32) for _ in range(_MANY)]
-    made: list[Draft] = []
+    drafts: list[Draft] = []
     for nth in range(_MANY):
         key = rng.choice(_KEYS)
-        made.append(typed(LWW, LWW.make(key=key, ts=rng.randrange(9), value=b"%d" % nth)))
+        drafts.append(typed(LWW, LWW.make(key=key, ts=rng.randrange(9), value=b"%d" % nth)))
         if rng.random() < 0.6:
-            made.append(typed(ORSET, ORSET.make(id=ids[nth], elem=key)))
+            drafts.append(typed(ORSET, ORSET.make(id=ids[nth], elem=key)))
         else:
-            made.append(typed(ORSET, ORSET.make(tomb=tuple(rng.sample(ids, 3)))))
-        made.append(typed(COUNTER, COUNTER.make(shard=ids[nth % 3], delta=rng.randrange(100))))
-    return made
+            drafts.append(typed(ORSET, ORSET.make(tomb=tuple(rng.sample(ids, 3)))))
+        drafts.append(typed(COUNTER, COUNTER.make(shard=ids[nth % 3], delta=rng.randrange(100))))
+    return drafts
 
 
 def _bodies(drafts: list[Draft], schema: bytes) -> Iterator[dict[str, object]]:

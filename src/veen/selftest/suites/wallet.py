@@ -55,7 +55,7 @@ _PUBLISHED: Final = {
 def wallet_names(ctx: Context) -> str:  # noqa: ARG001 - names do not depend on chance
     """Ids of wallets, streams, transfers and approvals, and day numbers, are as published."""
     wallet = wallet_id(_REALM, b"\x22" * 32, "JPY")
-    found = {
+    ids = {
         "wallet": wallet,
         "stream of a wallet": wallet_stream(wallet),
         "operation": operation_id(bytes(range(0x10, 0x30))),
@@ -63,11 +63,11 @@ def wallet_names(ctx: Context) -> str:  # noqa: ARG001 - names do not depend on 
         "approval": approval_hash(_COUNTING, wallet, 5, _T, _COUNTING[::-1]),
         "schema of a transfer": wal.TRANSFER.schema_id,
     }
-    for name, value in found.items():
+    for name, value in ids.items():
         equal(value.hex(), _PUBLISHED[name], f"id of {name}")
     for last, now, expected in ((0, _T, True), (_T, _T + 3600, False), (_T, _T + DAY, True)):
         equal(needs_reset(last, now), expected, f"a new day from {last} to {now}")
-    return f"{len(found)} names, 3 days"
+    return f"{len(ids)} names, 3 days"
 
 
 # --- random logs --------------------------------------------------------------------------------------------
@@ -123,13 +123,13 @@ def _log(random: Random, length: int = _LENGTH) -> tuple[list[Record], list[tupl
 
 
 def _paid_log(random: Random) -> list[Record]:
-    made = []
+    records = []
     for seq in range(1, _LENGTH + 1):
         payer, payee = random.choices(_WALLETS, k=2)
         body = {"operation_type": "x", "operation_args": None, "payer_account": payer, "payee_account": payee}
         more = {"amount": random.randrange(50), "currency_code": random.choice(("EUR", "JPY"))}
-        made.append(_record(seq, PAID, {**body, **more}, random))
-    return made
+        records.append(_record(seq, PAID, {**body, **more}, random))
+    return records
 
 
 # --- one after the other ------------------------------------------------------------------------------------
@@ -188,9 +188,9 @@ class _Sequential:
         if self._is_alone():
             return
         self._seen.add(into)
-        given = self._given(self.states[target], body["amount"])
-        if given is not None:
-            self.states[target] = given
+        credited = self._given(self.states[target], body["amount"])
+        if credited is not None:
+            self.states[target] = credited
 
     def _given(self, state: State, amount: int) -> State | None:
         balance = state.balance + amount
@@ -215,10 +215,10 @@ def wallet_fold(ctx: Context) -> str:
     """A wallet is the result of its events in order; an event that breaks a rule does not count."""
     refused = 0
     for nth in range(_LOGS):
-        records, said = _log(ctx.random)
+        records, bodies = _log(ctx.random)
         own = _WALLETS[0] if nth % 2 else None
         by_hand = _Sequential(own)
-        for name, body in said:
+        for name, body in bodies:
             by_hand.add(name, body)
         overlay = Wallets()
         summary = fold(overlay, records, _SHARED if own is None else wallet_stream(own))
@@ -249,8 +249,8 @@ def paid_ledger(ctx: Context) -> str:
                 by_hand[code, payee] = by_hand.get((code, payee), 0) + body["amount"]
             overlay = PaidLedger(forbid_negative=strict, issuers=frozenset(_WALLETS[:1]))
             balances = overlay.balances(Fold(overlay).tables_of(fold(overlay, records, _SHARED)))
-            found = {(code, key): value for code, all_ in balances.items() for key, value in all_.items()}
-            equal(found, by_hand, "balances")
+            folded = {(code, key): value for code, all_ in balances.items() for key, value in all_.items()}
+            equal(folded, by_hand, "balances")
             equal([sum(each.values()) for each in balances.values()], [0] * len(balances), "all together")
     check(refused, "chance has made no debts")
     return f"{_LOGS // 2} logs of {_LENGTH} operations, {refused} debts refused"
@@ -269,9 +269,9 @@ def wallet_merge(ctx: Context) -> str:
             folding = Fold(overlay)
             whole = folding.encode(_tree(folding, items, None))
             for _ in range(4):
-                found = folding.encode(_tree(folding, items, ctx.random))
-                equal(found, whole, f"summary of {overlay.name}, joined in another way")
-                again = folding.encode(folding.decode(found))
+                tree = folding.encode(_tree(folding, items, ctx.random))
+                equal(tree, whole, f"summary of {overlay.name}, joined in another way")
+                again = folding.encode(folding.decode(tree))
                 equal(again, whole, f"summary of {overlay.name}, kept and read")
                 joined += 1
     return f"{joined} ways to join, {len(overlays)} folds"
@@ -305,8 +305,8 @@ def wallet_copies(ctx: Context) -> str:
             ("here, with copies of copies behind", records + away + back),
         ):
             numbered = [record._replace(stream_seq=seq) for seq, record in enumerate(log, 1)]
-            found = folding.state_hash(fold(overlay, numbered, _SHARED, frozenset({_BRIDGE})))
-            equal(found, expected, f"state {name}")
+            state_hash = folding.state_hash(fold(overlay, numbered, _SHARED, frozenset({_BRIDGE})))
+            equal(state_hash, expected, f"state {name}")
     return f"{_LOGS // 4} logs, copied four ways"
 
 
@@ -339,8 +339,8 @@ def wallet_flow(ctx: Context) -> str:
         (twice, ["WAL.DUPLICATE"]),
     ]
     for sent, expected in verdicts:
-        found = [verdict.code for verdict in judged(client, overlay, stream, sent)]
-        equal(found, expected, f"verdicts on entry {sent.position}")
+        codes = [verdict.code for verdict in judged(client, overlay, stream, sent)]
+        equal(codes, expected, f"verdicts on entry {sent.position}")
     state = interpret(client, overlay, stream)
     fresh = interpret(client, overlay, stream, cached=False)
     equal(overlay.state(state.tables, mine)[2:6], (60, False, 60, 40), "the wallet that has paid")
@@ -358,8 +358,8 @@ def _credit_from_nowhere(ctx: Context, client: Client, other: bytes) -> None:
     _sent(client, stream, opening(realm, own_context(client), "EUR", now))
     _sent(client, stream, event(wal.DEPOSIT, mine, now, amount=5))
     made_up = _sent(client, stream, transfer(other, mine, 1000, now))
-    found = [verdict.code for verdict in judged(client, Wallets(), stream, made_up)]
-    equal(found, ["WAL.UNBACKED_CREDIT"], "verdicts on a credit without a debit in sight")
+    codes = [verdict.code for verdict in judged(client, Wallets(), stream, made_up)]
+    equal(codes, ["WAL.UNBACKED_CREDIT"], "verdicts on a credit without a debit in sight")
     tables = interpret(client, Wallets(), stream).tables
     equal(Wallets().state(tables, mine).balance, 5, "balance of a wallet with a stream to itself")
     equal([item.amount for item in pending_of(tables, mine)], [1000], "credits that are pending")
