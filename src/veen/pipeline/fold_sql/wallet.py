@@ -134,9 +134,7 @@ class _Fold:
     def run(self) -> Folded | None:
         """Find the wallets that break rules, and judge them."""
         rows = _listed_rows(self.taken)
-        if _has_own(
-            rows, self.stream_id
-        ):  # a single wallet, whose events are sequential: nothing to parallelize
+        if _has_own(rows, self.stream_id):  # the sequential events of a single wallet
             return None
         with ThreadPoolExecutor(2) as pool:  # Spark and the driver work concurrently
             listing = pool.submit(_Listed, rows)

@@ -301,11 +301,9 @@ class _Settled:
 
     def trouble(self) -> Finding | None:
         """Return the first fault, by label and entry."""
-        troubles = [done.trouble for done in self._done.values() if done.trouble is not None]
+        faults = [done.trouble for done in self._done.values() if done.trouble is not None]
         return (
-            min(troubles, key=lambda item: (item.where.label or b"", item.where.seq or 0))
-            if troubles
-            else None
+            min(faults, key=lambda item: (item.where.label or b"", item.where.seq or 0)) if faults else None
         )
 
 

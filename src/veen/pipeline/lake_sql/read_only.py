@@ -102,9 +102,7 @@ def parse_question(spark: "SparkSession", text: str) -> Question:
         if _name(node) not in _READING:
             raise _refused(_name(node))
         names.update(_named(node))
-    if any(
-        called in text.lower() for called in _CALLING
-    ):  # otherwise the search, which is slow, is not needed
+    if any(called in text.lower() for called in _CALLING):  # the search is slow
         for node in _nodes(plan):
             _require_known_calls(node)
     return Question(frozenset(names), is_overview=False)
