@@ -6,6 +6,7 @@ Phrases are looked for in all help, and in the texts that are given to errors in
 import ast
 import inspect
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,18 @@ MODULES = sorted(
 def test_no_error_needs_a_second_reading(module: str) -> None:
     found = [text for text in _error_texts((PACKAGE / module).read_text("utf-8")) if PHRASE.search(text)]
     assert not found
+
+
+def test_one_text_per_option() -> None:
+    """A text that several options share is a constant in ``veen.cli.options``."""
+    texts = [
+        node.value.value
+        for path in (PACKAGE / "cli").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.keyword) and node.arg == "help" and isinstance(node.value, ast.Constant)
+    ]
+    assert len(texts) > 100
+    assert [text for text, count in Counter(texts).items() if count > 1] == []
 
 
 @pytest.mark.parametrize("path", [path for path in ALL if path], ids=" ".join)

@@ -15,7 +15,7 @@ from veen.cli.client import (
     write_bytes,
 )
 from veen.cli.errors import FailedError, UsageError
-from veen.cli.options import OUT_FILE_HELP
+from veen.cli.options import INDEX_HELP, OUT_FILE_HELP
 from veen.cli.output import command, print_result
 from veen.cli.settings import common
 from veen.client.body import attachments_of, decode_body
@@ -40,7 +40,7 @@ FileOption = Annotated[
 def verify(
     msg: MsgFile,
     file: FileOption,
-    index: Annotated[int, typer.Option(min=0, help="Index of the attachment, from 0.")] = 0,
+    index: Annotated[int, typer.Option(min=0, help=INDEX_HELP)] = 0,
     client: ClientOption = "",
 ) -> None:
     """Verify that a file is an attachment of a message.
@@ -96,7 +96,7 @@ def get(
     stream: StreamOption,
     seq: Annotated[int, typer.Option(min=1, help="Position of the message in the stream.")],
     out: Annotated[Path, typer.Option(help=OUT_FILE_HELP)],
-    index: Annotated[int, typer.Option(min=0, help="Index of the attachment, from 0.")] = 0,
+    index: Annotated[int, typer.Option(min=0, help=INDEX_HELP)] = 0,
     epoch: Annotated[int | None, typer.Option(min=0, help="Epoch of the message.")] = None,
     hub: HubOption = "",
     client: ClientOption = "",

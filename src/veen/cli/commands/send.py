@@ -18,7 +18,7 @@ from veen.cli.client import (
     write_bytes,
 )
 from veen.cli.errors import UsageError
-from veen.cli.options import CAP_HELP, EXPIRES_HELP, PARENT_HELP, hex32, hex_bytes
+from veen.cli.options import ATTACH_HELP, BODY_HELP, CAP_HELP, EXPIRES_HELP, PARENT_HELP, hex32, hex_bytes
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.client.body import encode_body
@@ -42,7 +42,7 @@ _POW_SEC = 60
 @command
 def send(
     stream: StreamOption,
-    body: Annotated[str, typer.Option(help="Body, in JSON; @FILE reads a file, @- standard input.")],
+    body: Annotated[str, typer.Option(help=BODY_HELP)],
     at: ClientOptions,
     schema: Annotated[str, typer.Option(help="Schema: a name, or an id (64 hex digits).")] = "",
     to: Annotated[
@@ -52,7 +52,7 @@ def send(
             "key of the stream; without such a key, this client only."
         ),
     ] = "",
-    attach: Annotated[list[Path] | None, typer.Option(help="File to attach; may be repeated.")] = None,
+    attach: Annotated[list[Path] | None, typer.Option(help=ATTACH_HELP)] = None,
     cap: Annotated[list[Path] | None, typer.Option(help=CAP_HELP)] = None,
     parent_id: Annotated[str, typer.Option(help=PARENT_HELP)] = "",
     expires_at: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help=EXPIRES_HELP)] = None,
@@ -200,8 +200,8 @@ def _cookie(
 @command
 def send_with_attachment(
     stream: StreamOption,
-    file: Annotated[list[Path], typer.Option(help="File to attach; may be repeated.")],
-    body: Annotated[str, typer.Option(help="Body, in JSON; @FILE reads a file, @- standard input.")] = "null",
+    file: Annotated[list[Path], typer.Option(help=ATTACH_HELP)],
+    body: Annotated[str, typer.Option(help=BODY_HELP)] = "null",
     hub: HubOption = "",
     client: ClientOption = "",
 ) -> None:

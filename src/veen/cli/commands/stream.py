@@ -7,6 +7,7 @@ import typer
 
 from veen.cli.client import ClientOptions, StreamOption
 from veen.cli.errors import as_command_error, interrupted
+from veen.cli.options import LAST_HELP
 from veen.cli.output import command, plain, warn
 from veen.cli.settings import common
 from veen.client.body import to_json
@@ -29,7 +30,7 @@ def stream(
             help="Position of the first entry; 0 and 1 are the start of the stream.",
         ),
     ] = 1,
-    to_seq: Annotated[int | None, typer.Option("--to", min=1, max=U64_MAX, help="Last entry.")] = None,
+    to_seq: Annotated[int | None, typer.Option("--to", min=1, max=U64_MAX, help=LAST_HELP)] = None,
     epoch: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Read only this epoch.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume after the last entry that this client read.")

@@ -13,7 +13,7 @@ from veen.cli.client import ClientOptions, parse_json, read_card
 from veen.cli.commands.recorder import admin, checkpoint, import_, replay, verify
 from veen.cli.commands.recorder.admin import record_stream
 from veen.cli.errors import CommandError, FailedError, UsageError
-from veen.cli.options import READER_HELP, RECORD_STREAM_HELP
+from veen.cli.options import EVENT_TIME_HELP, METADATA_OBJECT_HELP, READER_HELP, RECORD_STREAM_HELP
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.client.client import Client
@@ -55,9 +55,9 @@ def emit(
     ] = "",
     event_time: Annotated[
         int | None,
-        typer.Option(min=0, max=U64_MAX, help="Time of the event, in seconds since 1970. Default: now."),
+        typer.Option(min=0, max=U64_MAX, help=EVENT_TIME_HELP),
     ] = None,
-    metadata: Annotated[str, typer.Option(help="Additional data: a JSON object.")] = "",
+    metadata: Annotated[str, typer.Option(help=METADATA_OBJECT_HELP)] = "",
     lines: Annotated[
         bool, typer.Option("--lines", help="Read events from standard input, one JSON object per line.")
     ] = False,

@@ -15,7 +15,7 @@ import typer
 from veen.cli.client import ClientOptions, read_bytes
 from veen.cli.commands.recorder.admin import record_stream
 from veen.cli.errors import CommandError, FailedError, UsageError, as_command_error
-from veen.cli.options import parse_number
+from veen.cli.options import LAST_HELP, parse_number
 from veen.cli.output import command, plain, shown_time, warn
 from veen.cli.settings import common
 from veen.client.client import Client
@@ -71,7 +71,7 @@ def replay(
     at: ClientOptions,
     stream: StreamsOption = None,
     from_seq: Annotated[int | None, typer.Option("--from", help="First entry, from 1.")] = None,
-    to_seq: Annotated[int | None, typer.Option("--to", help="Last entry.")] = None,
+    to_seq: Annotated[int | None, typer.Option("--to", help=LAST_HELP)] = None,
     epoch: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help="Epoch of --from and --to.")] = None,
     start_time: Annotated[
         str,

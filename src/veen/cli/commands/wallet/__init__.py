@@ -17,7 +17,7 @@ from veen.cli.commands.wallet.wallet_options import (
     wallet_named,
 )
 from veen.cli.errors import FailedError, UsageError
-from veen.cli.options import PAYEE_HELP, PAYER_HELP, REASON_HELP, hex32
+from veen.cli.options import METADATA_OBJECT_HELP, PAYEE_HELP, PAYER_HELP, REASON_HELP, hex32
 from veen.cli.output import command
 from veen.client.wallets import own_context
 from veen.core.crypto.hash import U64_MAX, ZERO_32
@@ -187,7 +187,7 @@ def transfer(
             help="Id of the transfer: 64 hex digits. Default: derived from its position in the log."
         ),
     ] = "",
-    metadata_json: Annotated[str, typer.Option(help="Additional data: a JSON object.")] = "",
+    metadata_json: Annotated[str, typer.Option(help=METADATA_OBJECT_HELP)] = "",
     approval: Annotated[
         list[Path] | None, typer.Option(help="File written by veen wallet approve; may be repeated.")
     ] = None,

@@ -10,7 +10,7 @@ import typer
 from veen.cli.client import ClientOptions
 from veen.cli.commands.op.operation import CapOption, described, fail_check, make_body, under
 from veen.cli.errors import FailedError, UsageError
-from veen.cli.options import AMOUNT_HELP, hex32
+from veen.cli.options import AMOUNT_HELP, EVENT_TIME_HELP, hex32
 from veen.cli.output import print_result
 from veen.cli.overlay import fold_stream
 from veen.cli.settings import common
@@ -53,7 +53,7 @@ RealmOption = Annotated[
 ]
 TsOption = Annotated[
     int | None,
-    typer.Option("--ts", min=0, max=U64_MAX, help="Time of the event, in seconds since 1970. Default: now."),
+    typer.Option("--ts", min=0, max=U64_MAX, help=EVENT_TIME_HELP),
 ]
 ForceFlag = Annotated[bool, typer.Option("--force", help="Send the event even if it would not be valid.")]
 AmountOption = Annotated[int, typer.Option(min=0, max=U64_MAX, help=AMOUNT_HELP)]
