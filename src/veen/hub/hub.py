@@ -209,7 +209,7 @@ class Hub:
         _log.error(LogEvent("fatal", error=str(error), where=_where(error)))
         self._events.fatal(str(error))
 
-    # --- other work -----------------------------------------------------------------------------------------
+    # --- checkpoints ----------------------------------------------------------------------------------------
 
     def _hub_ts_of(self, label: Label, seq: int) -> int | None:
         """Return the time of an entry; None while the log is being opened."""
