@@ -6,7 +6,7 @@ VeenError
 │   ├── StoreError               the state of a service cannot be used
 │   ├── StateBusyError           another service uses the state directory
 │   ├── BusyError                the service accepts no more queries, or sends no more pages, for now
-│   ├── QueueFullError           as many queries wait as may
+│   ├── QueueFullError           the maximum number of queries is waiting
 │   ├── DuplicateQueryError      there is a query with this id
 │   ├── IngestBusyError          the log cannot be searched for a stream while it is ingested
 │   ├── RunCancelledError        a run was ended because its query is cancelled
@@ -40,7 +40,7 @@ class BusyError(QueryServiceError):
 
 
 class QueueFullError(QueryServiceError):
-    """As many queries wait as may."""
+    """The maximum number of queries is waiting."""
 
 
 class DuplicateQueryError(QueryServiceError):

@@ -240,7 +240,7 @@ class Store:
             if self.find_query(query.query_id) is not None:
                 raise DuplicateQueryError(query.query_id)
             if self.count(State.RECEIVED, State.PENDING) >= max_waiting:
-                raise QueueFullError("as many queries wait as may")
+                raise QueueFullError(f"{max_waiting} queries are waiting")
             db.execute(
                 "INSERT INTO queries"
                 " (result_id, query_id, principal, identity, descriptor, received_at, state)"
