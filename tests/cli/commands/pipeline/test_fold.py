@@ -112,7 +112,7 @@ class TestFold:
         assert path.name in told["detail"]
         assert not cert.exists()
         path.unlink()
-        assert user.fails(4, *words)["code"] == "E.LAKE"
+        assert user.fails(4, *words)["code"] == "E.PROOF"
         assert user.fails(1, *words[:4], tmp_path / "none", *words[5:])["code"] == "E.LAKE"
 
     def test_an_overlay_of_ones_own(self, user: User, hub: HubProcess, keyring: Path, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_sql_does_not_change_a_lake(user: User, hub: Hub) -> None:
         "with a as (select 1) insert into silver_rejected select * from a",
         "set spark.sql.ansi.enabled=false",
     ):
-        assert user.fails(1, *sql, query)["code"] == "E.USAGE"
+        assert user.fails(1, *sql, query)["code"] == "E.LAKE"
     user.fails(1, *sql, "select nothing from nowhere")
     assert tables_of(user.home / "lake") == before
     assert hub.root.exists()
@@ -103,7 +103,7 @@ def test_a_lake_is_checked_compacted_and_written_back(user: User, hub: Hub) -> N
     assert user.ok("pipeline", "replay", *lake, "--into", user.home / "again")["entries"] == 28
     assert user.run("fsck", user.home / "again").exit_code == 0
     again = user.fails(1, "pipeline", "replay", *lake, "--into", user.home / "again")
-    assert (again["code"], str(user.home / "again") in again["detail"]) == ("E.USAGE", True)
+    assert (again["code"], str(user.home / "again") in again["detail"]) == ("E.LAKE", True)
 
 
 def test_what_is_wrong_is_told_in_one_line_with_the_right_code(user: User, hub: Hub) -> None:
@@ -128,5 +128,5 @@ def test_what_is_wrong_is_told_in_one_line_with_the_right_code(user: User, hub: 
     with Hub(user.home / "stranger", name="stranger") as stranger:
         stranger.write("alpha", b"hello")
     other = user.fails(4, "pipeline", "ingest", stranger.root, *lake)
-    assert other["code"] == "E.LAKE"
+    assert other["code"] == "E.PROOF"
     assert hub.root.exists()
