@@ -177,11 +177,11 @@ def test_a_label_of_an_unknown_epoch_is_refused_and_not_left_out(unnamed: Hub) -
     for options in ({"epoch": 0}, {"epoch": 5}, {"epoch": 0, "label": label}):
         with pytest.raises(OptionError) as caught:
             read(unnamed.root, **options)
-        assert f"the log does not tell the epoch of {label}" in str(caught.value)
+        assert f"the log does not record the epoch of {label}" in str(caught.value)
         assert "\n" not in str(caught.value)
     assert [row["epoch"] for row in read(unnamed.root, epoch=0, stream="alpha")] == [0, 0]
     unnamed_too = Stream(unnamed.root, startingOffsets="earliest", epoch=0)
-    with unnamed_too as stream, pytest.raises(OptionError, match="does not tell the epoch"):
+    with unnamed_too as stream, pytest.raises(OptionError, match="does not record the epoch"):
         stream.take()
 
 
@@ -205,7 +205,7 @@ def test_labels_of_streams_and_epochs_are_worked_out_if_the_log_does_not_tell_of
             assert keys_of(stream.take()) == keys_of(rows)
     for options in ({"epoch": epoch}, {"epoch": f"{epoch}-{epoch + MOST_EPOCHS}", "stream": "alpha"}):
         with pytest.raises(
-            OptionError, match=r"does not tell the epoch of .* and of 5 more; name the streams"
+            OptionError, match=r"does not record the epoch of .* and of 5 more; name the streams"
         ):
             read(hub.root, **options)
 

@@ -129,8 +129,8 @@ def parse(raw: Mapping[str, str]) -> Options:
     values = {_known(key): value for key, value in raw.items()}
     if not values.get("path"):
         raise OptionError(
-            "no log is named: give a data directory, an exported set or an address to load() or as path "
-            f"(a table of Spark's catalog can not: {_NO_TABLES})"
+            "no log is named: pass a data directory, an exported set or an address to load(), or as path "
+            f"(a table of Spark's catalog cannot be one: {_NO_TABLES})"
         )
     return Options(
         place=_located(values["path"]),
@@ -295,4 +295,4 @@ def _choice(kind: type[E], name: str, text: str) -> E:
     try:
         return kind(text)
     except ValueError:
-        raise OptionError(f"{name}: {text!r} is none of {', '.join(kind)}") from None
+        raise OptionError(f"{name}: {text!r} is not one of {', '.join(kind)}") from None

@@ -120,7 +120,7 @@ def _refuse_unknown_epochs(log: Log, heads: Mapping[Label, LabelHead]) -> None:
     if unknown:
         more = f" and of {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise OptionError(
-            f"epoch: the log does not tell the epoch of {unknown[0].hex()}{more}; "
+            f"epoch: the log does not record the epoch of {unknown[0].hex()}{more}; "
             f"name the streams by the option stream, and no more than {MOST_EPOCHS} epochs"
         )
 

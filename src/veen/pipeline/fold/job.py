@@ -169,7 +169,9 @@ def fold_stream(
     """
     how = how or FoldSettings()
     if since is not None and (how.keeps or (resume is not None and since <= resume.place)):
-        raise ValueError("a part of a stream is no state to be gone on from, and begins behind one")
+        raise ValueError(
+            "since: the fold of a part cannot be resumed, and must begin after the state that it resumes"
+        )
     selection = _taken(records, upto, resume)
     facts = survey(selection, overlay, bridges=bridges, since=since)
     check_begins(facts.runs, [] if resume is None else resume.summary.runs)

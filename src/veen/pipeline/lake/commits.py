@@ -329,7 +329,7 @@ class Commits:
         numbers = self.numbers()
         if numbers != list(range(1, len(numbers) + 1)):
             raise DamagedLakeError(
-                f"{self.root / layout.COMMITS} has not all commits from 1 to {numbers[-1]}"
+                f"{self.root / layout.COMMITS} lacks some of the commits from 1 to {numbers[-1]}"
             )
         state = self._latest_snapshot(len(numbers)) if snapshots else State()
         for number in range(state.number + 1, len(numbers) + 1):

@@ -309,8 +309,8 @@ class _Settled:
 
 def _unknown_peaks(label: Label, seq: int) -> LakeError:
     return LakeError(
-        f"what stands before entry {seq} of {label.hex()} was pruned, and the log does not state its peaks: "
-        "take it in from the hub's data directory"
+        f"entries before entry {seq} of {label.hex()} were pruned, and the log does not record their peaks: "
+        "ingest from the hub's data directory"
     )
 
 

@@ -47,7 +47,7 @@ class DirectoryLog:
         except StaleIndexError as error:
             self._fs.close()
             raise LogSourceError(
-                f"{root}: {error.what}; make it anew with veen repair, of a copy if this can not be written; "
+                f"{root}: {error.what}; rebuild it with veen repair (in a copy, if {root} is read-only); "
                 "veen fsck checks a log without it"
             ) from None
         except BaseException:

@@ -72,6 +72,6 @@ def require_guarded(context: "SparkContext") -> None:
     needed = " and ".join(f"{name}=true" for name in missing)
     how = f"; {_CLUSTER}" if conf.get("spark.master", "").startswith("spark://") else ""
     raise SparkSessionError(
-        "keys are not given to a session of Spark whose ports answer everybody: it has to be started with"
+        "keys are not passed to a Spark session whose ports need no authentication: start it with"
         f" {needed}{how}"
     )

@@ -113,7 +113,7 @@ def obstacle(fault: Finding) -> ClientError | None:
         return NetworkError(fault.text)
     if fault.code is Obstacle.DENIED:
         return LogSourceError(
-            f"{fault.where.file} cannot be read: {fault.text}; run as a user who may read it"
+            f"{fault.where.file} cannot be read: {fault.text}; run as a user with permission to read it"
         )
     return None
 

@@ -80,7 +80,11 @@ def capability_rate(ctx: Context) -> str:
         try:
             client.send(stream, count)
         except RejectedError as error:
-            equal(f"{error.code} {error.detail}", f"{Code.RATE} {Detail.CAP_RATE}", "the refusal")
+            equal(
+                f"{error.code} {error.detail}",
+                f"{Code.RATE} {Detail.CAP_RATE}",
+                "code and detail of the rejection",
+            )
             allowed = burst + ctx.clock() - began + 1
             check(burst <= count <= allowed, f"{count} messages taken, {burst} to {allowed} allowed")
             return f"{count} messages taken, the next one refused"
@@ -98,12 +102,16 @@ def capability_expired(ctx: Context) -> str:
         try:
             client.send(stream, "in time")
         except RejectedError as error:
-            equal(f"{error.code} {error.detail}", f"{Code.TIME} {Detail.CAP_TTL}", "the refusal")
+            equal(
+                f"{error.code} {error.detail}",
+                f"{Code.TIME} {Detail.CAP_TTL}",
+                "code and detail of the rejection",
+            )
             return True
         return False
 
     poll(expired, "the end of a token with a life of a second", 8)
-    check(int(ctx.status()["hub_ts"]) >= granted.expires_at, "the token was refused before its time")
+    check(int(ctx.status()["hub_ts"]) >= granted.expires_at, "the token was rejected before it expired")
     check(not client.cap_status(token).hub_currently_valid, "the hub calls an expired token valid")
     return "refused after its time"
 

@@ -136,7 +136,7 @@ def submit_logs(ctx: Context) -> str:
         equal(line["stream_seq"], receipt.stream_seq, "stream_seq")
         check(receipt.leaf_hash.hex().startswith(line["leaf_hash_prefix"]), "leaf_hash_prefix")
         check(line["bytes_in"] >= len(msg.encode()) and line["bytes_out"] > 0, "bytes_in or bytes_out")
-    equal(lines[-1].get("code"), str(Code.SEQ), "code of the refusal")
+    equal(lines[-1].get("code"), str(Code.SEQ), "code of the rejection")
     return "6 submits, 6 lines"
 
 
@@ -172,7 +172,7 @@ def oversize_load(ctx: Context) -> str:
     equal(len(answers), 40, "requests that were answered")
     for answer in answers:
         check(answer.startswith(b"HTTP/1.1 413"), f"a request of 64 MiB was answered {answer[:40]!r}")
-        check(str(Code.SIZE).encode() in answer, "the refusal has not the code of a size")
+        check(str(Code.SIZE).encode() in answer, "the rejection does not have the code for size")
     check(ctx.hub.is_alive, "the hub has died")
     equal(ctx.hub.pid, pid, "process of the hub")
     before = _cpu_ticks(pid)

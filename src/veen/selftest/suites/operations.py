@@ -208,14 +208,14 @@ def agreement(ctx: Context) -> str:
     table.say(0, DEFINITION, agreement_id=one, version=1, terms_hash=one, parties=parties)
     confirm(0, parties[0])
     confirm(2, parties[1])
-    equal(state(), (1, False), "version and state, when somebody has spoken for another")
+    equal(state(), (1, False), "version and state, after a confirmation in the name of another party")
     confirm(1, parties[1])
     equal(state(), (1, True), "version and state, when all have agreed")
     table.say(2, DEFINITION, agreement_id=one, version=1, terms_hash=bytes(32), parties=parties)
     table.say(0, DEFINITION, agreement_id=one, version=2, terms_hash=one, parties=parties)
     equal(state(), (1, True), "version and state, when a second is defined")
     confirm(1, parties[1], "withdraw")
-    equal(state(), (2, False), "version and state, when one has taken it back")
+    equal(state(), (2, False), "version and state, after a withdrawal")
     return "two parties, two versions"
 
 

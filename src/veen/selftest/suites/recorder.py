@@ -78,7 +78,7 @@ def record_events(ctx: Context) -> str:
     equal([item.order for item in by_time], [item.order for item in entries], "replay by time")
     rejected(lambda: replay_range(office.auditor, office.stream, 2, 1), "a range that ends before it begins")
     too_large = rejected(_record_too_much, "a payload beyond its bound")
-    check(isinstance(too_large, ProtocolError) and too_large.code is Code.SIZE, "refused for another reason")
+    check(isinstance(too_large, ProtocolError) and too_large.code is Code.SIZE, "rejected for another reason")
     return f"{_EVENTS} events, and one that is none"
 
 

@@ -79,7 +79,7 @@ def rpc(ctx: Context) -> str:
         )
     opened = [message.is_open for message in caller.read(stream)]
     equal(opened, [False, True] * 3, "what the caller can open: the replies")
-    check(not any(message.is_open for message in other.read(stream)), "somebody else can read a call")
+    check(not any(message.is_open for message in other.read(stream)), "a third party can read a call")
     return "one call answered, two refused"
 
 
