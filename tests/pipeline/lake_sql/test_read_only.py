@@ -167,7 +167,7 @@ def test_mistakes_end_with_1_and_one_line(user: User, lake: Path, spark: SparkSe
     assert "inside the lake" in user.fails(1, *sql, "select 1", "--out", inside)["detail"]
     (user.home / "there").mkdir()
     told = user.fails(1, *sql, "select 1", "--format", "parquet", "--out", user.home / "there")
-    assert "there already" in told["detail"]
+    assert "exists already" in told["detail"]
     assert spark.version
 
 
