@@ -97,6 +97,7 @@ def test_phrases_are_found_where_they_are() -> None:
         "X can not be read",
         "who may",
     ]
+    assert any(map(PHRASE.search, _error_texts("raise storage.not_found('x', f'it was refused by {hub}')")))
     assert not PHRASE.search("the cache is not a directory; this was sent to them")
 
 
