@@ -1,4 +1,4 @@
-"""The page of the Python API, from its source: signatures, docstrings, and the comments of fields."""
+"""The page of the Python API, from its source: signatures and docstrings."""
 
 import ast
 import inspect
@@ -135,7 +135,6 @@ def _is_iterator(item: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 def _value(cls: type) -> str:
     tree = _tree(cls)
-    lines = inspect.getsource(cls).splitlines()
     head = f"### {cls.__name__}\n\n{_doc(tree)}\n"
     said = _attributes(tree)
     rows: list[tuple[str, str, str, str]] = []
@@ -144,25 +143,15 @@ def _value(cls: type) -> str:
             case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
                 default = "" if item.value is None else f"`{ast.unparse(item.value)}`"
                 kind = f"`{ast.unparse(item.annotation)}`"
-                rows.append((f"`{name}`", kind, default, said.get(name) or _beside(lines, item.lineno)))
+                rows.append((f"`{name}`", kind, default, said.get(name, "")))
             case ast.Assign(targets=[ast.Name(id=name)]) if issubclass(cls, Enum):
-                rows.append((f"`{name}`", "", f"`{ast.unparse(item.value)}`", _beside(lines, item.lineno)))
+                rows.append((f"`{name}`", "", f"`{ast.unparse(item.value)}`", said.get(name, "")))
             case ast.FunctionDef(name=name) if not name.startswith("_") and _is_marked(item, "property"):
                 returns = "" if item.returns is None else f"`{ast.unparse(item.returns)}`"
                 rows.append((f"`{name}`", returns, "", _doc(item)))
             case ast.FunctionDef(name=name) if not name.startswith("_"):
                 rows.append((f"`{name}()`", "", "", _doc(item)))
     return head + "\n" + table(("field", "type", "default", ""), rows)
-
-
-def _beside(lines: list[str], number: int) -> str:
-    """Return the comment above a line."""
-    found: list[str] = []
-    for line in reversed(lines[: number - 1]):
-        if not line.strip().startswith("#: ") and not (found and line.strip().startswith("# ")):
-            break
-        found.insert(0, line.strip().lstrip("#: "))
-    return " ".join(found).replace("``", "`")
 
 
 def _properties(cls: type) -> str:

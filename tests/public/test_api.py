@@ -1,5 +1,6 @@
 """The public names: complete, unique, cheap to import, and the same as in the snapshot."""
 
+import dataclasses
 import importlib
 import importlib.util
 import inspect
@@ -177,6 +178,16 @@ def test_every_public_method_says_what_it_does(name: str, docstring: str) -> Non
         return
     assert "\nExample:\n" in docstring
     assert member in _SAFE or "\nRaises:\n" in docstring
+
+
+@pytest.mark.parametrize("name", [*veen.__all__, *veen.client.__all__])
+def test_fields_of_dataclasses_are_described_where_help_shows_them(name: str) -> None:
+    item = getattr(veen, name, None) or getattr(veen.client, name)
+    if not dataclasses.is_dataclass(item):
+        return
+    described = (inspect.getdoc(item) or "").partition("\nAttributes:\n")[2]
+    fields = [field.name for field in dataclasses.fields(item) if not field.name.startswith("_")]
+    assert [field for field in fields if f"\n    {field}: " not in "\n" + described] == []
 
 
 def test_both_clients_have_the_same_methods_and_keywords() -> None:

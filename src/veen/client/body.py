@@ -90,7 +90,13 @@ def to_json(value: object) -> Any:  # noqa: ANN401 - JSON
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """An attachment as a body declares it."""
+    """An attachment as a body declares it.
+
+    Attributes:
+        coid: The id of the sealed content.
+        size: Bytes of the content.
+        name: The name of the file; empty if it has none.
+    """
 
     coid: Coid
     size: int

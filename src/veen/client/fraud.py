@@ -23,7 +23,15 @@ SUFFIX: Final = ".veen-fraud"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fraud(Wire):
-    """Two receipts of one hub, and what is needed to see that they contradict each other."""
+    """Two receipts of one hub, and what is needed to see that they contradict each other.
+
+    Attributes:
+        identity: The identity of the hub.
+        identity_sig: Its signature with the hub's first key.
+        first: One receipt.
+        second: The other one.
+        peaks: Those after the first receipt, by increasing height; only if the second one is its successor.
+    """
 
     SHAPE: ClassVar = MapShape(
         "fraud",
@@ -39,7 +47,6 @@ class Fraud(Wire):
     identity_sig: Signature
     first: Receipt
     second: Receipt
-    #: After the first receipt, by increasing height; only if the second one is its successor.
     peaks: tuple[NodeHash, ...] | None = None
 
     @property

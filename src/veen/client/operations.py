@@ -56,7 +56,13 @@ _BY_IDENTITY: Final = frozenset({GRANT.name, REVOKE.name, RECOVERY_EXECUTION.nam
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A grant that is in the log, and the token that it was minted as."""
+    """A grant that is in the log.
+
+    Attributes:
+        token: The capability token that it was minted as.
+        authorized: What the hub answered to the token.
+        sent: The message with the grant.
+    """
 
     token: CapToken
     authorized: Authorized

@@ -40,15 +40,22 @@ class OwnMessages:
 
 @dataclass(frozen=True, slots=True)
 class Resynced:
-    """What a resync has done."""
+    """What a resync has done for one label of a stream.
+
+    Attributes:
+        stream: The stream.
+        epoch: The epoch of the label; 0 where labels do not rotate.
+        last_stream_seq: The position of its last entry; 0 if there is none.
+        last_mmr_root: The root there; None if there is no entry.
+        read: How many entries were fetched.
+        rebuilt: Whether everything was read from the first entry.
+    """
 
     stream: str
     epoch: int
     last_stream_seq: int
     last_mmr_root: bytes | None
-    #: How many entries were fetched.
     read: int
-    #: Whether everything had to be read again.
     rebuilt: bool
 
 
@@ -117,18 +124,25 @@ async def _confirm(session: Session, check: LabelCheck, kept: LabelState) -> Non
 
 @dataclass(frozen=True, slots=True)
 class Consistency:
-    """Whether what is known of a label agrees with the hub, and if not, from where on."""
+    """Whether what a client stores about a label agrees with what the hub serves.
+
+    Attributes:
+        label: The label.
+        epoch: Its epoch; 0 where labels do not rotate.
+        checked: How many entries agree.
+        first_mismatch: The position of the first entry that does not; None if all agree.
+        why: What does not agree; empty if all do.
+    """
 
     label: Label
     epoch: int
-    #: How many entries agree.
     checked: int
     first_mismatch: int | None = None
     why: str = ""
 
     @property
     def consistent(self) -> bool:
-        """Whether all is as it was."""
+        """Whether everything agrees."""
         return self.first_mismatch is None
 
 

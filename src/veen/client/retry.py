@@ -22,13 +22,18 @@ def is_passing(envelope: ErrorEnvelope) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often to try, and how long to wait in between: twice as long each time, at random below that."""
+    """How often a request is sent, with exponential backoff and jitter.
+
+    Attributes:
+        attempts: How often at most.
+        base_sec: Upper bound of the first pause; it doubles with each failure.
+        cap_sec: Upper bound of every pause.
+        patience_sec: If the hub asks for a longer pause, its rejection is final.
+    """
 
     attempts: int = 5
-    #: The longest first pause, and the longest at all.
     base_sec: float = 0.2
     cap_sec: float = 10.0
-    #: Who is asked to wait longer than this gives up, and is told for how long.
     patience_sec: int = 60
 
     def gives_up(self, failures: int, envelope: ErrorEnvelope) -> bool:

@@ -23,7 +23,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """When a client key has been used enough (KEX1+, C-96)."""
+    """When a client key is replaced (KEX1+, C-96).
+
+    Attributes:
+        max_age_sec: After this time.
+        max_msgs: After this many messages to one label.
+    """
 
     max_age_sec: int = 86_400
     max_msgs: int = 65_536

@@ -14,11 +14,16 @@ from veen.core.types import AuthRef
 
 @dataclass(frozen=True, slots=True)
 class Authorized:
-    """A token that counts at the hub, until when, and the hub's word for it."""
+    """A capability token that the hub accepts.
+
+    Attributes:
+        auth_ref: The id of the token.
+        expires_at: When it expires, in seconds since 1970.
+        record: The receipt of its entry in the hub's log of tokens.
+    """
 
     auth_ref: AuthRef
     expires_at: int
-    #: Of the entry in the hub's log of tokens.
     record: Receipt
 
 

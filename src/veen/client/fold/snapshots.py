@@ -41,10 +41,15 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCheck:
-    """What a snapshot is worth."""
+    """A snapshot compared with the log.
+
+    Attributes:
+        state: The state that the log gives; None if there is no snapshot.
+        snapshot_seq: The position of the snapshot; None if there is none.
+        mismatch: Where the snapshot is not what the log says; None if it is.
+    """
 
     state: SnapshotState | None
-    #: Where the snapshot stands; None if there is none.
     snapshot_seq: int | None
     mismatch: Mismatch | None
 

@@ -21,9 +21,14 @@ STATUS: Final = Describe("/tooling/status")
 
 
 class Trust(StrEnum):
-    """What to do with a hub that was never seen."""
+    """What to do with a hub that was never seen.
 
-    #: Take it if this machine itself stands behind it: loopback, or the hub's own directory. Else refuse.
+    Attributes:
+        LOCAL: Pin it if it is on this machine: at a loopback address, or in its own data directory.
+        FIRST_USE: Pin it.
+        NEVER: Reject it, unless its id is passed as ``hub_id``.
+    """
+
     LOCAL = "local"
     FIRST_USE = "first-use"
     NEVER = "never"

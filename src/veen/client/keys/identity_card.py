@@ -52,7 +52,17 @@ class Prekey(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityCard(Wire):
-    """The public keys of a client's owner: to verify signatures, to seal messages, and to grant access."""
+    """The public keys of a client's owner: to verify signatures, to seal messages, and to grant access.
+
+    Attributes:
+        id_sign: The identity key, which does not change.
+        id_dh: The key to seal messages to if there is no prekey.
+        client_id: The key that signs messages at present.
+        created_at: When the card was made, in seconds since 1970.
+        prekeys: Keys to seal messages to, each for a limited time.
+        name: The name that the owner chose.
+        sig: Signature of all of it with the identity key.
+    """
 
     SHAPE: ClassVar = MapShape(
         "identity_card",
@@ -68,7 +78,6 @@ class IdentityCard(Wire):
 
     id_sign: VerifyKey
     id_dh: ReaderPublicKey
-    #: The key that signs his messages at present.
     client_id: VerifyKey
     created_at: int
     prekeys: tuple[Prekey, ...]

@@ -169,7 +169,16 @@ class StreamKey(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Secrets(Wire):
-    """All secrets of a client; the last of each list is in force."""
+    """All secrets of a client; the last of each list is in force.
+
+    Attributes:
+        id_sign: Seed of the identity key.
+        id_dh: The secret half of the key that messages are sealed to.
+        clients: The keys that have signed messages.
+        prekeys: The secret halves of prekeys.
+        streams: The keys of streams that this client is a member of.
+        name: The name that the owner chose.
+    """
 
     SHAPE: ClassVar = MapShape(
         "secrets",

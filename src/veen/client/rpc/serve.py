@@ -9,44 +9,33 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, overload
+from typing import Any, Final, Protocol, overload
 
 from veen.client.body import encode_body
 from veen.client.effects import Blocking, Sleep
 from veen.client.errors import (
     BodyError,
-    ClientStateError,
-    DamagedClientFileError,
     NetworkError,
     RejectedError,
     RpcError,
 )
-from veen.client.home.lmdb_file import open_environment, settle
-from veen.client.keys.row_vault import Vault
 from veen.client.models import NO_OPTIONS, Draft, Message, SendOptions
 from veen.client.read import FOLLOW_SEC, ReadOptions, StreamReader
 from veen.client.rpc.call import knows_by_identity
+from veen.client.rpc.journal import Journal
 from veen.client.send import Sender
 from veen.client.session import Driver, Session
 from veen.core.encoding import cbor
 from veen.core.encoding.cbor import Value
 from veen.core.errors import Code, Detail, ProtocolError
-from veen.core.objects import labels
 from veen.core.objects.capability import CapToken
 from veen.core.types import LeafHash, ReaderPublicKey
 from veen.overlays.builtin.rpc import REPLY, REQUEST, call_key, failure, success
 from veen.overlays.errors import InvalidBodyError
 from veen.stdx.backoff import backoff_sec
-from veen.stdx.file_lock import FileLock
-
-if TYPE_CHECKING:
-    import lmdb
 
 _log = logging.getLogger(__name__)
 
-RPC_DIR: Final = "rpc"
-#: Room that is reserved in the address space, not on the disk.
-_MAP_BYTES: Final = 1 << 34
 #: What a stranger has written is repeated to him so far, and no further.
 _MOST_DETAIL: Final = 300
 #: How far clocks of servers and hubs may be apart.
@@ -57,17 +46,24 @@ _FIRST_PAUSE_SEC, _LAST_PAUSE_SEC = 0.5, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that a method is to answer."""
+    """A call that a method is to answer.
+
+    Attributes:
+        method: Name of the method.
+        args: Its arguments.
+        client_id: The key that the request is signed with.
+        msg_id: The id of the request.
+        hub_ts: When the hub accepted the request, in seconds since 1970.
+        key: The same for each repetition of a call, so that an effect elsewhere can be made once.
+        again: Whether the method may have been executed for this call before.
+    """
 
     method: str
     args: Value
-    #: Who calls: the key that the request is signed with.
     client_id: bytes
     msg_id: LeafHash
     hub_ts: int
-    #: The same for a call that is repeated: by this an effect elsewhere can be made once.
     key: bytes
-    #: Whether the method may have been run for this call before.
     again: bool = False
 
 
@@ -76,89 +72,23 @@ Method = Callable[[Call], Value]
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """A request that was dealt with."""
+    """A request that was answered.
+
+    Attributes:
+        msg_id: The id of the request.
+        method: Name of the method; empty if the request is malformed.
+        reply: What was answered.
+        ran: Whether the method was executed for it.
+        repeated: Whether the answer is that of an earlier request of the same call.
+        error: What the method raised, unless it was an RpcError.
+    """
 
     msg_id: LeafHash
     method: str
-    #: What was answered.
     reply: dict[str, Any]
-    #: Whether the method was run for it.
     ran: bool
-    #: Whether the answer is that of an earlier request of the same call.
     repeated: bool = False
-    #: What a method has raised that was no RpcError.
     error: BaseException | None = None
-
-
-class Journal:
-    """Which calls were begun and which were answered, in a file of the client's directory."""
-
-    def __init__(self, session: Session, stream: str) -> None:
-        self._stream = stream
-        stream_id = labels.stream_id(stream)
-        place = session.home.root / RPC_DIR
-        self._path = place / f"{stream_id.hex()}.lmdb"
-        self._lock = FileLock(place / f"{stream_id.hex()}.lock")
-        self._vault = Vault(session.secrets, b"rpc" + stream_id, session.random)
-        self._rows: lmdb.Environment | None = None
-
-    def open(self) -> None:
-        """Open the file, alone; a journal that is closed afterwards leaves no lock, however far this came.
-
-        Raises:
-            ClientStateError: Another server has it open, or it cannot be used.
-        """
-        self._path.parent.mkdir(mode=0o700, exist_ok=True)
-        if not self._lock.acquire():
-            raise ClientStateError(f"another process of this client already answers calls on {self._stream}")
-        try:
-            self._rows = open_environment(self._path, _MAP_BYTES)
-        except DamagedClientFileError as error:
-            raise ClientStateError(
-                f"{error}; it records which calls were executed. To start without it, move it away: calls "
-                "that it recorded may then be executed again"
-            ) from None
-
-    def reply(self, key: bytes) -> tuple[bool, bytes | None]:
-        """Return whether a call was begun, and how it was answered."""
-        kept = self._get(b"call" + key)
-        return kept is not None, kept or None
-
-    def begin(self, key: bytes) -> None:
-        """Note that a method is about to be run."""
-        self._put(b"call" + key, b"")
-
-    def finish(self, key: bytes, reply: bytes) -> None:
-        """Note how a call is answered."""
-        self._put(b"call" + key, reply)
-
-    def is_answered(self, msg_id: LeafHash) -> bool:
-        """Tell whether a reply to this request was sent."""
-        return self._get(b"sent" + msg_id) is not None
-
-    def note_answered(self, msg_id: LeafHash) -> None:
-        """Note that a reply to this request was sent."""
-        self._put(b"sent" + msg_id, b"")
-
-    def _get(self, name: bytes) -> bytes | None:
-        row = self._vault.name(name)
-        assert self._rows is not None
-        with self._rows.begin() as found:
-            sealed = found.get(row)
-        return None if sealed is None else self._vault.open(row, sealed)
-
-    def _put(self, name: bytes, value: bytes) -> None:
-        row = self._vault.name(name)
-        assert self._rows is not None
-        with self._rows.begin(write=True) as changed:  # synced when it ends
-            changed.put(row, self._vault.seal(row, value))
-        settle(self._rows, self._path)
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._rows is not None:
-            self._rows.close()
-        self._lock.close()
 
 
 class _Answer:
