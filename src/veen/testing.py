@@ -6,6 +6,8 @@ with veen.testing.hub() as url, veen.Client.open("alice", url) as client:
     client.send("orders", {"item": "tea"})
 """
 
+import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +27,8 @@ def hub(*, config: str = "") -> Iterator[str]:
             ...
 
     It listens on a free port of 127.0.0.1, accepts messages from everybody, and keeps its data in a temporary
-    directory, which is removed. It needs the extra ``hub``: ``pip install 'veen[hub]'``.
+    directory. Both are gone at the end of the block, and if this process is killed. It needs the extra
+    ``hub``: ``pip install 'veen[hub]'``.
 
     Args:
         config: Content of the hub's configuration file (TOML).
@@ -37,6 +40,23 @@ def hub(*, config: str = "") -> Iterator[str]:
         server = TempHub(Path(scratch), "test", config)
         server.start()
         try:
-            yield server.url
+            with _outlived(os.getpgid(server.pid), scratch):
+                yield server.url
         finally:
             server.close()
+
+
+@contextmanager
+def _outlived(group: int, scratch: str) -> Iterator[None]:
+    """Have the hub and its directory removed also if this process is killed inside of the block."""
+    with subprocess.Popen(  # noqa: S603 - our own arguments
+        ["/bin/sh", "-c", 'read _; kill -s KILL -- "-$1"; rm -rf -- "$2"', "sh", str(group), scratch],
+        stdin=subprocess.PIPE,  # which ends with this process, however it ends
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as watcher:
+        try:
+            yield
+        finally:
+            watcher.kill()

@@ -2,6 +2,10 @@
 
 import http.client
 import os
+import select
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -37,6 +41,44 @@ def test_it_ends_when_the_block_raises() -> None:
     with pytest.raises(KeyError), veen.testing.hub() as url:
         raise KeyError
     assert not _answers(url)
+
+
+_PROGRAM = """
+import sys, veen
+with veen.testing.hub() as url:
+    print(url, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_it_ends_when_the_program_is_killed(number: int, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        url = program.stdout.readline().strip()
+        assert _answers(url)
+        children = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
+        descriptors = [os.pidfd_open(int(pid)) for pid in children]
+        program.send_signal(number)
+    for descriptor in descriptors:
+        assert select.select([descriptor], [], [], 30)[0], "it runs on"
+        os.close(descriptor)
+    assert len(descriptors) == 2, "the hub, and what ends it"
+    assert not _answers(url)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_at_once() -> None:
+    with veen.testing.hub() as one, veen.testing.hub() as other:
+        assert one != other
+        assert _answers(one)
+        assert _answers(other)
 
 
 def test_a_hub_that_does_not_start_says_why() -> None:
