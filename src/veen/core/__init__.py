@@ -1,10 +1,10 @@
 """The protocol, pure: wire objects, hashes, sealing, proofs and tokens.
 
-Nothing in here reads a clock, draws randomness or touches a file: those are arguments. The public names
-are listed below; the modules they come from hold the rest.
+Nothing here reads a clock, draws randomness or touches a file: those are arguments. The public names are
+listed below; everything else in the modules is internal.
 """
 
-if not __debug__:  # pragma: no cover - asserts guard what is signed and stored; they stay on
+if not __debug__:  # pragma: no cover - asserts protect what is signed and stored
     raise RuntimeError("VEEN does not run under python -O: its assertions are part of its checks")
 
 from veen.core.api.data_plane import (

@@ -1,8 +1,8 @@
-"""Every way in which data from outside can be wrong, as one table and one exception.
+"""Every way in which data from outside can be invalid, as one table and one exception.
 
     VeenError                    base of all that this distribution raises on purpose
     ├── ProtocolError            bytes or values from outside break a rule: code, stage, detail
-    │   └── CborError            ... already at the encoding: a fault and an offset as well
+    │   └── CborError            ... in the encoding itself: also a fault and an offset
     └── PrunedError              an entry was pruned, as a store or a hub reports it
 
 Each package draws its own tree in its ``errors.py``; ``veen.errors`` has all of them.
@@ -45,7 +45,7 @@ class Code(StrEnum):
     OPEN = "E.OPEN"
 
 
-#: HTTP status is a function of the code alone (decision C-61), but for 405, 415 and 421 (C-70, C-196).
+# HTTP status is a function of the code alone (decision C-61), except for 405, 415 and 421 (C-70, C-196).
 HTTP_STATUS: Final[Mapping[Code, int]] = MappingProxyType(
     {
         Code.FORMAT: 400,
@@ -69,7 +69,7 @@ HTTP_STATUS: Final[Mapping[Code, int]] = MappingProxyType(
 
 
 class Stage(StrEnum):
-    """Where a check sits. The first four are admission's, in their order; the rest are a reader's."""
+    """The stage of a check. The first four are those of admission, in order; the rest are a reader's."""
 
     PREFILTER = "prefilter"
     STRUCTURAL = "structural"
@@ -127,7 +127,7 @@ class Detail(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """One check: where it sits, what it finds, and how its failure is named."""
+    """One check: its stage, what its failure means, and the names of that failure."""
 
     row: str
     stage: Stage
@@ -142,7 +142,7 @@ def _row(row: str, stage: Stage, code: Code, detail: Detail, failure: str) -> Er
 
 _PRE, _STR, _AUT, _COM = Stage.PREFILTER, Stage.STRUCTURAL, Stage.AUTH, Stage.COMMIT
 
-#: Admission in its exact order: the first failing row decides (001 section 8.2; insertions by C-68).
+# Admission in its exact order: the first failing row decides (001 section 8.2; insertions by C-68).
 ADMISSION_TABLE: Final[tuple[ErrorRow, ...]] = (
     _row(
         "1", _PRE, Code.SIZE, Detail.SIZE_PREFILTER, "request is larger than max_msg_bytes and its envelope"
@@ -178,7 +178,7 @@ ADMISSION_TABLE: Final[tuple[ErrorRow, ...]] = (
 
 _VER, _OPN = Stage.VERIFY, Stage.OPEN
 
-#: What readers and verifiers find; none of these is an admission outcome.
+# What readers and verifiers find; none of these is an admission outcome.
 VERIFICATION_TABLE: Final[tuple[ErrorRow, ...]] = (
     _row("V1", _STR, Code.FORMAT, Detail.VALUE, "a field holds an impossible value"),
     _row("V2", _STR, Code.FORMAT, Detail.ENTRY_VERSION, "entry_ver is not 1"),
@@ -225,7 +225,7 @@ _ROWS: Final[Mapping[Detail, ErrorRow]] = MappingProxyType(
 )
 assert len(_ROWS) == len(ADMISSION_TABLE) + len(VERIFICATION_TABLE) == len(Detail), "a detail names one row"
 
-#: Values of the machine-readable ``detail`` map (decision C-66).
+# Values of the machine-readable ``detail`` map (decision C-66).
 DetailValue = int | str | bytes
 
 
@@ -233,7 +233,7 @@ class VeenError(Exception):
     """Base of every error that VEEN raises on purpose."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Survive pickling whatever the constructor takes: errors cross process boundaries in pipelines."""
+        """Pickle without calling the constructor: errors cross process boundaries in pipelines."""
         return _restore, (type(self), self.args, self.__dict__)
 
 
@@ -253,7 +253,7 @@ class ProtocolError(VeenError):
     def __init__(
         self, detail: Detail, message: str, *, code: Code | None = None, **fields: DetailValue
     ) -> None:
-        """Name the failed row by its detail; ``code`` overrides the row's code where a family differs."""
+        """``detail`` names the failed row; ``code`` overrides the row's code where a family differs."""
         super().__init__(message)
         row = _ROWS[detail]
         self.detail: Final = detail
@@ -263,29 +263,29 @@ class ProtocolError(VeenError):
         self.fields: dict[str, DetailValue] = fields
 
     def __str__(self) -> str:
-        """Say what is wrong and which rule it breaks, in one line."""
+        """Return what is wrong and which rule it breaks, in one line."""
         return f"{self.message} [{self.code} {self.stage}/{self.detail}]"
 
     def within(self, field: str) -> None:
-        """Prefix the ``field`` with the object that it was found in, on the way out of nested objects."""
+        """Prefix ``field`` with the field that contains it, as the error leaves a nested object."""
         inner = self.fields.get("field")
         self.fields["field"] = f"{field}.{inner}" if isinstance(inner, str) else field
 
     def in_request(self) -> "ProtocolError":
-        """Return the same finding in the code family of all operations but submit and authorize (C-69)."""
+        """Return the same error with the code of all operations except submit and authorize (C-69)."""
         return ProtocolError(self.detail, self.message, code=Code.BAD_REQUEST, **self.fields)
 
 
-#: The ``field`` of E.NOT_FOUND for an entry that was pruned (C-85).
+# The ``field`` of E.NOT_FOUND for an entry that was pruned (C-85).
 PRUNED_FIELD: Final = "pruned"
 
 
 class PrunedError(VeenError):
-    """An entry was pruned: proofs of it can be made, but its bytes are gone."""
+    """An entry was pruned: proofs of it can still be built, but its bytes are gone."""
 
 
 class Fault(StrEnum):
-    """The ways to break deterministic CBOR (and its JSON form), one name each."""
+    """The ways to violate deterministic CBOR (and its JSON form)."""
 
     TRUNCATED = "truncated"
     TRAILING = "trailing bytes"
@@ -315,7 +315,7 @@ class CborError(ProtocolError):
     """Bytes are not the deterministic CBOR of the object (CBOR lines; row 3 of admission)."""
 
     def __init__(self, fault: Fault, offset: int, note: str = "") -> None:
-        """Name the fault and the byte offset at which it was seen."""
+        """``offset`` is the byte at which the fault was detected."""
         super().__init__(Detail.CBOR_INVALID, f"{note or fault} at byte {offset}")
         self.fault: Final = fault
         self.offset: Final = offset
@@ -327,5 +327,5 @@ def bad_request(field: str, message: str) -> ProtocolError:
 
 
 def not_found(field: str, message: str) -> ProtocolError:
-    """Return the error of a request for what is not there; ``field`` says what (C-85)."""
+    """Return the error of a request for something that does not exist; ``field`` names it (C-85)."""
     return ProtocolError(Detail.VALUE, message, code=Code.NOT_FOUND, field=field)

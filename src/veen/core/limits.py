@@ -1,7 +1,7 @@
 """The limit registry: every bound of the protocol, by name, with its reason (001 section 14; C-86).
 
-A registry is fixed for the life of a hub process and kept with its data directory. The protocol's
-own maxima may be lowered, never raised.
+A registry is fixed for the life of a hub process and stored in its data directory. The protocol's
+maxima may be lowered, never raised.
 """
 
 from collections.abc import Mapping
@@ -12,23 +12,23 @@ from typing import Final
 from veen.core.crypto.hash import U64_MAX
 from veen.core.errors import Detail, ProtocolError
 
-#: Proof path: an MMR of 2^64 leaves is at most this high.
+# Proof path: an MMR of 2^64 leaves is at most this high.
 MAX_PROOF_PATH: Final = 64
-#: Signatures in the chain of a capability token: one mint and seven renewals (C-48).
+# Signatures in the chain of a capability token: one mint and seven renewals (C-48).
 MAX_CAP_CHAIN: Final = 8
-#: Witness signatures on a checkpoint; two during a key rotation, room for independent witnesses.
+# Witness signatures on a checkpoint; two during a key rotation, room for independent witnesses.
 MAX_WITNESS_SIGS: Final = 64
-#: ``enc`` and the two length fields in front of the sealed header and body.
+# ``enc`` and the two length fields in front of the sealed header and body.
 ENVELOPE_HEAD_BYTES: Final = 40
-#: Poly1305 tag of every AEAD in use.
+# Poly1305 tag of every AEAD in use.
 AEAD_TAG_BYTES: Final = 16
-#: Canonical bytes a submit request adds to its MSG: a2 01 01 02 (C-12).
+# Canonical bytes a submit request adds to its MSG: a2 01 01 02 (C-12).
 SUBMIT_ENVELOPE_BYTES: Final = 4
-#: Largest encoded RECEIPT (RCPT-010).
+# Largest encoded RECEIPT (RCPT-010).
 MAX_RECEIPT_BYTES: Final = 188
-#: Header of a framed log entry (001 section 4.8.1).
+# Header of a framed log entry (001 section 4.8.1).
 ENTRY_HEADER_BYTES: Final = 82
-#: Labels of this many epochs on each side are tried to tell a stale epoch from a foreign label (C-32).
+# Labels of this many epochs on each side are tried to distinguish a stale epoch from a foreign label (C-32).
 EPOCH_PROBE: Final = 16
 
 _MIN_SKEW_SEC: Final = 60
@@ -36,7 +36,7 @@ _MIN_SKEW_SEC: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """A limit registry; the defaults are the protocol's maxima where it has any."""
+    """A limit registry; the defaults are the protocol's maxima where there are any."""
 
     max_msg_bytes: int = 1_048_576
     max_hdr_bytes: int = 16_384
@@ -52,12 +52,12 @@ class Limits:
     max_cap_bytes: int = 16_384
 
     def __post_init__(self) -> None:
-        """Refuse a registry that raises a protocol maximum or could not hold a single entry."""
+        """Reject a registry that raises a protocol maximum, or whose chunks cannot hold the largest entry."""
         mistakes = [mistake for name in REASONS if (mistake := self._mistake(name))]
         needed = self.max_msg_bytes + ENTRY_HEADER_BYTES + MAX_RECEIPT_BYTES
         if self.max_chunk_bytes < needed:  # CHK-007: the largest entry must fit in a chunk
             mistakes.append(f"max_chunk_bytes must be at least {needed} (max_msg_bytes and its frame)")
-        if mistakes:  # all at once: an operator should not have to find them one by one
+        if mistakes:  # all at once, so that an operator can fix them in one go
             raise ProtocolError(Detail.VALUE, "; ".join(mistakes), field="limits")
 
     def _mistake(self, name: str) -> str | None:
@@ -79,7 +79,7 @@ class Limits:
         return self.max_body_bytes - AEAD_TAG_BYTES
 
 
-#: 001 section 14: may be lowered, never raised (LIM-007). The rest of the registry has no maximum.
+# 001 section 14: may be lowered, never raised (LIM-007). The rest of the registry has no maximum.
 PROTOCOL_MAXIMA: Final[Mapping[str, int]] = MappingProxyType(
     {
         "max_msg_bytes": 1_048_576,
@@ -89,10 +89,10 @@ PROTOCOL_MAXIMA: Final[Mapping[str, int]] = MappingProxyType(
     }
 )
 
-#: Why each limit is there; the reference page is made from this.
+# Why each limit is there; the reference page is generated from this.
 REASONS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "max_msg_bytes": "encoded MSG, padding included; the one that bites for large bodies",
+        "max_msg_bytes": "encoded MSG, padding included; the limit that large bodies reach first",
         "max_hdr_bytes": "sealed payload header (hdr_len), tag included",
         "max_body_bytes": "sealed body (body_len), tag included; plaintext may have 16 bytes less",
         "max_attachments_per_msg": "attachments of one message; checked by senders and readers",
@@ -112,5 +112,5 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 def default_limits(epoch_sec: int) -> Limits:
-    """Return the defaults for a profile: the skew is one epoch, and a minute at least (C-86)."""
+    """Return the defaults for a profile: the skew is one epoch, but at least a minute (C-86)."""
     return Limits(max_epoch_skew_sec=max(epoch_sec, _MIN_SKEW_SEC))

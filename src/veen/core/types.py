@@ -1,4 +1,4 @@
-"""Names for the byte strings of the protocol, so that mypy tells a label from a leaf hash.
+"""Names for the byte strings of the protocol, so that mypy distinguishes a label from a leaf hash.
 
 All are plain ``bytes`` at run time; their lengths are checked where they enter an object.
 """
@@ -18,19 +18,19 @@ AuthRef = NewType("AuthRef", bytes)
 KeyId = NewType("KeyId", bytes)
 Coid = NewType("Coid", bytes)
 
-#: An inner node, peak or root of a Merkle Mountain Range.
+# An inner node, peak or root of a Merkle Mountain Range.
 NodeHash = NewType("NodeHash", bytes)
 
-#: An Ed25519 public key (a client, hub, issuer or witness).
+# An Ed25519 public key (a client, hub, issuer or witness).
 VerifyKey = NewType("VerifyKey", bytes)
 Signature = NewType("Signature", bytes)
 
-#: X25519 keys of a reader: what messages are sealed to.
+# X25519 keys of a reader: what messages are sealed to.
 ReaderPublicKey = NewType("ReaderPublicKey", bytes)
 ReaderSecretKey = NewType("ReaderSecretKey", bytes)
 
-#: A source of random bytes, ``os.urandom`` in production: the core itself never draws randomness.
+# A source of random bytes, ``os.urandom`` in production: the core itself never draws randomness.
 RandomBytes = Callable[[int], bytes]
 
-#: What the JSON form of a wire object is made of (bytes are lowercase hex).
+# The JSON form of a wire object, or of a part of it (bytes are lowercase hex).
 JsonValue = None | bool | int | str | list["JsonValue"] | dict[str, "JsonValue"]

@@ -15,7 +15,7 @@ from veen.core.objects.receipt import Receipt
 from veen.core.types import JsonValue, Label
 
 _VER = Field("ver", VER, key=1)
-#: What a submit request has before its message, and SUBMIT_ENVELOPE_BYTES long: {1: 1, 2: msg}.
+# The SUBMIT_ENVELOPE_BYTES before the message of a submit request: {1: 1, 2: msg}.
 _BEFORE_MSG: Final = bytes.fromhex("a2010102")
 
 
@@ -30,12 +30,12 @@ class SubmitRequest(Wire):
 
     @classmethod
     def max_bytes(cls, limits: Limits) -> int:
-        """Return the limit of row 1: exactly that on the message inside, by its canonical envelope (C-12)."""
+        """Return the limit of row 1: that of a message, plus the canonical envelope (C-12)."""
         return limits.max_submit_bytes
 
     @classmethod
     def decode_msg(cls, data: bytes, limits: Limits = DEFAULT_LIMITS) -> Msg:
-        """Decode a request and return its message. There is one way to write what is around a plain one."""
+        """Decode a request and return its message; the usual envelope and layout have a fast path."""
         plain = Msg.plain(data[len(_BEFORE_MSG) :], limits) if data.startswith(_BEFORE_MSG) else None
         return plain or cls.decode(data, limits).msg
 
@@ -154,7 +154,7 @@ class ReceiptRequest(Query):
     stream_seq: int
 
 
-#: A receipt is answered in the same map as a submit.
+# The response has the same map as that of a submit.
 ReceiptResponse = SubmitResponse
 
 
@@ -187,7 +187,7 @@ class ProofResponse(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRequest(Query):
-    """Fetch, or have made, the checkpoint of a prefix."""
+    """Fetch the checkpoint of a prefix; the hub signs one if there is none."""
 
     SHAPE: ClassVar = MapShape(
         "checkpoint_request", _VER, Field("label", B32, key=2), Field("upto_seq", UINT, key=3)

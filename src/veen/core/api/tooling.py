@@ -20,7 +20,7 @@ _VER = Field("ver", VER, key=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizeRequest(Wire):
-    """Make a capability token known to the hub; faults have the codes of admission (C-56)."""
+    """Register a capability token with the hub; faults have the codes of admission (C-56)."""
 
     SHAPE: ClassVar = MapShape("authorize_request", _VER, Field("cap_token", Nested(CapToken), key=2))
 
@@ -29,7 +29,7 @@ class AuthorizeRequest(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizeResponse(Wire):
-    """What messages refer to, until when, and the receipt of the token in the authorize log."""
+    """The reference for messages, when it expires, and the receipt of the token in the authorize log."""
 
     SHAPE: ClassVar = MapShape(
         "authorize_response",
@@ -46,7 +46,7 @@ class AuthorizeResponse(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapStatusRequest(Query):
-    """Ask what the hub knows of a token."""
+    """Fetch the state of a token at the hub."""
 
     SHAPE: ClassVar = MapShape("cap_status_request", _VER, Field("auth_ref", B32, key=2))
 
@@ -55,7 +55,7 @@ class CapStatusRequest(Query):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapStatusResponse(Wire):
-    """Whether a token counts at the hub, and if not, why."""
+    """Whether the hub accepts a token, and if not, why."""
 
     SHAPE: ClassVar = MapShape(
         "cap_status_response",
@@ -150,13 +150,13 @@ class CheckpointRangeRequest(Query):
     stream_id: StreamId
     epoch_min: int
     epoch_max: int
-    #: Where to go on inside the first epoch.
+    # Where to resume inside the first epoch.
     from_seq: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRangeResponse(Wire):
-    """Checkpoints in the order of epochs and sizes; where to go on, if there are more."""
+    """Checkpoints in the order of epochs and sizes; where to resume, if there are more."""
 
     SHAPE: ClassVar = MapShape(
         "checkpoint_range_response",
@@ -173,7 +173,7 @@ class CheckpointRangeResponse(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEpochsRequest(Query):
-    """Ask in which epochs a stream has entries: its labels follow from them (C-42)."""
+    """Fetch the epochs in which a stream has entries: its labels follow from them (C-42)."""
 
     SHAPE: ClassVar = MapShape(
         "stream_epochs_request",
@@ -188,7 +188,7 @@ class StreamEpochsRequest(Query):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEpochsResponse(Wire):
-    """Epochs of a stream, ascending; where to go on, if there are more."""
+    """Epochs of a stream, ascending; where to resume, if there are more."""
 
     SHAPE: ClassVar = MapShape(
         "stream_epochs_response",
@@ -203,7 +203,7 @@ class StreamEpochsResponse(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EquivocationRequest(Query):
-    """Show two receipts that cannot both be true (API-064)."""
+    """Report two receipts that cannot both be true (API-064)."""
 
     SHAPE: ClassVar = MapShape(
         "report_equivocation_request",
@@ -244,7 +244,7 @@ class PowChallenge(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupRequest(Query):
-    """Make a copy of the data directory, under a name."""
+    """Copy the data directory, under a name."""
 
     SHAPE: ClassVar = MapShape("backup_request", _VER, Field("name", TEXT, key=2))
 
@@ -253,7 +253,7 @@ class BackupRequest(Query):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupLabel(Wire):
-    """How far a copied label goes."""
+    """The last position and root of a copied label."""
 
     SHAPE: ClassVar = MapShape(
         "backup_label",
@@ -269,7 +269,7 @@ class BackupLabel(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupResponse(Wire):
-    """What a copy holds, and when it was begun and finished."""
+    """The content of a copy, and when it was started and finished."""
 
     SHAPE: ClassVar = MapShape(
         "backup_response",
@@ -294,7 +294,7 @@ class BackupResponse(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchorRequest(Query):
-    """Publish the root of a label: of its newest entry, with time and nonce of the hub, or as said here."""
+    """Publish the root of a label. Default: that of its newest entry, with time and nonce of the hub."""
 
     SHAPE: ClassVar = MapShape(
         "anchor_request",
@@ -332,6 +332,6 @@ class AnchorResponse(Wire):
     checkpoint: Checkpoint
 
     def _validate(self) -> None:
-        of = (self.checkpoint.label_curr, self.checkpoint.upto_seq, self.checkpoint.mmr_root)
-        if of != (self.record.label, self.record.upto_seq, self.record.mmr_root):
+        anchored = (self.checkpoint.label_curr, self.checkpoint.upto_seq, self.checkpoint.mmr_root)
+        if anchored != (self.record.label, self.record.upto_seq, self.record.mmr_root):
             raise ProtocolError(Detail.VALUE, "the anchor belongs to another checkpoint", field="checkpoint")

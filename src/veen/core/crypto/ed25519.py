@@ -1,9 +1,9 @@
-"""Ed25519 for everybody: one way to sign and one to verify (decision C-101).
+"""Ed25519: the one way to sign and the one way to verify (decision C-101).
 
-Accepted is exactly what RFC 8032 accepts with the cofactorless equation, S below the group order and
-canonical points; public keys of small order are refused on top of that. libsodium does the work at
-twice the speed of OpenSSL, with one difference: it also refuses a small-order R. Nobody meets such a
-signature by accident, but two hubs must not disagree on it, so that one case is put to OpenSSL.
+Accepts exactly what RFC 8032 accepts with the cofactorless equation, S below the group order and
+canonical points, but rejects public keys of small order. libsodium verifies at twice the speed of
+OpenSSL, with one difference: it also rejects a small-order R. Such signatures do not occur by accident,
+but two hubs must not disagree on one, so OpenSSL decides that case.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ SIGNATURE_BYTES: Final = 64
 
 _P: Final = 2**255 - 19
 _SIGN_BIT: Final = 1 << 255
-#: y of the eight points of small order: 1; -1; 0; and the two of the points of order 8.
+# y of the eight points of small order: 1; -1; 0; and the two of the points of order 8.
 _SMALL_ORDER_Y: Final = frozenset(
     {
         0,
@@ -36,13 +36,13 @@ _SMALL_ORDER_Y: Final = frozenset(
 
 
 def _y(point: bytes) -> int:
-    """Return the encoded y of a point, its sign bit dropped."""
+    """Return the encoded y of a point, without its sign bit."""
     return int.from_bytes(point, "little") & ~_SIGN_BIT
 
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A signing key made from its 32-byte seed; the secret is never shown."""
+    """A signing key, derived from a 32-byte seed; its repr does not show the secret."""
 
     public_key: VerifyKey
     _secret: bytes = field(repr=False)
@@ -58,12 +58,12 @@ class SigningKey:
         return cls(VerifyKey(public), secret)
 
     def sign(self, message: bytes) -> Signature:
-        """Sign; the same message always gives the same signature."""
+        """Sign a message; equal messages have equal signatures."""
         return Signature(crypto_sign(message, self._secret)[:SIGNATURE_BYTES])
 
 
 def verify(public_key: VerifyKey, message: bytes, signature: bytes) -> None:
-    """Return if the signature is valid; raise SIG_INVALID otherwise."""
+    """Check a signature; raise SIG_INVALID if it is not valid."""
     # libsodium takes signature and message as one string and trusts the key's length: check both here.
     if len(public_key) != KEY_BYTES or len(signature) != SIGNATURE_BYTES:
         raise ProtocolError(Detail.SIG_INVALID, "signature or public key has a wrong length")
@@ -75,7 +75,7 @@ def verify(public_key: VerifyKey, message: bytes, signature: bytes) -> None:
 
 
 def is_valid(public_key: VerifyKey, message: bytes, signature: bytes) -> bool:
-    """Report whether a signature is valid, where an invalid one is not an error."""
+    """Report whether a signature is valid, for callers to which an invalid one is not an error."""
     try:
         verify(public_key, message, signature)
     except ProtocolError:

@@ -17,7 +17,7 @@ def sha256(data: bytes) -> bytes:
 
 
 def tag_prefix(tag: str) -> bytes:
-    """Return what Ht puts before its data: the tag and one zero byte. Modules on a hot path keep it."""
+    """Return the prefix that Ht adds to its data: the tag and a zero byte. Hot paths cache it."""
     return tag.encode() + b"\x00"
 
 
@@ -41,5 +41,5 @@ def u32be(value: int) -> bytes:
 
 
 def trunc_24(data: bytes) -> bytes:
-    """Return the first 24 bytes: an XChaCha20-Poly1305 nonce out of a hash."""
+    """Return the first 24 bytes of a hash, as an XChaCha20-Poly1305 nonce."""
     return data[:24]

@@ -3,9 +3,9 @@
 DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, ChaCha20-Poly1305, with exporter. A context seals or opens
 exactly one message and exports keys: the receiver of a message cannot know a higher sequence number.
 
-The primitives are libsodium's and OpenSSL's; what is written here is the key schedule. The library
-that has one, pyhpke, takes about twice the time of all primitives together (ADR 0003, ``make bench``);
-it is the second implementation in the tests.
+The primitives are libsodium's and OpenSSL's; this module is the key schedule. A library that
+has one, pyhpke, takes about twice the time of all primitives together (ADR 0003, ``make bench``); the
+tests use it as a second implementation.
 """
 
 from dataclasses import dataclass, field
@@ -30,12 +30,12 @@ _MODE_BASE: Final = b"\x00"
 
 
 def _labeled(suite: bytes, label: bytes) -> bytes:
-    """Return what LabeledExtract puts before its input (RFC 9180 section 4)."""
+    """Return the prefix of the input of LabeledExtract (RFC 9180 section 4)."""
     return b"HPKE-v1" + suite + label
 
 
 def _sized_label(suite: bytes, label: bytes, length: int) -> bytes:
-    """Return what LabeledExpand puts before its info."""
+    """Return the prefix of the info of LabeledExpand."""
     assert length <= KEY_BYTES, "one HMAC block is enough for all that the suite derives"
     return length.to_bytes(2, "big") + _labeled(suite, label)
 
@@ -65,26 +65,26 @@ def _pads(key: bytes) -> tuple[bytes, bytes]:
 def _hmac(pads: tuple[bytes, bytes], data: bytes) -> bytes:
     """Return HMAC-SHA256 by two calls of SHA-256.
 
-    ``hmac.digest`` looks its algorithm up each time, which costs as much again, and a message needs seven
-    of them. The tests compare both.
+    ``hmac.digest`` looks up its algorithm on every call, which doubles the cost, and a message needs seven
+    calls. The tests compare both.
     """
     return sha256(pads[1] + sha256(pads[0] + data).digest()).digest()
 
 
 _NO_KEY: Final = _pads(b"")
-#: HKDF-Expand numbers its blocks; the first is all that is ever needed here.
+# HKDF-Expand numbers its blocks; the suite needs only the first.
 _FIRST_BLOCK: Final = b"\x01"
 
 
 @lru_cache(maxsize=8)
 def _schedule_inputs(info: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return what the three last steps of the key schedule hash: no message changes it."""
+    """Return the inputs of the last three steps of the key schedule, which are the same for all messages."""
     context = _MODE_BASE + _hmac(_NO_KEY, _PSK_ID_HASH) + _hmac(_NO_KEY, _INFO_HASH + info)
     return _KEY + context + _FIRST_BLOCK, _BASE_NONCE + context + _FIRST_BLOCK, _EXP + context + _FIRST_BLOCK
 
 
 class Context:
-    """The keys of one message; none of them is ever shown."""
+    """The keys of one message; its repr does not show them."""
 
     __slots__ = ("_exporter_secret", "_key", "_nonce")
 
@@ -98,7 +98,7 @@ class Context:
         return ChaCha20Poly1305(self._key).encrypt(self._nonce, plaintext, aad)
 
     def open(self, aad: bytes, ciphertext: bytes) -> bytes:
-        """Decrypt the one message of this context; raise HDR_AEAD if it is not from it."""
+        """Decrypt the one message of this context; raise HDR_AEAD if it was not sealed in it."""
         try:
             return ChaCha20Poly1305(self._key).decrypt(self._nonce, ciphertext, aad)
         except InvalidTag:
@@ -116,14 +116,14 @@ def public_key(secret: ReaderSecretKey) -> ReaderPublicKey:
 
 @dataclass(frozen=True, slots=True)
 class ReaderKey:
-    """The key pair that messages are sealed to; the secret is never shown."""
+    """The key pair that messages are sealed to; its repr does not show the secret."""
 
     public_key: ReaderPublicKey
     _secret: bytes = field(repr=False)
 
     @classmethod
     def from_secret(cls, secret: ReaderSecretKey) -> "ReaderKey":
-        """Make the pair from 32 secret bytes; the public half costs a fifth of an opening."""
+        """Derive the pair from 32 secret bytes; this takes a fifth of the time of opening a message."""
         return cls(public_key(secret), secret)
 
     def agree(self, enc: bytes) -> bytes:
@@ -140,12 +140,12 @@ def _sized(key: bytes, what: str) -> bytes:
 def _agree(secret: bytes, public: bytes) -> bytes:
     try:
         return crypto_scalarmult(secret, public)
-    except SodiumError:  # libsodium refuses the all-zero result (RFC 9180 section 7.1.4)
+    except SodiumError:  # libsodium rejects the all-zero result (RFC 9180 section 7.1.4)
         raise ProtocolError(Detail.DH_ZERO, "public key of small order") from None
 
 
 def _context(shared: bytes, enc: bytes, recipient: bytes, info: bytes) -> Context:
-    """Run Decap's or Encap's last step and the key schedule (RFC 9180 sections 4.1 and 5.1)."""
+    """Run the last step of Encap or Decap, and the key schedule (RFC 9180 sections 4.1 and 5.1)."""
     eae_prk = _hmac(_NO_KEY, _EAE_PRK + shared)
     secret = _hmac(_pads(eae_prk), _SHARED_SECRET + enc + recipient + _FIRST_BLOCK)
     prk = _pads(_hmac(_pads(secret), _SECRET))
@@ -156,7 +156,7 @@ def _context(shared: bytes, enc: bytes, recipient: bytes, info: bytes) -> Contex
 def setup_sender(
     recipient: ReaderPublicKey, ephemeral: ReaderSecretKey, info: bytes = b""
 ) -> tuple[bytes, Context]:
-    """Return ``enc`` and the context for one message to ``recipient``; ``ephemeral`` is never used again."""
+    """Return ``enc`` and the context for one message to ``recipient``; ``ephemeral`` must not be reused."""
     enc = public_key(ephemeral)
     shared = _agree(ephemeral, _sized(recipient, "recipient key"))
     return enc, _context(shared, enc, recipient, info)

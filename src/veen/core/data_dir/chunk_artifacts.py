@@ -17,7 +17,7 @@ from veen.core.types import JsonValue, Label, NodeHash
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkSummary(Wire):
-    """What a closed chunk holds, without reading it."""
+    """The range, size and roots of a closed chunk."""
 
     SHAPE: ClassVar = ArrayShape(
         "chunk_summary",
@@ -59,11 +59,11 @@ class PeakSnapshot:
     hashes: tuple[NodeHash, ...]
 
     def __post_init__(self) -> None:
-        """Refuse what is not a hash."""
+        """Reject hashes of a wrong length."""
         _PEAKS.check(_PEAKS.lower(self.hashes), None)
 
     def at(self, size: int) -> Peaks:
-        """Return the range of ``size`` leaves, if it has as many peaks."""
+        """Return the range of ``size`` leaves; reject a size with another number of peaks."""
         return Peaks(size, self.hashes)
 
     def encode(self) -> bytes:
@@ -102,7 +102,7 @@ class ChunkRange(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexedCheckpoint(Wire):
-    """Where to find what a checkpoint needs: its root, the chunk it closes, its peaks file."""
+    """What belongs to a checkpoint: its root, the chunk it closes, its peaks file."""
 
     SHAPE: ClassVar = ArrayShape(
         "indexed_checkpoint",
@@ -118,12 +118,12 @@ class IndexedCheckpoint(Wire):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointIndex:
-    """The checkpoint index of a label: upto_seq to what it refers to, ascending."""
+    """The checkpoint index of a label: checkpoints by upto_seq, ascending."""
 
     checkpoints: Mapping[int, IndexedCheckpoint]
 
     def __post_init__(self) -> None:
-        """Refuse a checkpoint of nothing."""
+        """Reject a checkpoint of an empty label."""
         if 0 in self.checkpoints:
             raise ProtocolError(Detail.VALUE, "an empty label has no checkpoint", field="upto_seq")
 
@@ -166,7 +166,7 @@ class CheckpointIndex:
 
 
 def _decimal(name: str) -> int:
-    # Digits as they are written, nothing that int() would also take: signs, spaces, zeros in front.
+    # Canonical digits only: int() would also accept signs, spaces and leading zeros.
     if not re.fullmatch(r"0|[1-9][0-9]{0,19}", name):
         raise CborError(Fault.VALUE, 0, f"{name!r} is not a sequence number")
     return UINT.from_json(int(name))

@@ -1,4 +1,4 @@
-"""What a hub keeps beside its log and shows to anybody: names of files, and what its first start decided."""
+"""The hub's files beside its log: their names, and the settings made at its first start."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Final
@@ -10,12 +10,12 @@ from veen.core.errors import Detail, ProtocolError
 from veen.core.profile import Profile
 
 SETTINGS: Final = "hub-settings.cbor"
-#: Secret: a process that has it is the hub.
+# Secret: any process that has it can act as the hub.
 SECRETS: Final = "hub-secrets.cbor"
 IDENTITY: Final = "hub-identity.cbor"
 IDENTITY_JSON: Final = "hub-identity.json"
 IDENTITY_SIG: Final = "hub-identity.sig"
-#: Signature and identity in one file, while the two files of their own are being written.
+# Signature and identity in one file, while their two separate files are being written.
 PENDING: Final = "hub-identity.next"
 KEY_MAP: Final = "hub-key-map.cbor"
 BINDING: Final = "checkpoint-binding.cbor"
@@ -45,10 +45,10 @@ class HubSettings(Wire):
     )
 
     epoch_sec: int
-    #: Of the profiles that the hub serves; the first is the one it proposes.
+    # Of the profiles that the hub serves; it proposes the first.
     pad_blocks: tuple[int, ...]
     require_cap: bool
-    #: What held before, oldest first: decisions of then can be made again.
+    # Earlier rules, oldest first, so that earlier decisions can be reproduced.
     earlier: tuple[EarlierRule, ...] | None = None
 
     def _validate(self) -> None:
@@ -61,10 +61,10 @@ class HubSettings(Wire):
         return tuple(Profile(epoch_sec=self.epoch_sec, pad_block=block) for block in self.pad_blocks)
 
     def require_cap_at(self, hub_ts: int) -> bool:
-        """Tell whether a message of this time needed a token."""
+        """Report whether a message of this time needed a token."""
         for rule in self.earlier or ():
             if hub_ts == rule.until:
-                return False  # in this second both rules held, and one of them takes it
+                return False  # both rules held in this second, and one of them accepts it
             if hub_ts < rule.until:
                 return rule.require_cap
         return self.require_cap

@@ -21,20 +21,20 @@ STATE_DIR: Final = "state"
 LOCK: Final = "state/lock"
 INDEX: Final = "state/index"
 ANCHORS_DIR: Final = "anchors"
-#: The file ledger, if the operator has not chosen another place for it.
+# The file ledger, unless the operator has configured another path.
 LEDGER: Final = "ledger.cborseq"
-#: Of a hub that runs: its process, where it is served, and the socket of its operator.
+# Of a running hub: its process, its address, and the operator's socket.
 HUB_PID: Final = "hub.pid"
 HUB_RUNNING: Final = "state/hub.json"
 ADMIN_SOCKET: Final = "state/admin.sock"
-#: Suffix of a chunk compressed after it was sealed (C-87).
+# Suffix of a chunk compressed after it was sealed (C-87).
 COMPRESSED: Final = ".bz2"
 
 _SEQ_DIGITS: Final = 20
 
 
 class Domain(StrEnum):
-    """A directory of chunks. Reserved logs have their own, so that chunk readers never meet them (C-53)."""
+    """A directory of chunks. Reserved logs have their own, which chunk readers never encounter (C-53)."""
 
     DATA = "log"
     AUTHORIZE = "authorize"
@@ -42,7 +42,7 @@ class Domain(StrEnum):
 
 
 class FileKind(StrEnum):
-    """What a file beside the log is."""
+    """The kind of a file in a chunk directory."""
 
     CHUNK = "chunk"
     OPEN_CHUNK = "open chunk"
@@ -56,7 +56,7 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """What the name of a file in a chunk directory says."""
+    """The parsed name of a file in a chunk directory."""
 
     kind: FileKind
     label: Label
@@ -120,7 +120,7 @@ def anchor(label: Label, upto_seq: int) -> str:
 
 
 def anchor_name(label: Label, upto_seq: int) -> str:
-    """Return the same inside of its directory."""
+    """Return the file name of an anchor inside the directory of anchors."""
     return f"anchor-{label.hex()}-{_seq(upto_seq)}.cbor"
 
 
@@ -143,7 +143,7 @@ _PATTERNS: Final = (
 
 
 def parse(name: str) -> FileName | None:
-    """Return what a name inside a chunk directory says; None if the file is not one of ours."""
+    """Parse a file name inside a chunk directory; None if the file is not one of VEEN's."""
     for kind, pattern in _PATTERNS:
         match = pattern.fullmatch(name)
         if match is None:

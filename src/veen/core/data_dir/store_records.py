@@ -2,7 +2,7 @@
 
 store.cbor says which hub a directory belongs to and which limits were in force from when; a tombstone
 retains what a pruned chunk's successors still need; fork.cbor names the hub and the points a fork began at.
-The index knows of each label its stream and epoch, and of clients and tokens how far they have come.
+The index has the stream and epoch of each label, and the progress of clients and tokens.
 """
 
 from dataclasses import dataclass, fields
@@ -18,9 +18,9 @@ from veen.core.objects.capability import Bucket
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.types import AuthRef, HubId, Label, NodeHash, StreamId, VerifyKey
 
-#: Chunks are stored as they are.
+# Chunks are stored uncompressed.
 NO_COMPRESSION: Final = "none"
-#: bzip2, blocks of 900 kB: its encoder has had one output for decades, so equal chunks give equal files.
+# bzip2, blocks of 900 kB: its encoder has had one output for decades, so equal chunks give equal files.
 BZIP2: Final = "bzip2-9"
 
 
@@ -36,7 +36,7 @@ class LimitValue(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry(Wire):
-    """A limit registry, and the hub_ts from which on entries obey it."""
+    """A limit registry, and the hub_ts from which entries obey it."""
 
     SHAPE: ClassVar = MapShape(
         "registry",
@@ -73,18 +73,18 @@ class Registry(Wire):
 
     @property
     def limits(self) -> Limits:
-        """The limits as the rest of the library takes them."""
+        """The limits as the rest of the library uses them."""
         return Limits(**{item.name: item.value for item in self.values})
 
     @property
     def registry_hash(self) -> bytes:
-        """What names this registry in messages to operators."""
+        """The hash that identifies this registry in messages to operators."""
         return sha256(self.encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreRecord(Wire):
-    """store.cbor: whose directory this is, and its limits, oldest first (C-86)."""
+    """store.cbor: the hub that owns the directory, and its limits, oldest first (C-86)."""
 
     SHAPE: ClassVar = MapShape(
         "store",
@@ -96,7 +96,7 @@ class StoreRecord(Wire):
 
     hub_id: HubId
     registries: tuple[Registry, ...]
-    #: Lengths of epochs in use here: which label belongs to which stream can be found again with them.
+    # Epoch lengths in use here: needed to find out again to which stream a label belongs.
     epoch_secs: tuple[int, ...]
 
     def _validate(self) -> None:
@@ -115,7 +115,7 @@ class StoreRecord(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientPosition(Wire):
-    """How far a client had come in a label."""
+    """The last accepted client_seq and prev_ack of a client in a label."""
 
     SHAPE: ClassVar = ArrayShape(
         "client_position", Field("client_id", B32), Field("client_seq", UINT), Field("prev_ack", UINT)
@@ -138,7 +138,7 @@ class FirstUse(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone(Wire):
-    """What is kept of a pruned chunk beside summary, peaks, checkpoint and nodes (C-85)."""
+    """What is retained of a pruned chunk beside summary, peaks, checkpoint and nodes (C-85)."""
 
     SHAPE: ClassVar = ArrayShape(
         "tombstone",
@@ -177,7 +177,7 @@ class Tombstone(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkRecord(Wire):
-    """fork.cbor: whose log the copied prefix is, and the checkpoints at which the copy ends (C-95)."""
+    """fork.cbor: the hub whose log was copied, and the checkpoints at which the copy ends (C-95)."""
 
     SHAPE: ClassVar = MapShape(
         "fork",
@@ -196,7 +196,7 @@ class ForkRecord(Wire):
 
     @property
     def fork_hash(self) -> bytes:
-        """What the new hub's identity refers to."""
+        """The hash of this record in the new hub's identity."""
         return tagged_hash("veen/fork", self.encode())
 
 
@@ -219,11 +219,11 @@ class AuthRecord(NamedTuple):
 
     issued_at: int
     authorize_seq: int
-    #: What its last accepted message left of its rate (C-52); None if it was not used, or is not known.
+    # The bucket after its last accepted message (C-52); None if it was not used, or is not known.
     bucket: Bucket | None = None
 
     def merged(self, later: "AuthRecord") -> "AuthRecord":
-        """Return what both say together; issued_at never changes once it is bound."""
+        """Return both records combined; issued_at never changes once it is bound."""
         return AuthRecord(
             min(self.issued_at, later.issued_at),
             self.authorize_seq or later.authorize_seq,

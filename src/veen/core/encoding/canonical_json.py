@@ -2,7 +2,7 @@
 
 Names are sorted by their UTF-8 bytes, there is no space, and strings escape only the quote, the backslash and
 U+0000 to U+001F. Numbers are exact decimals without an exponent, in the fewest characters; ``-0`` is ``0``.
-Sizes are bounded, because texts come from strangers: ``1e999999999`` is eleven characters, a billion digits.
+Sizes are bounded, because input is untrusted: ``1e999999999`` has eleven characters and a billion digits.
 """
 
 import json
@@ -14,22 +14,22 @@ from typing import Any, Final, NoReturn
 from veen.core.errors import Detail, ProtocolError
 from veen.core.types import JsonValue
 
-#: What ``parse`` gives: a number is an int, or a Decimal if it has a fraction.
+# What ``parse`` returns: a number is an int, or a Decimal if it has a fraction.
 Json = None | bool | int | Decimal | str | list["Json"] | dict[str, "Json"]
-#: What ``encode`` takes.
+# What ``encode`` accepts.
 Encodable = None | bool | int | Decimal | str | Sequence["Encodable"] | Mapping[str, "Encodable"]
 
-#: A description for people: byte strings become hex in JSON.
+# A description for human readers: byte strings become hex in JSON.
 Described = None | bool | int | str | bytes | list["Described"] | dict[str, "Described"]
 
-#: Objects and lists inside one another; four times as many as CBOR may have here.
+# Nesting of objects and lists; four times the bound of CBOR.
 MAX_DEPTH: Final = 64
-#: Digits of a number when it is written out: room for every double as people write them.
+# Digits of a number written without an exponent: enough for the shortest form of every double.
 MAX_DIGITS: Final = 1024
 _TOO_LARGE: Final = 10**MAX_DIGITS
 
 
-def _refuse(message: str) -> NoReturn:
+def _reject(message: str) -> NoReturn:
     raise ProtocolError(Detail.VALUE, message)
 
 
@@ -39,17 +39,17 @@ def _refuse(message: str) -> NoReturn:
 def encode(value: Encodable) -> bytes:
     """Return the canonical JSON of a value, in UTF-8.
 
-    Floats are a TypeError: what they stand for depends on who rounds. Lone surrogates, numbers of more than
+    Floats are a TypeError: their decimal value depends on rounding. Lone surrogates, numbers of more than
     ``MAX_DIGITS`` digits and nesting beyond ``MAX_DEPTH`` are a ProtocolError.
     """
     try:
         return _text(value, MAX_DEPTH).encode()
     except UnicodeEncodeError:
-        _refuse("text with a lone surrogate has no UTF-8 form")
+        _reject("text with a lone surrogate has no UTF-8 form")
 
 
 def quote(text: str) -> str:
-    """Return a string of canonical JSON, quotes included; a lone surrogate is found when it is encoded."""
+    """Return a string of canonical JSON, quotes included; a lone surrogate fails when the text is encoded."""
     return encode_basestring(text)
 
 
@@ -63,13 +63,13 @@ def _text(value: Encodable, depth: int) -> str:
             return "true" if value else "false"
         case int():
             if not -_TOO_LARGE < value < _TOO_LARGE:
-                _refuse(f"a number has more than {MAX_DIGITS} digits")
+                _reject(f"a number has more than {MAX_DIGITS} digits")
             return int.__repr__(value)
         case Decimal():
             return _decimal_text(value)
         case Mapping() | list() | tuple():
             if depth == 0:
-                _refuse(f"JSON is nested more than {MAX_DEPTH} deep")
+                _reject(f"JSON is nested more than {MAX_DEPTH} deep")
             return _container(value, depth - 1)
         case _:
             raise TypeError(f"{type(value).__name__} has no canonical JSON")
@@ -88,13 +88,13 @@ def _container(value: Mapping[str, Encodable] | Sequence[Encodable], depth: int)
 
 def _decimal_text(value: Decimal) -> str:
     if not value.is_finite():
-        _refuse(f"{value} is not a number")
+        _reject(f"{value} is not a number")
     if not value:
         return "0"
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     if len(digits) > MAX_DIGITS or abs(exponent) > MAX_DIGITS or len(digits) + exponent > MAX_DIGITS:
-        _refuse(f"a number has more than {MAX_DIGITS} digits")
+        _reject(f"a number has more than {MAX_DIGITS} digits")
     text = format(value, "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -103,37 +103,38 @@ def _decimal_text(value: Decimal) -> str:
 
 
 def _no_constant(name: str) -> NoReturn:
-    _refuse(f"{name} is not JSON")
+    _reject(f"{name} is not JSON")
 
 
 def _no_repeats(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        _refuse("a name occurs twice in one object")
-    return made
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        _reject("a name occurs twice in one object")
+    return members
 
 
 def _integer(text: str) -> int:
     if len(text.removeprefix("-")) > MAX_DIGITS:
-        _refuse(f"a number has more than {MAX_DIGITS} digits")
+        _reject(f"a number has more than {MAX_DIGITS} digits")
     return int(text)
 
 
 def number(text: str) -> int | Decimal:
-    """Return a number that is written in JSON with a point or an exponent."""
+    """Parse a JSON number that has a point or an exponent."""
     if len(text) > MAX_DIGITS + len("-.e-1024"):
-        _refuse(f"a number has more than {MAX_DIGITS} digits")
+        _reject(f"a number has more than {MAX_DIGITS} digits")
     try:
         written = _decimal_text(Decimal(text))
-    except InvalidOperation:  # an exponent that decimals themselves do not have
-        _refuse(f"a number has more than {MAX_DIGITS} digits")
+    except InvalidOperation:  # an exponent beyond the range of Decimal
+        _reject(f"a number has more than {MAX_DIGITS} digits")
     return Decimal(written) if "." in written else int(written)
 
 
 def parse(data: bytes) -> Json:
-    """Return the value of any JSON text, strictly; a ProtocolError says what is wrong with it.
+    """Parse any JSON text strictly; a ProtocolError says what is wrong with it.
 
-    Only UTF-8, no byte order mark, no name twice, no NaN, no lone surrogate, bounded as ``encode`` is.
+    Only UTF-8, no byte order mark, no repeated name, no NaN, no lone surrogate; the bounds are those of
+    ``encode``.
     """
     try:
         value = json.loads(
@@ -144,24 +145,24 @@ def parse(data: bytes) -> Json:
             object_pairs_hook=_no_repeats,
         )
     except UnicodeDecodeError:
-        _refuse("JSON is not UTF-8")
+        _reject("JSON is not UTF-8")
     except RecursionError:
-        _refuse(f"JSON is nested more than {MAX_DEPTH} deep")
+        _reject(f"JSON is nested more than {MAX_DEPTH} deep")
     except ValueError as error:
-        _refuse(f"not JSON: {error}")
+        _reject(f"not JSON: {error}")
     _check(value, MAX_DEPTH)
     checked: Json = value
     return checked
 
 
-def _check(value: Any, depth: int) -> None:  # noqa: ANN401 - what the parser gave
-    """Refuse what the parser lets pass: lone surrogates that were escaped, and deep nesting."""
+def _check(value: Any, depth: int) -> None:  # noqa: ANN401 - the parser's output
+    """Reject what the parser accepts: escaped lone surrogates, and deep nesting."""
     if isinstance(value, str):
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-            _refuse("text with a lone surrogate has no UTF-8 form")
+            _reject("text with a lone surrogate has no UTF-8 form")
     elif isinstance(value, dict | list):
         if depth == 0:
-            _refuse(f"JSON is nested more than {MAX_DEPTH} deep")
+            _reject(f"JSON is nested more than {MAX_DEPTH} deep")
         for item in value:
             _check(item, depth - 1)
         if isinstance(value, dict):
@@ -173,7 +174,7 @@ def _check(value: Any, depth: int) -> None:  # noqa: ANN401 - what the parser ga
 
 
 def for_json(value: Described) -> JsonValue:
-    """Return a description as JSON has it."""
+    """Return the JSON form of a description."""
     match value:
         case bytes():
             return value.hex()

@@ -4,7 +4,7 @@ One decoder that accepts exactly the canonical encodings, and one encoder. Reade
 ``read_x(buf, pos) -> (value, next_pos)``; every rejection is a ``CborError`` with its own fault.
 
 Why not a library: general decoders accept tags, floats, indefinite lengths and long heads, and do not
-say which of them they met; a strict pass would still be needed behind them (ADR 0002). The tests
+report which of them occurred; a strict pass would still be needed after them (ADR 0002). The tests
 compare this module with cbor2 on generated data.
 
     allowed                       rejected, each with its own fault
@@ -33,25 +33,25 @@ NULL: Final = 0xF6
 _SIMPLE_ONE_BYTE: Final = 0xF8
 _FLOATS: Final = (0xF9, 0xFA, 0xFB)
 
-_INLINE: Final = 24  # heads below this hold their argument themselves
+_INLINE: Final = 24  # heads below this contain their argument
 _INDEFINITE: Final = 31
-#: Additional information 24..27 -> (bytes of the argument, smallest argument that needs them).
+# Additional information 24..27 -> (bytes of the argument, smallest argument that needs them).
 _WIDTHS: Final = {24: (1, 24), 25: (2, 1 << 8), 26: (4, 1 << 16), 27: (8, 1 << 32)}
 
 _HEAD_WIDTHS: Final = tuple((info, width, 1 << 8 * width) for info, (width, _) in _WIDTHS.items())
 _HEADS: Final = tuple(bytes((first,)) for first in range(256))
 
-#: No core object nests deeper than 6; the bound is for free-form values (CBOR-020).
+# No core object nests deeper than 6; the bound is for free-form values (CBOR-020).
 MAX_DEPTH: Final = 16
-#: Elements of one array or map, checked before anything is allocated for them.
+# Elements of one array or map, checked before anything is allocated for them.
 MAX_ITEMS: Final = 65_536
 
-#: A free-form value. Maps have unsigned or text keys.
+# A free-form value. Maps have unsigned or text keys.
 Value = None | bool | int | bytes | str | Sequence["Value"] | Mapping[int, "Value"] | Mapping[str, "Value"]
 
 
-def _refuse(buf: bytes, pos: int, want: str) -> NoReturn:
-    """Say why the item at ``pos`` is not what was wanted."""
+def _reject(buf: bytes, pos: int, want: str) -> NoReturn:
+    """Raise the error for an item at ``pos`` that is not ``want``."""
     first = buf[pos]
     major, info = first >> 5, first & 31
     if major == MAJOR_TAG:
@@ -72,12 +72,12 @@ def _refuse(buf: bytes, pos: int, want: str) -> NoReturn:
 
 
 def _head(buf: bytes, pos: int, major: int, want: str) -> tuple[int, int]:
-    """Read a head of one major type: its argument, and where its content begins."""
+    """Read a head of one major type; return its argument and the offset of its content."""
     if pos >= len(buf):
         raise CborError(Fault.TRUNCATED, pos, f"input ends where {want} should be")
     first = buf[pos]
     if first >> 5 != major:
-        _refuse(buf, pos, want)
+        _reject(buf, pos, want)
     info = first & 31
     if info < _INLINE:
         return info, pos + 1
@@ -110,12 +110,12 @@ def read_int(buf: bytes, pos: int) -> tuple[int, int]:
 
 
 def read_bytes_head(buf: bytes, pos: int) -> tuple[int, int]:
-    """Read the length of a byte string, and where its content begins."""
+    """Read the head of a byte string; return its length and the offset of its content."""
     return _head(buf, pos, MAJOR_BYTES, "a byte string")
 
 
 def read_bytes(buf: bytes, pos: int) -> tuple[bytes, int]:
-    """Read a byte string; its length is compared with what is left before anything is copied."""
+    """Read a byte string; its length is compared with the remaining input before anything is copied."""
     length, start = read_bytes_head(buf, pos)
     end = start + length
     if end > len(buf):
@@ -124,7 +124,7 @@ def read_bytes(buf: bytes, pos: int) -> tuple[bytes, int]:
 
 
 def read_text(buf: bytes, pos: int) -> tuple[str, int]:
-    """Read a text string; Python's strict UTF-8 refuses surrogates and overlong forms."""
+    """Read a text string; Python's strict UTF-8 rejects surrogates and overlong forms."""
     length, start = _head(buf, pos, MAJOR_TEXT, "a text string")
     end = start + length
     if end > len(buf):
@@ -140,13 +140,13 @@ def read_bool(buf: bytes, pos: int) -> tuple[bool, int]:
     if pos >= len(buf):
         raise CborError(Fault.TRUNCATED, pos, "input ends where true or false should be")
     if buf[pos] not in (TRUE, FALSE):
-        _refuse(buf, pos, "true or false")
+        _reject(buf, pos, "true or false")
     return buf[pos] == TRUE, pos + 1
 
 
 def _count(buf: bytes, pos: int, head: tuple[int, int], most: int | None) -> tuple[int, int]:
     count, start = head
-    # An element takes at least one byte: more elements than bytes cannot be there.
+    # An element has at least one byte, so there cannot be more elements than bytes.
     if count > len(buf) - start:
         raise CborError(Fault.TRUNCATED, pos, f"{count} elements declared, {len(buf) - start} bytes left")
     if most is not None and count > most:
@@ -155,23 +155,23 @@ def _count(buf: bytes, pos: int, head: tuple[int, int], most: int | None) -> tup
 
 
 def read_array(buf: bytes, pos: int, most: int | None = MAX_ITEMS) -> tuple[int, int]:
-    """Read the head of an array: how many elements follow."""
+    """Read the head of an array; return the number of its elements, and where they begin."""
     return _count(buf, pos, _head(buf, pos, MAJOR_ARRAY, "an array"), most)
 
 
 def read_map(buf: bytes, pos: int, most: int | None = MAX_ITEMS) -> tuple[int, int]:
-    """Read the head of a map: how many pairs follow."""
+    """Read the head of a map; return the number of its pairs, and where they begin."""
     return _count(buf, pos, _head(buf, pos, MAJOR_MAP, "a map"), most)
 
 
 def at_end(buf: bytes, pos: int) -> None:
-    """Refuse bytes after the outermost item."""
+    """Reject bytes after the outermost item."""
     if pos != len(buf):
         raise CborError(Fault.TRAILING, pos)
 
 
 def check_key_order(previous: bytes | None, current: bytes, pos: int) -> None:
-    """Refuse a key that does not come after the one before it, by encoded bytes."""
+    """Reject a key that is not greater than the previous one, by encoded bytes."""
     if previous is None or current > previous:
         return
     raise CborError(Fault.DUPLICATE_KEY if current == previous else Fault.KEY_ORDER, pos)
@@ -233,7 +233,7 @@ def _read_value(
         return first == TRUE, pos + 1
     if first == NULL:
         return None, pos + 1
-    _refuse(buf, pos, "a value")
+    _reject(buf, pos, "a value")
 
 
 def read_value(buf: bytes, pos: int) -> tuple[Value, int]:
@@ -242,12 +242,12 @@ def read_value(buf: bytes, pos: int) -> tuple[Value, int]:
 
 
 def item_end(buf: bytes, pos: int) -> int:
-    """Return where the item at ``pos`` ends, without judging it: for cutting a sequence into items.
+    """Return where the item at ``pos`` ends, without validating it: for splitting a sequence into items.
 
-    Any well-formed item of definite length will do, also one that no shape allows.
+    Any well-formed item of definite length is accepted, including those that no shape allows.
     """
-    left = 1
-    while left:
+    pending = 1
+    while pending:
         if pos >= len(buf):
             raise CborError(Fault.TRUNCATED, pos)
         initial = buf[pos]
@@ -261,16 +261,16 @@ def item_end(buf: bytes, pos: int) -> int:
             pos += width
         else:
             raise CborError(Fault.INDEFINITE if info == 31 else Fault.RESERVED, pos - 1)
-        left -= 1
+        pending -= 1
         if major in (MAJOR_BYTES, MAJOR_TEXT):
             pos += argument
         elif major == MAJOR_ARRAY:
-            left += argument
+            pending += argument
         elif major == MAJOR_MAP:
-            left += 2 * argument
+            pending += 2 * argument
         elif major == MAJOR_TAG:
-            left += 1
-        if pos > len(buf) or left > len(buf) - pos:  # every item has a byte at least
+            pending += 1
+        if pos > len(buf) or pending > len(buf) - pos:  # every item has at least one byte
             raise CborError(Fault.TRUNCATED, len(buf))
     return pos
 
@@ -278,7 +278,7 @@ def item_end(buf: bytes, pos: int) -> int:
 def decode(data: bytes, *, most: int | None = MAX_ITEMS) -> Value:
     """Decode one free-form value; map keys must be unsigned or text, ascending by encoded bytes.
 
-    ``most`` bounds the elements of each array and map; None is for what we have written ourselves.
+    ``most`` bounds the elements of each array and map; None is for data that VEEN has written itself.
     """
     value, pos = _read_value(data, 0, MAX_DEPTH, listed=False, most=most)
     at_end(data, pos)
@@ -286,7 +286,7 @@ def decode(data: bytes, *, most: int | None = MAX_ITEMS) -> Value:
 
 
 def decode_listed(data: bytes) -> Value:
-    """Decode one free-form value whose keys stand in any order, once each.
+    """Decode one free-form value whose map keys may be in any order, without repetition.
 
     Bodies of overlays have their keys in the order in which their schema lists them (C-03); a reader without
     the schema cannot know it.
@@ -339,7 +339,7 @@ def write_bool(value: bool) -> bytes:  # noqa: FBT001 - a value to encode, not a
 def encode(value: Value, *, most: int | None = MAX_ITEMS) -> bytes:
     """Encode a free-form value canonically; maps are sorted by their encoded keys.
 
-    The bounds of decoding hold here too, so that what is written can be read again.
+    The bounds of decoding apply here too, so that every encoding can be decoded.
     """
     return _encode(value, MAX_DEPTH, most)
 
@@ -358,7 +358,7 @@ def _encode(value: Value, depth: int, most: int | None) -> bytes:
             return write_bytes(value)
         case str():
             return write_text(value)
-        case list() | tuple() | Sequence() | Mapping():  # the usual ones first: asking an ABC is slow
+        case list() | tuple() | Sequence() | Mapping():  # common types first: isinstance with an ABC is slow
             return _encode_container(value, depth, most)
     assert_never(value)
 

@@ -11,27 +11,27 @@ from veen.core.types import JsonValue
 
 
 class Kind(Protocol):
-    """What a field holds."""
+    """The type of a field."""
 
     name: str
-    #: Whether ``check`` and ``versions`` have anything to do: shapes skip those that have not.
+    # Whether ``check`` and ``versions`` do anything; shapes skip the calls otherwise.
     sized: bool
     versioned: bool
 
     def read(self, buf: bytes, pos: int) -> tuple[Any, int]:
-        """Read a raw value at ``pos``; raise CborError if the bytes are not one."""
+        """Read a raw value at ``pos``; raise CborError if the bytes do not encode one."""
 
     def check(self, raw: Any, limits: Limits | None) -> None:
-        """Refuse wrong lengths; ``limits`` is None for objects made here, which no reader has judged yet."""
+        """Reject wrong lengths; ``limits`` is None for objects constructed here, which have no reader yet."""
 
     def versions(self, raw: Any) -> None:
-        """Refuse any ``ver`` other than 1."""
+        """Reject any ``ver`` other than 1."""
 
     def lift(self, raw: Any) -> Any:
-        """Turn a checked raw value into what typed objects hold."""
+        """Convert a checked raw value to the value of a typed object."""
 
     def lower(self, value: Any) -> Any:
-        """Turn what typed objects hold into a raw value; a wrong Python type is a TypeError, our bug."""
+        """Convert the value of a typed object to a raw one; a wrong Python type is a bug: TypeError."""
 
     def write(self, raw: Any) -> bytes:
         """Encode a raw value."""
@@ -49,7 +49,7 @@ def not_json(want: str, value: JsonValue) -> CborError:
 
 
 class Scalar:
-    """What scalar kinds share: raw and typed value are the same thing, of one Python type."""
+    """Base of scalar kinds: raw and typed value are the same object, of one Python type."""
 
     python_type: type = object
     sized = False
@@ -66,14 +66,14 @@ class Scalar:
         return raw
 
     def lower(self, value: Any) -> Any:
-        """Return the value, if it has the one type that it may have."""
+        """Return the value if it is of ``python_type``."""
         if type(value) is not self.python_type:
             msg = f"expected {self.python_type.__name__}, not {type(value).__name__}"
             raise TypeError(msg)
         return value
 
     def to_json(self, raw: Any) -> JsonValue:
-        """Return the value: JSON has it too."""
+        """Return the value, which JSON has too."""
         return cast("JsonValue", raw)
 
 
@@ -97,7 +97,7 @@ class _Uint(Scalar):
 
 
 class _Int(Scalar):
-    """A signed integer; of a size that its negative has too."""
+    """A signed integer, -(2^64 - 1) to 2^64 - 1."""
 
     name = "int"
     python_type = int
@@ -133,7 +133,7 @@ class _Text(Scalar):
     write = staticmethod(cbor.write_text)
 
     def lower(self, value: Any) -> Any:
-        cbor.write_text(super().lower(value))  # refuses what has no UTF-8 form
+        cbor.write_text(super().lower(value))  # rejects text without a UTF-8 form
         return value
 
     def from_json(self, value: JsonValue) -> str:
@@ -180,14 +180,14 @@ class _Bool(Scalar):
 
 
 def hex_from_json(value: JsonValue) -> bytes:
-    """Parse lowercase hex, and nothing that merely looks like it."""
+    """Parse lowercase hex, strictly."""
     if not isinstance(value, str):
         raise not_json("lowercase hex", value)
     try:
         data = bytes.fromhex(value)
     except ValueError:
         data = b""
-    if data.hex() != value:  # also refuses upper case, spaces and odd lengths
+    if data.hex() != value:  # also rejects upper case, spaces and odd lengths
         raise CborError(Fault.VALUE, 0, "expected lowercase hex")
     return data
 
@@ -218,7 +218,7 @@ class _Fixed(_Bytes):
         self._head = cbor.head(cbor.MAJOR_BYTES, size)
 
     def read(self, buf: bytes, pos: int) -> tuple[bytes, int]:
-        # Most fields of a message are these: the expected head is compared at once, the rest is general.
+        # Most fields of a message are of this kind: compare the expected head at once, else read as usual.
         start = pos + len(self._head)
         end = start + self.size
         if buf[pos:start] == self._head and end <= len(buf):
@@ -277,7 +277,7 @@ class _Ciphertext(_Bytes):
 
 
 class _Nullable(_Fixed):
-    """A fixed-size byte string or null: MSG.auth_ref, the one null of the core (CBOR-007)."""
+    """A fixed-size byte string or null: MSG.auth_ref, the only null of the core (CBOR-007)."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -344,7 +344,7 @@ class ListOf:
         return items, pos
 
     def check(self, raw: Sequence[Any], limits: Limits | None) -> None:
-        """Refuse too many elements, then check each."""
+        """Reject too many elements, then check each."""
         most = self.most
         if callable(most):
             most = None if limits is None else most(limits)

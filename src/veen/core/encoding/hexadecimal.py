@@ -3,22 +3,22 @@
 import re
 from typing import Final
 
-# One as we write it, for patterns of file names and of interface descriptions.
+# As VEEN writes them: for patterns of file names and of API descriptions.
 HEX32_PATTERN: Final = "[0-9a-f]{64}"
 _LOWER: Final = re.compile(HEX32_PATTERN)
 _ANY_CASE: Final = re.compile("[0-9a-fA-F]{64}")
 
 
 def is_hex32(text: str, *, lower: bool = False) -> bool:
-    """Report whether a text is 64 hexadecimal digits, of lower case if that is required."""
+    """Report whether a text is 64 hexadecimal digits; with ``lower``, only in lower case."""
     return (_LOWER if lower else _ANY_CASE).fullmatch(text) is not None
 
 
 def parse_hex32(text: str, *, lower: bool = False) -> bytes:
-    """Return the 32 bytes that a text of 64 hexadecimal digits states.
+    """Parse 64 hexadecimal digits; with ``lower``, only in lower case.
 
     Raises:
-        ValueError: It is another text; of upper case, if ``lower`` is required.
+        ValueError: The text is anything else.
     """
     if not is_hex32(text, lower=lower):
         raise ValueError(f"64 {'lowercase ' if lower else ''}hex digits were expected, not {text!r}")

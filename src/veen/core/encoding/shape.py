@@ -1,14 +1,14 @@
 """Wire layouts as data: one declaration gives the CBOR codec, the JSON form and the reference page.
 
 A shape lists fields by name and kind. Work on a received object runs in phases over the *whole* object,
-because the first failing row of the admission table decides, wherever in the object it sits:
+because the first failing row of the admission table decides, wherever in the object it is:
 
     read      bytes -> raw values: canonical CBOR, types, arity, keys         row 3, CBOR_INVALID
     check     lengths, counts and the reader's limits                         row 4, FIELD_SIZE
     versions  every ``ver``                                                   row 5, VERSION
     lift      raw values -> typed objects, whose constructors validate
 
-Raw values are what CBOR gives; of a nested object it is a dict by field name. In JSON (decision C-75)
+Raw values are decoded CBOR; that of a nested object is a dict by field name. In JSON (decision C-75)
 byte strings are lowercase hex, arrays stay arrays, and maps have the fields' names.
 """
 
@@ -22,7 +22,7 @@ from veen.core.errors import CborError, Fault, ProtocolError
 from veen.core.limits import Limits
 from veen.core.types import JsonValue
 
-#: Raw dicts of nested objects carry the exact bytes they were read from under this key.
+# Raw dicts of nested objects have the exact bytes they were read from under this key.
 ENCODED: Final = "_encoded"
 
 Fields = dict[str, Any]
@@ -39,7 +39,7 @@ class Field:
 
 
 class _Shape:
-    """What arrays and maps share once they are a dict of raw values."""
+    """Base of arrays and maps: the phases that work on a dict of raw values."""
 
     def __init__(self, name: str, fields: tuple[Field, ...]) -> None:
         self.name = name
@@ -49,7 +49,7 @@ class _Shape:
         self._versions = tuple((field.name, field.kind.versions) for field in fields if field.kind.versioned)
         self.versioned = bool(self._versions)
         self._lowers = tuple((field.name, field.kind.lower) for field in fields)
-        #: Fields of the typed object, each with how to make its value; None where raw is typed already.
+        # Fields of the typed object, with the conversion from raw; None where both are the same.
         self.lifts = tuple(
             (field.name, None if isinstance(field.kind, Scalar) else field.kind.lift)
             for field in fields
@@ -57,7 +57,7 @@ class _Shape:
         )
 
     def lower(self, values: Fields) -> Fields:
-        """Turn the values of typed fields into raw ones, those that are there."""
+        """Convert the typed values that are present to raw ones."""
         return {name: lower(values[name]) for name, lower in self._lowers if name in values}
 
     def check(self, raw: Fields, limits: Limits | None) -> None:
@@ -123,7 +123,7 @@ class ArrayShape(_Shape):
         return b"".join([write(raw[name]) for name, write in self._writers[:count]])
 
     def write(self, raw: Fields) -> bytes:
-        """Encode the array; an absent trailing field is trimmed."""
+        """Encode the array; an absent trailing field is omitted."""
         count = sum(field.name in raw for field in self.fields)
         return cbor.head(cbor.MAJOR_ARRAY, count) + self.write_fields(raw, count)
 
@@ -154,7 +154,7 @@ class MapShape(_Shape):
         self._by_key: Mapping[int, Field] = {field.key: field for field in self.fields}
 
     def _read_key(self, buf: bytes, pos: int) -> tuple[int, Field, int]:
-        """Return a key as a number that must ascend, its field, and where it ends."""
+        """Read a key: its ordinal, which must ascend, its field, and where it ends."""
         key, end = cbor.read_uint(buf, pos)
         field = self._by_key.get(key)
         if field is None:
@@ -165,7 +165,7 @@ class MapShape(_Shape):
         return cbor.write_uint(field.key)
 
     def read(self, buf: bytes, pos: int) -> tuple[Fields, int]:
-        """Read the pairs; refuse unknown, repeated, unordered and missing keys."""
+        """Read the pairs; reject unknown, repeated, unordered and missing keys."""
         count, end = cbor.read_map(buf, pos)
         raw: Fields = {}
         previous = -1
@@ -191,7 +191,7 @@ class MapShape(_Shape):
                 raise error
 
     def write(self, raw: Fields) -> bytes:
-        """Encode the pairs that are there, in key order."""
+        """Encode the fields that are present, in key order."""
         present = [field for field in self.fields if field.name in raw]
         pairs = (self._write_key(field) + field.kind.write(raw[field.name]) for field in present)
         return cbor.head(cbor.MAJOR_MAP, len(present)) + b"".join(pairs)
@@ -216,12 +216,12 @@ class NamedShape(MapShape):
     """A body whose keys are the names of its fields, in the order in which they are listed (C-03)."""
 
     def _number_keys(self) -> None:
-        self._places = {field.name: place for place, field in enumerate(self.fields)}
+        self._ordinals = {field.name: ordinal for ordinal, field in enumerate(self.fields)}
         encoded = ((field, cbor.write_text(field.name)) for field in self.fields)
         self._plan = tuple((field.name, key, len(key), field.kind.read) for field, key in encoded)
 
     def read(self, buf: bytes, pos: int) -> tuple[Fields, int]:
-        """Read the pairs: in one pass if they are as they should be, else key by key to say what is not."""
+        """Read the pairs: in one pass if they are valid, else key by key to report what is wrong."""
         count, end = cbor.read_map(buf, pos)
         raw: Fields = {}
         try:
@@ -239,7 +239,7 @@ class NamedShape(MapShape):
         field = self._by_name.get(name)
         if field is None:
             raise CborError(Fault.UNKNOWN_KEY, pos, f"unknown key {name!r} in {self.name}")
-        return self._places[name], field, end
+        return self._ordinals[name], field, end
 
     def _write_key(self, field: Field) -> bytes:
         return cbor.write_text(field.name)

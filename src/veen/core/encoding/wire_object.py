@@ -19,28 +19,28 @@ class Wire:
     """An object with a shape. Its constructor validates, so an object that exists is well-formed."""
 
     SHAPE: ClassVar[ArrayShape | MapShape]
-    #: The check that an object fails which is too large to be parsed at all.
+    # The check that fails if an object is too large to be parsed.
     OVERSIZE: ClassVar[Detail] = Detail.FIELD_SIZE
 
-    #: The canonical bytes, kept from decoding or made once: hashes are taken over these.
+    # The canonical bytes, cached by decoding or by the first encoding: hashes are computed over these.
     _encoded: bytes | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check types and fixed lengths, then what the class itself demands."""
+        """Check types and fixed lengths, then the rules of the class."""
         self.SHAPE.check(self._lower(), None)
         self._validate()
 
     def _validate(self) -> None:
-        """Refuse values that cannot occur; for subclasses."""
+        """Reject impossible values; for subclasses."""
 
     @classmethod
     def max_bytes(cls, limits: Limits) -> int | None:  # noqa: ARG003 - for subclasses that have a limit
-        """Return how large the encoding may be, if there is a limit of its own."""
+        """Return the maximum size of the encoding, if the class has one."""
         return None
 
     @classmethod
     def decode(cls, data: bytes, limits: Limits = DEFAULT_LIMITS) -> Self:
-        """Decode one object and nothing else; ``encode`` gives ``data`` back."""
+        """Decode exactly one object; its ``encode`` returns ``data``."""
         cls._check_bytes(len(data), limits, cls.OVERSIZE)  # before parsing: bounded work for any input
         raw, end = cls.SHAPE.read(data, 0)
         cbor.at_end(data, end)
@@ -68,28 +68,28 @@ class Wire:
 
     @classmethod
     def _check_bytes(cls, size: int, limits: Limits, detail: Detail) -> None:
-        most = cls.max_bytes(limits)
-        if most is not None and size > most:
+        limit = cls.max_bytes(limits)
+        if limit is not None and size > limit:
             raise ProtocolError(
-                detail, f"{cls.SHAPE.name} of {size} bytes exceeds {most}", actual=size, max_allowed=most
+                detail, f"{cls.SHAPE.name} of {size} bytes exceeds {limit}", actual=size, max_allowed=limit
             )
 
     @classmethod
     def _lift(cls, raw: Fields) -> Self:
-        # The phases have checked all that the constructor checks: fill the fields without it.
-        made = object.__new__(cls)
-        fill = object.__setattr__
+        # The phases have made all checks of the constructor: set the fields without it.
+        instance = object.__new__(cls)
+        set_field = object.__setattr__
         name = ""
         try:
             for name, lift in cls.SHAPE.lifts:
                 value = raw.get(name)
-                fill(made, name, value if lift is None or value is None else lift(value))
+                set_field(instance, name, value if lift is None or value is None else lift(value))
         except ProtocolError as error:
             error.within(name)
             raise
-        fill(made, "_encoded", raw.get(ENCODED))
-        made._validate()
-        return made
+        set_field(instance, "_encoded", raw.get(ENCODED))
+        instance._validate()
+        return instance
 
     def _lower(self) -> Fields:
         raw: Fields = {}
@@ -121,8 +121,8 @@ W = TypeVar("W", bound=Wire)
 class Nested(Generic[W]):
     """The kind of a field that holds another wire object, embedded and not wrapped.
 
-    Its raw value is a dict on the way in, and the object itself on the way out: an object that exists is
-    valid, and is not taken apart again.
+    Its raw value is a dict when decoding, and the object itself when encoding: an object that exists is
+    valid, and need not be converted.
     """
 
     def __init__(self, cls: type[W]) -> None:
@@ -133,7 +133,7 @@ class Nested(Generic[W]):
         self.versioned = cls.SHAPE.versioned
 
     def read(self, buf: bytes, pos: int) -> tuple[Fields, int]:
-        """Read the object and keep its exact bytes beside its fields."""
+        """Read the object; its exact bytes are stored with its fields."""
         raw, end = self.shape.read(buf, pos)
         raw[ENCODED] = buf[pos:end]
         return raw, end
@@ -148,11 +148,11 @@ class Nested(Generic[W]):
         self.shape.versions(raw)
 
     def lift(self, raw: Fields) -> W:
-        """Make the typed object."""
+        """Construct the typed object."""
         return self.cls._lift(raw)  # noqa: SLF001 - the two classes of this module are one mechanism
 
     def lower(self, value: W) -> W:
-        """Return the object, if it is one."""
+        """Return the object if it is of the class."""
         if not isinstance(value, self.cls):
             raise TypeError(f"expected {self.cls.__name__}, not {type(value).__name__}")
         return value
@@ -173,14 +173,14 @@ class Nested(Generic[W]):
 def decode_sequence(data: bytes, cls: type[W], limits: Limits = DEFAULT_LIMITS) -> list[W]:
     """Decode a CBOR Sequence (RFC 8742) of one kind of object, as in export files."""
     kind = Nested(cls)
-    made: list[W] = []
+    objects: list[W] = []
     pos = 0
     while pos < len(data):
         raw, pos = kind.read(data, pos)
         kind.check(raw, limits)
         kind.versions(raw)
-        made.append(kind.lift(raw))
-    return made
+        objects.append(kind.lift(raw))
+    return objects
 
 
 def encode_sequence(objects: Sequence[Wire]) -> bytes:

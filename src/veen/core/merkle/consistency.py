@@ -3,9 +3,9 @@
 Not part of the v0.0.1 documents; every transparency log has them, so this one does too. The format is
 described in docs/reference/consistency-proof.md. What a proof holds is fixed by the two sizes alone:
 
-    old_peaks   the peaks of the old range, by increasing height; left out when the old root is a lone
-                peak, or when both sizes are equal: then the verifier has them already
-    siblings    the nodes that complete the trees of the old range which lost to a larger one, upwards
+    old_peaks   the peaks of the old range, by increasing height; omitted if the old root is a lone
+                peak, or if both sizes are equal: then the verifier has them already
+    siblings    the nodes with which trees of the old range were merged into a larger one, bottom-up
     new_peaks   the peaks of the new range that hold no old leaf
 
 Both sizes come from signed objects, because a root does not commit to its size (C-24).
@@ -29,11 +29,11 @@ class _Plan:
     """What a proof between two sizes consists of; shared by prover and verifier."""
 
     old_heights: list[int]
-    #: (level, index) of each sibling, upwards.
+    # (level, index) of each sibling, bottom-up.
     siblings: list[tuple[int, int]]
-    #: Heights of the new peaks that hold no old leaf.
+    # Heights of the new peaks that hold no old leaf.
     new_heights: list[int]
-    #: Height of the new tree that swallows the smaller old ones; None if nothing was swallowed.
+    # Height of the new tree into which the smaller old ones were merged; None if none were.
     merged_height: int | None
 
 
@@ -47,7 +47,7 @@ def _plan(old: int, new: int) -> _Plan:
     if old & ((1 << differ) - 1) == 0:
         return _Plan(old_heights, [], new_heights, None)
     # The smaller old trees are the left part of the new tree of that height. Climb from the smallest:
-    # where the running node is a right child its sibling is the next old peak, else it has to be given.
+    # where the running node is a right child, its sibling is the next old peak, else the proof must have it.
     lowest = trailing_zeros(old)
     index = (old >> lowest) - 1
     siblings = []
@@ -60,7 +60,7 @@ def _plan(old: int, new: int) -> _Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsistencyProof(Wire):
-    """Shows that the range of the old size is a prefix of the range of the new size."""
+    """A proof that the range of the old size is a prefix of the range of the new size."""
 
     SHAPE: ClassVar = MapShape(
         "consistency_proof",
@@ -79,18 +79,18 @@ class ConsistencyProof(Wire):
         check_seq(old_size, new_size)
         plan = _plan(old_size, new_size)
         lone = len(plan.old_heights) == 1
-        for name, given, wanted in (
+        for name, nodes, expected in (
             ("old_peaks", self.old_peaks, 0 if lone else len(plan.old_heights)),
             ("siblings", self.siblings, len(plan.siblings)),
             ("new_peaks", self.new_peaks, len(plan.new_heights)),
         ):
-            if len(given) != wanted:
+            if len(nodes) != expected:
                 raise ProtocolError(
                     Detail.PROOF_PATH,
-                    f"{len(given)} {name} instead of {wanted}",
+                    f"{len(nodes)} {name} instead of {expected}",
                     field=name,
-                    expected=wanted,
-                    actual=len(given),
+                    expected=expected,
+                    actual=len(nodes),
                 )
         if old_size == new_size:
             if old_root != new_root:
@@ -109,11 +109,11 @@ class ConsistencyProof(Wire):
         if plan.merged_height is None:
             return self.new_peaks + old_peaks
         peaks = dict(zip(plan.old_heights, old_peaks, strict=True))
-        given = dict(zip((level for level, _ in plan.siblings), self.siblings, strict=True))
+        siblings = dict(zip((level for level, _ in plan.siblings), self.siblings, strict=True))
         lowest = plan.old_heights[0]
         acc = peaks.pop(lowest)
         for level in range(lowest, plan.merged_height):
-            acc = parent(acc, given[level]) if level in given else parent(peaks.pop(level), acc)
+            acc = parent(acc, siblings[level]) if level in siblings else parent(peaks.pop(level), acc)
         return (*self.new_peaks, acc, *peaks.values())
 
 

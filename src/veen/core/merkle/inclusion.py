@@ -19,7 +19,7 @@ from veen.core.limits import MAX_PROOF_PATH, Limits
 from veen.core.merkle.mmr import ReadNode, fold_peaks, node_position, parent, peak_positions
 from veen.core.types import JsonValue, LeafHash, NodeHash
 
-#: The running hash is the left or the right child at a step (C-22).
+# The running hash is the left or the right child at a step (C-22).
 LEFT, RIGHT = 0, 1
 
 
@@ -35,23 +35,23 @@ _STEP_HEAD: Final = b"\xa2\x01"
 _SIB_HEAD: Final = b"\x02\x58\x20"
 _STEP_BYTES: Final = 38
 _HEAD_32: Final = b"\x58\x20"
-#: {1: 1, 2: leaf_hash, 3: path, 4: peaks_after}: what stands before each.
+# {1: 1, 2: leaf_hash, 3: path, 4: peaks_after}: the bytes before each value.
 _BEFORE_LEAF: Final = b"\xa4\x01\x01\x02" + _HEAD_32
 _PATH_KEY: Final = b"\x03"
 _PEAKS_KEY: Final = b"\x04"
-#: What stands before the sibling of a step to either side.
+# The bytes before the sibling of a step, by direction.
 _STEP_HEADS: Final = (_STEP_HEAD + b"\x00" + _SIB_HEAD, _STEP_HEAD + b"\x01" + _SIB_HEAD)
 
 
 class _StepKind:
-    """The kind of a step. A proof has up to 64 of them, so the only form that can verify is read at once."""
+    """The kind of a step. A proof has up to 64 of them, so the only form that can verify has a fast path."""
 
     name = STEP_SHAPE.name
     sized = True
     versioned = False
 
     def read(self, buf: bytes, pos: int) -> tuple[Step, int]:
-        """Read the expected bytes directly; leave anything else to the shape, which knows what is wrong."""
+        """Read the expected bytes directly; leave anything else to the shape, which reports what is wrong."""
         end = pos + _STEP_BYTES
         if (
             end <= len(buf)
@@ -72,13 +72,13 @@ class _StepKind:
         """No version inside."""
 
     def lift(self, raw: Step) -> Step:
-        """Return the step, if it goes left or right."""
+        """Return the step if its direction is valid."""
         if raw.dir not in (LEFT, RIGHT):
             raise ProtocolError(Detail.PROOF_PATH, f"dir {raw.dir} is neither 0 nor 1", field="dir")
         return raw
 
     def lower(self, value: Step) -> Step:
-        """Return the step, if it is one."""
+        """Return the step if it is valid."""
         if not isinstance(value, Step):
             raise TypeError(f"expected Step, not {type(value).__name__}")
         if type(value.dir) is int and type(value.sib) is bytes and value.dir in (LEFT, RIGHT):
@@ -117,7 +117,7 @@ class MmrProof(Wire):
     peaks_after: tuple[NodeHash, ...]
 
     def encode(self) -> bytes:
-        """Return the canonical CBOR. The layout of SHAPE written out: a hub makes many, and each once."""
+        """Return the canonical CBOR. The layout of SHAPE, inlined: a hub encodes many proofs, each once."""
         if self._encoded is None:
             steps = [_STEP_HEADS[step.dir] + step.sib for step in self.path]
             peaks = [_HEAD_32 + peak for peak in self.peaks_after]
@@ -151,7 +151,7 @@ class MmrProof(Wire):
                 f"{len(self.peaks_after)} peaks do not fit a size of {size}",
                 field="peaks_after",
             )
-        # The leaf's tree stands behind the smaller ones: one for each lower bit of the size.
+        # The leaf's tree comes after the smaller ones: one for each lower bit of the size.
         slot = (size & ((1 << height) - 1)).bit_count()
         if self.peaks_after[slot] != peak:
             raise ProtocolError(Detail.PROOF_PEAKS, "the path does not lead to its peak", field="peaks_after")
@@ -178,7 +178,7 @@ class MmrProof(Wire):
 
 
 def check_seq(stream_seq: int, size: int) -> None:
-    """Refuse a leaf number or size that no range has."""
+    """Reject a leaf number or size that no range has."""
     if not 1 <= stream_seq <= size <= U64_MAX:
         raise ProtocolError(
             Detail.PROOF_SEQ,
@@ -194,7 +194,7 @@ def tree_height(stream_seq: int, size: int) -> int:
 
 
 def proof_positions(stream_seq: int, size: int) -> list[int]:
-    """Return where the nodes of a leaf's proof stand, siblings, leaf, peaks: a store can read all at once."""
+    """Return the positions of all nodes of a leaf's proof (siblings, leaf, peaks), to be read at once."""
     check_seq(stream_seq, size)
     index = stream_seq - 1
     siblings = [node_position(level, (index >> level) ^ 1) for level in range(tree_height(stream_seq, size))]
@@ -213,6 +213,6 @@ def assemble_proof(nodes: Sequence[NodeHash], stream_seq: int, size: int) -> Mmr
 
 
 def prove_inclusion(read: ReadNode, *, stream_seq: int, mmr_size: int | None = None) -> MmrProof:
-    """Build the proof of a leaf from stored nodes: O(log n) reads, the same bytes every time."""
+    """Build the proof of a leaf from stored nodes: O(log n) reads, deterministic."""
     size = stream_seq if mmr_size is None else mmr_size
     return assemble_proof([read(at) for at in proof_positions(stream_seq, size)], stream_seq, size)

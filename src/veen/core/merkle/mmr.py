@@ -1,4 +1,4 @@
-"""Merkle Mountain Ranges: append, peaks, root, and where nodes stand (001 section 5.1; decision C-20).
+"""Merkle Mountain Ranges: append, peaks, root and node positions (001 section 5.1; decision C-20).
 
 A range of n leaves is a row of perfect trees, one for each set bit of n, the oldest and highest first.
 Its *peaks* are their tops, listed by increasing height: newest first. Node (height, index) covers the
@@ -23,7 +23,7 @@ from veen.core.types import NodeHash
 _NODE_TAG: Final = tag_prefix("veen/mmr-node")
 _ROOT_TAG: Final = tag_prefix("veen/mmr-root")
 
-#: Reads the node at a position; storage passes its node store, tests a list.
+# Reads the node at a position; storage passes its node store, tests pass a list.
 ReadNode = Callable[[int], NodeHash]
 
 
@@ -58,7 +58,7 @@ class Peaks:
     hashes: tuple[NodeHash, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a list of peaks that no range of this size has."""
+        """Reject a list of peaks that no range of this size has."""
         if not 0 <= self.size <= U64_MAX or len(self.hashes) != self.size.bit_count():
             raise ProtocolError(
                 Detail.PROOF_PEAKS, f"{len(self.hashes)} peaks do not make a range of {self.size} leaves"
@@ -78,7 +78,7 @@ class Peaks:
     def grow(self, leaf: bytes, tag: bytes = _NODE_TAG) -> tuple["Peaks", list[NodeHash]]:
         """Return the range with one more leaf, and the nodes that it completes, leaf first.
 
-        A node store writes those nodes as they come.
+        A node store appends these nodes in this order.
         """
         if len(leaf) != HASH_BYTES:  # of any other length, left || right could be split in two ways
             raise ProtocolError(Detail.FIELD_SIZE, f"leaf of {len(leaf)} bytes instead of {HASH_BYTES}")
@@ -97,7 +97,7 @@ class Peaks:
     def extend(self, leaves: Iterable[bytes]) -> tuple["Peaks", list[NodeHash]]:
         """Return the range with more leaves, and the root after each of them.
 
-        The same as appending one by one, in half the time: for a caller that has a whole log.
+        Equivalent to appending one by one, in half the time: for callers that have a whole log.
         """
         stack: list[bytes] = list(self.hashes[::-1])
         roots: list[bytes] = []
@@ -114,20 +114,20 @@ class Peaks:
                 roots.append(node)
             else:
                 roots.append(sha256(_ROOT_TAG + b"".join(stack[::-1])).digest())
-        # Naming the type of each hash as it comes would take longer than some of the hashes.
+        # Calling NodeHash for each hash would take longer than some of the hashes.
         return Peaks(size, cast("tuple[NodeHash, ...]", tuple(stack[::-1]))), cast("list[NodeHash]", roots)
 
     @classmethod
     def _of(cls, size: int, hashes: tuple[NodeHash, ...]) -> "Peaks":
-        # Made from valid peaks, so valid: checking again would cost more than the hashes do.
-        made = object.__new__(cls)
-        object.__setattr__(made, "size", size)
-        object.__setattr__(made, "hashes", hashes)
-        return made
+        # Derived from valid peaks, so valid: another check would cost more than the hashes do.
+        peaks = object.__new__(cls)
+        object.__setattr__(peaks, "size", size)
+        object.__setattr__(peaks, "hashes", hashes)
+        return peaks
 
     @property
     def root(self) -> NodeHash:
-        """The root; there is none before the first leaf."""
+        """The root; an empty range has none."""
         if not self.hashes:
             raise ProtocolError(Detail.PROOF_SEQ, "an empty range has no root")
         return fold_peaks(self.hashes)
@@ -146,17 +146,17 @@ def complete_nodes(leaves: Iterable[bytes]) -> list[NodeHash]:
 def subtrees(first_seq: int, leaves: Iterable[bytes]) -> list[tuple[int, NodeHash]]:
     """Return the tops of the largest whole trees over consecutive leaves: (height, hash), oldest first.
 
-    What ranges that follow each other have in common work: put behind each other and joined, those of all
-    ranges from the first leaf on are the peaks (``join``).
+    Consecutive ranges can be computed independently: their subtrees, joined in order from the first leaf on,
+    are the peaks (``join``).
     """
-    found: list[tuple[int, NodeHash]] = []
+    trees: list[tuple[int, NodeHash]] = []
     for seq, leaf in enumerate(leaves, first_seq):
-        _push(found, seq, 0, NodeHash(leaf), first_seq)
-    return found
+        _push(trees, seq, 0, NodeHash(leaf), first_seq)
+    return trees
 
 
 def join(peaks: Peaks, trees: Iterable[tuple[int, NodeHash]]) -> Peaks:
-    """Return the range with the trees of the next one behind it."""
+    """Return the range, extended by the subtrees of the range that follows it."""
     stack = [(height, hashed) for height, hashed in zip(peak_heights(peaks.size), peaks.hashes, strict=True)]
     stack.reverse()
     size = peaks.size
@@ -169,7 +169,7 @@ def join(peaks: Peaks, trees: Iterable[tuple[int, NodeHash]]) -> Peaks:
 
 
 def _push(stack: list[tuple[int, NodeHash]], last: int, height: int, node: NodeHash, first: int) -> None:
-    """Put a tree that ends with leaf ``last`` on a stack, joined with those before that it makes one with."""
+    """Push a tree that ends with leaf ``last``, merged with the trees on the stack that it completes."""
     while (
         stack and stack[-1][0] == height and last % (2 << height) == 0 and last - (2 << height) + 1 >= first
     ):
@@ -195,7 +195,7 @@ def leaf_position(seq: int) -> int:
 
 
 def peak_positions(size: int) -> list[int]:
-    """Return where the peaks of a range stand, by increasing height."""
+    """Return the positions of the peaks of a range, by increasing height."""
     return [node_position(height, (size >> height) - 1) for height in peak_heights(size)]
 
 

@@ -1,6 +1,6 @@
 """Anchors: what ties the root of a label to something that its hub cannot change afterwards (ANCHOR0).
 
-A backend publishes ``anchor_digest``, and what it gives back is kept as ``anchor_ref`` beside the checkpoint.
+A backend publishes ``anchor_digest``; its result is stored as ``anchor_ref`` beside the checkpoint.
 The file ledger is a hash chain of its own; for a time stamp (RFC 3161) an authority signs the digest.
 """
 
@@ -16,17 +16,17 @@ from veen.core.types import Label, NodeHash
 
 FILE: Final = "file"
 RFC3161: Final = "rfc3161"
-#: Enough that none is guessed; at most what a hash has.
+# Enough not to be guessed; at most the size of a hash.
 MIN_NONCE_BYTES: Final = 16
 MAX_NONCE_BYTES: Final = 32
-#: A time stamp with the certificates of its authority has a few kilobytes.
+# A time stamp with the certificates of its authority has a few kilobytes.
 MAX_TOKEN_BYTES: Final = 64 << 10
-#: Head, ver, three numbers of nine bytes, two hashes and a nonce with their heads.
+# Head, ver, three numbers of nine bytes, two hashes and a nonce with their heads.
 MAX_ENTRY_BYTES: Final = 2 + 3 * 9 + 2 * (2 + HASH_BYTES) + 2 + MAX_NONCE_BYTES
 
 
 def anchor_digest(root: NodeHash, epoch: int, ts: int, nonce: bytes) -> bytes:
-    """Return what is published: one value for each root, epoch, time and nonce, the nonce being last."""
+    """Return the value to publish, unique for each root, epoch, time and nonce (last: its length varies)."""
     check_nonce(nonce)
     if len(root) != HASH_BYTES:
         raise ProtocolError(
@@ -36,7 +36,7 @@ def anchor_digest(root: NodeHash, epoch: int, ts: int, nonce: bytes) -> bytes:
 
 
 def check_nonce(nonce: bytes) -> None:
-    """Refuse a nonce of another length."""
+    """Reject a nonce of a wrong length."""
     if not MIN_NONCE_BYTES <= len(nonce) <= MAX_NONCE_BYTES:
         raise ProtocolError(
             Detail.VALUE,
@@ -47,7 +47,7 @@ def check_nonce(nonce: bytes) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry(Wire):
-    """One entry of a file ledger; it names the one before it by its hash."""
+    """One entry of a file ledger; it has the hash of the entry before it."""
 
     SHAPE: ClassVar = ArrayShape(
         "anchor_entry",
@@ -60,9 +60,9 @@ class LedgerEntry(Wire):
         Field("nonce", BYTES),
     )
 
-    #: From 0.
+    # Counted from 0.
     index: int
-    #: 32 zero bytes in the first one.
+    # 32 zero bytes in the first entry.
     prev_hash: bytes
     mmr_root: NodeHash
     epoch: int
@@ -76,13 +76,13 @@ class LedgerEntry(Wire):
 
     @property
     def entry_hash(self) -> bytes:
-        """How the next entry, and references to this one, name it."""
+        """The hash by which the next entry and anchor_refs refer to this one."""
         return tagged_hash("veen/anchor-entry", self.encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerHead(Wire):
-    """How much of a file ledger was acknowledged: what is behind it may be the rest of a write."""
+    """The acknowledged part of a file ledger: bytes after it may be of an incomplete write."""
 
     SHAPE: ClassVar = MapShape(
         "anchor_ledger_head",
@@ -103,7 +103,7 @@ class LedgerHead(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchorRef(Wire):
-    """anchor_ref: where a root was published, and what its digest was made of."""
+    """anchor_ref: where a root was published, and the inputs of its digest."""
 
     SHAPE: ClassVar = MapShape(
         "anchor_ref",
@@ -121,10 +121,10 @@ class AnchorRef(Wire):
     epoch: int
     ts: int
     nonce: bytes
-    #: Of a file ledger: which entry, and its hash.
+    # File ledger only: the entry and its hash.
     index: int | None = None
     entry_hash: bytes | None = None
-    #: Of a time stamp: the authority's answer in DER.
+    # Time stamp only: the authority's response in DER.
     token: bytes | None = None
 
     def _validate(self) -> None:
@@ -141,13 +141,13 @@ class AnchorRef(Wire):
             raise ProtocolError(Detail.VALUE, f"a time stamp of {len(self.token)} bytes", field="token")
 
     def digest(self, root: NodeHash) -> bytes:
-        """Return what was published if it was for this root."""
+        """Return the digest that was published if the anchor is for this root."""
         return anchor_digest(root, self.epoch, self.ts, self.nonce)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchorRecord(Wire):
-    """A file in anchors/: the anchor of a checkpoint, which has no field for it."""
+    """A file in anchors/: the anchor of a checkpoint (which has no field for it)."""
 
     SHAPE: ClassVar = MapShape(
         "anchor_record",
@@ -174,5 +174,5 @@ class AnchorRecord(Wire):
 
     @property
     def ref(self) -> AnchorRef:
-        """The anchor_ref, taken apart."""
+        """The decoded anchor_ref."""
         return AnchorRef.decode(self.anchor_ref)

@@ -1,6 +1,6 @@
 """Attachments: content ids and their root (001 section 4.6; decisions C-08 to C-10).
 
-Attachment ciphertexts travel apart from the message and are addressed by coid = H(ciphertext).
+Attachment ciphertexts are sent separately from the message and are addressed by coid = H(ciphertext).
 The hub never sees count or sizes; senders and readers check them.
 """
 
@@ -33,7 +33,7 @@ def att_root(coids: Sequence[Coid]) -> bytes:
     return tagged_hash(_ROOT_TAG, b"".join(peaks.hashes))
 
 
-#: The root of no attachments: headers leave it out, and if they do not it must be this (ATT-008).
+# The root of no attachments: a header omits att_root, or it is this (ATT-008).
 EMPTY_ATT_ROOT: Final = sha256(tag_prefix(_ROOT_TAG))
 
 
@@ -46,7 +46,7 @@ def verify_root(declared: bytes | None, coids: Sequence[Coid]) -> None:
 
 
 def check_size(index: int, size: int, limits: Limits) -> None:
-    """Check the plaintext size of an attachment, and that there may be as many (ATT-010)."""
+    """Check the index and the plaintext size of an attachment against the limits (ATT-010)."""
     for what, actual, allowed in (
         ("number of attachments", index + 1, limits.max_attachments_per_msg),
         (f"size of attachment {index}", size, limits.max_attachment_bytes),

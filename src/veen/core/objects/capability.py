@@ -21,7 +21,7 @@ from veen.core.types import AuthRef, Label, RoutingKey, Signature, StreamId, Ver
 
 _LINK_TAG: Final = tag_prefix("veen/cap-link")
 _FIRST_PREV: Final = bytes(ed25519.SIGNATURE_BYTES)
-#: A token without its chain is the map of its first four fields.
+# A token without its chain is a map of its first four fields.
 _SIGNED_MAP_HEAD: Final = b"\xa4"
 
 
@@ -88,7 +88,7 @@ class CapToken(Wire):
 
     @classmethod
     def max_bytes(cls, limits: Limits) -> int:
-        """Return the limit on a token (C-56)."""
+        """Return the maximum size of a token (C-56)."""
         return limits.max_cap_bytes
 
     @classmethod
@@ -126,7 +126,7 @@ class CapToken(Wire):
         return replace(self, sig_chain=(*self.sig_chain, link))
 
     def _link_digest(self, prev_sig: bytes) -> bytes:
-        """Return what a link signs: the token without its chain, and the link before (C-45)."""
+        """Return the digest that a link signs: of the token without its chain, and the link before (C-45)."""
         # Key 5 and the chain end the map: cutting them off and writing a shorter head is re-encoding.
         chain = b"\x05" + self.SHAPE.fields[-1].kind.write(self.sig_chain)
         unsigned = _SIGNED_MAP_HEAD + self.encode()[1 : -len(chain)]
@@ -162,7 +162,7 @@ def verify_issuer(token: CapToken, trusted: Iterable[VerifyKey]) -> None:
 
 
 def verify_subject(token: CapToken, client_id: VerifyKey) -> None:
-    """Check that the token was given to this client: anyone can read an auth_ref (C-50)."""
+    """Check that the token was issued to this client: an auth_ref is not secret (C-50)."""
     if not hmac.compare_digest(token.subject_pk, client_id):
         raise ProtocolError(Detail.AUTH_REF, "the token was issued to another client", field="client_id")
 
@@ -187,12 +187,12 @@ def verify_ttl(token: CapToken, issued_at: int, hub_ts: int) -> None:
 
 
 def effective_rate(token: CapToken, limits: Limits) -> Rate:
-    """Return the rate in force: the token's, clamped to the registry's, which also stands in for none."""
-    asked = token.allow.rate
+    """Return the rate in force: the token's, clamped to the registry's, which is also the default."""
+    requested = token.allow.rate
     highest = Rate(per_sec=limits.max_cap_rate_per_sec, burst=limits.max_cap_rate_burst)
-    if asked is None:
+    if requested is None:
         return highest
-    return Rate(per_sec=min(asked.per_sec, highest.per_sec), burst=min(asked.burst, highest.burst))
+    return Rate(per_sec=min(requested.per_sec, highest.per_sec), burst=min(requested.burst, highest.burst))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +208,14 @@ class Bucket:
         return cls(rate.burst, hub_ts)
 
     def take(self, rate: Rate, hub_ts: int) -> "Bucket":
-        """Return the bucket after one accepted message, or refuse the message (row 14)."""
+        """Return the bucket after one accepted message, or reject the message (row 14)."""
         available = self._available(rate, hub_ts)
         if available < 1:
             raise ProtocolError(Detail.CAP_RATE, "the rate of the token is used up", max_allowed=rate.per_sec)
         return Bucket(available - 1, hub_ts)
 
     def spend(self, rate: Rate, hub_ts: int, count: int) -> "Bucket":
-        """Return the bucket after messages that were accepted at one time, when the log is read back."""
+        """Return the bucket after messages that were accepted at one time, when the log is replayed."""
         return Bucket(max(0, self._available(rate, hub_ts) - count), hub_ts)
 
     def _available(self, rate: Rate, hub_ts: int) -> int:

@@ -22,7 +22,7 @@ _SIGNED_FIELDS: Final = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint(Wire):
-    """What a hub, and any witnesses, say about entries 1 to upto_seq of label_curr."""
+    """A root over entries 1 to upto_seq of label_curr, signed by the hub and by any witnesses."""
 
     SHAPE: ClassVar = ArrayShape(
         "CHECKPOINT",
@@ -60,7 +60,7 @@ class Checkpoint(Wire):
         epoch: int,
         witnesses: Sequence[ed25519.SigningKey] = (),
     ) -> Self:
-        """Sign a checkpoint with the hub's key, and with those of witnesses at hand."""
+        """Sign a checkpoint with the hub's key, and with those of the given witnesses."""
         unsigned = cls(
             label_prev=label_prev,
             label_curr=label_curr,
@@ -90,7 +90,7 @@ class Checkpoint(Wire):
     def verify_witnesses(self, witness_pks: Iterable[VerifyKey]) -> list[VerifyKey]:
         """Return which of the known witnesses have signed, in key order; each key counts once (C-05).
 
-        Signatures of unknown witnesses are passed over: who counts is for the caller to say.
+        Signatures of unknown witnesses are ignored: the caller decides which witnesses count.
         """
         digest = self.signing_digest()
         sigs = self.witness_sigs or ()
@@ -133,7 +133,7 @@ class Checkpoint(Wire):
 def label_pair(routing: RoutingKey, stream: StreamId, epoch: int) -> tuple[Label, Label]:
     """Return the (label_prev, label_curr) that a hub writes: a function of the label alone (C-35).
 
-    Without rotation every label is of epoch 0, so there is no case of its own for it.
+    Without rotation every label is of epoch 0, so this is not a special case.
     """
     current = labels.label(routing, stream, epoch)
     return (labels.label(routing, stream, epoch - 1) if epoch else current), current

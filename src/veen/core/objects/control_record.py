@@ -1,8 +1,8 @@
-"""Records of the control log: what an operator or an admin decided, and admission goes by (C-107).
+"""Records of the control log: decisions of operators and admins that admission applies (C-107).
 
-Each is stored in the message's place of an entry under the hub's control label, so it has a receipt and a
-place in time, and every decision of admission can be made again from files. What an admin sends is the body
-of a message, sealed to the hub's control key; the hub makes a record of it.
+Each is stored in place of the message of an entry under the hub's control label, so it has a receipt and a
+position in time, and every decision of admission can be reproduced from files. An admin sends the body of a
+message, sealed to the hub's control key; the hub turns it into a record.
 """
 
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from veen.core.errors import Detail, ProtocolError
 from veen.core.objects import labels
 from veen.core.types import LeafHash, VerifyKey
 
-#: The schema of messages that revoke, and the stream that they are sent to where there are no realms.
+# The schema of messages that revoke, and the stream for them in deployments without realms.
 REVOCATION_SCHEMA: Final = labels.schema_id("veen.revocation.v1")
 REVOCATION_STREAM: Final = labels.revocation_stream(labels.realm_id())
 
 
 def control_leaf(record: bytes) -> LeafHash:
-    """Return the leaf of a record in the control log; its frame holds the record in the message's place."""
+    """Return the leaf of a record in the control log; its frame has the record in place of a message."""
     return LeafHash(tagged_hash("veen/control-record", record))
 
 
@@ -38,7 +38,7 @@ class Target(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustRecord(Wire):
-    """Tokens of an issuer count from here on, or no longer do (C-49)."""
+    """An issuer is trusted from here on, or no longer (C-49)."""
 
     KIND: ClassVar = "trust"
     SHAPE: ClassVar = MapShape(
@@ -58,7 +58,7 @@ class TrustRecord(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevocationRecord(Wire):
-    """A client or a token is refused from a time on, for a while or for good (C-54)."""
+    """A client or a token is revoked from a time on, for a period or permanently (C-54)."""
 
     KIND: ClassVar = "revoke"
     SHAPE: ClassVar = MapShape(
@@ -78,7 +78,7 @@ class RevocationRecord(Wire):
     ts: int
     ttl: int | None = None
     reason: str | None = None
-    #: The admin message that asked for it, if one did.
+    # The admin message that requested it, if any.
     origin: LeafHash | None = None
     kind: str = KIND
 
@@ -86,13 +86,13 @@ class RevocationRecord(Wire):
         _check_kind(self.target_kind, "target_kind")
 
     def holds_at(self, hub_ts: int) -> bool:
-        """Tell whether a message of this time is revoked."""
+        """Report whether a message of this time is revoked."""
         return self.ts <= hub_ts and (self.ttl is None or hub_ts < self.ts + self.ttl)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevocationBody(Wire):
-    """What an admin writes on the revocation stream (KEX1-006)."""
+    """The body of an admin's message on the revocation stream (KEX1-006)."""
 
     SHAPE: ClassVar = NamedShape(
         "revocation",
@@ -104,7 +104,7 @@ class RevocationBody(Wire):
     )
 
     kind: str
-    #: A client_id, an auth_ref, or the hash of a whole token, by kind (C-55).
+    # A client_id, an auth_ref, or the hash of a whole token, by kind (C-55).
     target: bytes
     ts: int
     reason: str | None = None
@@ -114,7 +114,7 @@ class RevocationBody(Wire):
         _check_kind(self.kind, "kind")
 
     def record(self, origin: LeafHash | None = None) -> RevocationRecord:
-        """Return what the control log holds of it; ``origin`` is the message that it came in."""
+        """Return the record for the control log; ``origin`` is the message that contained this body."""
         return RevocationRecord(
             target_kind=self.kind,
             target=self.target,

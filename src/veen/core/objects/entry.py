@@ -11,8 +11,8 @@
     82      msg_len      MSG
     ...     receipt_len  RECEIPT
 
-The hash does not cover the header: a reader compares label and stream_seq with the receipt and refuses
-any flag, so that no bit of an entry can change unseen.
+The hash does not cover the header: a reader compares label and stream_seq with the receipt and rejects
+any flag, so that no bit of an entry can change unnoticed.
 """
 
 import struct
@@ -49,7 +49,7 @@ class EntryHeader:
 
     @classmethod
     def decode(cls, data: bytes, offset: int = 0, limits: Limits = DEFAULT_LIMITS) -> "EntryHeader":
-        """Decode the header at ``offset``; lengths are bounded before anyone reads that much."""
+        """Decode the header at ``offset``; lengths are bounded before that many bytes are read."""
         if len(data) - offset < ENTRY_HEADER_BYTES:
             raise ProtocolError(
                 Detail.ENTRY_LENGTH,
@@ -79,7 +79,7 @@ class EntryHeader:
 
 
 class Frame(NamedTuple):
-    """An entry whose bytes are those that were written; its two objects are not parsed yet."""
+    """An entry as the bytes that were written; its two objects are not parsed yet."""
 
     label: Label
     stream_seq: int
@@ -88,7 +88,7 @@ class Frame(NamedTuple):
 
     @classmethod
     def read(cls, data: bytes, offset: int = 0, limits: Limits = DEFAULT_LIMITS) -> tuple["Frame", int]:
-        """Read the frame at ``offset``, and return where the next one begins (FRM-004 to FRM-007)."""
+        """Read the frame at ``offset``; return it and the offset of the next one (FRM-004 to FRM-007)."""
         header = EntryHeader.decode(data, offset, limits)
         end = offset + header.entry_len
         if end > len(data):
@@ -134,7 +134,7 @@ class Entry:
 
     @classmethod
     def decode(cls, data: bytes, offset: int = 0, limits: Limits = DEFAULT_LIMITS) -> tuple["Entry", int]:
-        """Decode the entry at ``offset``: the entry, and where the next one begins (FRM-004 to FRM-008).
+        """Decode the entry at ``offset``; return it and the offset of the next one (FRM-004 to FRM-008).
 
         The message stays as bytes: serving and scanning need not decode it; ``msg`` does.
         """
@@ -143,7 +143,7 @@ class Entry:
 
     @classmethod
     def decode_one(cls, data: bytes, limits: Limits = DEFAULT_LIMITS) -> "Entry":
-        """Decode one entry and nothing else, its message included."""
+        """Decode exactly one entry, including its message."""
         entry, end = cls.decode(data, 0, limits)
         if end != len(data):
             raise ProtocolError(Detail.ENTRY_LENGTH, f"{len(data) - end} bytes after the entry", expected=end)
@@ -206,14 +206,14 @@ class Entry:
 
     @classmethod
     def from_json(cls, value: JsonValue, limits: Limits = DEFAULT_LIMITS) -> "Entry":
-        """Parse the JSON form; a header that is not the one of its two objects is refused."""
+        """Parse the JSON form; reject a header that does not match its two objects."""
         if not isinstance(value, dict) or not {"msg", "receipt"} <= value.keys():
             raise CborError(Fault.TYPE, 0, "expected an object with msg and receipt")
         msg = Msg.from_json(value["msg"], limits)
         entry = cls(msg.encode(), Receipt.from_json(value["receipt"], limits))
         header = entry._json_header()
-        given = {name: item for name, item in value.items() if name not in ("msg", "receipt")}
+        declared = {name: item for name, item in value.items() if name not in ("msg", "receipt")}
         # By type too: in Python True == 1 == 1.0, in JSON they are three different things.
-        if given != header or any(type(given[name]) is not type(header[name]) for name in header):
+        if declared != header or any(type(declared[name]) is not type(header[name]) for name in header):
             raise ProtocolError(Detail.ENTRY_RECEIPT, "the header does not match message and receipt")
         return entry

@@ -1,4 +1,4 @@
-"""The error envelope: how a failure travels (001 section 10.6; decision C-66)."""
+"""The error envelope: how a failure is reported on the wire (001 section 10.6; decision C-66)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from veen.core.errors import CborError, Code, DetailValue, Fault, ProtocolError
 from veen.core.limits import Limits
 from veen.core.types import JsonValue
 
-#: The one key whose value is a byte string by definition; in JSON it is plain hex.
+# The one key whose value is a byte string by definition; in JSON it is plain hex.
 _BYTES_KEY: Final = "label"
-#: When to retry after a full queue or disk, in seconds.
+# When to retry after a full queue or disk, in seconds.
 RETRY_AFTER_SEC: Final = 1
 _KINDS: Final[Mapping[type, Kind]] = {str: TEXT, bytes: BYTES, int: UINT}
 
@@ -63,7 +63,7 @@ class _Detail:
         return MappingProxyType(raw)
 
     def lower(self, value: Mapping[str, DetailValue]) -> dict[str, DetailValue]:
-        """Return the map; refuse what it cannot hold."""
+        """Return the map; reject what it cannot hold."""
         return {TEXT.lower(key): _KINDS.get(type(item), UINT).lower(item) for key, item in value.items()}
 
     def write(self, raw: dict[str, DetailValue]) -> bytes:
@@ -104,7 +104,7 @@ def _value_from_json(key: str, value: JsonValue) -> DetailValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorEnvelope(Wire):
-    """An error as it travels. Codes that this version does not know are kept as they are (C-60)."""
+    """An error on the wire. Codes that this version does not know are preserved (C-60)."""
 
     SHAPE: ClassVar = MapShape(
         "error",
@@ -127,7 +127,7 @@ class ErrorEnvelope(Wire):
             object.__setattr__(self, "detail", MappingProxyType(dict(self.detail)))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Survive pickling, as its bytes: a read-only mapping cannot be pickled."""
+        """Pickle the encoded bytes: a read-only mapping cannot be pickled."""
         return type(self).decode, (self.encode(),)
 
     def field(self, name: str) -> DetailValue | None:
@@ -157,10 +157,10 @@ class ErrorEnvelope(Wire):
 
 
 def envelope_of(error: ProtocolError) -> ErrorEnvelope:
-    """Return an error as it travels; a client that was too fast learns when to retry (ERR-013)."""
+    """Return the envelope of an error, with retry_after if a rate was exceeded (ERR-013)."""
     return ErrorEnvelope.of(error, retry_after=RETRY_AFTER_SEC if error.code is Code.RATE else None)
 
 
 def unavailable(message: str, retry_after: int = RETRY_AFTER_SEC) -> ErrorEnvelope:
-    """Return the answer when nothing can be decided now; nothing was written (C-67)."""
+    """Return the error for a request that cannot be decided now; nothing was written (C-67)."""
     return ErrorEnvelope(code=Code.UNAVAILABLE.value, message=message, retry_after=retry_after)

@@ -1,4 +1,4 @@
-"""What the checkers of a log have in common: how much they check, and what they report."""
+"""Types of all checkers of a log: how much they check, and what they report."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -6,7 +6,7 @@ from typing import Final
 
 from veen.core.types import Label
 
-#: The verdict on whether a log holds what was written.
+# The verdict on whether a log holds what was written.
 INTEGRITY: Final = "integrity"
 
 
@@ -46,7 +46,7 @@ class Finding:
     where: Location
     code: str
     text: str
-    #: Which verdict of the report it makes bad.
+    # The verdict of the report that this finding makes negative.
     verdict: str = INTEGRITY
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 """Files that bind a hub's keys to its log (001 section 8.4; decisions C-30, C-37, C-89).
 
 hub-identity.cbor says which keys the hub has had and when; hub-identity.sig signs it; hub-key-map.cbor
-finds a key by its id; checkpoint-binding.cbor says which key signed which checkpoint.
+maps the id of a key to the key; checkpoint-binding.cbor says which key signed which checkpoint.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -68,17 +68,17 @@ class HubKey(Wire):
         return cls(key_id=key_id(hub_pk), hub_pk=hub_pk, valid_from=valid_from, valid_until=valid_until)
 
     def is_active_at(self, unix_sec: int) -> bool:
-        """Tell whether the key signs at this time (HUB-013)."""
+        """Report whether the key signs at this time (HUB-013)."""
         return self.valid_from <= unix_sec and (self.valid_until is None or unix_sec < self.valid_until)
 
     def meets(self, start: int, end: int) -> bool:
-        """Tell whether the key signs at any time of [start, end)."""
+        """Report whether the key signs at any time of [start, end)."""
         return self.valid_from < end and (self.valid_until is None or start < self.valid_until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkParent(Wire):
-    """Whose log a fork's copied prefix is, and the hash of fork.cbor, which says where it ends (C-95)."""
+    """The hub whose log a fork has copied, and the hash of fork.cbor, which says how far (C-95)."""
 
     SHAPE: ClassVar = MapShape("fork_parent", Field("hub_id", B32, key=1), Field("fork_hash", B32, key=2))
 
@@ -88,7 +88,7 @@ class ForkParent(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubIdentity(Wire):
-    """Who a hub is: the id of its first key for ever, and all keys it has had."""
+    """The identity of a hub: its id, which is that of its first key and never changes, and all its keys."""
 
     SHAPE: ClassVar = MapShape(
         "hub_identity",
@@ -155,15 +155,15 @@ class HubIdentity(Wire):
 
 
 def _verify_with(keys: Iterable[HubKey], signed: Receipt | Checkpoint) -> HubKey:
-    refusal: ProtocolError | None = None
+    last_error: ProtocolError | None = None
     for key in keys:
         try:
             signed.verify_signature(key.hub_pk)
         except ProtocolError as error:
-            refusal = error
+            last_error = error
         else:
             return key
-    raise refusal or ProtocolError(Detail.KEY_INACTIVE, "no key of the hub was active at that time")
+    raise last_error or ProtocolError(Detail.KEY_INACTIVE, "no key of the hub was active at that time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class KeyMap:
     keys: Mapping[KeyId, VerifyKey]
 
     def __post_init__(self) -> None:
-        """Refuse a name that is not the one of its key."""
+        """Reject a key_id that does not match its key."""
         for name, hub_pk in self.keys.items():
             B16.check(name, None)
             B32.check(hub_pk, None)
@@ -219,7 +219,7 @@ class KeyMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundCheckpoint(Wire):
-    """One line of checkpoint-binding.cbor: which hub and key stand behind a checkpoint."""
+    """One row of checkpoint-binding.cbor: the hub and the key that signed a checkpoint."""
 
     SHAPE: ClassVar = ArrayShape(
         "bound_checkpoint",
@@ -240,7 +240,7 @@ class BoundCheckpoint(Wire):
 
     @property
     def place(self) -> tuple[bytes, int, int]:
-        """What the file is keyed by."""
+        """The sort key of the file."""
         return self.label, self.epoch, self.upto_seq
 
 
@@ -254,9 +254,9 @@ class CheckpointBinding:
     checkpoints: tuple[BoundCheckpoint, ...]
 
     def __post_init__(self) -> None:
-        """Refuse repeated or unordered lines."""
-        places = [item.place for item in _BINDING.lower(self.checkpoints)]
-        if places != sorted(set(places)):
+        """Reject repeated or unordered rows."""
+        sort_keys = [item.place for item in _BINDING.lower(self.checkpoints)]
+        if sort_keys != sorted(set(sort_keys)):
             raise CborError(Fault.KEY_ORDER, 0, "checkpoints must ascend by label, epoch and upto_seq")
 
     @classmethod

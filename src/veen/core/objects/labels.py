@@ -7,17 +7,17 @@ from veen.core.encoding.hexadecimal import is_hex32, parse_hex32
 from veen.core.errors import Detail, ProtocolError
 from veen.core.types import HubId, Label, RealmId, RoutingKey, SchemaId, StreamId, VerifyKey
 
-#: The realm of deployments that have no others.
+# The realm of deployments without named realms.
 DEFAULT_REALM: Final = "default"
 
-#: Families of schemas that hash the bare name, and one name that a published vector uses; all others hash
-#: it under a prefix, the operation profiles among them (OVR-028).
+# Families of schemas that hash the bare name, and one name that a published vector uses; all others hash
+# it under a prefix, the operation profiles among them (OVR-028).
 _BARE_FAMILIES: Final = ("id.", "wallet.", "rpc.", "crdt.", "disc.", "veen.")
 _BARE_NAMES: Final = frozenset({"chat.v1"})
 
 
 def sized(value: bytes, name: str) -> bytes:
-    """Return a 32-byte identifier, or refuse one of another length."""
+    """Return a 32-byte identifier; reject one of another length."""
     if len(value) != HASH_BYTES:
         raise ProtocolError(
             Detail.FIELD_SIZE,
@@ -37,7 +37,7 @@ def _utf8(name: str) -> bytes:
 
 
 def hub_id(first_key: VerifyKey) -> HubId:
-    """Return the id of a hub identity: of its first key, for ever, also after rotation (C-30)."""
+    """Return the id of a hub: that of its first key, also after rotations (C-30)."""
     return HubId(tagged_hash("veen/hub-id", sized(first_key, "hub_pk")))
 
 
@@ -73,12 +73,12 @@ def revocation_stream(realm: RealmId) -> StreamId:
 
 
 def label_class_stream(realm: RealmId) -> StreamId:
-    """Return the stream on which the admins of a realm say of what class labels are (CTL-007)."""
+    """Return the stream on which the admins of a realm classify labels (CTL-007)."""
     return StreamId(tagged_hash("veen/label-class", sized(realm, "realm_id")))
 
 
 def label(routing: RoutingKey, stream: StreamId, epoch: int) -> Label:
-    """Return the label of a stream in an epoch: what the hub orders by."""
+    """Return the label of a stream in an epoch; the hub orders messages per label."""
     preimage = sized(routing, "routing_key") + sized(stream, "stream_id") + u64be(epoch)
     return Label(tagged_hash("veen/label", preimage))
 

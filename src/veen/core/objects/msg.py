@@ -40,7 +40,7 @@ class MsgContext:
     auth_ref: AuthRef | None
 
     def __post_init__(self) -> None:
-        """Refuse other lengths: the fields are hashed side by side, and must not run into each other."""
+        """Reject other lengths: the fields are hashed without separators, so their lengths must be fixed."""
         for name in ("profile_id", "label", "client_id", "auth_ref"):
             value = getattr(self, name)
             if value is None and name == "auth_ref":
@@ -69,7 +69,7 @@ class MsgContext:
 def attachment_nonce(aad: bytes, index: int) -> bytes:
     """Return the nonce of attachment ``index``.
 
-    The text has msg_id here, which depends on the attachments themselves; the aad has the same size,
+    The specification has msg_id here, which depends on the attachments themselves; the aad has the same size,
     is known to both sides before sealing, and separates messages just as well (C-08).
     """
     return trunc_24(sha256(_ATT_NONCE_TAG + aad + u64be(index)))
@@ -77,7 +77,7 @@ def attachment_nonce(aad: bytes, index: int) -> bytes:
 
 _SIG_TAG: Final = tag_prefix("veen/sig")
 _LEAF_TAG: Final = tag_prefix("veen/leaf")
-#: The signature field on the wire: a two-byte head and 64 bytes.
+# The signature field on the wire: a two-byte head and 64 bytes.
 _SIG_BYTES: Final = 66
 _ARRAY_9: Final = b"\x89"
 _ARRAY_10: Final = b"\x8a"
@@ -123,12 +123,12 @@ class Msg(Wire):
 
     @classmethod
     def decode(cls, data: bytes, limits: Limits = DEFAULT_LIMITS) -> Self:
-        """Decode a message. Whatever is not plain goes the way of all objects, which says what is wrong."""
+        """Decode a message; anything unusual takes the general path, which reports what is wrong."""
         return cls.plain(data, limits) or super(Msg, cls).decode(data, limits)
 
     @classmethod
     def plain(cls, data: bytes, limits: Limits) -> Self | None:
-        """Take a message that is as it should be apart by its layout, in half the time; None if it is not."""
+        """Decode a message by its layout, in half the time; None if anything about it is unusual."""
         spans = _layout(data, 0) if len(data) <= limits.max_msg_bytes else None
         if spans is None or spans.end != len(data):
             return None
@@ -160,7 +160,7 @@ class Msg(Wire):
             msg = "the signing key is not the client of this context"
             raise ValueError(msg)
         ct_hash = sha256(CIPHERTEXT.lower(ciphertext))
-        # The layout of SHAPE written out: this runs for every message sent, and costs a third of the general
+        # The layout of SHAPE, inlined: this runs for every message sent, and costs a third of the general
         # encoder. A context that exists is valid, so its fields need no second check.
         signed = b"".join(
             (
@@ -202,7 +202,7 @@ class Msg(Wire):
 
     @property
     def context(self) -> MsgContext:
-        """What sealing bound this message to."""
+        """The context that the ciphertext is bound to."""
         return MsgContext(
             profile_id=self.profile_id,
             label=self.label,
@@ -234,16 +234,16 @@ class Msg(Wire):
 
 
 def msg_end(buf: bytes, pos: int) -> int:
-    """Return where the item at ``pos`` ends, without judging it: for cutting a sequence into messages.
+    """Return where the item at ``pos`` ends, without validating it: for splitting a sequence into messages.
 
-    An item with the layout of a message is measured by that, in a third of the time that any other takes.
+    An item with the layout of a message takes a third of the time of any other.
     """
     spans = _layout(buf, pos)
     return cbor.item_end(buf, pos) if spans is None else spans.end
 
 
 class _Spans(NamedTuple):
-    """Where the fields of variable place are in the bytes of a message."""
+    """The two numbers of a message, and the offsets of the fields after them."""
 
     client_seq: int
     prev_ack: int
@@ -255,7 +255,7 @@ class _Spans(NamedTuple):
 
 
 def _layout(buf: bytes, pos: int) -> _Spans | None:
-    """Return the places of the fields, if all heads of a message are where they should be; else None."""
+    """Return the offsets of the fields if all heads of a message are at their offsets, else None."""
     heads = buf[pos : pos + 4], buf[pos + 36 : pos + 38], buf[pos + 70 : pos + 72]
     if heads != (_ARRAY_10 + _VER_1 + _HEAD_32, _HEAD_32, _HEAD_32):
         return None

@@ -1,4 +1,4 @@
-"""An entry before it has its position: admission makes it, storage appends it."""
+"""An entry that has no position yet: admission creates it, storage appends it."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from veen.core.types import AuthRef, Label, LeafHash, VerifyKey
 
 
 class NewEntry(NamedTuple):
-    """What is to be appended: the bytes in the message's place, and what admission has read in them."""
+    """The bytes to append (a message, a token or a control record), and what admission has read in them."""
 
     label: Label
     content: bytes
@@ -18,7 +18,7 @@ class NewEntry(NamedTuple):
     client_seq: int = 0
     prev_ack: int = 0
     auth_ref: AuthRef | None = None
-    #: What is left of the token's rate after this message, as far as it is known (C-52).
+    # The token's bucket after this message, if it is known (C-52).
     bucket: Bucket | None = None
 
     @classmethod

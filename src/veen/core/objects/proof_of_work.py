@@ -1,7 +1,7 @@
 """Proof of work: a gate that costs the sender a little and the hub almost nothing (decision C-65).
 
-A cookie shows that its maker has searched for a nonce. It is bound to one request, or to a challenge
-that the hub handed out; the hub keeps neither, so the gate has no state.
+A cookie shows that its sender has searched for a nonce. It is bound to one request, or to a challenge
+that the hub issued; the hub stores neither, so the gate is stateless.
 """
 
 import hmac
@@ -19,13 +19,13 @@ _POW_TAG: Final = tag_prefix("veen/pow")
 _CHALLENGE_TAG: Final = b"veen/pow-challenge"
 _EXPIRY_BYTES: Final = 8
 _HASH_BITS: Final = 256
-#: More than is feasible; a hub that requires it serves no client.
+# More than is feasible: a hub that requires this much serves no client.
 MAX_DIFFICULTY: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowCookie(Wire):
-    """What a sender shows: the challenge, the nonce it found, and the difficulty it worked for."""
+    """The proof of a sender: the challenge, the nonce it found, and the difficulty it worked for."""
 
     SHAPE: ClassVar = NamedShape(
         "pow_cookie", Field("challenge", BYTES), Field("nonce", UINT), Field("difficulty", UINT)
@@ -36,7 +36,7 @@ class PowCookie(Wire):
     difficulty: int
 
     def verify(self, difficulty: int) -> None:
-        """Check that at least so much work was done."""
+        """Check that at least this much work was done."""
         if self.difficulty < difficulty:
             raise ProtocolError(
                 Detail.PREFILTER_REJECT,
@@ -46,7 +46,7 @@ class PowCookie(Wire):
                 actual=self.difficulty,
             )
         bits = zero_bits(self.challenge, self.nonce)
-        if bits < self.difficulty:  # also if they would do: a cookie is what it says, or is none
+        if bits < self.difficulty:  # even if they suffice: a cookie with a false claim is invalid
             raise ProtocolError(
                 Detail.PREFILTER_REJECT,
                 f"the nonce has {bits} zero bits, but the cookie claims {self.difficulty}",
@@ -62,7 +62,7 @@ def zero_bits(challenge: bytes, nonce: int) -> int:
 
 
 def solve(challenge: bytes, difficulty: int, nonces: Iterable[int]) -> PowCookie | None:
-    """Search among these nonces; about 2^difficulty have to be tried."""
+    """Search these nonces; about 2^difficulty must be tried."""
     for nonce in nonces:
         if zero_bits(challenge, nonce) >= difficulty:
             return PowCookie(challenge=challenge, nonce=nonce, difficulty=difficulty)
@@ -70,13 +70,13 @@ def solve(challenge: bytes, difficulty: int, nonces: Iterable[int]) -> PowCookie
 
 
 def issue_challenge(key: bytes, expiry: int) -> bytes:
-    """Return a challenge that only the holder of the key can make, good until a time."""
+    """Return a challenge that only the holder of the key can create, valid until a time."""
     stamp = u64be(expiry)
     return stamp + hmac.digest(key, _CHALLENGE_TAG + stamp, "sha256")
 
 
 def verify_challenge(challenge: bytes, *, request: bytes, key: bytes, now: int) -> None:
-    """Check that a challenge is bound to this request, or was handed out and has not expired."""
+    """Check that a challenge is bound to this request, or was issued here and has not expired."""
     if hmac.compare_digest(challenge, sha256(request)):
         return
     expiry = int.from_bytes(challenge[:_EXPIRY_BYTES], "big")

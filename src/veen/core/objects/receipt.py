@@ -1,4 +1,4 @@
-"""RECEIPT: the hub's signed word that a message is in the log (001 section 4.3)."""
+"""RECEIPT: the hub's signed statement that a message is in the log (001 section 4.3)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
@@ -22,13 +22,13 @@ _ARRAY_6: Final = b"\x86"
 _ARRAY_7: Final = b"\x87"
 _SIG_HEAD: Final = b"\x58\x40"
 _SIG_BYTES: Final = 66
-#: What stands before the fields of fixed length, in their order.
+# The bytes before the fields of fixed length, in order.
 _HEADS: Final = (_ARRAY_7 + _VER_1 + _HEAD_32, _HEAD_32, _HEAD_32, _SIG_HEAD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt(Wire):
-    """A position in a label's log, the root after it, and when."""
+    """The position of a message in its label's log, the root after it, and the time."""
 
     SHAPE: ClassVar = ArrayShape(
         "RECEIPT",
@@ -50,12 +50,12 @@ class Receipt(Wire):
 
     @classmethod
     def decode(cls, data: bytes, limits: Limits = DEFAULT_LIMITS) -> Self:
-        """Decode a receipt. Whatever is not plain goes the way of all objects, which says what is wrong."""
+        """Decode a receipt; anything unusual takes the general path, which reports what is wrong."""
         return cls._plain(data) or super(Receipt, cls).decode(data, limits)
 
     @classmethod
     def _plain(cls, data: bytes) -> Self | None:
-        """Take a receipt that is as it should be apart by its layout, in a third of the time."""
+        """Decode a receipt by its layout, in a third of the time; None if anything about it is unusual."""
         try:
             stream_seq, leaf = cbor.read_uint(data, 36)
             hub_ts, sig = cbor.read_uint(data, leaf + 68)
@@ -101,7 +101,7 @@ class Receipt(Wire):
         }
         for name in ("label", "leaf_hash", "mmr_root"):
             sized(B32.lower(raw[name]), name)
-        # The layout of SHAPE written out: this runs for every message that a hub takes, in its one sequencer.
+        # The layout of SHAPE, inlined: this runs for every message that a hub accepts, in its only sequencer.
         signed = b"".join(
             (
                 _VER_1,
@@ -134,6 +134,6 @@ class Receipt(Wire):
             raise ProtocolError(Detail.LEAF_HASH, "leaf_hash does not match the message", field="leaf_hash")
 
     def contradicts(self, other: "Receipt") -> bool:
-        """Tell whether two receipts cannot both be true: equivocation, if both are signed (RCPT-009)."""
-        same_place = (self.label, self.stream_seq) == (other.label, other.stream_seq)
-        return same_place and (self.leaf_hash, self.mmr_root) != (other.leaf_hash, other.mmr_root)
+        """Report whether two receipts cannot both be true: equivocation, if both are signed (RCPT-009)."""
+        same_position = (self.label, self.stream_seq) == (other.label, other.stream_seq)
+        return same_position and (self.leaf_hash, self.mmr_root) != (other.leaf_hash, other.mmr_root)

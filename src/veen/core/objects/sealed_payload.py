@@ -1,4 +1,4 @@
-"""Ciphertext: seal for a reader, open as one (001 sections 4.2 and 4.6; decisions C-06 to C-12).
+"""Ciphertext: sealing for a reader, and opening (001 sections 4.2 and 4.6; decisions C-06 to C-12).
 
 offset          bytes      what
 0               32         enc, the ephemeral X25519 public key of this message
@@ -36,7 +36,7 @@ _ATT_KEY: Final = b"veen/att-k"
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A ciphertext taken apart, nothing of it opened yet."""
+    """The parts of a ciphertext, none of them opened yet."""
 
     enc: bytes
     hdr: bytes
@@ -45,7 +45,7 @@ class Envelope:
 
     @classmethod
     def parse(cls, ciphertext: bytes, limits: Limits = DEFAULT_LIMITS) -> "Envelope":
-        """Take a ciphertext apart by its own lengths (row 4)."""
+        """Split a ciphertext by its own lengths (row 4)."""
         check_envelope(ciphertext, limits)
         hdr_end = ENVELOPE_HEAD_BYTES + int.from_bytes(ciphertext[32:36], "big")
         body_end = hdr_end + int.from_bytes(ciphertext[36:40], "big")
@@ -82,7 +82,7 @@ def _check_padding(padding: bytes, size: int, pad_block: int) -> None:
 
 
 class Sealed(NamedTuple):
-    """What sealing gives: a ciphertext to sign, and sealed attachments to store by their coid."""
+    """The result of sealing: a ciphertext to sign, and sealed attachments to store by their coid."""
 
     ciphertext: bytes
     attachments: tuple[bytes, ...] = ()
@@ -97,7 +97,7 @@ class Sealed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenedPayload:
-    """What a reader gets out of a message."""
+    """The decrypted payload of a message."""
 
     header: PayloadHeader
     body: bytes
@@ -113,12 +113,12 @@ class OpenedPayload:
         return tuple(self.open_attachment(index, item) for index, item in enumerate(sealed))
 
     def seal_again(self, index: int, plaintext: bytes) -> bytes:
-        """Return the ciphertext that an attachment of this message has: equal content gives equal bytes."""
+        """Return the ciphertext of an attachment of this message: equal content gives equal bytes."""
         nonce, key = attachment_nonce(self._aad, index), _att_key(self._context, index)
         return aead_encrypt(plaintext, b"", nonce, key)
 
     def open_attachment(self, index: int, sealed: bytes) -> bytes:
-        """Open one attachment by its index, for readers that do not want all of them."""
+        """Open one attachment by its index, for readers that do not need all of them."""
         try:
             return aead_decrypt(
                 sealed, b"", attachment_nonce(self._aad, index), _att_key(self._context, index)
@@ -138,7 +138,7 @@ def pad(ciphertext: bytes, pad_block: int, limits: Limits = DEFAULT_LIMITS) -> b
     missing = -len(ciphertext) % pad_block if pad_block else 0
     if (
         len(ciphertext) + missing > limits.max_msg_bytes
-    ):  # a profile may name any block: allocate nothing for it
+    ):  # check before allocating: a profile may name any block
         raise _too_large("ciphertext", len(ciphertext) + missing, limits.max_msg_bytes)
     return ciphertext + bytes(missing)
 
@@ -153,8 +153,8 @@ def _too_large(field: str, actual: int, allowed: int) -> ProtocolError:
 class Sealer:
     """One message being sealed: attachments one by one, then header and body, for one reader key.
 
-    Each sealer draws a fresh ephemeral key: a rebuilt message is sealed again (C-07). Only the ids
-    of attachments are kept, so that their number and size do not matter for memory.
+    Each sealer draws a fresh ephemeral key: a rebuilt message is sealed again (C-07). Only the
+    ids of attachments are retained, so memory hardly depends on their number and size.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Sealer:
         return self._coids
 
     def attach(self, plaintext: bytes) -> bytes:
-        """Seal the next attachment; what is returned is stored by its hash."""
+        """Seal the next attachment; return its ciphertext, which is stored by its hash."""
         index = len(self._coids)
         att.check_size(index, len(plaintext), self._limits)
         sealed = aead_encrypt(plaintext, b"", attachment_nonce(self._aad, index), _att_key(self._hpke, index))
@@ -214,11 +214,11 @@ def seal(
     attachments: Sequence[bytes] = (),
     limits: Limits = DEFAULT_LIMITS,
 ) -> Sealed:
-    """Seal a message whose attachments, if any, are at hand; see ``Sealer`` for large ones."""
+    """Seal a message whose attachments, if any, are in memory; see ``Sealer`` for large ones."""
     sealer = Sealer(context, recipient=recipient, random=random, limits=limits)
     sealed = tuple(map(sealer.attach, attachments)) if attachments else ()
-    done = sealer.finish(header=header, body=body, pad_block=pad_block)
-    return done._replace(attachments=sealed) if sealed else done
+    payload = sealer.finish(header=header, body=body, pad_block=pad_block)
+    return payload._replace(attachments=sealed) if sealed else payload
 
 
 def open_msg(
