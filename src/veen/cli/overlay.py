@@ -13,13 +13,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from veen.cli.client import read_bytes
 from veen.cli.errors import UsageError, as_command_error
 from veen.cli.options import hex32
 from veen.cli.output import progress, warn
 from veen.client.client import Client
 from veen.client.fold.interpret import FoldedState, interpret
-from veen.core.crypto.hash import sha256
 from veen.core.types import JsonValue
 from veen.overlays import registry
 from veen.overlays.errors import ParameterError
@@ -92,8 +90,6 @@ class ChosenOverlay:
 
     overlay: Overlay
     module: str = ""
-    #: Hash of a user's module, whose code changes without a new version number.
-    code: bytes = b""
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
@@ -117,20 +113,18 @@ class OverlayClass:
 
     overlay: type[Overlay]
     module: str
-    code: bytes
 
     def choose(self, values: dict[str, JsonValue]) -> ChosenOverlay:
         """Return it with parameters."""
         try:
-            return ChosenOverlay(configured(self.overlay, values), self.module, self.code)
+            return ChosenOverlay(configured(self.overlay, values), self.module)
         except ParameterError as error:
             raise UsageError(str(error)) from None
 
 
 def find(name: str, module: str = "") -> OverlayClass:
     """Return the overlay of a name."""
-    overlay, code = _of_module(name, module) if module else (_of_registry(name), b"")
-    return OverlayClass(overlay, module, code)
+    return OverlayClass(_of_module(name, module) if module else _of_registry(name), module)
 
 
 def choose(name: str, module: str = "", values: dict[str, JsonValue] | None = None) -> ChosenOverlay:
@@ -163,7 +157,7 @@ def _of_registry(name: str) -> type[Overlay]:
         raise UsageError(text) from None
 
 
-def _of_module(name: str, text: str) -> tuple[type[Overlay], bytes]:
+def _of_module(name: str, text: str) -> type[Overlay]:
     module = load_module(text)
     found = {
         item.name: item
@@ -176,5 +170,4 @@ def _of_module(name: str, text: str) -> tuple[type[Overlay], bytes]:
     if name not in found:
         names = ", ".join(sorted(found)) or "none"
         raise UsageError(f"{text} does not define overlay {name!r}; it defines: {names}")
-    file = module.__file__
-    return found[name], sha256(read_bytes(Path(file))) if file else b""
+    return found[name]

@@ -1,11 +1,15 @@
 """Interpreting a stream: its entries, checked and opened, folded by an overlay."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from veen.client.fold.incremental import FoldRequest, IncrementalFold, Reached, read_records, record_of
 from veen.client.models import Draft
 from veen.client.session import Driver
+from veen.core.crypto.hash import sha256
 from veen.core.encoding.shape import Fields
 from veen.core.types import JsonValue, LeafHash
 from veen.overlays.engine import hash_state
@@ -76,25 +80,48 @@ def interpret(
     since: int | None = None,
     bridges: frozenset[bytes] = frozenset(),
     cached: bool = True,
-    code: bytes = b"",
     now: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> FoldedState:
     """Fold a stream up to position ``upto`` of an epoch, by default of the last one.
 
     With ``since``, the state is only what entries from that position of the epoch on have done. Summaries are
-    cached in the client directory unless ``cached`` is false; ``code`` is the digest of an overlay whose code
-    may change without its version.
+    cached in the client directory unless ``cached`` is false, or the source of a user's overlay cannot be
+    read: its code may change without its version.
 
     Raises:
         TypeError: The overlay is not an instance of ``Overlay``; its class is not either.
     """
-    if not isinstance(overlay, Overlay):
-        name = overlay.__name__ if isinstance(overlay, type) else ""
-        raise TypeError(f"an Overlay was expected, not {overlay!r}" + (name and f"; did you mean {name}()?"))
-    asked = FoldRequest(overlay, stream, upto, epoch, since, bridges, code)
+    _check_is_overlay(overlay)
+    code = source_digest(type(overlay))
+    asked = FoldRequest(overlay, stream, upto, epoch, since, bridges, code or b"")
     work = IncrementalFold(client, asked, progress)
-    return FoldedState(overlay, stream, *(work.kept() if cached else work.fresh()), now)
+    is_cached = cached and code is not None
+    return FoldedState(overlay, stream, *(work.kept() if is_cached else work.fresh()), now)
+
+
+@cache  # what is loaded does not change if the file does
+def _check_is_overlay(overlay: object) -> None:
+    if not isinstance(overlay, Overlay):
+        hint = f"; did you mean {overlay.__name__}()?" if isinstance(overlay, type) else ""
+        raise TypeError(f"an Overlay was expected, not {overlay!r}{hint}")
+
+
+def source_digest(overlay: type[Overlay]) -> bytes | None:
+    """Digest the source files of an overlay class and its bases; None if one has no file that can be read.
+
+    Empty for the overlays of VEEN: these are versioned. What the files import is not part of the digest.
+    """
+    modules = {cls.__module__ for cls in overlay.__mro__}
+    own = sorted(name for name in modules if name.partition(".")[0] not in {"veen", *sys.stdlib_module_names})
+    digests = b""
+    for name in own:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        try:
+            digests += sha256(Path(file or "").read_bytes())
+        except OSError:  # a class that was typed in, or loaded from elsewhere
+            return None
+    return sha256(digests) if digests else b""
 
 
 def typed(
