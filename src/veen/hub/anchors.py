@@ -58,12 +58,12 @@ def make_backend(settings: Settings, data_dir: Path, owner: str) -> Backend | No
     return None
 
 
-#: How often it is looked what has grown: an anchor is never a matter of less.
+# How often it is looked what has grown: an anchor is never a matter of less.
 _TICK_SEC: Final = 0.2
 _NONCE_BYTES: Final = 16
-#: Between two attempts: twice as long each time, from a second on.
+# Between two attempts: twice as long each time, from a second on.
 _MAX_BACKOFF_SEC: Final = 300
-#: Requests for an anchor that wait.
+# Requests for an anchor that wait.
 _MAX_ASKED: Final = 16
 
 
@@ -73,7 +73,7 @@ class Cadence:
 
     receipts: int
     seconds: int
-    #: Between anchors that clients have asked for.
+    # Between anchors that clients have asked for.
     ask_seconds: int
 
     @classmethod
@@ -139,16 +139,16 @@ class Anchorer:
             labels.authorize_label(reader.store.hub_id),
             labels.control_label(reader.store.hub_id),
         )
-        #: Up to where labels are anchored; None until the files were looked at.
+        # Up to where labels are anchored; None until the files were looked at.
         self._anchored: dict[Label, int] | None = None
-        #: Labels with entries that are not anchored, and when they are due; the same as a heap.
+        # Labels with entries that are not anchored, and when they are due; the same as a heap.
         self._behind: dict[Label, int] = {}
         self._heap: list[tuple[int, Label]] = []
-        #: Labels that are due, in the order in which they became it.
+        # Labels that are due, in the order in which they became it.
         self._due: dict[Label, None] = {}
-        #: How often labels have failed for reasons of their own.
+        # How often labels have failed for reasons of their own.
         self._aside: dict[Label, int] = {}
-        #: Published, but not kept: the disk did not take it.
+        # Published, but not kept: the disk did not take it.
         self._unsaved: AnchorRecord | None = None
         self._failed_in_row = 0
         self._retry_at = 0.0

@@ -33,7 +33,7 @@ from veen.net.host_names import parse_host, parse_origin
 from veen.stdx.loopback import is_loopback
 
 PREFIX: Final = "VEEN_"
-#: Names of variables that are not fields.
+# Names of variables that are not fields.
 CONFIG_PATH: Final = "VEEN_CONFIG_PATH"
 DEFAULT_LISTEN: Final = "127.0.0.1:37411"
 

@@ -32,7 +32,7 @@ from veen.storage.journal.rate_buckets import Buckets
 from veen.storage.write.writer import frozen
 
 _BLOCK = 512
-#: Rows that are not about what is in the files.
+# Rows that are not about what is in the files.
 _ELSEWHERE = {
     Detail.PREFILTER_REJECT: "not stored: the proof of work is sent beside the message",
     Detail.ATT_ROOT: "not checked by a hub: only holders of the plaintext know the attachments",
@@ -46,9 +46,9 @@ class Explained:
 
     accepted: bool
     hub_ts: int
-    #: Each row of the table with "passed", "failed: why", "not reached" or why it does not apply.
+    # Each row of the table with "passed", "failed: why", "not reached" or why it does not apply.
     rows: tuple[tuple[ErrorRow, str], ...]
-    #: What the decision rested on.
+    # What the decision rested on.
     facts: dict[str, str | int]
     error: ProtocolError | None = None
 

@@ -53,11 +53,11 @@ class HubSecrets(Wire):
         Field("pow_key", B32, key=4),
     )
 
-    #: Of the signing keys, oldest first; all are kept, so that checkpoints of old epochs can still be made.
+    # Of the signing keys, oldest first; all are kept, so that checkpoints of old epochs can still be made.
     seeds: tuple[bytes, ...]
-    #: X25519: admin messages are sealed to it (C-107).
+    # X25519: admin messages are sealed to it (C-107).
     control_sk: bytes
-    #: Of the challenges for proof of work (C-65).
+    # Of the challenges for proof of work (C-65).
     pow_key: bytes
 
     def __repr__(self) -> str:

@@ -48,15 +48,15 @@ from veen.storage.read.requests import PageBounds, ReadRequests
 
 _log = logging.getLogger(__name__)
 
-#: Attachments that wait to be written.
+# Attachments that wait to be written.
 _MAX_PUTS: Final = 16
-#: Jobs of strangers that wait for their turn: each costs a sync, and messages wait for it.
+# Jobs of strangers that wait for their turn: each costs a sync, and messages wait for it.
 _MAX_JOBS: Final = 16
-#: How long a checkpoint for an anchor may take: what is before it in the queue, and a sync.
+# How long a checkpoint for an anchor may take: what is before it in the queue, and a sync.
 _CHECKPOINT_SEC: Final = 60
-#: What is left on the disk for the journal when attachments and copies have to stop.
+# What is left on the disk for the journal when attachments and copies have to stop.
 _SPACE_BYTES: Final = 256 << 20
-#: A disk that was full is called so for this long, then it is tried again.
+# A disk that was full is called so for this long, then it is tried again.
 _FULL_SEC: Final = 10.0
 
 
@@ -91,7 +91,7 @@ class Hub:
         self.metrics = Metrics(clock, fsync_ms=fs.sync_ms)
         self._events = events
         self._loop = asyncio.get_running_loop()
-        #: Of labels, the last checkpoint made by this process.
+        # Of labels, the last checkpoint made by this process.
         self._checkpoints: LruCache[Label, int] = LruCache(1024)
         self._is_open = False
         self._signer = self._make_signer()
@@ -114,13 +114,13 @@ class Hub:
             PowRules(settings.pow_difficulty, home.secrets.pow_key) if settings.pow_difficulty else None
         )
         self.readers = ThreadPool(self.call)
-        #: Attachments are written apart, so that those who read do not wait for their syncs.
+        # Attachments are written apart, so that those who read do not wait for their syncs.
         self.putters = ThreadPool(self.call, threads=1, most=_MAX_PUTS)
         self.long_polls = LongPolls(settings.max_waiters)
         self.memory = ByteBudget(settings.max_held_bytes)
         self.stopping = False
         self._jobs = 0
-        #: Where it is served, once it is.
+        # Where it is served, once it is.
         self.urls: tuple[str, ...] = ()
         self.control_plane = ControlPlane(self)
         self.control_plane.catch_up()

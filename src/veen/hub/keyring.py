@@ -15,7 +15,7 @@ from veen.core.objects.receipt import Receipt
 from veen.core.types import Label, NodeHash, ReaderPublicKey, RoutingKey, VerifyKey
 
 Clock = Callable[[], int]
-#: How long an old key may stay valid: a hundred years.
+# How long an old key may stay valid: a hundred years.
 MAX_OVERLAP_SEC: Final = 100 * 365 * 86_400
 
 

@@ -25,7 +25,7 @@ from veen.storage.fs import AppendFile
 _MS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 5000.0)
 _SIZES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 _ENTRIES: Final = (1.0, 10.0, 100.0, 1000.0, 10_000.0, 65_536.0)
-#: The window of error rates, in slots of seconds.
+# The window of error rates, in slots of seconds.
 _SLOT_SEC: Final = 10
 _SLOTS: Final = 30
 _KEPT_FAILURES: Final = 1000
@@ -101,7 +101,7 @@ class Metrics:
         self.control_ignored: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.failures: deque[Failure] = deque(maxlen=_KEPT_FAILURES)
-        #: Values that are read when they are asked for, by name and meaning.
+        # Values that are read when they are asked for, by name and meaning.
         self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
         self._slots: deque[tuple[int, Counter[str]]] = deque(maxlen=_SLOTS)
         self._registry = CollectorRegistry()

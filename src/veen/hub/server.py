@@ -126,7 +126,7 @@ class Server:
         self._listener: Listener | None = None
         self._failed = False
         self._owner = f"the hub (process {os.getpid()} on {socket.gethostname()})"
-        #: What is served, once it is.
+        # What is served, once it is.
         self.endpoints: Endpoints | None = None
 
     def run(self, *, signals: bool = True) -> int:

@@ -11,7 +11,7 @@ from veen.core.limits import Limits
 from veen.core.types import JsonValue
 from veen.net.http_message import CBOR, JSON, Request, Response, encode_json
 
-#: Hex takes two characters a byte, names and quotes some more.
+# Hex takes two characters a byte, names and quotes some more.
 JSON_FACTOR: Final = 3
 
 

@@ -11,7 +11,7 @@ from veen.core.types import Label
 from veen.hub.hub import Hub
 from veen.version import __version__
 
-#: The name of this set of features, as clients of the first release ask for it.
+# The name of this set of features, as clients of the first release ask for it.
 PROTOCOL: Final = "veen-0.0.1+"
 _RATED: Final = ("E.SIZE", "E.SIG", "E.AUTH", "E.CAP", "E.RATE")
 _STAGES: Final = (

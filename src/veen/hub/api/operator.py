@@ -26,7 +26,7 @@ from veen.storage import RealFilesystem, StoreFullError, clone
 from veen.storage.directory import read_public
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
-#: Copies beside each other: a client that may request them must not be able to fill the disk.
+# Copies beside each other: a client that may request them must not be able to fill the disk.
 _MAX_COPIES: Final = 16
 
 
@@ -229,7 +229,7 @@ class RevocationHandlers:
         self._hub = hub
         self._later = later
         self._label = control_label(hub.home.identity.hub_id)
-        #: All of them by time, with what they were sorted from.
+        # All of them by time, with what they were sorted from.
         self._sorted: tuple[object, tuple[RevocationRecord, ...]] = None, ()
 
     def revocations(self, request: Request) -> Response | None:

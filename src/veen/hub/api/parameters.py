@@ -5,7 +5,7 @@ from typing import Final
 from veen.core.encoding.hexadecimal import parse_hex32
 from veen.core.errors import bad_request
 
-#: Of any number that fits into 63 bits.
+# Of any number that fits into 63 bits.
 _MAX_DIGITS: Final = 19
 
 

@@ -14,7 +14,7 @@ from veen.net.http_router import Route
 from veen.storage import DamagedStoreError, StorageError, StoreFullError
 
 _VERSION: Final = re.compile(r"/v[0-9]+(/|$)")
-#: Enough for any request that is not a message, a token or an attachment.
+# Enough for any request that is not a message, a token or an attachment.
 SMALL_BODY: Final = 64 << 10
 
 
@@ -22,7 +22,7 @@ SMALL_BODY: Final = 64 << 10
 class HubRoute(Route):
     """One method of one path of a hub."""
 
-    #: Submit and authorize have codes of their own (C-61).
+    # Submit and authorize have codes of their own (C-61).
     admission: bool = False
 
 

@@ -16,7 +16,7 @@ from veen.hub.submit.submission import MessageForm, Submission
 from veen.net.http_message import CBOR, CBOR_SEQ, JSON, Request, Response, encode_json, error_response
 from veen.storage.read.requests import SERVER_VERSION
 
-#: {1: 1, 2: receipt, 3: server_version}; the receipt stands between these.
+# {1: 1, 2: receipt, 3: server_version}; the receipt stands between these.
 _BEFORE: Final = bytes.fromhex("a3010102")
 _BEHIND: Final = b"\x03" + cbor.write_text(SERVER_VERSION)
 

@@ -44,9 +44,9 @@ from veen.storage import DamagedStoreError, Reader, StoreFullError
 
 _log = logging.getLogger(__name__)
 
-#: Messages that are taken in one turn: nothing is decided beside it.
+# Messages that are taken in one turn: nothing is decided beside it.
 _MAX_TAKEN: Final = 32
-#: What is shown of a reason; the record has all of it.
+# What is shown of a reason; the record has all of it.
 _MAX_REASON: Final = 1000
 
 Ignored = tuple[NewEntry, str]
@@ -57,7 +57,7 @@ class Orders:
     """Reads the messages of admins; the caller checks the sender."""
 
     key: hpke.ReaderKey
-    #: The padding of each profile.
+    # The padding of each profile.
     pads: Mapping[ProfileId, int]
     limits: Limits
 
@@ -129,7 +129,7 @@ class ControlPlane:
         self._admins = frozenset(hub.settings.admin_keys if hub.settings.role == "primary" else ())
         secret = ReaderSecretKey(hub.home.secrets.control_sk)
         self._orders = Orders(hpke.ReaderKey.from_secret(secret), hub.intake.rules.pad_blocks, hub.limits)
-        #: Messages whose records are in the control log.
+        # Messages whose records are in the control log.
         self.applied: set[LeafHash] = {
             record.origin
             for records in hub.sequencer.authority.revoked.values()

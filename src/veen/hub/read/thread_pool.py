@@ -29,7 +29,7 @@ class Job:
 
 
 THREADS: Final = 2
-#: Reads that wait for a thread; more are answered 503.
+# Reads that wait for a thread; more are answered 503.
 MAX_WAITING: Final = 1024
 
 

@@ -60,7 +60,7 @@ class Intake:
         self._clock = clock
         self._metrics = metrics
         self._log_submits = settings.log_submits
-        #: The label that was committed last, as far as this process or the log knows (C-76).
+        # The label that was committed last, as far as this process or the log knows (C-76).
         self.newest = newest
 
     def start(self) -> None:

@@ -41,9 +41,9 @@ from veen.storage import (
     WriterStoppedError,
 )
 
-#: Messages in one commit at most: its sync is shared by them, and no message waits for more than these.
+# Messages in one commit at most: its sync is shared by them, and no message waits for more than these.
 MAX_BATCH: Final = 256
-#: A sync is worth waiting for so many, if they are about to come: it costs as much for one as for all.
+# A sync is worth waiting for so many, if they are about to come: it costs as much for one as for all.
 _WORTH: Final = 64
 _FULL_RETRY_SEC: Final = 5
 
@@ -80,16 +80,16 @@ class Sequencer:
         self.policy = policy
         self.authority = authority
         self.clock = clock
-        #: When a commit last met a full disk.
+        # When a commit last met a full disk.
         self.full_at = float("-inf")
         self._decided = decided
         self._events = events
         self._batch_size = metrics.batch_size
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Submission | Job] = deque()
-        #: Messages that are being verified, and will be put here.
+        # Messages that are being verified, and will be put here.
         self._pending = 0
-        #: At the disk.
+        # At the disk.
         self._under_way: _Open | Job | None = None
         self._open: _Open | None = None
         self._idle = asyncio.Event()

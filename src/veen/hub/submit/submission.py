@@ -51,7 +51,7 @@ class Submission:
         self.error: ErrorEnvelope | None = None
         self.receipt = b""
         self.seq = 0
-        #: The time of its entry, if it has one.
+        # The time of its entry, if it has one.
         self.hub_ts = 0
 
     def accept(self, body: "Sized") -> None:

@@ -23,20 +23,20 @@ from veen.hub.submit.events import SubmitEvents
 from veen.hub.submit.submission import Submission
 from veen.hub.submit.verifier_process import LENGTH
 
-#: So many messages are checked on the spot: asking another process would take longer.
+# So many messages are checked on the spot: asking another process would take longer.
 _ON_THE_SPOT: Final = 2
-#: A burst is cut into so many batches, of these sizes: the worker, the loop and the disk are to work on
-#: different parts of it at the same time (measured: a third more than with the burst as one batch).
+# A burst is cut into so many batches, of these sizes: the worker, the loop and the disk are to work on
+# different parts of it at the same time (measured: a third more than with the burst as one batch).
 _SHARES: Final = 4
 _SMALL: Final = 4
 _BATCH: Final = 64
-#: Messages at a worker: enough that it never waits for the loop.
+# Messages at a worker: enough that it never waits for the loop.
 _AHEAD: Final = 512
-#: A batch whose worker died is given to another so often; then it is the batch. Others may have died by
-#: themselves, all at once and not noticed yet.
+# A batch whose worker died is given to another so often; then it is the batch. Others may have died by
+# themselves, all at once and not noticed yet.
 _ATTEMPTS: Final = 5
 
-#: How long a process that ended is missed: doubled each time, until one has worked.
+# How long a process that ended is missed: doubled each time, until one has worked.
 _MIN_DELAY_SEC: Final = 0.1
 _MAX_DELAY_SEC: Final = 10.0
 
@@ -146,10 +146,10 @@ class VerifierPool:
         self._scheduled = False
         self._ended = False
         self._delay = _MIN_DELAY_SEC
-        #: Messages, and bytes of them, that were taken and not answered.
+        # Messages, and bytes of them, that were taken and not answered.
         self.depth = 0
         self.depth_bytes = 0
-        #: Messages that are being checked.
+        # Messages that are being checked.
         self._checking = 0
 
     def has_room(self, items: int, size: int) -> bool:
