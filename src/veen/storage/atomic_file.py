@@ -8,7 +8,7 @@ from typing import Final
 
 from veen.storage.fs import Filesystem, Write
 
-#: What a file is called until it is whole.
+# What a file is called until it is whole.
 TMP = ".tmp"
 
 

@@ -21,7 +21,7 @@ class Attachments:
 
     def __init__(self, fs: Filesystem, limits: Limits, max_bytes: int) -> None:
         self._fs = fs
-        #: The largest that is taken: ciphertext, so with a tag.
+        # The largest that is taken: ciphertext, so with a tag.
         self.max_item_bytes = limits.max_attachment_bytes + AEAD_TAG_BYTES
         self._max_bytes = max_bytes
         self._lock = Lock()

@@ -26,10 +26,10 @@ from veen.storage.index.index import Snapshot
 from veen.storage.index.label_state import LabelRef
 from veen.storage.index.rows import ChunkRow
 
-#: The first read of a range, and how far reads grow while it goes on.
+# The first read of a range, and how far reads grow while it goes on.
 _FIRST_READ_BYTES: Final = 1 << 14
 _READ_BYTES: Final = 1 << 18
-#: Enough for most single entries in one read.
+# Enough for most single entries in one read.
 _ONE_ENTRY_BYTES: Final = 4096
 
 

@@ -24,7 +24,7 @@ from veen.storage.errors import DamagedStoreError, NotAStoreError, StoreBusyErro
 from veen.storage.fs import FileLock, Filesystem, Write
 from veen.storage.index.index import Index, Meta
 
-#: Which limits hold for an entry, by its hub_ts.
+# Which limits hold for an entry, by its hub_ts.
 LimitsAt = Callable[[int], Limits]
 
 

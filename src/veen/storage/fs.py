@@ -27,15 +27,15 @@ import lmdb
 FILE_MODE: Final = 0o600
 DIR_MODE: Final = 0o700
 
-#: Files that are read at many places, and whose names are never given to other content.
+# Files that are read at many places, and whose names are never given to other content.
 _KEPT_OPEN: Final = (".log", ".mmr")
-#: Files kept open for reading. Any number of labels uses no more than this.
+# Files kept open for reading. Any number of labels uses no more than this.
 _OPEN_FILES: Final = 128
-#: Syncs in flight at once: a file system that journals merges them (measured: 3 times faster with 4).
+# Syncs in flight at once: a file system that journals merges them (measured: 3 times faster with 4).
 _PARALLEL_SYNCS: Final = 4
-#: Address space for the index, not memory or disk: the file grows as it is used.
+# Address space for the index, not memory or disk: the file grows as it is used.
 _INDEX_MAP_BYTES: Final = 1 << 38
-#: What LMDB keeps: the pages, and the table of readers.
+# What LMDB keeps: the pages, and the table of readers.
 _INDEX_FILES: Final = ("data.mdb", "lock.mdb")
 
 

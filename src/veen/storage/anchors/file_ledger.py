@@ -39,7 +39,7 @@ class FileLedger:
         self._lock_path = path + ".lock"
         self._owner = owner
         self._held: FileLock | None = None
-        #: How far the ledger goes; None until it was read, and after an error of the disk.
+        # How far the ledger goes; None until it was read, and after an error of the disk.
         self._head: LedgerHead | None = None
 
     def close(self) -> None:

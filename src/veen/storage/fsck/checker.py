@@ -31,13 +31,13 @@ from veen.storage.fsck.report import (
 from veen.storage.fsck.sequence_files import CheckpointsCheck, ReceiptsCheck
 from veen.storage.fsck.source import Files, Source
 
-#: How often something is looked at before it is reported: a running hub may have moved it meanwhile.
+# How often something is looked at before it is reported: a running hub may have moved it meanwhile.
 _ATTEMPTS: Final = 3
-#: So many labels are looked at again; if even more are damaged, no hub is the reason.
+# So many labels are looked at again; if even more are damaged, no hub is the reason.
 _RECHECKS: Final = 100
 _LOCK_CHARACTERS: Final = 200
 
-#: Called with bytes read so far and bytes in all.
+# Called with bytes read so far and bytes in all.
 ShowProgress = Callable[[int, int], None]
 
 

@@ -32,7 +32,7 @@ class Context:
     rules: list[Rule]
     keys: Keys
     reserved: Mapping[Label, Domain]
-    #: The log of a fork's parent, kept for its entries: files beside its chunks may be missing.
+    # The log of a fork's parent, kept for its entries: files beside its chunks may be missing.
     archived: bool = False
     journal: Journal = field(default_factory=Journal)
 

@@ -20,7 +20,7 @@ class Item:
     path: str
     offset: int
     header: EntryHeader
-    #: What it holds: a message, a token or a control record.
+    # What it holds: a message, a token or a control record.
     body: bytes
     receipt_bytes: bytes
     receipt: Receipt

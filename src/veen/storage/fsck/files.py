@@ -16,7 +16,7 @@ class ChunkFile:
     start: int
     end: int | None
     compressed: bool = False
-    #: The other form of the same chunk: compression was interrupted before it removed one of the two.
+    # The other form of the same chunk: compression was interrupted before it removed one of the two.
     twin: str | None = None
 
 
@@ -28,14 +28,14 @@ class LabelFiles:
     label: Label
     chunks: list[ChunkFile] = field(default_factory=list)
     tombstones: dict[tuple[int, int], str] = field(default_factory=dict)
-    #: Tombstones of chunks that are still there: pruning them was interrupted, and they count as they are.
+    # Tombstones of chunks that are still there: pruning them was interrupted, and they count as they are.
     interrupted: list[str] = field(default_factory=list)
     summaries: dict[tuple[int, int], str] = field(default_factory=dict)
     peaks: dict[int, str] = field(default_factory=dict)
     checkpoints: dict[int, str] = field(default_factory=dict)
     nodes: str | None = None
     index: str | None = None
-    #: Any one of the files.
+    # Any one of the files.
     some_path: str = ""
 
     def add(self, path: str, name: FileName) -> None:

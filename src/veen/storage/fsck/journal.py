@@ -68,7 +68,7 @@ class Journal:
     """What the segments hold, and what is wrong with them."""
 
     runs: dict[Label, Run] = field(default_factory=dict)
-    #: Checkpoints that were asked for, by label and upto_seq; their files may not be there yet.
+    # Checkpoints that were asked for, by label and upto_seq; their files may not be there yet.
     checkpoints: dict[Label, dict[int, KeptCheckpoint]] = field(default_factory=dict)
     finding: Finding | None = None
     notes: list[str] = field(default_factory=list)

@@ -22,9 +22,9 @@ from veen.storage.fsck.source import Source
 
 IDENTITY: Final = "hub-identity.cbor"
 IDENTITY_SIG: Final = "hub-identity.sig"
-#: Signature and identity in one, of a change that was cut short: it counts, and the next start finishes it.
+# Signature and identity in one, of a change that was cut short: it counts, and the next start finishes it.
 PENDING: Final = "hub-identity.next"
-#: Where a fork keeps the identity of its parent.
+# Where a fork keeps the identity of its parent.
 ARCHIVE: Final = "archive/"
 
 
@@ -61,11 +61,11 @@ class Keys:
     """The keys of a hub, and of those that its log was copied from."""
 
     hub_id: HubId
-    #: Where its identity is: a fork archives that of its parent.
+    # Where its identity is: a fork archives that of its parent.
     where: str = ""
     signers: Signers | None = None
     routing: RoutingKey | None = None
-    #: Labels copied from the parent, and the checkpoints at which the copy ends.
+    # Labels copied from the parent, and the checkpoints at which the copy ends.
     copied: Mapping[Label, Checkpoint] = field(default_factory=dict)
     parent: "Keys | None" = None
 

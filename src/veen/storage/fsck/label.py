@@ -61,17 +61,17 @@ class LabelFacts:
 
     files: LabelFiles
     run: Run | None
-    #: Checkpoints of which files may not be there yet: a flush that the journal can redo writes them.
+    # Checkpoints of which files may not be there yet: a flush that the journal can redo writes them.
     unfinished: frozenset[int]
     pruned_to: int
-    #: Entries up to here are in chunk files and not in the journal: derived files must have them.
+    # Entries up to here are in chunk files and not in the journal: derived files must have them.
     settled: int
-    #: Over the receipts from the end of the pruned range up to ``settled``; None if damage was found.
+    # Over the receipts from the end of the pruned range up to ``settled``; None if damage was found.
     receipts_hash: bytes | None
     head: int
-    #: Where the next entry would be.
+    # Where the next entry would be.
     next_chunk: str
-    #: Nothing was found that derived files could differ because of.
+    # Nothing was found that derived files could differ because of.
     sound: bool
 
 

@@ -32,7 +32,7 @@ class NodeStore:
         self._expected: list[NodeHash] = []
         self._done = 0
         self._lost = False
-        #: The first byte that is not the expected one; where the file ends, if it is too short.
+        # The first byte that is not the expected one; where the file ends, if it is too short.
         self.differs_at: int | None = None
 
     def feed(self, nodes: list[NodeHash]) -> None:
@@ -95,15 +95,15 @@ class Chunk:
 
     start: int
     path: str = ""
-    #: The name says that it is complete.
+    # The name says that it is complete.
     sealed: bool = False
     count: int = 0
     size: int = 0
     root: NodeHash | None = None
     hashes: Peaks = field(default_factory=Peaks.empty)
-    #: It has as many entries as it may have.
+    # It has as many entries as it may have.
     full: bool = False
-    #: It is complete, and what belongs to it was checked.
+    # It is complete, and what belongs to it was checked.
     closed: bool = False
 
     @property
@@ -130,15 +130,15 @@ class LabelLog:
         self._context = context
         self._domain = domain
         self._nodes = nodes
-        #: Entries from here on are in the journal, and derived files need not have them yet.
+        # Entries from here on are in the journal, and derived files need not have them yet.
         self._settled_before = settled_before
         self.seq = 0
         self.newest_ts: int | None = None
         self.root: NodeHash | None = None
-        #: None after damage, when the peaks file does not help either: roots cannot be checked from there.
+        # None after damage, when the peaks file does not help either: roots cannot be checked from there.
         self.peaks: Peaks | None = Peaks.empty()
         self.clients: dict[VerifyKey, tuple[int, int]] = {}
-        #: All entries up to here were read, so that what depends on all of them can be checked.
+        # All entries up to here were read, so that what depends on all of them can be checked.
         self.whole = True
         self.receipts_hash = b""
 

@@ -39,7 +39,7 @@ from veen.storage.fsck.sidecars import (
 )
 from veen.storage.fsck.sidecars import read_peaks as read_peaks_file
 
-#: Returns what is wrong with the checkpoint and peaks files of an entry.
+# Returns what is wrong with the checkpoint and peaks files of an entry.
 CheckPoint = Callable[[int, Peaks], list[Finding]]
 
 
@@ -138,9 +138,9 @@ def check_pruned_nodes(
     return found
 
 
-#: No journal: nothing is unfinished.
+# No journal: nothing is unfinished.
 _NEVER: Final = 1 << 64
-#: How often the walk looks where a hub has moved things to.
+# How often the walk looks where a hub has moved things to.
 _LOOKS: Final = 5
 
 
@@ -155,15 +155,15 @@ class LabelWalk:
         self._see(files)
         self.nodes = NodeStore(context.source, files.nodes)
         self.log = LabelLog(context, files.domain, self.nodes, self.first)
-        #: The chunk that the last entry is in; None where damage hides how it began.
+        # The chunk that the last entry is in; None where damage hides how it began.
         self.chunk: Chunk | None = Chunk(1)
         self.ends: list[tuple[int, int]] = []
-        #: Chunk ends whose files may not be there yet.
+        # Chunk ends whose files may not be there yet.
         self.unfinished: set[int] = set()
         self.pruned_to = 0
         self.in_chunks = 0
         self.broken = False
-        #: A hub has moved files meanwhile: what was listed first and what was read later do not fit together.
+        # A hub has moved files meanwhile: what was listed first and what was read later do not fit together.
         self.moved = False
         self.claimed: set[str] = set()
         self.doubtful: list[Finding] = []
@@ -173,7 +173,7 @@ class LabelWalk:
         self.files = files
         journal, self.copied = self.context.journal, self.context.keys.copied.get(files.label)
         self.run = journal.runs.get(files.label)
-        #: The journal holds entries ``first`` to ``last``; what concerns them may be unfinished.
+        # The journal holds entries ``first`` to ``last``; what concerns them may be unfinished.
         self.first = _NEVER if self.run is None else self.run.first
         self.last = 0 if self.run is None else self.run.last
         self.asked_for = journal.checkpoints.get(files.label, {})

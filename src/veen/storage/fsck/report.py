@@ -11,10 +11,10 @@ from veen.core.objects.finding import INTEGRITY, Finding, Level, Location
 from veen.core.types import JsonValue, Label
 from veen.storage.errors import FindingError
 
-#: Findings and notes kept by their text; all are counted.
+# Findings and notes kept by their text; all are counted.
 MOST_KEPT: Final = 100
 
-#: The verdict on files that can be rebuilt from the log by ``veen repair``; the log itself is not in doubt.
+# The verdict on files that can be rebuilt from the log by ``veen repair``; the log itself is not in doubt.
 DERIVED: Final = "derived"
 
 OK: Final = "ok"
@@ -23,7 +23,7 @@ STALE: Final = "stale"
 BROKEN: Final = "broken"
 NOT_CHECKED: Final = "not checked"
 
-#: How much can be checked; nothing at all is not a check.
+# How much can be checked; nothing at all is not a check.
 LEVELS: Final = (Level.FRAMES, Level.HASHES, Level.ROOTS, Level.FULL)
 
 
@@ -53,7 +53,7 @@ class Reason(StrEnum):
     CHECKPOINT_INDEX = "CHECKPOINT_INDEX"
 
 
-#: Findings of these kinds mean that entries are not there, or not in their order.
+# Findings of these kinds mean that entries are not there, or not in their order.
 _INCOMPLETE: Final = frozenset(
     {Reason.MISSING, Reason.GAP, Detail.CLIENT_SEQ, Detail.DUPLICATE, Detail.PREV_ACK}
 )
@@ -129,15 +129,15 @@ class LabelReport:
     domain: str
     label: Label
     ok: bool
-    #: The last entry, wherever it is, and the root that its receipt states.
+    # The last entry, wherever it is, and the root that its receipt states.
     head_seq: int
     head_root: bytes | None
     newest_ts: int | None
     newest_checkpoint: int | None
-    #: Entries that are durable, but not yet in chunk files.
+    # Entries that are durable, but not yet in chunk files.
     journal_entries: int
     pruned_to: int
-    #: Clients followed without a gap; None if they were not followed.
+    # Clients followed without a gap; None if they were not followed.
     clients: int | None
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -167,9 +167,9 @@ class Report:
     reasons: frozenset[str]
     notes: tuple[str, ...]
     labels: tuple[LabelReport, ...]
-    #: Why signatures of the hub could not be checked; empty if they could.
+    # Why signatures of the hub could not be checked; empty if they could.
     no_hub_keys: str
-    #: What state/lock says about who writes; stays there after a hub has ended.
+    # What state/lock says about who writes; stays there after a hub has ended.
     lock: str
 
     @property

@@ -24,7 +24,7 @@ from veen.storage.fsck.label_log import chain
 from veen.storage.fsck.report import Findings, Reason, damage, stale
 
 _BLOCK_BYTES: Final = 1 << 20
-#: More than a receipt or a checkpoint can have.
+# More than a receipt or a checkpoint can have.
 _OBJECT_BYTES: Final = 1 << 13
 
 W = TypeVar("W", bound=Wire)
@@ -67,9 +67,9 @@ class _SequenceCheck:
     ) -> None:
         self._context = context
         self._facts = {label: item for label, item in facts.items() if item.files.domain is Domain.DATA}
-        #: Only some labels were checked; nothing is known of the others.
+        # Only some labels were checked; nothing is known of the others.
         self._partial = partial
-        #: The file was so long before anything was read: what a running hub adds later proves nothing.
+        # The file was so long before anything was read: what a running hub adds later proves nothing.
         self._size_before = size_before
         self.found = Findings()
         self.notes: list[str] = []
@@ -113,7 +113,7 @@ class ReceiptsCheck(_SequenceCheck):
     reason = Reason.RECEIPTS
 
     def check(self) -> None:
-        #: By label: the next sequence number, and the hash over the receipts so far.
+        # By label: the next sequence number, and the hash over the receipts so far.
         self._progress: dict[Label, tuple[int, bytes]] = {}
         self._lost: set[Label] = set()
         stopped: Finding | None = None

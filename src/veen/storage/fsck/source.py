@@ -21,7 +21,7 @@ class Files(Protocol):
         """Return up to ``length`` bytes; FileNotFoundError if there is no such file."""
 
 
-#: Called with the number of bytes that were read since the last call.
+# Called with the number of bytes that were read since the last call.
 Progress = Callable[[int], None]
 
 

@@ -50,7 +50,7 @@ from veen.storage.index.rows import (
 if TYPE_CHECKING:
     from lmdb import _Database
 
-#: Raised when rows are added, too: an index that lacks them would answer as if there was nothing to know.
+# Raised when rows are added, too: an index that lacks them would answer as if there was nothing to know.
 FORMAT: Final = 3
 
 _TABLES: Final = (
@@ -68,17 +68,17 @@ _TABLES: Final = (
     "stale",
     "unpacked",
 )
-#: What a tree with damaged pages ends in; the last is of keys that have another length than ours.
+# What a tree with damaged pages ends in; the last is of keys that have another length than ours.
 _CORRUPT: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.BadTxnError, struct.error)
 _META_KEY: Final = b"meta"
-#: Stands in the place of a label's number where a row is about a client in all labels.
+# Stands in the place of a label's number where a row is about a client in all labels.
 _ANY_LABEL: Final = 2**32 - 1
 _META: Final = struct.Struct(">IBQQQQI")
 _NUMBER: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 _LEAF_PREFIX: Final = 6
-#: Leaves of one transaction. They are random, so each touches a page; pages of one transaction cannot be
-#: used again in the next, and so many are lost to the file.
+# Leaves of one transaction. They are random, so each touches a page; pages of one transaction cannot be
+# used again in the next, and so many are lost to the file.
 _LEAVES_AT_ONCE: Final = 4096
 
 
@@ -86,12 +86,12 @@ _LEAVES_AT_ONCE: Final = 4096
 class Meta:
     """What is true of the directory as a whole."""
 
-    #: Whether the last writer moved everything into chunks before it went.
+    # Whether the last writer moved everything into chunks before it went.
     clean: bool = True
-    #: The first journal segment that is not in chunks yet.
+    # The first journal segment that is not in chunks yet.
     journal: int = 1
     last_ts: int = 0
-    #: Length of the derived files.
+    # Length of the derived files.
     receipts_bytes: int = 0
     checkpoints_bytes: int = 0
     labels: int = 0

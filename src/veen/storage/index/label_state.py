@@ -61,7 +61,7 @@ class LabelRef(NamedTuple):
     number: int
     domain: Domain
     label: Label
-    #: The last entry that is in chunk files.
+    # The last entry that is in chunk files.
     seq: int
     pruned_upto: int
 
@@ -90,16 +90,16 @@ class LabelState:
     domain: Domain
     label: Label
     head: Head
-    #: First entry of the open chunk: one beyond the head if there is none yet.
+    # First entry of the open chunk: one beyond the head if there is none yet.
     chunk_start: int = 1
     chunk_bytes: int = 0
     chunk_first_ts: int = 0
-    #: Peaks over the entry hashes of the open chunk, for its summary.
+    # Peaks over the entry hashes of the open chunk, for its summary.
     chunk_hashes: Peaks
     last_checkpoint: int = 0
-    #: The last entry that was pruned (C-85).
+    # The last entry that was pruned (C-85).
     pruned_upto: int = 0
-    #: Part of a fork's copied prefix: no hub may add to it (C-95).
+    # Part of a fork's copied prefix: no hub may add to it (C-95).
     frozen: bool = False
     binding: StreamEpoch | None = None
 

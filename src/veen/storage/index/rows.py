@@ -12,9 +12,9 @@ from veen.core.objects.capability import Bucket
 from veen.core.types import Label, NodeHash
 from veen.storage.index.label_state import Head, checked, protect
 
-#: Entries located by one row of ``positions``.
+# Entries located by one row of ``positions``.
 BLOCK_ENTRIES: Final = 128
-#: Flags of chunks.
+# Flags of chunks.
 COMPRESSED, PRUNED = 1, 2
 
 _PLACE: Final = struct.Struct(">IQ")
@@ -127,7 +127,7 @@ class Manifest(NamedTuple):
     head: Head
     chunks: tuple[ChunkRow, ...]
     journal_entries: int
-    #: The first entry that can still be read.
+    # The first entry that can still be read.
     first_seq: int
 
 

@@ -161,9 +161,9 @@ class ReadSegment:
     path: str
     records: list[JournalRecord] = field(default_factory=list)
     ended: bool = False
-    #: Bytes that count; what stands behind them was never acknowledged.
+    # Bytes that count; what stands behind them was never acknowledged.
     valid_bytes: int = 0
-    #: Bytes at the end that were never acknowledged.
+    # Bytes at the end that were never acknowledged.
     torn_bytes: int = 0
 
     @property

@@ -14,7 +14,7 @@ from veen.core.objects.capability import Bucket, CapToken, effective_rate
 from veen.core.types import AuthRef
 from veen.storage.directory import limits_by_time
 
-#: So many numbers may stand there before they are first added up.
+# So many numbers may stand there before they are first added up.
 _FIRST_MERGE: Final = 4096
 
 

@@ -24,7 +24,7 @@ from veen.storage.journal.rate_buckets import Buckets
 from veen.storage.journal.right_edge import check_moment
 from veen.storage.journal.tail import Tail, new_entry_of, stage
 
-#: Segments are released while others read; looking again finds their entries. More often is a fault.
+# Segments are released while others read; looking again finds their entries. More often is a fault.
 _ATTEMPTS: Final = 5
 
 

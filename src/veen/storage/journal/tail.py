@@ -25,7 +25,7 @@ from veen.core.types import AuthRef, Label, LeafHash, NodeHash, VerifyKey
 from veen.storage.index.label_state import Head
 from veen.storage.journal.journal import Binding
 
-#: Where the checksum stands in a frame (001 section 4.8.1).
+# Where the checksum stands in a frame (001 section 4.8.1).
 _ENTRY_HASH: Final = slice(50, 82)
 
 
@@ -35,7 +35,7 @@ class Staged(NamedTuple):
     record: NewEntry
     receipt: Receipt
     frame: bytes
-    #: The nodes of the label's range that this entry completes.
+    # The nodes of the label's range that this entry completes.
     nodes: list[NodeHash]
     head: Head
 
@@ -51,7 +51,7 @@ class Staged(NamedTuple):
         return self.frame[_ENTRY_HASH]
 
 
-#: Makes the receipt of an entry from its stream_seq and the root after it.
+# Makes the receipt of an entry from its stream_seq and the root after it.
 SignReceipt = Callable[[int, NodeHash], Receipt]
 
 
@@ -129,7 +129,7 @@ class Tail:
     last_ts: int = 0
     labels: dict[Label, LabelTail] = field(default_factory=dict)
     clients: dict[tuple[Label, VerifyKey], ClientCursor] = field(default_factory=dict)
-    #: When clients sent their first message, of those whose first to some label is here.
+    # When clients sent their first message, of those whose first to some label is here.
     since: dict[VerifyKey, int] = field(default_factory=dict)
     leaves: dict[LeafHash, tuple[Label, int]] = field(default_factory=dict)
     auths: dict[AuthRef, AuthRecord] = field(default_factory=dict)

@@ -32,7 +32,7 @@ from veen.storage.journal import journal
 from veen.storage.maintain.repair import Repaired, rebuild
 from veen.storage.read.reader import Reader
 
-#: Files of the hub's identity (001 section 8.4): they go with the log, its secret key does not.
+# Files of the hub's identity (001 section 8.4): they go with the log, its secret key does not.
 IDENTITY_FILES: Final = (
     "hub-identity.cbor",
     "hub-identity.json",
@@ -42,9 +42,9 @@ IDENTITY_FILES: Final = (
     "checkpoint-binding.cbor",
 )
 ARCHIVE_DIR: Final = "archive"
-#: Is there until a copy is complete: what stands beside it may be deleted by the next attempt.
+# Is there until a copy is complete: what stands beside it may be deleted by the next attempt.
 _COPYING: Final = "state/copying"
-#: Segments and chunks change their names while they are read; looking again finds them.
+# Segments and chunks change their names while they are read; looking again finds them.
 _ATTEMPTS: Final = 10
 
 
@@ -73,7 +73,7 @@ class Forked:
     """What a fork took along."""
 
     record: ForkRecord
-    #: Labels without a checkpoint: nothing that is signed says where they could be cut.
+    # Labels without a checkpoint: nothing that is signed says where they could be cut.
     left_out: tuple[Label, ...]
 
 

@@ -36,7 +36,7 @@ class LabelChunks:
 
     domain: Domain
     label: Label
-    #: Chunk files by first entry; a chunk that is there twice counts as the plain one.
+    # Chunk files by first entry; a chunk that is there twice counts as the plain one.
     chunks: dict[int, FileName] = field(default_factory=dict)
     tombstones: dict[int, FileName] = field(default_factory=dict)
     checkpoints: list[int] = field(default_factory=list)
@@ -88,7 +88,7 @@ def _add(found: LabelChunks, name: FileName) -> None:
         found.has_nodes = True
 
 
-#: Entries between two transactions: bounds memory, whatever the size of the log.
+# Entries between two transactions: bounds memory, whatever the size of the log.
 _PORTION_ENTRIES = 8_192
 
 

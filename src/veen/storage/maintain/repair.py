@@ -30,7 +30,7 @@ from veen.storage.journal.rate_buckets import Uses
 from veen.storage.maintain.rebuild_label import LabelChunks, Relabel, survey
 from veen.storage.write.sidecars import write_checkpoint_indexes
 
-#: Told how many more entries were read, now and then.
+# Told how many more entries were read, now and then.
 Progress = Callable[[int], None]
 
 

@@ -25,7 +25,7 @@ from veen.storage.index.rows import Block, ChunkRow
 from veen.storage.read.reader import Reader
 
 DEFAULT_TARGET_BYTES: Final = 8 * 1024 * 1024
-#: A chunk changes its name twice in its life.
+# A chunk changes its name twice in its life.
 _ATTEMPTS: Final = 3
 
 
@@ -41,7 +41,7 @@ class Partition:
     offset: int
     length: int
     frames: bytes | None = None
-    #: How many bytes the whole chunk has; None while it grows.
+    # How many bytes the whole chunk has; None while it grows.
     chunk_bytes: int | None = None
 
 

@@ -35,9 +35,9 @@ from veen.storage.journal.replay import load_tails
 from veen.storage.journal.right_edge import check_absent
 from veen.storage.journal.tail import Tail
 
-#: Files are renamed while others read; looking again finds them. More often is a fault.
+# Files are renamed while others read; looking again finds them. More often is a fault.
 _ATTEMPTS: Final = 5
-#: Proofs at an entry's own size never change, and clients ask for the newest ones: keep some.
+# Proofs at an entry's own size never change, and clients ask for the newest ones: keep some.
 _KEPT_PROOFS: Final = 1024
 _KEPT_TOKENS: Final = 1024
 

@@ -56,7 +56,7 @@ def epochs_of(reader: Reader, routing: RoutingKey, stream: StreamId) -> list[int
 
 SERVER_VERSION: Final = __version__
 _VERSION_TEXT: Final = cbor.write_text(SERVER_VERSION)
-#: Epochs that one request for checkpoints looks at, and checkpoints it returns.
+# Epochs that one request for checkpoints looks at, and checkpoints it returns.
 _MAX_EPOCHS: Final = 1024
 _MAX_CHECKPOINTS: Final = 256
 _MAX_LISTED_EPOCHS: Final = 10_000

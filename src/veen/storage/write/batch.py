@@ -48,7 +48,7 @@ class Batch:
     """
 
     def __init__(self, committed: CommittedLog, number: int, after: "Batch | None" = None) -> None:
-        #: Which commit of the writer this is going to be.
+        # Which commit of the writer this is going to be.
         self.number = number
         self._committed = committed
         self._after = after
@@ -58,7 +58,7 @@ class Batch:
         self.bindings: list[Binding] = []
         self._bindings: dict[Label, StreamEpoch | None] = {}
         self.added = Tail(segment=0)
-        #: The lowest hub_ts that the next entry may have (C-15).
+        # The lowest hub_ts that the next entry may have (C-15).
         self.floor_ts: int = (after or committed).floor_ts
 
     def settle(self) -> None:

@@ -57,13 +57,13 @@ def record_entries(changes: Changes, growths: Sequence[Growth], tail: Tail) -> N
         changes.put_auth(auth_ref, record)
 
 
-#: Signs the checkpoint of a label: (label, upto_seq, mmr_root, its stream and epoch if they are known).
+# Signs the checkpoint of a label: (label, upto_seq, mmr_root, its stream and epoch if they are known).
 SignCheckpoint = Callable[[Label, int, NodeHash, StreamEpoch | None], Checkpoint]
 
 
-#: Files that a repair can rebuild.
+# Files that a repair can rebuild.
 _DERIVED = (".mmr", ".cborseq")
-#: Files that were made with the directory.
+# Files that were made with the directory.
 _ALWAYS_THERE = (paths.RECEIPTS, paths.CHECKPOINTS)
 
 
@@ -76,7 +76,7 @@ class _Plan:
     growths: list[Growth] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
     renames: list[tuple[str, str]] = field(default_factory=list)
-    #: Renames of an interrupted flush that are taken back first.
+    # Renames of an interrupted flush that are taken back first.
     undone: list[tuple[str, str]] = field(default_factory=list)
     rows: list[tuple[int, CheckpointRow]] = field(default_factory=list)
     receipts: list[bytes] = field(default_factory=list)

@@ -12,7 +12,7 @@ from veen.storage.fs import Filesystem
 from veen.storage.index.index import Index, Snapshot
 from veen.storage.index.label_state import LabelState
 
-#: How a receipt begins; and enough bytes to hold a whole one at the end of a file of them.
+# How a receipt begins; and enough bytes to hold a whole one at the end of a file of them.
 _RECEIPT_START: Final = bytes.fromhex("87015820")
 _LAST_BYTES: Final = 4096
 

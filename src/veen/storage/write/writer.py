@@ -52,9 +52,9 @@ from veen.storage.write.flush import Flush, SignCheckpoint
 from veen.storage.write.retention import prune
 from veen.storage.write.sidecars import write_checkpoint_indexes
 
-#: Nothing is wrong with the disk then, and nothing was changed: it can be tried again.
+# Nothing is wrong with the disk then, and nothing was changed: it can be tried again.
 _NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
-#: Heads kept in memory of labels that are not in a tail. Any number of labels uses no more.
+# Heads kept in memory of labels that are not in a tail. Any number of labels uses no more.
 _KEPT_HEADS: Final = 8192
 
 
@@ -62,8 +62,8 @@ _KEPT_HEADS: Final = 8192
 class Options:
     """How much may be in the journal only: bounds memory, and what a start has to replay."""
 
-    #: A segment is moved into chunks when it has grown to this, and commits wait when it has grown to twice
-    #: as much. One more may be on its way, so the journal has four times this at most.
+    # A segment is moved into chunks when it has grown to this, and commits wait when it has grown to twice
+    # as much. One more may be on its way, so the journal has four times this at most.
     segment_bytes: int = 4 * 1024 * 1024
 
 
@@ -73,11 +73,11 @@ class Recovered:
 
     segments: int = 0
     entries: int = 0
-    #: Bytes of batches that were never acknowledged, and were dropped.
+    # Bytes of batches that were never acknowledged, and were dropped.
     torn_bytes: int = 0
 
 
-#: Entries are in chunk files, for readers that do not look at the journal, after this long.
+# Entries are in chunk files, for readers that do not look at the journal, after this long.
 DEFAULT_INTERVAL_SEC: Final = 2.0
 
 
