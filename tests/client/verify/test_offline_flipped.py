@@ -18,6 +18,7 @@ from veen.core.objects import labels
 from veen.core.objects.checkpoint import Checkpoint
 from veen.core.objects.hub_identity import HubIdentity, HubKey
 from veen.core.objects.receipt import Receipt
+from veen.core.types import NodeHash
 
 OLD, NEW = (SigningKey.from_seed(bytes([number]) * 32) for number in (1, 2))
 ROTATED_AT: Final = 1_000
@@ -33,7 +34,7 @@ SECOND: Final = FIRST.append(builders.leaf(2))
 
 
 def _receipt(key: SigningKey = OLD, hub_ts: int = 10, **changes: Any) -> Receipt:
-    fields = {
+    fields: dict[str, Any] = {
         "label": MESSAGE.label,
         "stream_seq": 1,
         "leaf_hash": MESSAGE.leaf_hash,
@@ -47,7 +48,9 @@ RECEIPT: Final = _receipt()
 CHECKPOINT: Final = Checkpoint.sign(
     NEW, label_prev=MESSAGE.label, label_curr=MESSAGE.label, upto_seq=2, mmr_root=SECOND.root, epoch=0
 )
-PROOF: Final = assemble_proof([builders.leaf(2), MESSAGE.leaf_hash, SECOND.hashes[0]], 1, 2)
+PROOF: Final = assemble_proof(
+    [NodeHash(builders.leaf(2)), NodeHash(MESSAGE.leaf_hash), SECOND.hashes[0]], 1, 2
+)
 FRAUD: Final = Fraud(
     identity=HUB, identity_sig=HUB.sign(OLD), first=RECEIPT, second=_receipt(mmr_root=SECOND.root)
 )
