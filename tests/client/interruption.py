@@ -9,7 +9,7 @@ import pytest
 
 from veen.client import effects, loop_driver
 from veen.client.effects import AnyEffect, Hub
-from veen.client.loop_driver import AsyncHub
+from veen.client.transport.async_http import AsyncHttpHub, ThreadedHub
 
 # The driver, and when the effect is interrupted: it was not begun, is being performed, or was performed with
 # an outcome that nobody receives.
@@ -70,7 +70,7 @@ def _blocking(is_reached: Callable[[AnyEffect], bool], when: str) -> Callable[..
 def _awaiting(is_reached: Callable[[AnyEffect], bool], when: str) -> Callable[..., Any]:
     perform = loop_driver.run_effect
 
-    async def interrupting(effect: AnyEffect, hub: AsyncHub) -> Any:
+    async def interrupting(effect: AnyEffect, hub: AsyncHttpHub | ThreadedHub) -> Any:
         if not is_reached(effect):
             return await perform(effect, hub)
         task = asyncio.current_task()

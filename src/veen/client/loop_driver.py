@@ -3,23 +3,17 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from veen.client.effects import AnyEffect, Blocking, Operation, Request, Sleep
+from veen.client.effects import AnyEffect, Blocking, Operation, Sleep
 from veen.client.errors import ClientError
 from veen.client.session import AsyncDriver, Session
+from veen.client.transport.async_http import AsyncHttpHub, ThreadedHub
 
 T = TypeVar("T")
 
 
-class AsyncHub(Protocol):
-    """What answers requests, without blocking the loop."""
-
-    async def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
-        """Answer, or raise NetworkError, InvalidResponseError or RejectedError."""
-
-
-async def run_on_loop(operation: Operation[T], hub: AsyncHub) -> T:
+async def run_on_loop(operation: Operation[T], hub: AsyncHttpHub | ThreadedHub) -> T:
     """Drive an operation to its end on a loop, as ``effects.run`` does blocking."""
     try:
         return await _drive(operation, hub)
@@ -27,7 +21,7 @@ async def run_on_loop(operation: Operation[T], hub: AsyncHub) -> T:
         operation.close()
 
 
-async def _drive(operation: Operation[T], hub: AsyncHub) -> T:
+async def _drive(operation: Operation[T], hub: AsyncHttpHub | ThreadedHub) -> T:
     outcome: Any = None
     failure: Exception | None = None
     while True:
@@ -43,7 +37,7 @@ async def _drive(operation: Operation[T], hub: AsyncHub) -> T:
             failure = error
 
 
-async def run_effect(effect: AnyEffect, hub: AsyncHub) -> Any:  # noqa: ANN401 - by the effect
+async def run_effect(effect: AnyEffect, hub: AsyncHttpHub | ThreadedHub) -> Any:  # noqa: ANN401 - by the effect
     """Do what an operation asks for."""
     match effect:
         case Sleep(seconds):
