@@ -10,7 +10,7 @@ An overlay of your own is a ``KeyedOverlay`` over a ``Schema``, with one of the 
 ...     def cell(self, event):
 ...         return event.body["choice"], 1
 
-``overlay`` says what an overlay is in general, ``engine`` folds, and ``registry`` lists the built-in ones.
+``overlay`` defines the interface of all overlays, ``engine`` folds, and ``registry`` lists the built-in ones.
 Names are loaded at first use.
 """
 

@@ -1,7 +1,7 @@
 """State certificates: a signed statement that a log, up to given roots, folds to a state.
 
-Any reader of the log can check it: the log has these roots or not, and folds to this hash or not. The
-signature names the issuer.
+Any reader of the log can verify it: the log must have these roots and fold to this hash. The signature names
+the issuer.
 """
 
 import json
@@ -24,7 +24,7 @@ _UNSIGNED: Final = Signature(bytes(ed25519.SIGNATURE_BYTES))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertifiedLabel(Wire):
-    """A label up to an entry, with the root there."""
+    """A label up to and including an entry, with the root at that position."""
 
     SHAPE: ClassVar = MapShape(
         "certified_label",
@@ -62,7 +62,7 @@ class StateCertificate(Wire):
 
     overlay: str
     overlay_version: int
-    #: JSON with sorted names.
+    # JSON with sorted names.
     parameters: str
     schemas: tuple[bytes, ...]
     bridges: tuple[bytes, ...]
@@ -137,7 +137,7 @@ class StateCertificate(Wire):
 
 
 def _described(overlay: Overlay) -> dict[str, Any]:
-    """Return the fields that describe the overlay."""
+    """Return the fields that identify the fold."""
     return {
         "overlay": overlay.name,
         "overlay_version": overlay.version,

@@ -1,8 +1,9 @@
-"""Folding a log: each record is annotated once, in order; the summaries of ranges then join in any grouping.
+"""Folding a log: each record is annotated once, in order; summaries of ranges then merge in any grouping.
 
-``Annotator`` is the sequential part: which records are events, which are copies, what each does given what
-was before (its cells). ``Summary`` is the monoid: what the annotated records of a contiguous range amount to.
-Joining asserts that ranges are adjacent, since merging is associative and not commutative.
+``Annotator`` is the sequential part: it decides which records are events, which are copies, and what each
+contributes given the state before it (its cells). ``Summary`` is the monoid: the merged contributions of a
+contiguous range of records. Merging asserts that ranges are adjacent, since it is associative but not
+commutative.
 
 The bytes of a state are deterministic CBOR with two additions: byte strings as map keys, and negative numbers
 (SNP-003, SNP-004). Numbers beyond 64 bits have no encoding (C-112).
@@ -23,7 +24,7 @@ from veen.overlays.overlay import Cell, Key, Overlay, Tables, sorted_items
 
 
 def encode_state(value: Any) -> bytes:
-    """Return the one encoding of a state; maps are sorted by their encoded keys."""
+    """Return the canonical encoding of a state; maps are sorted by their encoded keys."""
     match value:
         case bool() | None | str() | bytes():
             return cbor.encode(value)
@@ -45,18 +46,18 @@ def state_hash(state_class: str, value: Any) -> bytes:
     return tagged_hash(f"veen/state-{state_class}", encode_state(value))
 
 
-#: Indexes that the framework keeps itself: the first place of each event, and what a copy is a copy of.
+# Indexes of the framework: the first position of each event, and the original of each copy.
 FIRSTS, ORIGINS = "veen.first", "veen.origin"
 
-#: Epoch, first and last number of a part of a label.
+# Epoch, first and last number of a contiguous run within a label.
 Run = tuple[int, int, int]
 
 
 class Head(Tables, Protocol):
-    """The tables at the end of what was folded, to be added to."""
+    """The tables at the end of the folded range; the annotator reads them and adds to them."""
 
     def add(self, table: str, key: Key, summary: Any) -> None:
-        """Join a summary to that of a key."""
+        """Merge a summary into that of a key."""
 
 
 class MemoryTables:
@@ -78,10 +79,10 @@ class MemoryTables:
         return sorted_items(self.tables[table])
 
     def add(self, table: str, key: Key, summary: Any) -> None:
-        """Join a summary to that of a key."""
-        kept = self.tables[table]
-        known = kept.get(key)
-        kept[key] = summary if known is None else self._merges[table](known, summary)
+        """Merge a summary into that of a key."""
+        rows = self.tables[table]
+        known = rows.get(key)
+        rows[key] = summary if known is None else self._merges[table](known, summary)
 
 
 def table_kinds(overlay: Overlay) -> dict[str, Monoid]:
@@ -90,12 +91,12 @@ def table_kinds(overlay: Overlay) -> dict[str, Monoid]:
 
 
 def index_kinds(overlay: Overlay) -> dict[str, Monoid]:
-    """Return the indexes that verdicts need, those of the framework among them."""
+    """Return the indexes that verdicts need, including those of the framework."""
     return {FIRSTS: MIN, ORIGINS: MIN, **overlay.indexes}
 
 
 class Annotated(NamedTuple):
-    """A record with what it does."""
+    """A record with its outcome, cells and reports."""
 
     epoch: int
     stream_seq: int
@@ -105,33 +106,33 @@ class Annotated(NamedTuple):
 
 
 class Annotator:
-    """Decides in order what each record does. What it knows of the past is in ``head``."""
+    """Annotates records in order; all state from earlier records is in ``head``."""
 
     def __init__(
         self, overlay: Overlay, head: Head, stream_id: StreamId, bridges: frozenset[bytes] = frozenset()
     ) -> None:
-        """``bridges`` are keys whose messages with a parent are copies of it (OVR-014 b)."""
+        """``bridges`` are keys whose messages with a parent are copies of that parent (OVR-014 b)."""
         self.overlay = overlay
         self._head = head
         self._stream_id = stream_id
         self._bridges = bridges
         self._decoder = Decoder(overlay.schemas)
         self._by_parent = frozenset(schema.schema_id for schema in overlay.copies_by_parent)
-        #: Without copies every record is the first of its kind.
+        # Without copies every record is an original: no lookup is needed.
         self._looks_for_copies = bool(overlay.copies_by_parent or bridges)
         self._indexes = overlay.indexes
 
     def annotate(self, record: Record) -> Annotated:
-        """Return what a record does, and remember it."""
+        """Return the effect of a record, and apply it to the head."""
         schema = self._decoder.schema_of(record)
         if schema is None:
             outcome = Outcome.UNREADABLE if record.schema is None else Outcome.UNKNOWN
             return Annotated(record.epoch, record.stream_seq, outcome)
         canonical_id = record.msg_id
         if self._looks_for_copies:
-            canonical_id, refused = self._canonical(record)
-            if refused is not None:
-                return refused
+            canonical_id, rejected = self._canonical(record)
+            if rejected is not None:
+                return rejected
         try:
             body = self._decoder.decode(record, schema)
         except InvalidBodyError as error:
@@ -139,7 +140,7 @@ class Annotator:
         return self.enter(Event(record, schema, body, canonical_id, self._stream_id))
 
     def enter(self, event: Event) -> Annotated:
-        """Return what an event does that is decoded and no copy, and remember it."""
+        """Return the effect of a decoded event that is not a copy, and apply it to the head."""
         record = event.record
         cells, reports = self.overlay.lower(event, self._head)
         add = self._head.add
@@ -155,7 +156,7 @@ class Annotator:
         return Annotated(record.epoch, record.stream_seq, Outcome.EVENT, cells, listed)
 
     def _canonical(self, record: Record) -> tuple[bytes, Annotated | None]:
-        """Return the message that a record is or is a copy of; and what it is instead of an event."""
+        """Return the original of a record (or itself), and its annotation unless it is an event."""
         head, msg_id, parent = self._head, record.msg_id, record.parent_id
         is_copy = parent is not None and (
             record.schema in self._by_parent or record.client_id in self._bridges
@@ -164,7 +165,7 @@ class Annotator:
         if is_copy and parent is not None:
             origin = head.get(ORIGINS, parent)
             canonical_id = parent if origin is None else origin[1]
-            # Also of one that does not count: a copy of a copy is a copy of the first (WAL-072).
+            # Also for a copy that does not count: a copy of a copy is a copy of the original (WAL-072).
             head.add(ORIGINS, msg_id, ((record.epoch, record.stream_seq, msg_id), canonical_id))
         content = sha256((record.schema or b"") + record.body)
         known = head.get(FIRSTS, canonical_id)
@@ -187,7 +188,7 @@ def _reported(record: Record, outcome: Outcome, canonical_id: bytes, code: str, 
 
 @dataclass(slots=True)
 class Summary:
-    """What a contiguous range of a stream amounts to."""
+    """The merged effect of a contiguous range of a stream."""
 
     runs: list[Run] = field(default_factory=list)
     counts: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
@@ -196,7 +197,7 @@ class Summary:
 
 
 class Fold:
-    """The four verbs for one overlay."""
+    """The operations of one overlay on summaries: empty, step, merge and view."""
 
     def __init__(self, overlay: Overlay) -> None:
         self.overlay = overlay
@@ -207,13 +208,13 @@ class Fold:
         return Summary(tables={name: {} for name in self.kinds})
 
     def step(self, summary: Summary, item: Annotated) -> Summary:
-        """Add a record behind a range; the summary is changed and returned."""
+        """Append a record to a range; the summary is changed in place and returned."""
         _extend(summary.runs, (item.epoch, item.stream_seq, item.stream_seq))
         summary.counts[item.outcome] += 1
         for table, key, value in item.cells:
-            kept = summary.tables[table]
-            known = kept.get(key)
-            kept[key] = value if known is None else self.kinds[table].merge(known, value)
+            table_rows = summary.tables[table]
+            known = table_rows.get(key)
+            table_rows[key] = value if known is None else self.kinds[table].merge(known, value)
         if item.reports:
             summary.reports.extend(item.reports)
         return summary
@@ -235,11 +236,11 @@ class Fold:
         return joined
 
     def view(self, summary: Summary, now: int | None = None) -> JsonValue:
-        """Return the state that a summary from the beginning of a stream amounts to."""
+        """Return the state of a summary that covers a stream from its beginning."""
         return self.overlay.view(self.tables_of(summary), now)
 
     def tables_of(self, summary: Summary) -> MemoryTables:
-        """Return the tables of a summary, to be read."""
+        """Return the tables of a summary, for reading."""
         memory = MemoryTables(self.kinds)
         memory.tables = summary.tables
         return memory
@@ -249,7 +250,7 @@ class Fold:
         return hash_state(self.overlay, self.tables_of(summary))
 
     def encode(self, summary: Summary) -> bytes:
-        """Return the canonical bytes of a summary: equal summaries, equal bytes."""
+        """Return the canonical bytes of a summary: equal summaries have equal bytes."""
         return cbor.encode(
             [
                 summary.runs,
@@ -264,7 +265,7 @@ class Fold:
         return [[key, self.kinds[name].pack(value)] for key, value in sorted_items(table)]
 
     def decode(self, data: bytes) -> Summary:
-        """Return the summary that these bytes are of."""
+        """Return the summary that ``encode`` made these bytes of."""
         runs, counts, tables, reports = monoid.frozen(cbor.decode(data, most=None))
         return Summary(
             list(runs),
@@ -282,7 +283,7 @@ def _thawed(value: Any) -> Any:
 
 
 def _extend(runs: list[Run], run: Run) -> None:
-    """Add a run behind others: the next numbers of the last epoch, or the first ones of a later epoch."""
+    """Append a run: it continues the last epoch, or starts a later one at number 1."""
     if runs:
         epoch, first, last = runs[-1]
         if run[0] == epoch and run[1] == last + 1:
@@ -301,7 +302,7 @@ def hash_state(overlay: Overlay, tables: Tables) -> bytes:
 def annotate(
     overlay: Overlay, records: Iterable[Record], stream_id: StreamId, bridges: frozenset[bytes] = frozenset()
 ) -> Iterator[Annotated]:
-    """Yield what each record of a stream does, from its beginning."""
+    """Annotate all records of a stream, from its beginning."""
     return map(Annotator(overlay, memory_of(overlay), stream_id, bridges).annotate, records)
 
 

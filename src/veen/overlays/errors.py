@@ -20,11 +20,11 @@ class InvalidBodyError(VeenError):
 
 
 class FoldOrderError(VeenError, AssertionError):
-    """Ranges or records were passed out of order: a fault of the program."""
+    """Ranges or records were passed out of order: a bug in the calling program."""
 
 
 class OverlayError(VeenError, TypeError):
-    """An overlay or schema is declared wrongly, or ``cell`` returned no valid cell: a fault of its author."""
+    """An overlay or schema is declared wrongly, or ``cell`` returned an invalid cell: a bug in it."""
 
 
 class ParameterError(VeenError, ValueError):
@@ -32,4 +32,4 @@ class ParameterError(VeenError, ValueError):
 
 
 class DamagedTreeError(VeenError):
-    """The rows of a summary tree are not the ones that were written: nothing of the tree can be trusted."""
+    """The rows of a summary tree are not the ones that were written: nothing in the tree can be trusted."""

@@ -1,4 +1,4 @@
-"""Records of the log, and what they become: a typed event, a named refusal, or somebody else's schema.
+"""Records of the log, and what they decode to: a typed event, a rejection with a code, or an unknown schema.
 
 A fold may see what the log authenticates, and nothing else (C-105): no clock, no network, no other fold.
 
@@ -18,14 +18,17 @@ from veen.overlays.schema import Schema
 
 
 class Record(NamedTuple):
-    """An entry of a log, opened."""
+    """An entry of a log, decrypted.
+
+    Attributes:
+        schema: None if it could not be decrypted, since it is sealed for another reader.
+    """
 
     stream_seq: int
     msg_id: bytes
     client_id: bytes
     client_seq: int
     hub_ts: int
-    #: None if it could not be opened: it is sealed for somebody else.
     schema: bytes | None
     body: bytes
     epoch: int = 0
@@ -36,14 +39,17 @@ class Record(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A record whose body is what its schema says."""
+    """A record whose body matches its schema.
+
+    Attributes:
+        canonical_id: The id of this message, or of the original that it is a copy of (OVR-014).
+        stream_id: The stream that contains it: its label follows from that, in every epoch (C-132).
+    """
 
     record: Record
     schema: Schema
     body: Fields
-    #: The message that this one is, or is a copy of (OVR-014).
     canonical_id: bytes
-    #: The stream that it stands in: its label follows from that, in every epoch (C-132).
     stream_id: StreamId
 
     @property
@@ -53,13 +59,13 @@ class Event(NamedTuple):
 
     @property
     def position(self) -> Position:
-        """Where it stands."""
+        """Its position in the stream."""
         record = self.record
         return (record.epoch, record.stream_seq, record.msg_id)
 
     @property
     def operation_id(self) -> bytes:
-        """By what other operations refer to it."""
+        """The id by which other operations refer to it."""
         return operation_id(self.canonical_id)
 
 
@@ -69,21 +75,21 @@ def operation_id(msg_id: LeafHash | bytes) -> bytes:
 
 
 class Outcome(StrEnum):
-    """What became of a record."""
+    """How a record was classified."""
 
     EVENT = "events"
-    #: A copy of an event that was there before.
+    # A copy of an earlier event.
     DUPLICATE = "duplicates"
-    #: Its body is not what its schema says.
+    # Its body does not match its schema.
     REJECTED = "rejected"
-    #: Of a schema that this overlay does not read.
+    # Its schema is not one that this overlay reads.
     UNKNOWN = "unknown"
-    #: Sealed for somebody else.
+    # Sealed for another reader.
     UNREADABLE = "unreadable"
 
 
 class Report(NamedTuple):
-    """What is wrong with an event, for whoever audits (OVR-030)."""
+    """What is wrong with an event, for auditors (OVR-030)."""
 
     epoch: int
     stream_seq: int
@@ -103,16 +109,16 @@ class Decoder:
         return None if record.schema is None else self._by_id.get(record.schema)
 
     def decode(self, record: Record, schema: Schema) -> Fields:
-        """Return the body of a record of a schema; what it is not is told by a InvalidBodyError."""
+        """Decode the body of a record; raises InvalidBodyError."""
         if record.cap_ref is not None and record.cap_ref != record.auth_ref:  # OPP-005
             raise InvalidBodyError("BODY.CAP_REF", "cap_ref is not the auth_ref of the message")
         return schema.decode(record.body)
 
 
-#: Keys of clients and the identity that each acts for: devices of the identity layer.
+# Keys of clients -> the identity that each acts for: devices of the identity layer.
 Devices = Mapping[bytes, bytes]
 
 
 def speaks_for(client_id: bytes, identity: bytes, devices: Devices) -> bool:
-    """Tell whether a message of this client counts as said by an identity (AGR-011, REC-011)."""
+    """Whether a message of this client counts as a statement of an identity (AGR-011, REC-011)."""
     return identity in (client_id, devices.get(client_id))

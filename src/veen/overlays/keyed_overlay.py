@@ -1,6 +1,6 @@
 """Overlays of one table: each event adds one value under one key.
 
-This is the form for an overlay of one's own; what it cannot express, ``Overlay.lower`` can.
+This form suffices for most overlays; use ``Overlay.lower`` for what it cannot express.
 """
 
 from abc import abstractmethod
@@ -61,10 +61,10 @@ class KeyedOverlay(Overlay):
 
     @abstractmethod
     def cell(self, event: Event) -> tuple[Key, Any] | None:
-        """Return the key of an event and the value to join there; None if the event does not count.
+        """Return the key of an event and the value to merge there; None if the event does not count.
 
-        Only the event may decide: no clock, no files, no network, so that every reader of the log comes to
-        the same state.
+        Use only the event: no clock, files or network, so that every reader of the log computes the same
+        state.
         """
 
     def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - a cell needs no past
@@ -121,7 +121,7 @@ class KeyedOverlay(Overlay):
         """Return the state of one key."""
         summary = tables.get(self.table, key)
         if summary is None and isinstance(key, bytes):
-            summary = tables.get(self.table, self.format_key(key))  # a key of text that looks like hex
+            summary = tables.get(self.table, self.format_key(key))  # a text key that looks like hex
         return None if summary is None else self.format_summary(summary)
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
@@ -136,7 +136,7 @@ class KeyedOverlay(Overlay):
 
 
 def _as_text(key: Any) -> str:
-    """Return a key, or a part of one, as text; bytes as hex."""
+    """Return a key, or an item of a tuple key, as text; bytes as hex."""
     match key:
         case bytes():
             return key.hex()
@@ -154,7 +154,7 @@ def _is_key(key: Any) -> bool:
 
 
 def _is_storable(value: Any) -> bool:
-    """Return whether a packed summary, or part of a key, has an encoding."""
+    """Return whether a packed summary, or an item of a key, can be encoded."""
     match value:
         case None | bool() | bytes() | str():
             return True
@@ -170,7 +170,7 @@ def _is_storable(value: Any) -> bool:
 
 
 def _check_declaration(cls: type[KeyedOverlay]) -> None:
-    """Raise OverlayError for a class that cannot be folded with, with what to write instead."""
+    """Raise OverlayError, with what to write instead, for a class that cannot be used as an overlay."""
     parameters = {item.name for item in fields(cls)}
     annotated = sorted(parameters & {"name", "schemas", "monoid", "version", "about", "table", "state_class"})
     if annotated:

@@ -1,8 +1,9 @@
-"""Building blocks of folds: what is kept of one key over a range of the log, and how two ranges join.
+"""Monoids: the summary of one key over a range of the log, and how the summaries of two ranges merge.
 
-A value here is the summary of some events of one key; a single event has one too. ``merge`` takes that of an
-earlier range and that of the range behind it. It is associative, and the absence of a value is its identity.
-Equal summaries have equal bytes: plain tuples, numbers and byte strings, packed as deterministic CBOR.
+A value here is the summary of some events of one key; a single event has one too. ``merge`` takes the summary
+of an earlier range and that of the range after it. It is associative, and the absence of a value is its
+identity. Equal summaries have equal bytes: plain tuples, numbers and byte strings, packed as deterministic
+CBOR.
 """
 
 from collections.abc import Mapping
@@ -11,32 +12,35 @@ from typing import Any, Final, Protocol, runtime_checkable
 from veen.core.encoding import cbor
 from veen.core.encoding.cbor import Value
 
-#: Where an event stands in its stream: epoch, number in the label, message id (OVR-012).
+# Position of an event in its stream: epoch, number in the label, message id (OVR-012).
 Position = tuple[int, int, bytes]
 
 
 class Monoid(Protocol):
-    """How summaries of one kind join."""
+    """How summaries of one kind merge.
+
+    Attributes:
+        commutes: Whether merging two summaries in the other order gives the same result.
+    """
 
     name: str
-    #: Whether merging the same two summaries in the other order gives the same.
     commutes: bool
 
     def merge(self, left: Any, right: Any) -> Any:
-        """Return the summary of a range and the one behind it."""
+        """Return the summary of a range and the one after it."""
 
     def pack(self, summary: Any) -> Value:
-        """Return it as a value that CBOR has."""
+        """Return a value that CBOR can encode."""
 
     def unpack(self, value: Any) -> Any:
-        """Return what was packed."""
+        """Return the summary that was packed."""
 
 
 @runtime_checkable
 class CellMonoid(Monoid, Protocol):
-    """A monoid for overlays of users: it recognizes its summaries, so that a wrong one is a clear error."""
+    """A monoid for user-defined overlays: it validates summaries, so that a wrong one gives a clear error."""
 
-    #: What a summary is, in words, for the error.
+    # Description of a valid summary, for the error.
     expects: str
 
     def accepts(self, summary: Any) -> bool:
@@ -44,24 +48,24 @@ class CellMonoid(Monoid, Protocol):
 
 
 def frozen(value: Any) -> Any:
-    """Return a decoded value with tuples for lists, as summaries have them."""
+    """Return a decoded value with tuples for lists, as in summaries."""
     return tuple(map(frozen, value)) if isinstance(value, list) else value
 
 
 class _Plain:
-    """Summaries that CBOR holds as they are."""
+    """Summaries that CBOR can encode without conversion."""
 
     def pack(self, summary: Any) -> Value:
-        """Return it as it is."""
+        """Return the summary unchanged."""
         return summary  # type: ignore[no-any-return] # tuples, numbers, byte strings, text, None
 
     def unpack(self, value: Any) -> Any:
-        """Return tuples for lists."""
+        """Return the value with tuples for lists."""
         return frozen(value)
 
 
 class _Ordered(_Plain):
-    """``(order, ...)``. Orders are unique: they end in a message id."""
+    """``(order, ...)``. Orders are unique: they end with a message id."""
 
     expects = "tuples (order, ...), as (event.position, ...)"
 
@@ -80,7 +84,7 @@ class _Max(_Ordered):
 
 
 class _Min(_Ordered):
-    """``(order, ...)``: the one with the least order."""
+    """``(order, ...)``: the one with the smallest order."""
 
     name = "MIN"
     commutes = True
@@ -90,7 +94,7 @@ class _Min(_Ordered):
 
 
 class _First(_Plain):
-    """``(first, other)``: the earliest record, and the earliest that says something else.
+    """``(first, other)``: the earliest record, and the earliest with different content.
 
     A record is ``(position, content hash, ...)``.
     """
@@ -114,12 +118,12 @@ def _position(record: Any) -> Any:
 
 
 def first(position: Position, content: bytes, *rest: Value) -> tuple[Any, None]:
-    """Return the FIRST of one event."""
+    """Return the FIRST summary of one event."""
     return ((position, content, *rest), None)
 
 
 class _Sum:
-    """A number of any size and sign; as text, since CBOR's numbers end at 2^64."""
+    """A number of any size and sign; packed as text, since CBOR's numbers end at 2^64."""
 
     name = "SUM"
     expects = "integers"
@@ -153,7 +157,7 @@ class _Count(_Plain):
 
 
 class _Set:
-    """A map from ids to values; of an id that comes twice the first value stays."""
+    """A map from ids to values; if an id occurs twice, the first value stays."""
 
     name = "SET"
     expects = "maps from ids to values"
@@ -173,7 +177,7 @@ class _Set:
 
 
 class _Lowest:
-    """``(sum, low)``: a running sum and the least value that it had, 0 at the start."""
+    """``(sum, low)``: a running sum and its minimum, starting from 0."""
 
     name = "PFX"
     expects = "tuples of two integers (sum, low)"
@@ -200,7 +204,7 @@ COUNT: Final = _Count()
 SET: Final = _Set()
 LOWEST: Final = _Lowest()
 
-#: All of them, for the law suite.
+# All monoids, for the tests of the laws.
 ALL: Final[tuple[CellMonoid, ...]] = (MAX, MIN, FIRST, SUM, COUNT, SET, LOWEST)
 
 
@@ -210,5 +214,5 @@ def encode(monoid: Monoid, summary: Any) -> bytes:
 
 
 def decode(monoid: Monoid, data: bytes) -> Any:
-    """Return the summary that these bytes are of."""
+    """Return the summary that ``encode`` made these bytes of."""
     return monoid.unpack(cbor.decode(data, most=None))

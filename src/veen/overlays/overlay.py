@@ -1,14 +1,14 @@
-"""What an overlay is: schemas, tables of summaries, how an event is entered in them, and how they are read.
+"""The interface of overlays: schemas, tables of summaries, how an event enters them, and how they are read.
 
-An event is *lowered* to cells: (table, key, summary of this event alone). Folding is joining cells of one key
-in the order of the log. Where an event counts or not depending on what was before it (an overdraft, a
-recovery), the overlay looks at the tables as they were and lowers it accordingly: the verdict is made once,
-and the cells of any range join without it.
+An event is *lowered* to cells: (table, key, summary of this event alone). Folding is merging the cells of
+each key in the order of the log. Where it depends on earlier events whether an event counts (an overdraft, a
+recovery), the overlay looks at the tables before the event and lowers it accordingly: the verdict is made
+once, and the cells of any range merge without it.
 
-A sequence holds events that belong together: all grants of a subject, all that happened about a target. Each
-is a row of its own, under its key and its number, and one more row says which numbers there are: over a range
-of the log they do not begin with 0. So adding one costs the same however many there are. As one value
-they would be copied each time, and whoever may write could make a fold slow.
+A sequence holds events that belong together: all grants of a subject, the history of a target. Each entry is
+a row of its own, under its key and its number, and one more row has the range of numbers, which does not
+begin with 0 if only a range of the log is folded. So adding an entry has a constant cost. As one value the
+entries would be copied each time, and any writer of the stream could make a fold slow.
 """
 
 from abc import ABC, abstractmethod
@@ -26,14 +26,14 @@ from veen.overlays.event import Event
 from veen.overlays.monoid import COUNT, MIN, Monoid
 from veen.overlays.schema import Schema
 
-#: A key of a table: bytes, text, or a tuple of such and numbers.
+# A key of a table: bytes, text, or a tuple of these and numbers.
 Key = bytes | str | tuple[Any, ...]
-#: A table's name, a key, and the summary of one event.
+# A table's name, a key, and the summary of one event.
 Cell = tuple[str, Key, Any]
 
 
 class Tables(Protocol):
-    """The tables at some position, to be read."""
+    """The tables at some position, for reading."""
 
     def get(self, table: str, key: Key) -> Any:
         """Return the summary of a key; None if it has none."""
@@ -43,7 +43,7 @@ class Tables(Protocol):
 
 
 class Lowered(NamedTuple):
-    """What an event does: cells to join, and what is wrong with it (code and detail)."""
+    """The effect of an event: cells to merge, and what is wrong with it (code and detail)."""
 
     cells: Sequence[Cell] = ()
     reports: Sequence[tuple[str, str]] = ()
@@ -55,40 +55,44 @@ NOTHING = Lowered()
 @dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Overlay(ABC):
-    """A fold over a stream. Subclasses become frozen dataclasses; their fields are its parameters."""
+    """A fold over a stream. Subclasses become frozen dataclasses; their fields are its parameters.
+
+    Attributes:
+        version: Raise it when the same log folds to another state, or a summary is packed in another way.
+        about: One line of description.
+        tables: The tables that make up the state.
+        indexes: Tables that only verdicts need: stored for the end of the log, not for positions within it.
+        copies_by_parent: Schemas whose ``parent_id`` means "copied from" for every sender (OVR-014 a); else
+            it means so for bridges only.
+        state_class: The name under which the state is hashed (SNP-003).
+        needs_past: Whether ``lower`` looks at the tables before an event; if not, ranges fold in parallel.
+        grouped: Whether ``group`` returns which events can affect each other.
+    """
 
     name: ClassVar[str]
-    #: Goes up when the same log would fold to another state, or a summary is packed in another way.
     version: ClassVar[int] = 1
-    #: What it is, in a line.
     about: ClassVar[str] = ""
     schemas: ClassVar[tuple[Schema, ...]]
-    #: What makes up the state.
     tables: ClassVar[Mapping[str, Monoid]]
-    #: What only verdicts need: kept for the end of the log, not for positions within it.
     indexes: ClassVar[Mapping[str, Monoid]] = {}
-    #: Of these a ``parent_id`` says "copied from" whoever sends it (OVR-014 a); else only from bridges.
     copies_by_parent: ClassVar[tuple[Schema, ...]] = ()
-    #: Under what name its state is hashed (SNP-003).
     state_class: ClassVar[str]
-    #: Whether ``lower`` looks at the tables before an event; if not, ranges can be folded apart.
     needs_past: ClassVar[bool] = True
-    #: Whether ``group`` tells which events can affect each other.
     grouped: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
-        """Make a frozen dataclass of each overlay."""
+        """Make each subclass a frozen dataclass."""
         super().__init_subclass__()
         dataclass(frozen=True)(cls)
 
     @abstractmethod
     def lower(self, event: Event, before: Tables) -> Lowered:
-        """Return what an event does, given the tables before it."""
+        """Return the effect of an event, given the tables before it."""
 
     def group(self, event: Event) -> Key:
-        """Return what an event belongs to: no event of another group changes what it does.
+        """Return the group of an event: no event of another group changes its effect.
 
-        Keys of tables belong to one group each, or are of tables whose summaries join in any order.
+        Each key of a table belongs to one group, unless the summaries of the table commute.
         """
         raise NotImplementedError(f"{self.name} has no groups: {event.name}")
 
@@ -98,7 +102,7 @@ class Overlay(ABC):
 
     @abstractmethod
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:
-        """Return the state of one key; None if there is nothing. ``now`` decides what has expired."""
+        """Return the state of one key; None if there is none. ``now`` decides what has expired."""
 
     @abstractmethod
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:
@@ -113,16 +117,16 @@ class Overlay(ABC):
         raise InvalidBodyError("STATE.WHOLE", f"{self.name} has one state, not one for each key")
 
     def parameters(self) -> dict[str, JsonValue]:
-        """Return what this fold was configured with."""
+        """Return the parameters that this fold was configured with."""
         return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel as parameters: what is made of them, and schemas, are there where it arrives."""
+        """Pickle the parameters only: schemas and derived values exist where it is unpickled."""
         return _made, (type(self), {item.name: getattr(self, item.name) for item in fields(self)})
 
     @property
     def identity(self) -> bytes:
-        """Under what its summaries are kept: another version or other parameters are another fold."""
+        """The id under which summaries are stored; another version or other parameters are another fold."""
         named: Value = {"name": self.name, "version": self.version, "parameters": _text(self.parameters())}
         return tagged_hash("veen/overlay", cbor.encode(named))
 
@@ -149,7 +153,7 @@ def _plain(value: Any) -> JsonValue:
 
 
 def _text(value: JsonValue) -> Value:
-    """Return parameters as CBOR has them: numbers as text, since they may be negative."""
+    """Return parameters as CBOR can encode them: numbers as text, since they may be negative."""
     match value:
         case dict():
             return {key: _text(item) for key, item in value.items()}
@@ -170,7 +174,7 @@ def _encoded_key(item: tuple[Key, Any]) -> bytes:
 
 
 def sequence_tables(name: str) -> Mapping[str, Monoid]:
-    """Return the tables of a sequence, to be declared by an overlay."""
+    """Return the tables of a sequence, for the declaration of an overlay."""
     return {name: MIN, _counts(name): COUNT}
 
 
@@ -179,7 +183,7 @@ def _counts(name: str) -> str:
 
 
 def appended(before: Tables, name: str, key: Key, entry: tuple[Any, ...]) -> tuple[Cell, Cell]:
-    """Return the cells that add an entry behind those of a key; it begins with its position."""
+    """Return the cells that append an entry to those of a key; the entry begins with its position."""
     counted = before.get(_counts(name), key)
     number = 0 if counted is None else counted[2] + 1
     return ((name, (key, number), entry), (_counts(name), key, (1, number, number)))
@@ -195,7 +199,7 @@ def sequence(tables: Tables, name: str, key: Key) -> Iterator[Any]:
 
 
 def sequence_sizes(tables: Tables, name: str) -> Iterator[tuple[Key, int, bool]]:
-    """Yield the keys that have entries, sorted: how many, and whether the first one ever is among them."""
+    """Yield the keys that have entries, sorted: number of entries, and whether they begin with entry 0."""
     return ((key, count, first == 0) for key, (count, first, _) in tables.items(_counts(name)))
 
 

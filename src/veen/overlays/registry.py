@@ -1,4 +1,4 @@
-"""The overlays and schemas by name; each overlay's module is loaded when it is asked for.
+"""The overlays and schemas by name; the module of an overlay is loaded at first use.
 
 An overlay that Spark folds in SQL has its form in ``veen.pipeline.fold_sql`` (``FORMS``).
 """
@@ -11,7 +11,7 @@ from typing import Final
 from veen.overlays.overlay import Overlay
 from veen.overlays.schema import Schema
 
-#: Name of an overlay -> module and class.
+# Name of an overlay -> module and class.
 _HOMES: Final[Mapping[str, tuple[str, str]]] = {
     "crdt.lww": ("builtin.crdt", "LwwMap"),
     "crdt.orset": ("builtin.crdt", "OrSet"),
@@ -31,7 +31,7 @@ _HOMES: Final[Mapping[str, tuple[str, str]]] = {
     "recorder": ("recorder.overlay", "Recorder"),
     "label.class": ("control.label_class", "LabelClasses"),
 }
-#: Other names: what operators call them, and the classes of their states (SNP-004).
+# Aliases: short names for operators, and the classes of states (SNP-004).
 _ALIASES: Final[Mapping[str, str]] = {
     "lww.map": "crdt.lww",
     "configuration.map": "crdt.lww",
@@ -51,7 +51,7 @@ def names() -> list[str]:
 
 
 def overlay_class(name: str) -> type[Overlay]:
-    """Return an overlay by a name; KeyError if there is none."""
+    """Return an overlay by its name or alias; KeyError if there is none."""
     module, attribute = _HOMES[_ALIASES.get(name, name)]
     overlay: type[Overlay] = getattr(importlib.import_module(f"veen.overlays.{module}"), attribute)
     return overlay

@@ -1,7 +1,7 @@
 """Schemas as data: one declaration gives the codec, the JSON form, the reference page and a table's columns.
 
-A body is a map with text keys in the order of its declaration (C-03). Decoding is total: a body is what its
-schema says, or it is refused with a code that never changes (OVR-021, OVR-030).
+A body is a map with text keys in the order of its declaration (C-03). Decoding is total: a body matches its
+schema, or it is rejected with a code that never changes (OVR-021, OVR-030).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ Check = Callable[[Fields], None]
 
 
 class OrNull:
-    """An optional field: its kind, or null, which is another way to say that it is absent (OVR-020)."""
+    """An optional field: its kind, or null, which also means that it is absent (OVR-020)."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -35,7 +35,7 @@ class OrNull:
         return self.kind.read(buf, pos)
 
     def check(self, raw: Any, limits: Limits | None) -> None:
-        """Check a value that is there."""
+        """Check a value that is not null."""
         if raw is not None:
             self.kind.check(raw, limits)
 
@@ -64,7 +64,7 @@ class OrNull:
 
 
 class _Anything(Scalar):
-    """Any deterministic CBOR: arguments and metadata that only the application knows (CLI-106)."""
+    """Any deterministic CBOR: arguments and metadata that only the application interprets (CLI-106)."""
 
     name = "any"
     read = staticmethod(cbor.read_value)
@@ -80,7 +80,7 @@ class _Anything(Scalar):
         return _plain(raw)
 
     def from_json(self, value: JsonValue) -> Any:
-        """Take plain JSON; it has neither byte strings nor, here, fractions or negative numbers."""
+        """Accept plain JSON; it has no byte strings, and fractions and negative numbers are rejected."""
         _no_fractions(value)
         cbor.encode(value)
         return value
@@ -93,7 +93,7 @@ class _AnyMap(_Anything):
 
     def read(self, buf: bytes, pos: int) -> tuple[Any, int]:
         """Read a map."""
-        cbor.read_map(buf, pos)  # refuses what is no map
+        cbor.read_map(buf, pos)  # rejects what is not a map
         return cbor.read_value(buf, pos)
 
     def lower(self, value: Any) -> Any:
@@ -103,7 +103,7 @@ class _AnyMap(_Anything):
         return super().lower(value)
 
     def from_json(self, value: JsonValue) -> Any:
-        """Take a JSON object."""
+        """Accept a JSON object."""
         if not isinstance(value, dict):
             raise not_json("an object", value)
         return super().from_json(value)
@@ -155,7 +155,7 @@ class Inner:
         return raw
 
     def lower(self, value: Fields) -> Fields:
-        """Return the fields, lowered."""
+        """Return the fields with raw values."""
         return self.shape.lower(value)
 
 
@@ -187,10 +187,10 @@ def _check_declaration(name: Any, fields: Sequence[Any]) -> None:
 
 
 class Schema:
-    """A schema: its name and id, its fields in their order, and what must hold between them."""
+    """A schema: its name and id, its fields in their order, and the conditions between them."""
 
     def __init__(self, name: str, *fields: Field, nulls: bool = False, checks: Iterable[Check] = ()) -> None:
-        """``nulls``: absent fields are written as null, as in the operation profiles; else left out.
+        """``nulls``: absent fields are written as null, as in the operation profiles; else they are omitted.
 
         Raises:
             OverlayError: The name or a field cannot be used.
@@ -205,7 +205,7 @@ class Schema:
         self._optional = tuple(field.name for field in fields if field.optional)
 
     def decode(self, data: bytes) -> Fields:
-        """Decode a body; ``encode`` of what comes out gives ``data`` back."""
+        """Decode a body; ``encode`` of the returned fields gives ``data`` back."""
         try:
             raw, end = self._shape.read(data, 0)
             cbor.at_end(data, end)
@@ -216,16 +216,16 @@ class Schema:
         return raw
 
     def validate(self, raw: Fields) -> None:
-        """Check what must hold between fields."""
+        """Check the conditions between fields."""
         for check in self._checks:
             check(raw)
 
     def encode(self, body: Fields) -> bytes:
-        """Encode a body that was decoded or made."""
+        """Encode fields from ``decode`` or ``make``."""
         return self._shape.write(body)
 
     def make(self, **values: Any) -> Fields:
-        """Return a body out of Python values; None is absent. What the schema refuses is refused here."""
+        """Return a valid body from Python values; None is absent."""
         unknown = sorted(set(values) - {field.name for field in self.fields})
         if unknown:
             raise InvalidBodyError("BODY.UNKNOWN_KEY", f"{self.name} has no {', '.join(unknown)}")
@@ -259,13 +259,13 @@ class Schema:
             raise _rejected(error) from None
 
     def to_json(self, body: Fields) -> dict[str, JsonValue]:
-        """Return the JSON form; fields that are absent or null are left out."""
+        """Return the JSON form; fields that are absent or null are omitted."""
         form = self._shape.to_json(body)
         assert isinstance(form, dict)
         return self._present(form)
 
     def _present(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields that are there: an optional one that is null is not."""
+        """Return the fields that are present: an optional one that is null is not."""
         return {name: item for name, item in values.items() if item is not None or name not in self._optional}
 
 

@@ -1,1 +1,1 @@
-"""Overlays that come with the protocol: CRDTs, RPC, mirrors and snapshots."""
+"""Built-in overlays: CRDTs, RPC, mirrors and snapshots."""

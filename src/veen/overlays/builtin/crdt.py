@@ -46,7 +46,7 @@ COUNTER: Final = Schema("crdt.gcnt.v1", Field("shard", B32), Field("delta", UINT
 
 
 def format_value(data: bytes) -> str:
-    """Return bytes that a person wrote as text again, others as hex behind ``0x``."""
+    """Return printable bytes as text, others as hex after ``0x``."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -55,12 +55,12 @@ def format_value(data: bytes) -> str:
 
 
 def parse_value(text: str) -> bytes:
-    """Return the bytes that ``shown`` has made a text of."""
+    """Return the bytes that ``format_value`` formatted."""
     return hex_from_json(text[2:]) if text.startswith("0x") else text.encode()
 
 
 class LwwMap(KeyedOverlay):
-    """Registers: of each key the value with the greatest time."""
+    """Registers: the value of each key with the greatest time."""
 
     name, schemas, monoid = "crdt.lww", (LWW,), MAX
     about = "Registers: the last value of each key, by its time."
@@ -68,17 +68,17 @@ class LwwMap(KeyedOverlay):
     state_class = "lww.map"
 
     def cell(self, event: Event) -> tuple[Key, Any]:
-        """Return the value under its time and position."""
+        """Return the key, and its value with time and position."""
         body, record = event.body, event.record
         order = (body["ts"], record.epoch, record.stream_seq, record.msg_id)
         return body["key"], (order, body["value"])
 
     def parse_key(self, text: str) -> Key:
-        """Return the key written as text, or as hex after 0x."""
+        """Parse a key: text, or hex after 0x."""
         return parse_value(text)
 
     def format_key(self, key: Key) -> str:
-        """Return a key as text if a person wrote it so, else as hex after 0x."""
+        """Format a key: as text if printable, else as hex after 0x."""
         return format_value(_bytes(key))
 
     def format_summary(self, summary: Any) -> JsonValue:
@@ -104,20 +104,20 @@ def _bytes(key: Key) -> bytes:
 
 
 class OrSet(Overlay):
-    """A set: an element is in it as long as one of its additions was not removed."""
+    """A set: an element is present while at least one of its additions is not removed."""
 
     name: ClassVar[str] = "crdt.orset"
     version: ClassVar[int] = 2
     about: ClassVar[str] = "A set: an element is in it while one of its additions is not removed."
     schemas: ClassVar[tuple[Schema, ...]] = (ORSET,)
-    #: Additions of each element, tombs by id, and how many additions of an element have one. Tombs stay for
-    #: ever: one may come before the addition that it is for (CRD0-003).
+    # Additions of each element, tombs by id, and the number of additions of an element that have a tomb.
+    # Tombs are never deleted: one may precede the addition that it removes (CRD0-003).
     tables: ClassVar[Mapping[str, Monoid]] = {**sequence_tables("members"), "tombs": MIN, "removed": SUM}
     indexes: ClassVar[Mapping[str, Monoid]] = {"ids": FIRST}
     state_class: ClassVar[str] = "orset"
 
     def lower(self, event: Event, before: Tables) -> Lowered:
-        """Enter an addition that is new, or remove those that are there."""
+        """Apply an addition with a new id, or the removal of ids."""
         tomb = event.body.get("tomb")
         return self._add(event, before) if tomb is None else _remove(event, tomb, before)
 
@@ -134,16 +134,16 @@ class OrSet(Overlay):
         return Lowered(cells)
 
     def parse_key(self, text: str) -> Key:
-        """Take an element as text, or as hex behind 0x."""
+        """Parse an element: text, or hex after 0x."""
         return parse_value(text)
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
-        """Return whether an element is in the set, and by which additions."""
+        """Return whether an element is in the set, and the ids of its additions."""
         ids = self.ids(tables, key)
         return {"present": bool(ids), "ids": [one.hex() for one in ids]}
 
     def ids(self, tables: Tables, elem: Key) -> tuple[bytes, ...]:
-        """Return the additions of an element that are not removed, sorted: what a removal is to name."""
+        """Return the additions of an element that are not removed, sorted: a removal has to name them."""
         return tuple(sorted(_living(tables, elem)))
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
@@ -156,7 +156,7 @@ class OrSet(Overlay):
             _bytes(elem)
             for elem, count, is_whole in sequence_sizes(tables, "members")
             if count > (tables.get("removed", elem) or 0)
-            # Over a range, additions from before it may be among those that were removed.
+            # A range may remove additions that were made before it.
             or (not is_whole and any(True for _ in _living(tables, elem)))
         )
 
@@ -178,7 +178,7 @@ def _remove(event: Event, tomb: list[bytes], before: Tables) -> Lowered:
 
 
 class GCounter(KeyedOverlay):
-    """A counter that only grows, in shards."""
+    """A grow-only counter with one shard per writer."""
 
     name, schemas, monoid = "crdt.gcnt", (COUNTER,), SUM
     about = "A counter that only grows; every writer has a shard."
@@ -186,15 +186,15 @@ class GCounter(KeyedOverlay):
     state_class = "counter.map"
 
     def cell(self, event: Event) -> tuple[Key, Any]:
-        """Return the shard, and what to add to it."""
+        """Return the shard and its increment."""
         return event.body["shard"], event.body["delta"]
 
     def parse_key(self, text: str) -> Key:
-        """Return the shard written in hex."""
+        """Parse a shard: hex."""
         return hex_from_json(text)
 
     def format_key(self, key: Key) -> str:
-        """Return a shard in hex."""
+        """Format a shard: hex."""
         return _bytes(key).hex()
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""Records of mirrors: which entries of another hub somebody has seen and copied (FSY lines)."""
+"""Mirror records: which entries of another hub were observed and copied (FSY lines)."""
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
@@ -24,12 +24,12 @@ from veen.overlays.overlay import (
 )
 from veen.overlays.schema import Schema
 
-#: Of a key: hub, source, target.
+# Number of items in a key: hub, source, target.
 _PARTS: Final = 3
 
 
 class Mirrors(Overlay):
-    """Of each source and target the entries that are recorded, and the first record of each."""
+    """The recorded entries of each source and target, and the first record of each entry."""
 
     name: ClassVar[str] = "federation.mirror"
     version: ClassVar[int] = 2
@@ -37,16 +37,16 @@ class Mirrors(Overlay):
     schemas: ClassVar[tuple[Schema, ...]] = (MIRROR,)
     tables: ClassVar[Mapping[str, Monoid]] = {
         "records": FIRST,
-        #: Of each source and target the numbers of entries that were recorded, as often as they were.
+        # For each source and target the numbers of recorded entries, repeats included.
         **sequence_tables("seen"),
-        #: Of each source and target the entries with two records that differ, and both of them.
+        # For each source and target the entries with two conflicting records, and both records.
         **sequence_tables("conflicts"),
     }
     state_class: ClassVar[str] = "federation.mirror"
     grouped: ClassVar[bool] = True
 
     def lower(self, event: Event, before: Tables) -> Lowered:
-        """Enter a record; of an entry the first one counts (FSY-006)."""
+        """Add a record; the first record of an entry counts (FSY-006)."""
         body = event.body
         if body["source_label"] == body["target_label"]:  # FSY-008
             return Lowered((), (("OP.MIRROR_LOOP", "a label cannot be a mirror of itself"),))
@@ -74,14 +74,14 @@ class Mirrors(Overlay):
         return _road(event)
 
     def parse_key(self, text: str) -> Key:
-        """Take HUB,SOURCE_LABEL,TARGET_LABEL."""
+        """Parse HUB,SOURCE_LABEL,TARGET_LABEL."""
         parts = text.rsplit(",", 2)
         if len(parts) != _PARTS:
             raise ParameterError(f"the key of a mirror is HUB,SOURCE_LABEL,TARGET_LABEL, not {text!r}")
         return (parts[0], parse_hex32(parts[1].strip()), parse_hex32(parts[2].strip()))
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
-        """Return what is recorded of a source: ranges, gaps, duplicates and contradictions."""
+        """Return the records of a source: ranges, gaps, duplicates and conflicts."""
         seen = [seq for _, seq in sequence(tables, "seen", key)]
         return _shown(key, seen, sequence(tables, "conflicts", key)) if seen else None
 
@@ -109,7 +109,7 @@ def _said(record: Any) -> JsonValue:
 
 
 def _ranges(seen: Iterable[int]) -> list[tuple[int, int]]:
-    """Return which numbers there are, as disjoint closed ranges."""
+    """Return the numbers as disjoint closed ranges."""
     ranges: list[tuple[int, int]] = []
     for seq in sorted(seen):
         if ranges and seq <= ranges[-1][1] + 1:

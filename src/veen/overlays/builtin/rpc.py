@@ -20,7 +20,7 @@ REQUEST: Final = Schema(
     Field("method", TEXT),
     Field("args", ANY),
     Field("timeout_ms", UINT, optional=True),
-    #: A key that the reply is sealed to.
+    # The key that the reply is sealed to.
     Field("reply_to", B32, optional=True),
     Field("idem", UINT, optional=True),
 )
@@ -28,7 +28,7 @@ REQUEST: Final = Schema(
 
 def _one_of_both(body: Fields) -> None:
     if body["ok"]:
-        # A result may be null: what counts is that it is there.
+        # A result may be null, so its presence is checked.
         right = "result" in body and body.get("error") is None
     else:
         right = body.get("error") is not None and body.get("result") is None
@@ -57,7 +57,7 @@ def failure(code: str, detail: str = "") -> bytes:
 
 
 def call_key(method: str, client_id: bytes, idem: int | None, msg_id: bytes) -> tuple[Any, ...]:
-    """Return by what a call is the same call again: its idempotency, or the message alone (CTL-002)."""
+    """Return the identity of a call for retries: its idempotency key, or else the message id (CTL-002)."""
     return (msg_id,) if idem is None else (method, client_id, idem)
 
 
@@ -67,20 +67,20 @@ class Calls(Overlay):
     name: ClassVar[str] = "rpc"
     about: ClassVar[str] = "Calls and their results; a repeated call is one call."
     schemas: ClassVar[tuple[Schema, ...]] = (REQUEST, REPLY)
-    #: Calls by key, the call of each request, and the reply to each request.
+    # Calls by key, the call of each request, and the reply to each request.
     tables: ClassVar[Mapping[str, Monoid]] = {"calls": FIRST, "requests": FIRST, "replies": FIRST}
     state_class: ClassVar[str] = "rpc.calls"
 
     def lower(self, event: Event, before: Tables) -> Lowered:
-        """Enter a request or a reply."""
+        """Add a request or a reply."""
         return _request(event, before) if event.schema is REQUEST else _reply(event, before)
 
     def parse_key(self, text: str) -> Key:
-        """Take the id of a request."""
+        """Parse the id of a request."""
         return hex_from_json(text)
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
-        """Return the call that a request belongs to."""
+        """Return the call of a request."""
         request = tables.get("requests", key)
         if request is None:
             return None
@@ -152,6 +152,6 @@ def _shown(tables: Tables, key: Key, call: Any) -> JsonValue:
 
 
 def _reply_json(body: Fields) -> JsonValue:
-    """Return the JSON form of a reply, whose result is shown also if it is null."""
-    shown = REPLY.to_json(body)
-    return {**shown, "result": ANY.to_json(body["result"])} if body["ok"] else shown
+    """Return the JSON form of a reply, with its result even if that is null."""
+    reply_json = REPLY.to_json(body)
+    return {**reply_json, "result": ANY.to_json(body["result"])} if body["ok"] else reply_json

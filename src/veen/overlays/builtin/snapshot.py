@@ -1,8 +1,8 @@
-"""Snapshots of states: what somebody says that a state was, at a place of the log (SNP lines).
+"""Snapshots of states: claims of what a state was at a position of the log (SNP lines).
 
-A snapshot names a number and the root of the log there, but no epoch. Where the labels of a stream change,
-the root tells which label is meant, and only who asks the log can compare it. So the number alone is the
-place only in a stream without epochs (epoch 0, which has none before it); elsewhere the root belongs to it.
+A snapshot has a number and the root of the log there, but no epoch. Where the labels of a stream change, the
+root determines the label, and only a reader of the log can compare it. So the number alone is the position
+only in a stream without epochs (epoch 0, which has none before it); elsewhere the root is part of it.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from veen.overlays.operations.schemas import SNAPSHOT, operation_body
 from veen.overlays.overlay import Key, Lowered, Overlay, Tables
 from veen.overlays.schema import Schema
 
-#: Of a key: state, place, class.
+# Number of items in a key: state, position, class.
 _PARTS: Final = 3
 
 
@@ -33,23 +33,24 @@ class Snapshot(NamedTuple):
 
 
 class Snapshots(Overlay):
-    """Of each state and place the last snapshot (SNP-007)."""
+    """The last snapshot of each state and position (SNP-007)."""
 
     name: ClassVar[str] = "snapshot"
     version: ClassVar[int] = 2
     about: ClassVar[str] = "Snapshots: the last one of each state and position."
     schemas: ClassVar[tuple[Schema, ...]] = (SNAPSHOT,)
     tables: ClassVar[Mapping[str, Monoid]] = {
-        #: (state, number, class) -> (place, root) of the last; the root is empty where there are no epochs.
+        # (state, number, class) -> (position, root) of the last one; the root is empty where there are no
+        # epochs.
         "snapshots": MAX,
-        #: (state, number, class, root) -> the last one with this root.
+        # (state, number, class, root) -> the last one with this root.
         "rooted": MAX,
     }
     state_class: ClassVar[str] = "snapshot"
     needs_past: ClassVar[bool] = False
 
     def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - needs no past
-        """Enter a snapshot of what was before it (SNP-008)."""
+        """Add a snapshot of a state before it (SNP-008)."""
         body, record = event.body, event.record
         upto = body["upto_stream_seq"]
         if upto < 1 or (upto > record.stream_seq and not record.epoch):
@@ -68,7 +69,7 @@ class Snapshots(Overlay):
     def find(
         self, tables: Tables, state_id: bytes, upto: int, state_class: str, root: bytes | None = None
     ) -> Snapshot | None:
-        """Return the last snapshot of a state at a place; if there are several, the one with a root."""
+        """Return the last snapshot of a state at a position, preferably one with this root."""
         key = (state_id, upto, state_class)
         snapshot = None if root is None else tables.get("rooted", (*key, root))
         if snapshot is None:
@@ -80,7 +81,7 @@ class Snapshots(Overlay):
         return Snapshot(epoch, stream_seq, client_id, decoded["mmr_root"], decoded["state_hash"])
 
     def parse_key(self, text: str) -> Key:
-        """Take STATE_ID:UPTO:CLASS."""
+        """Parse STATE_ID:UPTO:CLASS."""
         parts = text.split(":", 2)
         if len(parts) != _PARTS:
             raise ParameterError(f"the key of a snapshot is STATE_ID:UPTO:CLASS, not {text!r}")
@@ -90,7 +91,7 @@ class Snapshots(Overlay):
         return (parse_hex32(state_id.strip()), int(upto), state_class)
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
-        """Return the last snapshot of a state at a place."""
+        """Return the last snapshot of a state at a position."""
         snapshot = self._last(tables, key)
         return None if snapshot is None else _shown(snapshot)
 
@@ -100,7 +101,7 @@ class Snapshots(Overlay):
         return [_shown(snapshot) for snapshot in rows]
 
     def serialized(self, tables: Tables) -> list[Any]:
-        """Return what each snapshot says."""
+        """Return the content of each snapshot."""
         return [snapshot[2] for _, snapshot in tables.items("rooted")]
 
 

@@ -1,4 +1,4 @@
-"""Classes of labels: how sensitive what is in them is, and how long it is to be kept (CTL-007)."""
+"""Classes of labels: how sensitive their content is, and how long it is to be retained (CTL-007)."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
@@ -27,14 +27,14 @@ CLASS: Final = Schema(
     Field("label", B32),
     Field("class", TEXT),
     Field("sensitivity", TEXT, optional=True),
-    #: Seconds.
+    # Seconds.
     Field("retention_hint", UINT, optional=True),
     checks=(_is_known,),
 )
 
 
 class LabelClasses(Overlay):
-    """Of each label the last that was said of it."""
+    """The last classification of each label."""
 
     name: ClassVar[str] = "label.class"
     about: ClassVar[str] = "Classes of labels: sensitivity and retention; the last one of each label counts."
@@ -43,11 +43,11 @@ class LabelClasses(Overlay):
     state_class: ClassVar[str] = "label.class"
     needs_past: ClassVar[bool] = False
 
-    #: If any are given, nobody else's word counts.
+    # If not empty, classifications from other authors do not count.
     admins: frozenset[bytes] = frozenset()
 
     def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - the last word counts
-        """Enter what is said of a label."""
+        """Apply a classification."""
         client_id, body = event.record.client_id, event.body
         if self.admins and client_id not in self.admins:
             return Lowered((), (("CLS.NOT_AN_ADMIN", f"{client_id.hex()} is not an admin"),))
@@ -55,7 +55,7 @@ class LabelClasses(Overlay):
         return Lowered((("classes", body["label"], row),))
 
     def parse_key(self, text: str) -> Key:
-        """Take a label."""
+        """Parse a label."""
         return parse_hex32(text)
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
@@ -68,7 +68,7 @@ class LabelClasses(Overlay):
         return [_shown(key, row) for key, row in tables.items("classes")]
 
     def serialized(self, tables: Tables) -> Mapping[bytes, Any]:
-        """Return what was said of each label."""
+        """Return the classification of each label."""
         return {key: list(row[1:4]) for key, row in tables.items("classes") if isinstance(key, bytes)}
 
 

@@ -1,4 +1,4 @@
-"""Permissions: who was granted what, and what of it was taken back (ACC lines)."""
+"""Permissions: grants and revocations (ACC lines)."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -24,7 +24,7 @@ from veen.overlays.overlay import (
 )
 from veen.overlays.schema import Schema
 
-#: A token's time and that of its grant are by two clocks.
+# The times of a token and of its grant come from two clocks.
 SKEW_SEC: Final = 600
 
 
@@ -35,17 +35,17 @@ class Grant(NamedTuple):
     position: Position
     issuer: bytes
     body: Fields
-    #: The token that was minted for it, if it is among those that are known.
+    # The token that was minted for it, if that token is known.
     auth_ref: bytes | None
 
     @property
     def operation_id(self) -> bytes:
-        """By what a revoke may name it."""
+        """The id by which a revocation may name it."""
         return operation_id(self.canonical_id)
 
 
 class Access(Overlay):
-    """Grants and revokes of each subject."""
+    """Grants and revocations of each subject."""
 
     name: ClassVar[str] = "access"
     version: ClassVar[int] = 2
@@ -55,15 +55,15 @@ class Access(Overlay):
     state_class: ClassVar[str] = "access"
     grouped: ClassVar[bool] = True
 
-    #: Who may change permissions; without any, everybody (ACC-008).
+    # Keys that may change permissions; if empty, every key (ACC-008).
     issuers: frozenset[bytes] = frozenset()
-    #: Tokens that hubs know, to find those of the grants (ACC-005).
+    # Tokens that hubs know, to match them with grants (ACC-005).
     tokens: tuple[KnownToken, ...] = ()
-    #: Tokens that counted before any grant (ACC-009).
+    # Tokens that were valid before any grant (ACC-009).
     bootstrap: tuple[KnownToken, ...] = ()
 
     def lower(self, event: Event, before: Tables) -> Lowered:
-        """Enter a grant or a revoke of somebody who may."""
+        """Apply a grant or a revocation by an authorized key."""
         body, record = event.body, event.record
         if self.issuers and record.client_id not in self.issuers:
             text = "the sender may not change permissions: issuers are configured"
@@ -86,7 +86,7 @@ class Access(Overlay):
         return subject
 
     def grants(self, tables: Tables, subject: Key) -> list[Grant]:
-        """Return all grants of a subject, in their order."""
+        """Return all grants of a subject, in log order."""
         grants: list[Grant] = []
         for place, one, issuer, data in sequence(tables, "grants", subject):
             body = GRANT.decode(data)
@@ -103,7 +103,7 @@ class Access(Overlay):
         return by_bounds
 
     def _auth_ref(self, issuer: bytes, body: Fields) -> bytes | None:
-        """Return the token of a grant: same issuer, subject, streams and rate, and as long as it."""
+        """Return the token of a grant: same issuer, subject, streams and rate, and the same lifetime."""
         near = [
             (abs(known.expires_at - body["expiry_time"]), bytes(known.token.auth_ref))
             for known in self._by_bounds.get((issuer, *bounds_of(body)), ())
@@ -111,7 +111,7 @@ class Access(Overlay):
         return min((one for one in near if one[0] <= SKEW_SEC), default=(0, None))[1]
 
     def effective(self, tables: Tables, subject: Key, now: int | None = None) -> list[Grant]:
-        """Return the grants of a subject that count; without ``now``, also those that are over."""
+        """Return the grants of a subject that are in effect; without ``now``, expired ones included."""
         ended = _Ended(tables, subject)
         return [
             grant
@@ -129,11 +129,11 @@ class Access(Overlay):
                 yield known
 
     def parse_key(self, text: str) -> Key:
-        """Take a subject in hex."""
+        """Parse a subject: hex."""
         return parse_hex32(text)
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:
-        """Return what a subject may do, and the grants that it had."""
+        """Return the permissions of a subject, and its history of grants."""
         grants = self.grants(tables, key)
         held = list(self._bootstrapped(tables, key, now))
         if not grants and not held:
@@ -157,7 +157,7 @@ class Access(Overlay):
         return {one.hex(): self.view_key(tables, one, now) for one in sorted(subjects)}
 
     def serialized(self, tables: Tables) -> Mapping[bytes, Any]:
-        """Return the grants of each subject that were not taken back."""
+        """Return the grants of each subject that were not revoked."""
         return {
             subject: [
                 [grant.operation_id, normal(GRANT, grant.body)] for grant in self.effective(tables, subject)
@@ -167,14 +167,14 @@ class Access(Overlay):
 
 
 class _Ended:
-    """What was taken back from a subject."""
+    """The revocations of a subject."""
 
     def __init__(self, tables: Tables, subject: Key) -> None:
         self._tables = tables
         self._subject = subject
 
     def after(self, position: Position | None, *names: bytes | None) -> bool:
-        """Tell whether a permission ended behind a place: all of the subject's, or one by a name."""
+        """Whether a permission was revoked after a position: all of the subject's, or one by a name."""
         keys = [(self._subject,), *((self._subject, name) for name in names if name is not None)]
         revokes = (self._tables.get("revokes", key) for key in keys)
         return any(one is not None and (position is None or one[0] > position) for one in revokes)

@@ -1,4 +1,4 @@
-"""Agreements: what was defined, who has said yes to it, and which version holds (AGR lines)."""
+"""Agreements: definitions, confirmations by their parties, and the version in effect (AGR lines)."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -29,7 +29,7 @@ _DECISIONS: Final = frozenset({ACCEPT, "reject", "withdraw"})
 
 
 class Agreements(Overlay):
-    """Versions of agreements, and the last word of each party."""
+    """Versions of agreements, and the last decision of each party."""
 
     name: ClassVar[str] = "agreement"
     version: ClassVar[int] = 2
@@ -44,11 +44,11 @@ class Agreements(Overlay):
     state_class: ClassVar[str] = "agreement"
     grouped: ClassVar[bool] = True
 
-    #: Keys of clients that act for an identity (AGR-011).
+    # Keys of clients that act for an identity (AGR-011).
     devices: Devices = field(default_factory=dict)
 
     def lower(self, event: Event, before: Tables) -> Lowered:
-        """Enter a definition, or a confirmation that counts."""
+        """Apply a definition, or a confirmation that counts."""
         return _define(event, before) if event.schema is DEFINITION else self._confirm(event, before)
 
     def group(self, event: Event) -> Key:
@@ -61,11 +61,11 @@ class Agreements(Overlay):
         key, party = (body["agreement_id"], body["version"]), body["party_identity"]
         known = before.get("definitions", key)
         if known is None:
-            return _refused("OP.AGREEMENT_UNDEFINED", "the agreement was not defined before")
+            return _rejected("OP.AGREEMENT_UNDEFINED", "the agreement was not defined before")
         if party not in DEFINITION.decode(known[0][2])["parties"]:
-            return _refused("OP.AGREEMENT_STRANGER", "the sender is not a party")
+            return _rejected("OP.AGREEMENT_STRANGER", "the sender is not a party")
         if not speaks_for(record.client_id, party, self.devices):
-            return _refused("OP.AGREEMENT_UNAUTHENTICATED", "the party did not sign the confirmation")
+            return _rejected("OP.AGREEMENT_UNAUTHENTICATED", "the party did not sign the confirmation")
         reports = []
         if body["decision"] not in _DECISIONS:
             reports.append(("OP.AGREEMENT_DECISION", "a decision is accept, reject or withdraw"))
@@ -77,7 +77,7 @@ class Agreements(Overlay):
         return sorted(version for _, version in sequence(tables, "versions", agreement_id))
 
     def is_active(self, tables: Tables, agreement_id: Key, version: int, now: int | None) -> bool:
-        """Tell whether a version holds: all parties accept, and it is its time (AGR-007)."""
+        """Whether a version is in effect: all parties accept, and ``now`` is within its term (AGR-007)."""
         body = self._definition(tables, agreement_id, version)
         if body is None:
             return False
@@ -88,7 +88,7 @@ class Agreements(Overlay):
         return all(word is not None and word[2] == ACCEPT for word in words)
 
     def current(self, tables: Tables, agreement_id: Key, now: int | None) -> int | None:
-        """Return the version that counts: the highest active one, else the highest (AGR-008)."""
+        """Return the current version: the highest active one, else the highest (AGR-008)."""
         versions = self.versions(tables, agreement_id)
         active = [version for version in versions if self.is_active(tables, agreement_id, version, now)]
         return max(active or versions, default=None)
@@ -98,26 +98,26 @@ class Agreements(Overlay):
         return None if definition is None else DEFINITION.decode(definition[0][2])
 
     def parse_key(self, text: str) -> Key:
-        """Take the id of an agreement in hex."""
+        """Parse the id of an agreement: hex."""
         return parse_hex32(text)
 
     def view_version(
         self, tables: Tables, agreement_id: Key, version: int, now: int | None = None
     ) -> dict[str, JsonValue] | None:
-        """Return a version with the last word of each party; None if it is not defined."""
+        """Return a version with the last decision of each party; None if it is not defined."""
         definition = tables.get("definitions", (agreement_id, version))
         body = self._definition(tables, agreement_id, version)
         if definition is None or body is None:
             return None
-        shown = DEFINITION.to_json(body)
-        shown["active"] = self.is_active(tables, agreement_id, version, now)
-        shown["redefined"] = definition[1] is not None
-        shown["stream_seq"] = definition[0][0][1]
-        shown["parties"] = [
+        version_json = DEFINITION.to_json(body)
+        version_json["active"] = self.is_active(tables, agreement_id, version, now)
+        version_json["redefined"] = definition[1] is not None
+        version_json["stream_seq"] = definition[0][0][1]
+        version_json["parties"] = [
             _word(party, tables.get("confirmations", (agreement_id, version, party)))
             for party in body["parties"]
         ]
-        return shown
+        return version_json
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:
         """Return an agreement with all of its versions."""
@@ -169,7 +169,7 @@ def _define(event: Event, before: Tables) -> Lowered:
     return Lowered(cells, reports)
 
 
-def _refused(code: str, text: str) -> Lowered:
+def _rejected(code: str, text: str) -> Lowered:
     return Lowered((), ((code, text),))
 
 

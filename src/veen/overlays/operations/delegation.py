@@ -24,26 +24,26 @@ from veen.overlays.schema import Schema
 
 
 class KnownToken(NamedTuple):
-    """A token, and the time of the record that made it known (C-46)."""
+    """A token, and the time of the record that introduced it (C-46)."""
 
     token: CapToken
     issued_at: int
 
     @property
     def expires_at(self) -> int:
-        """The last second in which it counts."""
+        """The last second in which it is valid."""
         return capability.expires_at(self.token, self.issued_at)
 
 
 _INNER = "inner."
-#: What an execution that counts is counted under.
+# The outcome under which valid executions are counted.
 APPLIED = "applied"
 
 Verdict = tuple[str, str]
 
 
 class Delegated(Overlay):
-    """Who did what for whom; and the operations themselves, if a fold for them is given."""
+    """Executions by agent and principal; with ``inner``, the operations themselves are folded too."""
 
     name: ClassVar[str] = "delegated"
     version: ClassVar[int] = 2
@@ -53,16 +53,16 @@ class Delegated(Overlay):
     state_class: ClassVar[str] = "delegated"
     needs_past: ClassVar[bool] = False
 
-    #: Tokens that are known: of the hub's log of tokens.
+    # Known tokens, from the hub's log of tokens.
     tokens: tuple[KnownToken, ...] = ()
     revocations: tuple[RevocationRecord, ...] = ()
-    #: The stream that is folded: chains have to end in a token for it. Empty: any.
+    # The folded stream: chains have to end in a token for it. Empty: any.
     stream_id: bytes = b""
-    #: Folds the operations that count, with those that principals send themselves (DEL-007).
+    # Folds the operations that count, together with those that principals send themselves (DEL-007).
     inner: Overlay | None = None
 
     def __post_init__(self) -> None:
-        """Take in schemas and tables of the inner fold, and what is a copy in it."""
+        """Take over schemas, tables and copy rules of the inner fold."""
         if self.inner is None:
             return
         kinds = type(self).tables
@@ -86,7 +86,7 @@ class Delegated(Overlay):
         return by_target
 
     def lower(self, event: Event, before: Tables) -> Lowered:
-        """Judge the chain; what counts is done as the principal's own."""
+        """Validate the chain; a valid execution is folded as the principal's own operation."""
         if event.schema is not DELEGATED:
             return self._inside(event, before)
         body, record = event.body, event.record
@@ -110,7 +110,7 @@ class Delegated(Overlay):
         )
 
     def group(self, event: Event) -> Key:
-        """Return what the operation belongs to; whatever is not carried out changes nothing."""
+        """Return the group of the operation; an execution that does not count changes nothing."""
         assert self.inner is not None
         if event.schema is not DELEGATED:
             return self.inner.group(event)
@@ -121,12 +121,12 @@ class Delegated(Overlay):
         return b"" if operation is None else self.inner.group(operation)
 
     def _carried(self, event: Event, before: Tables) -> Lowered:
-        """Return what the operation does."""
+        """Return the effect of the operation."""
         operation = self._operation(event)
         return Lowered() if operation is None else self._inside(operation, before)
 
     def _operation(self, event: Event) -> Event | None:
-        """Return the operation that is carried; its identity is that of the message that carries it."""
+        """Return the carried operation as an event; its identity is that of the message that carries it."""
         body = event.body
         schemas = () if self.inner is None else self.inner.schemas
         schema = next((item for item in schemas if item.schema_id == body["operation_schema"]), None)
@@ -143,7 +143,7 @@ class Delegated(Overlay):
         return Lowered([(f"{_INNER}{table}", key, summary) for table, key, summary in cells], reports)
 
     def _verdict(self, event: Event) -> Verdict | None:
-        """Return the first rule that a chain breaks; None if it holds."""
+        """Return the first rule that a chain breaks; None if it is valid."""
         body, record = event.body, event.record
         chain: list[KnownToken] = []
         for number, ref in enumerate(body["delegation_chain"], start=1):
@@ -175,7 +175,7 @@ class Delegated(Overlay):
         return None
 
     def parse_key(self, text: str) -> Key:
-        """Take the id of a message in hex."""
+        """Parse the id of a message: hex."""
         return parse_hex32(text)
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
@@ -184,7 +184,7 @@ class Delegated(Overlay):
         return None if execution is None else _shown(key, execution)
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:
-        """Return executions in their order, how many there were of each pair, and the inner state."""
+        """Return executions in log order, their number for each pair, and the inner state."""
         rows = sorted(tables.items("executions"), key=lambda row: row[1][0])
         state: dict[str, JsonValue] = {
             "executions": [_shown(key, entry) for key, entry in rows],
@@ -199,7 +199,7 @@ class Delegated(Overlay):
         return state
 
     def serialized(self, tables: Tables) -> list[Any]:
-        """Return how many there were of each pair, and the inner state."""
+        """Return the number of executions for each pair, and the inner state."""
         counts = [[*pair, counted[0]] for pair, counted in tables.items("counts")]
         return [counts, None if self.inner is None else self.inner.serialized(_Within(tables))]
 

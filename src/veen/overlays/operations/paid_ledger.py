@@ -17,12 +17,12 @@ from veen.overlays.schema import ANY, OrNull, Schema
 PAID: Final = Schema(
     "paid.operation.v1",
     Field("operation_type", TEXT),
-    #: Always there, and may be null (PAID-003).
+    # Required, but may be null (PAID-003).
     Field("operation_args", OrNull(ANY)),
     Field("payer_account", B32),
     Field("payee_account", B32),
     Field("amount", UINT),
-    #: Always written; whoever reads may have one that is meant where none is written (PAID-002).
+    # Encoders always write it; decoders may have a default for its absence (PAID-002).
     Field("currency_code", TEXT, optional=True),
     Field("operation_reference", B32, optional=True),
     Field("parent_operation_id", B32, optional=True),
@@ -33,31 +33,31 @@ PAID: Final = Schema(
 
 
 class PaidLedger(Overlay):
-    """Balances of accounts, in each currency; signed, unless that is forbidden."""
+    """Balances of accounts, in each currency; they may be negative, unless that is forbidden."""
 
-    #: The currency of operations that name none; without it, those do not count.
+    # The currency of operations without one; if None, those do not count.
     default_currency: str | None = None
-    #: An operation that its payer cannot pay does not count at all (PAID-005).
+    # An operation that its payer cannot pay does not count at all (PAID-005).
     forbid_negative: bool = False
-    #: Accounts that money comes from, and that may owe it all the same: nobody starts with any.
+    # Accounts that may be negative all the same: money originates there, since all balances start at zero.
     issuers: frozenset[bytes] = frozenset()
-    #: Accounts that have become others, by recovery (E2E-011).
+    # Account -> the account that replaced it by recovery (E2E-011).
     remap: Mapping[bytes, bytes] = field(default_factory=dict)
 
     name: ClassVar[str] = "paid.ledger"
     about: ClassVar[str] = "The ledger of paid operations: what each account has, in each currency."
     schemas: ClassVar[tuple[Schema, ...]] = (PAID,)
     tables: ClassVar[Mapping[str, Monoid]] = {
-        #: (currency, account) -> balance.
+        # (currency, account) -> balance.
         "balances": SUM,
-        #: Which currencies there are, each with its first place.
+        # Known currencies, each with its first position.
         "currencies": MIN,
     }
     state_class: ClassVar[str] = "wallet.ledger"
     grouped: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Reject accounts that are remapped in a circle."""
+        """Reject a remap with a cycle."""
         for account in self.remap:
             seen = {account}
             while account in self.remap:
@@ -67,7 +67,7 @@ class PaidLedger(Overlay):
                 seen.add(account)
 
     def lower(self, event: Event, before: Tables) -> Lowered:
-        """Enter both sides of an operation, or neither."""
+        """Apply both sides of an operation, or neither."""
         body = event.body
         currency = body.get("currency_code")
         if currency is None:
@@ -77,7 +77,7 @@ class PaidLedger(Overlay):
         payer, payee, amount = body["payer_account"], body["payee_account"], body["amount"]
         if self.remap:
             payer, payee = self.account(payer), self.account(payee)
-        if payer == payee:  # counted once, changes nothing, and is never refused (PAID-014)
+        if payer == payee:  # a valid operation without effect, never rejected (PAID-014)
             cells: list[Cell] = [("balances", (currency, payer), 0)]
         else:
             key = (currency, payer)
@@ -91,18 +91,18 @@ class PaidLedger(Overlay):
         return Lowered(cells, _stale(event))
 
     def group(self, event: Event) -> Key:
-        """Return the currency: in it, whoever pays needs to have been paid."""
+        """Return the currency: payments depend on each other only within it."""
         currency: Key = event.body.get("currency_code") or self.default_currency or ""
         return currency
 
     def account(self, account: bytes) -> bytes:
-        """Return what an account has become."""
+        """Return the account that replaced an account, or the account itself."""
         while account in self.remap:
             account = self.remap[account]
         return account
 
     def parse_key(self, text: str) -> Key:
-        """Take CURRENCY:ACCOUNT, the account in hex."""
+        """Parse CURRENCY:ACCOUNT, the account in hex."""
         currency, _, account = text.rpartition(":")
         return (currency, hex_from_json(account))
 
@@ -135,7 +135,7 @@ class PaidLedger(Overlay):
         }
 
     def serialized_key(self, tables: Tables, key: Key) -> Mapping[str, int]:
-        """Return what one account has, in each currency that it has been used in."""
+        """Return the balances of one account, in each currency in which it was used."""
         balances = {
             str(currency): tables.get("balances", (currency, key))
             for currency, _ in tables.items("currencies")
@@ -144,9 +144,9 @@ class PaidLedger(Overlay):
 
 
 def _stale(event: Event) -> tuple[tuple[str, str], ...]:
-    """Report an operation that was taken after its time; it counts all the same (PAID-012).
+    """Report an operation that was accepted after its expiry; it counts all the same (PAID-012).
 
-    By ``ttl_seconds`` alone the log does not know how old it was: its writer sets ``expires_at`` as well.
+    With ``ttl_seconds`` alone the log has no expiry time: the writer sets ``expires_at`` as well.
     """
     expires_at = event.record.expires_at
     if expires_at is None or event.record.hub_ts <= expires_at:

@@ -1,4 +1,4 @@
-"""Publications: what was published under which version, by the root of its content (PUB lines).
+"""Publications: the published versions, by the root of their content (PUB lines).
 
 The root of published data (PUB-003, PUB-004): a Merkle range over files, sorted by their names.
 
@@ -6,7 +6,7 @@ The root of published data (PUB-003, PUB-004): a Merkle range over files, sorted
     node  Ht("veen/content-node", left || right)
     root  Ht("veen/content-root", peaks), by increasing height as in the log; of a single peak too
 
-A name is the path within what is published, in UTF-8, with ``/``; names are sorted by their bytes.
+A name is the path relative to the published directory, in UTF-8, with ``/``; names are sorted by their bytes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,11 +36,11 @@ _NODE_TAG: Final = tag_prefix("veen/content-node")
 
 
 class Part(NamedTuple):
-    """A file of what is published."""
+    """A published file."""
 
     name: str
     size: int
-    #: H of its bytes.
+    # H of its bytes.
     digest: bytes
 
 
@@ -51,7 +51,7 @@ def leaf(part: Part) -> bytes:
 
 
 def content_root(parts: Iterable[Part]) -> bytes:
-    """Return the root of some files; there is at least one, and each name is there once."""
+    """Return the root of some files: at least one, with unique names."""
     ordered = sorted(parts, key=lambda part: part.name.encode())
     if not ordered:
         raise InvalidBodyError("OP.CONTENT_EMPTY", "published content has at least one file")
@@ -64,7 +64,7 @@ def content_root(parts: Iterable[Part]) -> bytes:
 
 
 class Publications(Overlay):
-    """Of each version the first publication; of each publication the last new version."""
+    """The first publication of each version; the last new version of each publication."""
 
     name: ClassVar[str] = "publication"
     version: ClassVar[int] = 2
@@ -72,7 +72,7 @@ class Publications(Overlay):
     schemas: ClassVar[tuple[Schema, ...]] = (PUBLICATION,)
     tables: ClassVar[Mapping[str, Monoid]] = {
         "editions": FIRST,
-        #: Of each publication its versions, as they came.
+        # The versions of each publication, in log order.
         **sequence_tables("versions"),
         "latest": MAX,
     }
@@ -80,7 +80,7 @@ class Publications(Overlay):
     grouped: ClassVar[bool] = True
 
     def lower(self, event: Event, before: Tables) -> Lowered:
-        """Enter a publication; a version that is there stays as it is (PUB-002)."""
+        """Apply a publication; an existing version does not change (PUB-002)."""
         body = event.body
         one, version, root = body["publication_id"], body["version"], body["content_root"]
         record = first(event.position, root, event.record.client_id, operation_body(event))
@@ -101,7 +101,7 @@ class Publications(Overlay):
         return publication_id
 
     def parse_key(self, text: str) -> Key:
-        """Take the id of a publication in hex."""
+        """Parse the id of a publication: hex."""
         return parse_hex32(text)
 
     def edition(self, tables: Tables, publication_id: Key, version: str) -> dict[str, JsonValue] | None:
@@ -120,7 +120,7 @@ class Publications(Overlay):
         }
 
     def latest(self, tables: Tables, publication_id: Key) -> str | None:
-        """Return the version that came last (PUB-006)."""
+        """Return the version that was published last (PUB-006)."""
         newest = tables.get("latest", publication_id)
         return None if newest is None else newest[1]
 

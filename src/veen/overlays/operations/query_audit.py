@@ -1,4 +1,4 @@
-"""The audit of queries: who has asked for what, when and why (QAL lines)."""
+"""The audit of queries: client, resources, time and purpose (QAL lines)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from veen.overlays.schema import Schema
 
 
 class QueryAudit(Overlay):
-    """Queries in the order of the log, and how many there were of each class."""
+    """Queries in log order, and the number of queries of each class."""
 
     name: ClassVar[str] = "query.audit"
     version: ClassVar[int] = 2
@@ -21,14 +21,14 @@ class QueryAudit(Overlay):
     tables: ClassVar[Mapping[str, Monoid]] = {
         "queries": MIN,
         "classes": COUNT,
-        #: Of each class its queries.
+        # The queries of each class.
         **sequence_tables("of_class"),
     }
     state_class: ClassVar[str] = "query.audit"
     grouped: ClassVar[bool] = True
 
     def lower(self, event: Event, before: Tables) -> Lowered:
-        """Enter a query."""
+        """Add a query."""
         body, record = event.body, event.record
         entry = (event.position, record.hub_ts, record.client_id, operation_body(event))
         one = event.canonical_id
@@ -44,17 +44,17 @@ class QueryAudit(Overlay):
     def queries(
         self, tables: Tables, *, resource_prefix: str = "", since: int = 0, until: int | None = None
     ) -> Iterator[dict[str, JsonValue]]:
-        """Yield queries in the order of the log: of resources with a prefix, in a time (QAL-004)."""
+        """Yield queries in log order: of resources with a prefix, in a time range (QAL-004)."""
         for key, entry in sorted(tables.items("queries"), key=lambda row: row[1][0]):
-            shown = _shown(key, entry)
-            when = shown["time"]
+            query_json = _shown(key, entry)
+            when = query_json["time"]
             assert isinstance(when, int)
             inside = since <= when and (until is None or when < until)
-            if inside and any(name.startswith(resource_prefix) for name in _resources(shown)):
-                yield shown
+            if inside and any(name.startswith(resource_prefix) for name in _resources(query_json)):
+                yield query_json
 
     def parse_key(self, text: str) -> Key:
-        """Take a class of resources."""
+        """Parse a class of resources."""
         return text
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
@@ -68,24 +68,24 @@ class QueryAudit(Overlay):
         return {"count": counted[0], "queries": rows}
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
-        """Return all queries, and how many there were of each class."""
+        """Return all queries, and the number of each class."""
         return {
             "classes": {str(key): counted[0] for key, counted in tables.items("classes")},
             "queries": list(self.queries(tables)),
         }
 
     def serialized(self, tables: Tables) -> list[Any]:
-        """Return the queries in the order of the log."""
+        """Return the queries in log order."""
         rows = sorted(tables.items("queries"), key=lambda row: row[1][0])
         return [[key, entry[1], entry[3]] for key, entry in rows]
 
 
-def _resources(shown: Mapping[str, JsonValue]) -> list[str]:
-    """Return what a query was about: who has asked for several things may list them in the metadata."""
-    metadata = shown.get("metadata")
+def _resources(query_json: Mapping[str, JsonValue]) -> list[str]:
+    """Return the resources of a query; a query for several may list them in the metadata."""
+    metadata = query_json.get("metadata")
     listed = metadata.get("resources") if isinstance(metadata, dict) else None
     others = listed if isinstance(listed, list) else []
-    return [str(shown["resource_identifier"]), *(name for name in others if isinstance(name, str))]
+    return [str(query_json["resource_identifier"]), *(name for name in others if isinstance(name, str))]
 
 
 def _shown(key: Key, entry: Any) -> dict[str, JsonValue]:

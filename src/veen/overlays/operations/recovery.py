@@ -1,4 +1,4 @@
-"""Recovery: guardians let a new identity take the place of a lost one (REC lines)."""
+"""Recovery: guardians approve that a new identity replaces a lost one (REC lines)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
@@ -30,14 +30,14 @@ from veen.overlays.overlay import (
 from veen.overlays.schema import Schema
 
 APPROVE: Final = "approve"
-#: Kinds of events in the history of a target.
+# Kinds of events in the history of a target.
 _KINDS: Final = {"request": RECOVERY_REQUEST, "approval": RECOVERY_APPROVAL, "execution": RECOVERY_EXECUTION}
 
 Verdict = tuple[str, str]
 
 
 class RecoveryPolicy(NamedTuple):
-    """Who vouches for a target, and how many of them are enough."""
+    """The guardians of a target, and the number of them that suffices."""
 
     guardians: frozenset[bytes]
     threshold: int
@@ -55,28 +55,28 @@ class _Approval(NamedTuple):
 
 
 class Recoveries(Overlay):
-    """The history of each target, and who has taken whose place."""
+    """The history of each target, and which identity replaced which."""
 
     name: ClassVar[str] = "recovery"
     version: ClassVar[int] = 2
     about: ClassVar[str] = "Recovery: requests, approvals, executions, and which identity replaces which."
     schemas: ClassVar[tuple[Schema, ...]] = (RECOVERY_REQUEST, RECOVERY_APPROVAL, RECOVERY_EXECUTION)
     tables: ClassVar[Mapping[str, Monoid]] = {**sequence_tables("histories"), "remap": MAX}
-    #: Approvals by their ids; of each target and new identity the first request that is open.
+    # Approvals by their ids; the first open request of each target and new identity.
     indexes: ClassVar[Mapping[str, Monoid]] = {"approvals": MIN, "requests": MAX}
     state_class: ClassVar[str] = "recovery"
 
-    #: Policy of each target (REC-006).
+    # Policy of each target (REC-006).
     guardians: Mapping[bytes, RecoveryPolicy] = field(default_factory=dict)
-    #: Of the targets that have none of their own.
+    # Policy of the targets without one of their own.
     default_policy: RecoveryPolicy | None = None
-    #: Who may send executions; without any, everybody (REC-010).
+    # Keys that may send executions; if empty, every key (REC-010).
     executors: frozenset[bytes] = frozenset()
-    #: Keys of clients that act for an identity (REC-011).
+    # Keys of clients that act for an identity (REC-011).
     devices: Devices = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Reject a policy that nothing, or everything, would satisfy."""
+        """Reject a policy that any, or no, set of approvals would satisfy."""
         for policy in (*self.guardians.values(), self.default_policy):
             if policy is not None and not 1 <= policy.threshold <= len(policy.guardians):
                 count = len(policy.guardians)
@@ -85,7 +85,7 @@ class Recoveries(Overlay):
                 )
 
     def lower(self, event: Event, before: Tables) -> Lowered:
-        """Enter an event in the history of its target; an execution counts or not by what was before."""
+        """Add an event to its target's history; whether an execution counts depends on what precedes it."""
         if event.schema is RECOVERY_REQUEST:
             return Lowered(_request(event, before))
         if event.schema is RECOVERY_APPROVAL:
@@ -143,19 +143,19 @@ class Recoveries(Overlay):
         return None
 
     def parse_key(self, text: str) -> Key:
-        """Take a target in hex."""
+        """Parse a target: hex."""
         return parse_hex32(text)
 
     def timeline(self, tables: Tables, target: Key) -> list[dict[str, JsonValue]]:
-        """Return what happened about a target, in order."""
+        """Return the history of a target, in log order."""
         return [_shown(row) for row in sequence(tables, "histories", target)]
 
     def targets(self, tables: Tables) -> list[bytes]:
-        """Return the identities about which something happened."""
+        """Return the identities with a history."""
         return sequence_keys(tables, "histories")
 
     def executions(self, tables: Tables, target: Key) -> Iterator[tuple[dict[str, JsonValue], int]]:
-        """Yield the executions about a target, each with how many approvers it had, guardians or not."""
+        """Yield the executions about a target, each with the number of its approvers, guardians or not."""
         approvals: dict[JsonValue, dict[str, JsonValue]] = {}
         for row in self.timeline(tables, target):
             if row["type"] == "approval" and row["counts"] and row["decision"] == APPROVE:
@@ -168,7 +168,7 @@ class Recoveries(Overlay):
                 yield row, len({one["approver_identity"] for one in fit})
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
-        """Return who stands for a target, and its history."""
+        """Return the current identity of a target, and its history."""
         rows: list[JsonValue] = [*self.timeline(tables, key)]
         if not rows:
             return None
@@ -180,12 +180,12 @@ class Recoveries(Overlay):
         return {key.hex(): self.view_key(tables, key, now) for key in self.targets(tables)}
 
     def serialized(self, tables: Tables) -> Mapping[bytes, Any]:
-        """Return which identity stands for which."""
+        """Return target -> current identity."""
         return remap(tables)
 
 
 def remap(tables: Tables) -> dict[bytes, bytes]:
-    """Return for each identity that was replaced the one that stands for it now (REC-009)."""
+    """Return replaced identity -> current identity (REC-009)."""
     return {key: _last(key, tables) for key, _ in tables.items("remap") if isinstance(key, bytes)}
 
 
@@ -195,7 +195,7 @@ def _entry(event: Event, before: Tables, kind: str, code: str = "") -> tuple[Cel
 
 
 def _resolve(body: Fields, before: Tables) -> tuple[list[_Approval], Verdict | None]:
-    """Return the approvals that an execution refers to, or which rule it breaks (REC-004, REC-005)."""
+    """Return the approvals that an execution refers to, or the rule that it breaks (REC-004, REC-005)."""
     approvals: list[_Approval] = []
     for number, ref in enumerate(body["approval_references"], start=1):
         known = before.get("approvals", ("operation", ref)) or before.get("approvals", ("message", ref))
@@ -214,7 +214,7 @@ def _resolve(body: Fields, before: Tables) -> tuple[list[_Approval], Verdict | N
 
 
 def _request(event: Event, before: Tables) -> Sequence[Cell]:
-    """Enter a request; of open ones the first matters: whatever is behind another is behind it."""
+    """Add a request; of several open ones only the first matters, since later ones imply it."""
     target, new = event.body["target_identity"], event.body["requested_new_identity"]
     entry = _entry(event, before, "request")
     if _open_request(target, new, before) is not None:
@@ -223,7 +223,7 @@ def _request(event: Event, before: Tables) -> Sequence[Cell]:
 
 
 def _open_request(target: bytes, new: bytes, before: Tables) -> Position | None:
-    """Return the place of the first request that is later than the last execution that counts (REC-007)."""
+    """Return the position of the first request after the last execution that counts (REC-007)."""
     request, done = before.get("requests", (target, new)), before.get("remap", target)
     if request is None or (done is not None and done[0] > request[0]):
         return None
@@ -242,7 +242,7 @@ def _leads_to(identity: bytes, target: bytes, tables: Tables) -> bool:
 
 
 def _last(identity: bytes, tables: Tables) -> bytes:
-    """Return who stands for an identity in the end; there are no cycles."""
+    """Return the identity at the end of the chain of replacements; there are no cycles."""
     while (step := tables.get("remap", identity)) is not None:
         identity = step[1]
     return identity

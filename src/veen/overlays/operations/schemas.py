@@ -1,7 +1,7 @@
-"""Schemas of the operation profiles, but for that of payments, which is with their ledger.
+"""Schemas of the operation profiles, except that of payments, which is in ``paid_ledger``.
 
-Encoders write absent fields as null, decoders accept both forms (OVR-020). What must hold within one body is
-checked here; what depends on others, by the overlays.
+Encoders write absent fields as null, decoders accept both forms (OVR-020). Conditions within one body are
+checked here; conditions that depend on other events, by the overlays.
 """
 
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ REASON: Final = Field("reason", TEXT, optional=True)
 
 
 def normal(schema: Schema, body: Fields) -> bytes:
-    """Return the one encoding of a body, whichever form its absent fields were written in."""
+    """Return the canonical encoding of a body, in whichever form its absent fields were written."""
     return schema.encode({field.name: body.get(field.name) for field in schema.fields})
 
 
 def operation_body(event: Event) -> bytes:
-    """Return the one encoding of what an event says: its own, if it leaves nothing out."""
+    """Return the canonical encoding of an event's body; reuse the received one if it omits nothing."""
     schema, body = event.schema, event.body
     return event.record.body if len(body) == len(schema.fields) else normal(schema, body)
 
@@ -71,13 +71,13 @@ REVOKE: Final = Schema(
 
 
 class _Body(Scalar):
-    """The body of another schema, as that schema writes it: its bytes."""
+    """The body of another schema, as the bytes that this schema encodes."""
 
     name = "any"
     python_type = bytes
 
     def read(self, buf: bytes, pos: int) -> tuple[bytes, int]:
-        """Take one item; maps in it are in the order of their schema."""
+        """Read one item; maps in it are in the order of their schema."""
         end = cbor.item_end(buf, pos)
         data = buf[pos:end]
         cbor.decode_listed(data)
@@ -97,7 +97,7 @@ class _Body(Scalar):
         return ANY.to_json(cbor.decode_listed(raw))
 
     def from_json(self, value: JsonValue) -> bytes:
-        """Take plain JSON; of a schema that is not known here."""
+        """Accept plain JSON for a schema that is not known here."""
         return cbor.encode(ANY.from_json(value))
 
 
@@ -257,7 +257,7 @@ MIRROR: Final = Schema(
     checks=(_is_counted,),
 )
 
-#: All of them by name.
+# All schemas by name.
 SCHEMAS: Final[Mapping[str, Schema]] = {
     schema.name: schema
     for schema in (

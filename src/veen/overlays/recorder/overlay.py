@@ -1,7 +1,7 @@
-"""The recorder's streams: who has recorded what, and how streams are declared (SDR lines).
+"""The recorder's streams: events by author, and the declarations of streams (SDR lines).
 
-A fold sees one stream. What holds between streams, as that each type of event is in one of them (SDR-005), is
-seen by who puts the states of all of them next to each other: ``veen.recorder`` does.
+A fold sees one stream. Rules across streams, such as that each type of event is in one stream only (SDR-005),
+are checked where the states of all streams are compared: in ``veen.recorder``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,27 +16,27 @@ from veen.overlays.overlay import Cell, Key, Lowered, Overlay, Tables
 from veen.overlays.recorder.schemas import CHANGE, CHECKPOINT, EVENT, IMPORTED
 from veen.overlays.schema import Schema
 
-#: What a change makes of its stream.
+# Event of a change -> the resulting state of its stream.
 _BECOMES: Final = {"declare": "declared", "rename": "renamed", "split": "split", "retire": "retired"}
-#: The one key of a table that has one row.
+# The only key of a table with one row.
 _ALL: Final = "all"
 
 
 class Recorder(Overlay):
-    """Events by type and principal, copies by where they came from, streams as they are declared."""
+    """Events by type and principal, copies by origin, streams as declared."""
 
     name: ClassVar[str] = "recorder"
     about: ClassVar[str] = "The recorder: events by type and principal, checkpoints, declared streams."
     schemas: ClassVar[tuple[Schema, ...]] = (EVENT, IMPORTED, CHECKPOINT, CHANGE)
     tables: ClassVar[Mapping[str, Monoid]] = {
-        #: Of each epoch how many events there are, and their first and last number.
+        # For each epoch the number of events, and their first and last number.
         "covered": COUNT,
-        #: Of each type and principal how many events; when and where the first and the last one are.
+        # For each type and principal the number of events, and time and position of the first and the last.
         "types": COUNT,
         "principals": COUNT,
-        #: The same of keys that have changed streams.
+        # The same for keys that have changed streams.
         "admins": COUNT,
-        #: Of each label elsewhere how many copies, and the first and last number there.
+        # For each source label the number of copies, and the first and last number there.
         "imported": COUNT,
         "checkpoints": COUNT,
         "checkpoint": MAX,
@@ -45,11 +45,11 @@ class Recorder(Overlay):
     state_class: ClassVar[str] = "recorder"
     needs_past: ClassVar[bool] = False
 
-    #: Whose changes of streams count; if none are given, everybody's.
+    # Keys that may change streams; if empty, every key.
     admins: frozenset[bytes] = frozenset()
 
     def lower(self, event: Event, before: Tables) -> Lowered:  # noqa: ARG002 - an event counts by itself
-        """Enter an event, a copy, a checkpoint or a change of streams."""
+        """Apply an event, a copy, a checkpoint or a change of streams."""
         if event.schema is EVENT:
             return _event(event)
         if event.schema is IMPORTED:
@@ -62,11 +62,11 @@ class Recorder(Overlay):
         return _change(event)
 
     def parse_key(self, text: str) -> Key:
-        """Take a type of events, a principal in hex, or the name of a stream."""
+        """Parse a type of events, a principal in hex, or the name of a stream."""
         return text
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
-        """Return what there is of a type, a principal and a stream of this name."""
+        """Return the entries of a type, a principal and a stream with this name."""
         row = tables.get("streams", key)
         state: dict[str, JsonValue] = {} if row is None else {"stream": _stream(row)}
         for table, name in (("types", "type"), ("principals", "principal")):
@@ -75,7 +75,7 @@ class Recorder(Overlay):
         return state or None
 
     def view(self, tables: Tables, now: int | None = None) -> JsonValue:  # noqa: ARG002
-        """Return all of it; and the types that several declared streams have (SDR-005)."""
+        """Return the whole state, with the types that several streams declare (SDR-005)."""
         return {
             "covered": [
                 {"epoch": key[0], "events": row[0], "first_seq": row[1], "last_seq": row[2]}
@@ -140,20 +140,20 @@ def _checkpoint(event: Event) -> Lowered:
 def _change(event: Event) -> Lowered:
     body = event.body
     kind, into = body["change"], tuple(body.get("into") or ())
-    types, kept = tuple(sorted(set(body.get("event_types") or ()))), body.get("retention_hint")
+    types, retention = tuple(sorted(set(body.get("event_types") or ()))), body.get("retention_hint")
     place = _place_of(event)
     cells: list[Cell] = [("admins", event.record.client_id.hex(), (1, place, place))]
     if kind == "declare":
-        cells.append(("streams", body["stream"], (event.position, "declared", (), types, kept)))
+        cells.append(("streams", body["stream"], (event.position, "declared", (), types, retention)))
         return Lowered(cells)
     cells.append(("streams", body["stream"], (event.position, _BECOMES[kind], into, (), None)))
-    if kind == "rename":  # what the stream had goes with its name; a split is followed by declarations
-        cells.append(("streams", into[0], (event.position, "declared", (), types, kept)))
+    if kind == "rename":  # a rename replaces the old name; a split is followed by declarations
+        cells.append(("streams", into[0], (event.position, "declared", (), types, retention)))
     return Lowered(cells)
 
 
 def shared_types(declared: Iterable[tuple[str, Iterable[str]]]) -> dict[str, list[str]]:
-    """Return the types of events that more than one stream is declared for, with these streams (SDR-005)."""
+    """Return the event types that more than one stream declares, with these streams (SDR-005)."""
     streams_of: dict[str, list[str]] = {}
     for stream, types in declared:
         for event_type in types:
@@ -167,7 +167,7 @@ def _shared(tables: Tables) -> JsonValue:
 
 
 def profile_id(tables: Tables) -> bytes:
-    """Return what names the configuration of the recorder: its streams as they are declared (SDR-012)."""
+    """Return the hash that identifies a recorder configuration: its declared streams (SDR-012)."""
     return tagged_hash("veen/recorder-profile", encode_state(_configuration(tables)))
 
 

@@ -1,6 +1,6 @@
-"""What the recorder writes: events, checkpoints over all of its streams, changes of streams (SDR lines).
+"""Schemas of the recorder: events, checkpoints over all of its streams, changes of streams (SDR lines).
 
-A time is in whole seconds since 1970, as the hub's is (QRY-008), and has a date that people can write.
+A time is in whole seconds since 1970, as the hub's is (QRY-008), up to the year 9999.
 """
 
 from collections.abc import Iterable
@@ -16,13 +16,13 @@ from veen.core.objects.receipt import Receipt
 from veen.overlays.errors import InvalidBodyError
 from veen.overlays.schema import ANY, ANY_MAP, Inner, Schema
 
-#: Where recorder streams are, and those that the recorder writes itself (SDR-004, SDR-008).
+# Name prefixes of recorder streams, and the streams that the recorder itself writes (SDR-004, SDR-008).
 STREAMS: Final = "record/"
 CHANGES_STREAM: Final = "record/infrastructure/changes"
 CHECKPOINTS_STREAM: Final = "record/infrastructure/checkpoints"
-#: Ten years of 365.25 days: what "long term" means unless somebody says otherwise (SDR-006).
+# Ten years of 365.25 days: the default for "long term" (SDR-006).
 LONG_TERM_SEC: Final = 315_576_000
-#: 9999-12-31T23:59:59Z.
+# 9999-12-31T23:59:59Z.
 LAST_TIME: Final = 253_402_300_799
 
 
@@ -33,7 +33,7 @@ def _has_date(body: Fields) -> None:
 
 _EVENT_FIELDS: Final = (
     Field("subject_id", TEXT),
-    #: The key that has signed the message, in hex; of a copy, the one that has signed the original.
+    # The key that signed the message, in hex; in a copy, the key that signed the original.
     Field("principal_id", TEXT),
     Field("event_type", TEXT),
     Field("event_time", UINT),
@@ -53,7 +53,7 @@ def _is_of_its_receipt(body: Fields) -> None:
         raise InvalidBodyError("SDR.ORIGIN_SEQ", "origin_stream_seq is not that of origin_receipt")
 
 
-#: A copy in another zone: what the event said, and where it came from (AGB-015, QRY-028, QRY-036).
+# A copy in another zone: the content of the event, and its origin (AGB-015, QRY-028, QRY-036).
 IMPORTED: Final = Schema(
     "recorder.imported.v1",
     *_EVENT_FIELDS,
@@ -67,7 +67,7 @@ IMPORTED: Final = Schema(
     checks=(_has_date, _is_of_its_receipt),
 )
 
-#: One label of a recorder stream, as far as a checkpoint vouches for it (SDR-013).
+# One label of a recorder stream, up to the position that a checkpoint covers (SDR-013).
 CHECKPOINTED: Final = Inner(
     "recorder.checkpoint.stream",
     Field("stream", TEXT),
@@ -75,7 +75,7 @@ CHECKPOINTED: Final = Inner(
     Field("label", B32),
     Field("upto_seq", UINT),
     Field("mmr_root", B32),
-    #: Of the encoded CHECKPOINT that the hub has signed.
+    # Hash of the encoded CHECKPOINT that the hub signed.
     Field("checkpoint_hash", B32),
 )
 
@@ -109,7 +109,7 @@ CHECKPOINT: Final = Schema(
     checks=(_is_of_its_streams,),
 )
 
-#: What can happen to a stream, and how many streams come out of it at least and at most.
+# Kinds of changes, with the minimum and maximum number of resulting streams.
 _INTO: Final = {"declare": (0, 0), "rename": (1, 1), "split": (2, None), "retire": (0, 0)}
 
 
@@ -117,9 +117,13 @@ def _is_a_change(body: Fields) -> None:
     kind, into = body["change"], body.get("into") or ()
     if kind not in _INTO:
         raise InvalidBodyError("SDR.CHANGE", f"a change is one of {', '.join(_INTO)}, not {kind!r}")
-    least, most = _INTO[kind]
+    min_streams, max_streams = _INTO[kind]
     named = [body["stream"], *into]
-    if len(into) < least or (most is not None and len(into) > most) or len(set(named)) != len(named):
+    if (
+        len(into) < min_streams
+        or (max_streams is not None and len(into) > max_streams)
+        or len(set(named)) != len(named)
+    ):
         raise InvalidBodyError(
             "SDR.INTO", f"a change {kind!r} of {body['stream']} cannot have the targets {list(into)}"
         )
@@ -127,10 +131,10 @@ def _is_a_change(body: Fields) -> None:
         raise InvalidBodyError("SDR.STREAM", f"the name of a recorder stream begins with {STREAMS}")
 
 
-#: Streams come, are renamed, split and retired by events of their own (SDR-008).
+# Declaration, rename, split and retirement of a stream (SDR-008).
 CHANGE: Final = Schema(
     "recorder.change.v1",
-    #: declare, rename, split or retire.
+    # declare, rename, split or retire.
     Field("change", TEXT),
     Field("stream", TEXT),
     Field("into", ListOf(TEXT), optional=True),

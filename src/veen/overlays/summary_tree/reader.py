@@ -12,24 +12,24 @@ from veen.overlays.summary_tree import rows as layout
 from veen.overlays.summary_tree.rows import CHUNK, Chunk, KeyHead, LabelRow, Leaf, Rows, Tally, number, there
 from veen.overlays.summary_tree.writer import Meta, table_numbers
 
-#: Epoch and number of a record; number 0 is before the first.
+# Epoch and number of a record; number 0 is before the first.
 Place = tuple[int, int]
-#: More chunks than any label has.
+# More chunks than any label has.
 _NO_END = 1 << 62
 
 
 class TreeReader:
-    """A tree as it is in some rows."""
+    """The tree that is stored in some rows."""
 
     def __init__(self, rows: Rows, overlay: Overlay) -> None:
         meta = Meta.load(rows)
         self._rows = rows
         self._overlay = overlay
-        #: The last record that is in it.
+        # Position of the last record in the tree.
         self.end: Place = (0, 0) if meta is None else (meta.epoch, meta.seq)
 
     def clamp(self, place: Place | None) -> Place:
-        """Return the last record up to a place."""
+        """Return the position of the last record that is not after a position."""
         if place is None or place >= self.end:
             return self.end
         epoch, seq = place
@@ -40,7 +40,7 @@ class TreeReader:
         return (before[-1].epoch, before[-1].upto_seq) if before else (0, 0)
 
     def tables(self, upto: Place, since: Place | None = None) -> "TreeTables":
-        """Return the tables at a place; those of a range, if it does not begin with the stream."""
+        """Return the tables at a position; with ``since``, those of a range."""
         return TreeTables(self._rows, self._overlay, upto, since, self.end)
 
     def _label(self, epoch: int) -> LabelRow | None:
@@ -49,7 +49,7 @@ class TreeReader:
         return None if data is None else LabelRow.decode(key, data)
 
     def labels(self, upto: Place | None = None) -> list[LabelRow]:
-        """Return how far each label goes, up to a place."""
+        """Return the extent of each label, up to a position."""
         rows = [LabelRow.decode(key, data) for key, data in layout.scan(self._rows, layout.LABEL)]
         if upto is None or not upto[1]:
             return [item for item in rows if upto is None or item.epoch < upto[0]]
@@ -64,13 +64,13 @@ class TreeReader:
         return Chunk.decode(there(self._rows.get(layout.chunk_key(epoch, chunk))))
 
     def tally(self, upto: Place, since: Place | None = None) -> dict[Outcome, int]:
-        """Return what became of the records up to a place, or of a range."""
+        """Return the number of records by outcome up to a position, or of a range."""
         counts = self._tally(upto).counts
         before = self._before(upto, since).counts
         return {outcome: counts[outcome] - before[outcome] for outcome in Outcome}
 
     def _before(self, upto: Place, since: Place | None) -> Tally:
-        """Return the tally before a range; that of all if the range has nothing."""
+        """Return the tally before a range; the whole tally if the range is empty."""
         if since is None:
             return Tally()
         return self._tally(upto if since > upto else self.clamp((since[0], since[1] - 1)))
@@ -94,19 +94,18 @@ class TreeReader:
         return Tally(counts, reports)
 
     def reports(self, upto: Place, since: Place | None = None) -> "StoredReports":
-        """Return what is wrong with events up to a place, or of a range."""
+        """Return the reports up to a position, or of a range."""
         return StoredReports(self._rows, self._before(upto, since).reports, self._tally(upto).reports)
 
 
 class StoredReports(Sequence[Report]):
-    """Reports that are read when they are looked at."""
+    """Reports that are read lazily."""
 
     def __init__(self, rows: Rows, first: int, end: int) -> None:
         self._rows = rows
         self._range = range(first, end)
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self._range)
 
     @overload
@@ -114,7 +113,6 @@ class StoredReports(Sequence[Report]):
     @overload
     def __getitem__(self, index: slice) -> list[Report]: ...
     def __getitem__(self, index: int | slice) -> Report | list[Report]:
-        """Return one, or some."""
         if isinstance(index, slice):
             return [self._load(nth) for nth in self._range[index]]
         return self._load(self._range[index])
@@ -123,16 +121,14 @@ class StoredReports(Sequence[Report]):
         return layout.decode_report(there(self._rows.get(layout.REPORT + number(nth))))
 
     def __eq__(self, other: object) -> bool:
-        """Compare with other reports."""
         return isinstance(other, Sequence) and list(self) == list(other)
 
     def __hash__(self) -> int:
-        """Return a hash that equal ones share."""
         return hash(self._range)
 
 
 class TreeTables:
-    """Tables at a place; each key is put together from few rows."""
+    """Tables at a position; each key is assembled from few rows."""
 
     def __init__(
         self, rows: Rows, overlay: Overlay, upto: Place, since: Place | None = None, end: Place | None = None
@@ -142,7 +138,7 @@ class TreeTables:
         self._numbers = table_numbers(overlay)
         self._upto = upto
         self._since = since
-        #: Whether the head is what is asked for.
+        # Whether the requested position is that of the head.
         self._at_end = since is None and upto == end
 
     def get(self, table: str, key: Key) -> Any:
@@ -164,13 +160,13 @@ class TreeTables:
         return sorted_items(summaries)
 
     def _head(self, name: bytes, kind: Monoid, before_epoch: int = _NO_END) -> Any:
-        """Return what a key is at the end, if it was touched only before an epoch."""
+        """Return the summary of a key at the end, if its last change is before an epoch."""
         data = self._rows.get(layout.HEAD + name)
         head = None if data is None else KeyHead.decode(data, kind)
         return None if head is None or head.epoch >= before_epoch else head.summary
 
     def _at(self, name: bytes, kind: Monoid) -> Any:
-        """Return what a key is at the place, or over the range."""
+        """Return the summary of a key at the position, or over the range."""
         if self._since is not None:
             return _joined(kind, self._parts(name, kind, self._since))
         leaf = self._last_leaf(name, kind)
@@ -184,7 +180,7 @@ class TreeTables:
         return _joined(kind, [*self._before(name, kind, epoch), *parts])
 
     def _last_leaf(self, name: bytes, kind: Monoid) -> tuple[Leaf, int] | None:
-        """Return the last chunk of a key up to the place, and the last place of it that counts."""
+        """Return the last leaf of a key up to the position, and the last index in its chunk that counts."""
         epoch, seq = self._upto
         chunk, place = divmod(max(seq, 1) - 1, CHUNK)
         key = layout.node_key(name, epoch, chunk, 0 if seq else layout.TOP)
@@ -198,14 +194,14 @@ class TreeTables:
         return None
 
     def _before(self, name: bytes, kind: Monoid, epoch: int) -> list[Any]:
-        """Return what a key was at the end of the epochs before one that is not before its last."""
+        """Return the summary of a key at the end of the epochs before one, if a later one is stored."""
         row_key = self._rows.seek(layout.past_key(name, epoch - 1)) if epoch else None
         if row_key is None or not row_key.startswith(layout.PAST + name):
             return []
         return [kind.unpack(layout.decoded(there(self._rows.get(row_key))))]
 
     def _parts(self, name: bytes, kind: Monoid, since: Place) -> Iterator[Any]:
-        """Yield what makes up all from a place on: the end of a chunk, nodes, the beginning of a chunk."""
+        """Yield the summaries from a position on: the rest of a chunk, nodes, the beginning of a chunk."""
         if since > self._upto:
             return
         (epoch, first), (last_epoch, last) = since, self._upto
@@ -240,7 +236,7 @@ class TreeTables:
             if chunk + (1 << level) <= (end[1] if epoch == end[0] else _NO_END):
                 yield layout.node_summary(there(self._rows.get(row_key)), level, kind)
                 chunk += 1 << level
-            # else: it reaches too far, and a smaller one that starts there is looked for
+            # else: it extends too far; the next seek asks for a smaller one with the same start
 
 
 def _largest(chunk: int, limit: int) -> int:

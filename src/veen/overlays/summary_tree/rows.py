@@ -1,16 +1,14 @@
-"""Rows of a summary tree: their keys, what is in them, and where they may be kept.
+"""Rows of a summary tree: their keys, their contents, and the interface of their storage.
 
-row     key                                  value
-m       -                                    how far the tree has come
-l       epoch                                a label: its name, last number and root
-c       epoch, chunk                         256 records: their outcomes and roots, counts before them
-r       number of the report                 a report
-h       name                                 a key at the end: summary, epoch, open nodes
-n       name, epoch, first chunk, 63 - level a key over 2^level chunks
-e       name, 2^64 - 1 - epoch               a key at the end of an epoch that is not its last
+row     key                                  value m       -                                    the end of the
+tree l       epoch                                a label: its name, last number and root c       epoch, chunk
+256 records: their outcomes and roots, counts before them r       number of the report                 a
+report h       name                                 a key at the end: summary, epoch, open nodes n       name,
+epoch, first chunk, 63 - level a key over 2^level chunks e       name, 2^64 - 1 - epoch               a key at
+the end of an epoch that is not its last
 
-A name is the number of a table and a hash of a key: the rows of a table, and of a key, are side by side.
-Numbers are big-endian: rows are in the order of the log. Of nodes that start together the largest is first.
+A name is the number of a table and a hash of a key: the rows of a table, and of a key, are adjacent. Numbers
+are big-endian, so rows are in the order of the log. Of nodes with the same start the largest is first.
 """
 
 import struct
@@ -28,22 +26,22 @@ from veen.overlays.event import Outcome, Report
 from veen.overlays.monoid import Monoid, encode, frozen
 from veen.overlays.overlay import Key
 
-#: Goes up when rows change; trees of another format are made anew.
+# Raise it when rows change; trees of another format are rebuilt.
 FORMAT: Final = 1
-#: Numbers of a label that make up a chunk (OVR-005).
+# Numbers of a label in one chunk (OVR-005).
 CHUNK: Final = 256
 NAME_BYTES: Final = 16
 ROOT_BYTES: Final = 32
 
 META: Final = b"m"
 LABEL, CHUNKS, REPORT, HEAD, NODE, PAST = b"l", b"c", b"r", b"h", b"n", b"e"
-#: No node is as large.
+# Above the level of any node.
 TOP: Final = 63
 _LEVELS: Final = tuple(bytes((TOP - level,)) for level in range(TOP + 1))
 
 
 class Rows(Protocol):
-    """Where rows are kept, in the order of their keys."""
+    """Storage of rows, in the order of their keys."""
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a row."""
@@ -52,20 +50,20 @@ class Rows(Protocol):
         """Write a row."""
 
     def seek(self, key: bytes) -> bytes | None:
-        """Return the key of the first row at a key or behind it."""
+        """Return the key of the first row at or after a key."""
 
     def seek_back(self, key: bytes) -> bytes | None:
-        """Return the key of the last row at a key or before it."""
+        """Return the key of the last row at or before a key."""
 
     def name(self, data: bytes) -> bytes:
         """Return 16 bytes that stand for a key of a table."""
 
 
 class MemoryRows:
-    """Rows in memory, over others that are not changed."""
+    """Rows in memory, over other rows that are not changed."""
 
     def __init__(self, below: Rows | None = None, name: Callable[[bytes], bytes] | None = None) -> None:
-        """``name`` gives names as other rows have them."""
+        """``name`` computes names as the underlying rows do."""
         self._below = below
         self.name = name or (_name if below is None else below.name)
         self.values: dict[bytes, bytes] = {}
@@ -81,7 +79,7 @@ class MemoryRows:
         self.values[key] = value
 
     def seek(self, key: bytes) -> bytes | None:
-        """Return the key of the first row at a key or behind it."""
+        """Return the key of the first row at or after a key."""
         order = self._sorted()
         place = bisect_left(order, key)
         mine = order[place] if place < len(order) else None
@@ -89,7 +87,7 @@ class MemoryRows:
         return other if mine is None or (other is not None and other < mine) else mine
 
     def seek_back(self, key: bytes) -> bytes | None:
-        """Return the key of the last row at a key or before it."""
+        """Return the key of the last row at or before a key."""
         order = self._sorted()
         place = bisect_right(order, key)
         mine = order[place - 1] if place else None
@@ -115,14 +113,14 @@ def scan(rows: Rows, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes,
 
 
 def there(data: bytes | None) -> bytes:
-    """Return the value of a row that has to be there."""
+    """Return the value of a row that has to exist."""
     if data is None:
         raise DamagedTreeError("a row of the stored summaries is missing")
     return data
 
 
 def number(value: int) -> bytes:
-    """Return a number as it stands in keys."""
+    """Return a number as it is encoded in keys."""
     return value.to_bytes(8, "big")
 
 
@@ -142,7 +140,7 @@ def node_place(key: bytes) -> tuple[int, int, int]:
 
 
 def past_key(name: bytes, epoch: int) -> bytes:
-    """Return the key of a past epoch; the next row is that of an epoch before it."""
+    """Return the row key of a past epoch; the next row is that of the epoch before it."""
     return PAST + name + number(U64_MAX - epoch)
 
 
@@ -152,7 +150,7 @@ def chunk_key(epoch: int, chunk: int) -> bytes:
 
 
 def decoded(data: bytes) -> Any:
-    """Decode a value of ours."""
+    """Decode a value that this package wrote."""
     try:
         return cbor.decode(data, most=None)
     except CborError:
@@ -164,10 +162,10 @@ class KeyHead(NamedTuple):
 
     key: Key
     summary: Any
-    #: When it was touched last, and its nodes there that are not joined yet (first chunk, level).
+    # Epoch of its last change, and its nodes in that epoch that are not joined yet (first chunk, level).
     epoch: int
     spine: list[tuple[int, int]]
-    #: Whether it was ever too large to be kept with every chunk.
+    # Whether its summary was ever too large to be stored with every chunk.
     large: bool
 
     def encode(self, kind: Monoid) -> bytes:
@@ -177,17 +175,17 @@ class KeyHead(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes, kind: Monoid) -> "KeyHead":
-        """Return what the row holds."""
+        """Return what a row holds."""
         key, packed, epoch, spine, large = decoded(data)
         nodes = [(start, level) for start, level in spine]
         return cls(frozen(key), kind.unpack(packed), epoch, nodes, large)
 
 
 class Leaf:
-    """A key in a chunk, as it is in its row: read no further than needed.
+    """The row of a key in a chunk, decoded as far as needed.
 
-    First and last place in the chunk, lengths, the summary of the chunk, the summary of all before it if that
-    is small, and the cells by their places if there are several.
+    First and last index in the chunk, lengths, the summary of the chunk, the summary of all before it if that
+    is small, and the cells by their indexes if there are several.
     """
 
     _HEAD: Final = struct.Struct(">BBII")
@@ -197,7 +195,7 @@ class Leaf:
         self._data = data
         self._kind = kind
         self.first, self.last, self._size, before = self._HEAD.unpack_from(data)
-        #: Whether all that was before is known from here.
+        # Whether the row has the summary of all before the chunk.
         self.knows_before = before != self._UNKNOWN
         self._before_end = self._HEAD.size + self._size + (before if self.knows_before else 0)
 
@@ -218,23 +216,23 @@ class Leaf:
         return self._kind.unpack(decoded(self._data[start : start + self._size]))
 
     def before_bytes(self) -> bytes | None:
-        """Return the summary of all before, as it was encoded; None if it was too large."""
+        """Return the encoded summary of all before the chunk; None if it was too large."""
         return self._data[self._HEAD.size + self._size : self._before_end] if self.knows_before else None
 
     def before(self) -> list[Any]:
-        """Return the summary of all before it, if there was anything and it was small."""
+        """Return the summary of all before the chunk, if there is one and it was small."""
         data = self.before_bytes()
         return [self._kind.unpack(decoded(data))] if data else []
 
     def cells(self) -> list[tuple[int, Any]]:
-        """Return the cells by their places."""
+        """Return the cells with their indexes in the chunk."""
         parts = self._data[self._before_end :]
         if not parts:
             return [(self.first, self.summary())]
         return [(place, self._kind.unpack(cell)) for place, cell in decoded(parts)]
 
     def part(self, first: int, last: int) -> list[Any]:
-        """Return what there is between two places, in order."""
+        """Return the summaries between two indexes of the chunk, in order."""
         if first <= self.first and self.last <= last:
             return [self.summary()]
         if last < self.first or self.last < first:
@@ -248,7 +246,7 @@ def node_summary(data: bytes, level: int, kind: Monoid) -> Any:
 
 
 class LabelRow(NamedTuple):
-    """How far a label was folded."""
+    """The folded part of a label."""
 
     epoch: int
     label: bytes
@@ -261,7 +259,7 @@ class LabelRow(NamedTuple):
 
     @classmethod
     def decode(cls, key: bytes, data: bytes) -> "LabelRow":
-        """Return what the row holds."""
+        """Return what a row holds."""
         label, upto_seq, root = decoded(data)
         return cls(int.from_bytes(key[1:], "big"), label, upto_seq, root)
 
@@ -288,7 +286,7 @@ OUTCOMES: Final = tuple(Outcome)
 
 
 class Chunk:
-    """The records of a chunk: the tally before them, their outcomes and the roots behind them."""
+    """The records of a chunk: the tally before them, their outcomes, and the root after each."""
 
     def __init__(self, before: Tally, outcomes: bytes = b"", roots: bytes = b"") -> None:
         self.before = before
@@ -301,17 +299,17 @@ class Chunk:
 
     @classmethod
     def decode(cls, data: bytes) -> "Chunk":
-        """Return what the row holds."""
+        """Return what a row holds."""
         before, outcomes, roots = decoded(data)
         return cls(Tally.unpack(before), outcomes, roots)
 
     def counts(self, first: int, last: int) -> dict[Outcome, int]:
-        """Return the outcomes between two places."""
+        """Return the number of records by outcome between two indexes."""
         part = self.outcomes[first : last + 1]
         return {outcome: part.count(nth) for nth, outcome in enumerate(OUTCOMES)}
 
     def root(self, place: int) -> bytes:
-        """Return the root behind a record."""
+        """Return the root after a record."""
         return bytes(self.roots[place * ROOT_BYTES : (place + 1) * ROOT_BYTES])
 
 

@@ -1,10 +1,10 @@
 """Adding records to a summary tree.
 
-Of each key the tree keeps a node for every chunk in which it was touched, and a node where two others join:
-the nodes over its chunks are a binary trie in which nothing stands alone. A node is joined when the key is
-touched behind it, so a record costs at most log n rows for each of its keys, and how much is to be done at
-once does not depend on how long the log is (OVR-007). What is in a row depends on the log alone, not on the
-portions in which it came (OVR-005).
+For each key the tree has a node for every chunk in which the key changed, and a node where two others join:
+the nodes over its chunks are a compressed binary trie. Nodes are joined when the key changes in a later
+chunk, so a record costs at most log n rows for each of its keys, and the work per record does not depend on
+the length of the log (OVR-007). The content of a row depends on the log alone, not on the batches in which it
+was added (OVR-005).
 """
 
 from collections.abc import Iterator
@@ -21,22 +21,22 @@ from veen.overlays.overlay import Key, Overlay, sorted_items
 from veen.overlays.summary_tree import rows as layout
 from veen.overlays.summary_tree.rows import CHUNK, Chunk, LabelRow, Leaf, Rows, Tally, number, there
 
-#: Keys that are held in memory between two flushes; more are forgotten, and read again when they are touched.
-_MOST_HELD: Final = 200_000
+# Keys that stay cached after a flush; if there are more, the cache is cleared, and they are read on demand.
+_MAX_CACHED: Final = 200_000
 
-#: A summary up to this many bytes is repeated in each chunk: the state at a position is then one row.
-_MOST_REPEATED: Final = 512
+# A summary up to this many bytes is repeated in each chunk: reading the state at a position takes one row.
+_MAX_REPEATED_BYTES: Final = 512
 
 _CODES: Final = {outcome: nth for nth, outcome in enumerate(layout.OUTCOMES)}
 
 
 def table_numbers(overlay: Overlay) -> dict[str, int]:
-    """Return the number that each table has in the names of rows."""
+    """Return the number of each table in the names of rows."""
     return {table: nth for nth, table in enumerate(sorted({**table_kinds(overlay), **index_kinds(overlay)}))}
 
 
 class Meta:
-    """How far a tree has come."""
+    """The end of a tree."""
 
     def __init__(self, epoch: int = 0, seq: int = 0, tally: Tally | None = None) -> None:
         self.epoch = epoch
@@ -49,7 +49,7 @@ class Meta:
 
     @classmethod
     def load(cls, rows: Rows) -> "Meta | None":
-        """Return what the row holds; None if there is no tree, or one of another format."""
+        """Return the stored value; None if there is no tree, or one of another format."""
         data = rows.get(layout.META)
         if data is None:
             return None
@@ -61,7 +61,7 @@ class Meta:
 
 
 class _Entry:
-    """A key, as it is being added to."""
+    """The cached state of a key."""
 
     __slots__ = (
         "before",
@@ -83,20 +83,20 @@ class _Entry:
         self.name = name
         self.summary: Any = None
         self.epoch = 0
-        #: Nodes of the epoch that are not joined yet, from left to right; the last is the chunk it is in.
+        # Nodes of the epoch that are not joined yet, from left to right; the last is the current chunk.
         self.spine: list[tuple[int, int]] = []
-        #: Their summaries, as far as they are known.
+        # Summaries of these nodes; None where not loaded.
         self.joined: list[Any] = []
-        #: Of the last chunk; None if they are not loaded.
+        # Cells of the last chunk; None if not loaded.
         self.cells: list[tuple[int, Any]] | None = None
-        #: All before the last chunk, encoded; None if it is too large.
+        # The encoded summary of all before the last chunk; None if it is too large.
         self.before: bytes | None = b""
         self.large = False
         self.changed = False
 
 
 class TreeWriter:
-    """A tree that grows; it is the head that verdicts look at (``engine.Head``)."""
+    """A tree that grows; it is the head for the verdicts (``engine.Head``)."""
 
     def __init__(
         self, rows: Rows, overlay: Overlay, stream_id: StreamId, bridges: frozenset[bytes] = frozenset()
@@ -127,7 +127,7 @@ class TreeWriter:
     # --- records --------------------------------------------------------------------------------------------
 
     def append(self, record: Record, label: bytes = b"", root: bytes = bytes(32)) -> Annotated:
-        """Add the next record of a label, with the root behind it."""
+        """Add the next record of a label, with the root after it."""
         meta, seq = self._meta, record.stream_seq
         if (record.epoch, seq) != (meta.epoch, meta.seq + 1):
             if seq != 1 or (record.epoch <= meta.epoch and meta.seq):
@@ -160,12 +160,12 @@ class TreeWriter:
             self._rows.put(layout.LABEL + number(self._label.epoch), self._label.encode())
 
     def flush(self) -> None:
-        """Write what was not written yet: the rows are then those of the log up to here."""
+        """Write all pending rows: afterwards they cover the log up to here."""
         self._flush_keys()
         self._end_chunk()
         self._end_label()
         self._rows.put(layout.META, self._meta.encode())
-        if len(self._held) > _MOST_HELD:
+        if len(self._held) > _MAX_CACHED:
             self._held.clear()
 
     def _flush_keys(self) -> None:
@@ -191,7 +191,7 @@ class TreeWriter:
         return sorted_items({head.key: head.summary for head in heads})
 
     def add(self, table: str, key: Key, summary: Any) -> None:
-        """Join a summary to that of a key."""
+        """Merge a summary into that of a key."""
         entry = self._entry(table, key)
         if not entry.changed:
             entry.changed = True
@@ -225,7 +225,7 @@ class TreeWriter:
         return entry
 
     def _begin_epoch(self, entry: _Entry) -> None:
-        """Keep what a key was at the end of the epoch in which it was touched last."""
+        """Store the summary of a key at the end of the epoch of its last change."""
         if entry.summary is not None:
             self._put_leaf(entry)
             past = monoid.encode(entry.kind, entry.summary)
@@ -233,7 +233,7 @@ class TreeWriter:
         entry.epoch, entry.spine, entry.joined, entry.cells = self._meta.epoch, [], [], None
 
     def _begin_leaf(self, entry: _Entry) -> None:
-        """Enter the chunk of this record: nodes that end before it are joined, for nothing comes to them."""
+        """Begin the leaf of the current chunk; join the nodes that end before it: they are complete."""
         if entry.spine:
             self._put_leaf(entry)
             self._join(entry, (entry.spine[-1][0] ^ self._number).bit_length())
@@ -243,7 +243,7 @@ class TreeWriter:
         entry.before = b""
         if entry.summary is not None and not entry.large:
             entry.before = monoid.encode(entry.kind, entry.summary)
-            entry.large = len(entry.before) > _MOST_REPEATED
+            entry.large = len(entry.before) > _MAX_REPEATED_BYTES
         if entry.large:
             entry.before = None
 
@@ -262,7 +262,7 @@ class TreeWriter:
             self._rows.put(node, monoid.encode(entry.kind, summary))
 
     def _pop(self, entry: _Entry) -> tuple[int, Any]:
-        """Take the last node of a spine: where it starts, and its summary."""
+        """Remove the last node of the spine; return its start and its summary."""
         start, level = entry.spine.pop()
         summary = entry.joined.pop()
         if summary is None:

@@ -1,4 +1,4 @@
-"""What a range of applied events does to one wallet, and the state that comes of it (WAL-010, WAL-011)."""
+"""The effect of a range of applied events on one wallet, and the resulting state (WAL-010, WAL-011)."""
 
 from typing import Any, Final, NamedTuple
 
@@ -9,21 +9,21 @@ CLOSED: Final = 2
 
 
 class Effect(NamedTuple):
-    """The effect of some events that count. The default is that of none."""
+    """The combined effect of events that count. The default is no effect."""
 
-    #: OPENED if the wallet was opened, CLOSED if it was closed; neither is ever taken back.
+    # OPENED or CLOSED after such an event; neither is ever undone.
     mode: int = 0
-    #: None: as before.
+    # None: unchanged.
     frozen: bool | None = None
-    #: None: as before; else a tuple with the new limit, or with None for no limit.
+    # None: unchanged; else a tuple with the new limit, or with None for no limit.
     limit: tuple[int | None] | None = None
-    #: None: as before.
+    # None: unchanged.
     last_reset: int | None = None
-    #: Whether what was spent on the day before is forgotten.
+    # Whether the amount spent before the range is reset.
     resets: bool = False
-    #: What was spent on the day since then.
+    # Amount spent on the day, since the last reset in the range.
     pending: int = 0
-    #: To be added; a wallet has 0 before it is opened.
+    # Deltas; a balance starts at 0.
     balance: int = 0
     deposited: int = 0
     withdrawn: int = 0
@@ -46,7 +46,7 @@ INITIAL: Final = State()
 
 
 def state_of(effect: Effect | None) -> State:
-    """Return the state after all events of a log, by their effect."""
+    """Return the state after all events of a log, given their effect."""
     if effect is None:
         return INITIAL
     mode, frozen, limit, last_reset, _, pending, balance, *_ = effect
@@ -62,7 +62,7 @@ def state_of(effect: Effect | None) -> State:
 
 
 class _Effects:
-    """Effects join in order: what is set replaces, what is added adds up."""
+    """Effects merge in order: new values replace, amounts are added."""
 
     name = "EFFECT"
     commutes = False
@@ -83,7 +83,7 @@ class _Effects:
         )
 
     def pack(self, summary: Effect) -> Value:
-        # The last five may be negative or beyond 64 bits in a range.
+        # The last five may be negative or exceed 64 bits in a range.
         return [*summary[:5], *map(str, summary[5:])]
 
     def unpack(self, value: Any) -> Effect:

@@ -1,9 +1,9 @@
-"""Wallets read literally: every event takes effect, and what breaks a rule only shows (WAL-047).
+"""Wallets read literally: every event takes effect, and violations of rules are only reported (WAL-047).
 
 For diagnosis, and for folding in parallel: the summary of a range is a function of the unknown state before
-it, exact and of fixed size. A state matters in three ways. Its *control*: not opened,
-open or closed; frozen; with a limit or not. The day of its last reset, of which only is asked whether it is
-the day of the first spend that counts against the limit: hence three *pieces*. And numbers, to be added to.
+it, exact and of fixed size. It depends on three aspects of that state. Its *control*: not opened, open or
+closed; frozen; with a limit or not. The day of its last reset, only compared with the day of the first spend
+that counts against the limit: hence three *pieces*. And numbers, to which deltas are added.
 """
 
 from collections.abc import Mapping
@@ -33,22 +33,22 @@ from veen.overlays.wallet.schemas import (
     WITHDRAW,
 )
 
-#: Controls: not opened (without, with a limit), then open and closed with frozen and limit as bits.
+# Controls: not opened (without, with a limit), then open and closed with frozen and limit as bits.
 _NONE, _OPEN, _CLOSED = 0, 2, 6
 _CONTROLS: Final = 10
 _FROZEN, _LIMITED = 2, 1
 
 
 class Piece(NamedTuple):
-    """What happens to the spendings of the day, for one kind of last reset; and where the limit breaks.
+    """The effect on the amount spent today, for one kind of last reset; and when the limit is exceeded.
 
-    With p and L before the range: it breaks if p + kept > L, if reset > L, if p > known, or if it is broken.
+    With p and L before the range: it is exceeded if p + kept > L, reset > L, p > known, or broken.
     """
 
-    #: Whether what was spent before stays; then ``spent`` is added to it.
+    # Whether the amount spent before the range stays; if so, ``spent`` is added to it.
     keeps: bool = True
     spent: int = 0
-    #: None: the last reset stays.
+    # None: the last reset is unchanged.
     last_reset: int | None = None
     kept: int | None = None
     reset: int | None = None
@@ -57,31 +57,31 @@ class Piece(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What a range does to a wallet of one control."""
+    """The effect of a range on a wallet with one control."""
 
     exit: int
-    #: None: as before; else a tuple with the new limit, or with None for no limit.
+    # None: unchanged; else a tuple with the new limit, or with None for no limit.
     limit: tuple[int | None] | None = None
     balance: int = 0
-    #: The least running change of the balance after a debit or an adjustment, the greatest after a credit.
+    # Minimum of the running balance change after debits and adjustments, maximum after credits.
     low: int | None = None
     high: int | None = None
-    #: The day of the first spend that counts, if the last reset before the range decides on it.
+    # The day of the first spend that counts, if its reset depends on the last one before the range.
     day: int | None = None
-    #: If the last reset is not set (0); is on another day; is on that day.
+    # For a last reset that is not set (0); on another day; on that day.
     unset: Piece = Piece()
     other: Piece = Piece()
     same: Piece = Piece()
-    #: Transfers out of a wallet that did not let them.
+    # Number of transfers out of a wallet that its state did not permit.
     ignored: int = 0
 
 
-#: The summary of a range: what it does to a wallet of each control.
+# The summary of a range: its effect on a wallet of each control.
 Table = tuple[Row, ...]
 
 IDENTITY: Final[Table] = tuple(Row(control) for control in range(_CONTROLS))
 _STILL: Final = Piece()
-#: What a transfer does to a wallet that does not let it out.
+# The effect of a transfer out of a wallet whose state does not permit it.
 _IGNORING: Final[Table] = tuple(Row(control, ignored=1) for control in range(_CONTROLS))
 
 
@@ -101,19 +101,19 @@ def _table(rows: Mapping[int, Row], others: Table = IDENTITY) -> Table:
 
 
 def opened(created_at: int) -> Table:
-    """Return what opening does."""
+    """Return the effect of opening."""
     piece = Piece(keeps=False, last_reset=created_at)
     row = Row(_OPEN, limit=(None,), unset=piece, other=piece, same=piece)
     return _table({_NONE: row, _NONE + _LIMITED: row})
 
 
 def closed() -> Table:
-    """Return what closing does."""
+    """Return the effect of closing."""
     return _table({_OPEN + bits: Row(_CLOSED + bits) for bits in range(4)})
 
 
 def limited(limit: int | None, ts: int) -> Table:
-    """Return what a limit does, in every control."""
+    """Return the effect of setting or removing a limit, for every control."""
     if limit is None:
         return tuple(Row(_unlimited(control), limit=(None,)) for control in range(_CONTROLS))
     starts = Piece(last_reset=ts)
@@ -123,11 +123,11 @@ def limited(limit: int | None, ts: int) -> Table:
 
 
 def _unlimited(control: int) -> int:
-    return control - control % 2  # every group begins at an even number
+    return control - control % 2  # the controls of a group begin at an even number
 
 
 def frosted(*, frozen: bool) -> Table:
-    """Return what freezing and unfreezing do."""
+    """Return the effect of freezing and unfreezing."""
     rows = {}
     for control in range(_OPEN, _CONTROLS):
         base = _CLOSED if control >= _CLOSED else _OPEN
@@ -136,19 +136,19 @@ def frosted(*, frozen: bool) -> Table:
 
 
 def credited(amount: int) -> Table:
-    """Return what a deposit and a transfer to the wallet do."""
+    """Return the effect of a deposit, or of a transfer to the wallet."""
     return _table({_OPEN + bits: Row(_OPEN + bits, balance=amount, high=amount) for bits in range(4)})
 
 
 def adjusted(delta: int) -> Table:
-    """Return what an adjustment does."""
+    """Return the effect of an adjustment."""
     return _table(
         {_OPEN + bits: Row(_OPEN + bits, balance=delta, low=delta, high=delta) for bits in range(4)}
     )
 
 
 def spent(amount: int, ts: int, *, transfer: bool = False) -> Table:
-    """Return what a withdrawal and a transfer from the wallet do."""
+    """Return the effect of a withdrawal, or of a transfer from the wallet."""
     day = ts // DAY
     keep = Piece(spent=amount, kept=amount)
     reset = Piece(keeps=False, spent=amount, last_reset=ts, reset=amount)
@@ -167,17 +167,17 @@ def spent(amount: int, ts: int, *, transfer: bool = False) -> Table:
     return _table(rows, _IGNORING if transfer else IDENTITY)
 
 
-# --- joining ------------------------------------------------------------------------------------------------
+# --- merging ------------------------------------------------------------------------------------------------
 
 
 class _Literal:
-    """Tables compose: the rows of the second are chosen by where the rows of the first lead to."""
+    """Tables compose: the exit control of a row in the first selects the row of the second."""
 
     name = "LITERAL"
     commutes = False
 
     def merge(self, left: Table, right: Table) -> Table:
-        # Most rows of most tables do nothing: those are not joined but taken.
+        # Most rows of most tables are the identity: reuse the other row instead of merging.
         return tuple(
             right[control]
             if row == same
@@ -200,10 +200,10 @@ LITERAL: Final = _Literal()
 
 
 def _follow(first: Row, right: Table) -> Row:
-    """Return what a range does whose first part is ``first``."""
+    """Return the effect of ``first`` followed by that of ``right``."""
     then = right[first.exit]
     limit, balance, low, high = first.limit, first.balance, then.low, then.high
-    if then.unset == then.other == then.same == _STILL:  # most events spend nothing that counts
+    if then.unset == then.other == then.same == _STILL:  # most events do not spend against the limit
         day, unset, other, same = first.day, first.unset, first.other, first.same
     else:
         day, unset, other, same = _pieces(first, then)
@@ -222,7 +222,7 @@ def _follow(first: Row, right: Table) -> Row:
 
 
 def _pieces(first: Row, then: Row) -> tuple[int | None, Piece, Piece, Piece]:
-    """Return the day that is asked for, and the three pieces, of two ranges."""
+    """Return the day that matters, and the three pieces, of two ranges."""
     limit = first.limit
     unset = _then(first.unset, _chosen(first.unset, then, then.unset), limit)
     day = first.day
@@ -231,7 +231,7 @@ def _pieces(first: Row, then: Row) -> tuple[int | None, Piece, Piece, Piece]:
         same = _then(first.same, _chosen(first.same, then, follows), limit)
         other = _then(first.other, _chosen(first.other, then, then.other), limit)
         return day, unset, other, same
-    if first.other.last_reset is None:  # nothing has asked for the day yet
+    if first.other.last_reset is None:  # no earlier spend depends on the day
         same, other = _then(first.other, then.same, limit), _then(first.other, then.other, limit)
         return then.day, unset, other, same
     # It was opened in between.
@@ -240,7 +240,7 @@ def _pieces(first: Row, then: Row) -> tuple[int | None, Piece, Piece, Piece]:
 
 
 def _chosen(piece: Piece, then: Row, if_kept: Piece) -> Piece:
-    """Return the piece that follows: by the last reset that a piece has made, if it has made one."""
+    """Return the piece that follows: by the last reset that ``piece`` has set, if it has set one."""
     return if_kept if piece.last_reset is None else _piece(then, piece.last_reset)
 
 
@@ -252,7 +252,7 @@ def _piece(row: Row, last_reset: int) -> Piece:
 
 
 def _then(a: Piece, b: Piece, limit: tuple[int | None] | None) -> Piece:
-    """Return what two pieces do, one after the other; ``limit`` is what the range of the first has set."""
+    """Return the composition of two pieces; ``limit`` is the limit set in the range of the first."""
     if b == _STILL:
         return a
     kept, reset, known, broken = a.kept, a.reset, a.known, a.broken or b.broken
@@ -306,7 +306,7 @@ def _packed(row: Row) -> Value:
 
 
 def _texts(numbers: tuple[Any, ...]) -> list[str | None]:
-    """Return numbers of any size and sign as CBOR can have them."""
+    """Return numbers of any size and sign in a form that CBOR can encode."""
     return [None if number is None else str(number) for number in numbers]
 
 
@@ -322,8 +322,8 @@ def _unpacked(value: Any) -> Row:
         pieces.append(Piece(keeps, total, last_reset, kept, reset, known, broken))
     balance, low, high = _numbers(changes)
     unset, other, same = pieces
-    wanted = None if limit is None else (limit[0],)
-    return Row(leads, wanted, balance, low, high, day, unset, other, same, ignored)
+    limit_change = None if limit is None else (limit[0],)
+    return Row(leads, limit_change, balance, low, high, day, unset, other, same, ignored)
 
 
 # --- states -------------------------------------------------------------------------------------------------
@@ -362,7 +362,7 @@ def applied(table: Table, state: State) -> tuple[State, bool]:
 
 
 def literal_cells(event: Event) -> list[tuple[bytes, str, Table]]:
-    """Return what an event does to which wallets: (wallet, side, summary)."""
+    """Return the effect of an event on each wallet: (wallet, side, summary)."""
     body = event.body
     wallet, ts = body["wallet_id"], body.get("ts", 0)
     match event.schema.name:
@@ -381,13 +381,13 @@ def literal_cells(event: Event) -> list[tuple[bytes, str, Table]]:
         case TRANSFER.name:
             target, amount = body["to_wallet_id"], body["amount"]
             out = (wallet, OUT, spent(amount, ts, transfer=True))
-            # Read literally a transfer to the wallet itself is a debit only (WAL-051).
+            # Read literally, a transfer to the wallet itself is a debit only (WAL-051).
             return [out] if target == wallet else [out, (target, IN, credited(amount))]
     return [(wallet, "", frosted(frozen=event.schema is FREEZE))]
 
 
 class LiteralWallets(Overlay):
-    """Wallets without rules: what the events say, and whether a rule was broken on the way."""
+    """Wallets without rules: the literal effect of the events, and whether a rule was broken."""
 
     name: ClassVar[str] = "wallet.literal"
     version: ClassVar[int] = 2
@@ -396,14 +396,14 @@ class LiteralWallets(Overlay):
     )
     schemas: ClassVar[tuple[Schema, ...]] = SCHEMAS
     tables: ClassVar[Mapping[str, Monoid]] = {"wallets": LITERAL}
-    #: Transfers and references that were there before: of those the first counts here too.
+    # Known transfers and references: the first of each counts here too.
     indexes: ClassVar[Mapping[str, Monoid]] = {"seen": MIN}
     copies_by_parent: ClassVar[tuple[Schema, ...]] = SCHEMAS
     state_class: ClassVar[str] = "wallet.literal"
 
     def lower(self, event: Event, before: Tables) -> Lowered:
-        """Enter what an event does, unless it was there before, or is a credit without a debit in sight."""
-        if is_unbacked(event):  # which is no rule that a wallet breaks: nobody says that it was paid (C-160)
+        """Apply an event, unless it is a duplicate, or a credit without a debit in this stream."""
+        if is_unbacked(event):  # not a rule of the wallet: the payment is not proven (C-160)
             return Lowered((), (report("WAL.UNBACKED_CREDIT", event.body["to_wallet_id"]),))
         cells: list[Cell] = []
         reports: list[tuple[str, str]] = []
@@ -419,7 +419,7 @@ class LiteralWallets(Overlay):
         return Lowered(cells, reports)
 
     def parse_key(self, text: str) -> Key:
-        """Take a wallet id in hex."""
+        """Parse a wallet id: hex."""
         return hex_from_json(text)
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
@@ -446,7 +446,7 @@ def _reference(event: Event) -> bytes | None:
 
 
 def _seven(table: Table) -> list[Value]:
-    """Return the fields of a wallet; what they may hold without rules cannot always be written."""
+    """Return the fields of a wallet; without rules their values may exceed what can be encoded."""
     state, _ = applied(table, INITIAL)
     if not -U64_MAX <= state.balance <= U64_MAX or state.pending_daily_spent > U64_MAX:
         raise InvalidBodyError(

@@ -1,19 +1,19 @@
 """Wallets: each event is judged once by the state before it, and counts or not (WAL-047).
 
-What counts is entered as its effect, so that ranges join without judging again. What does not count changes
-nothing at all and is reported. Fold order is that of the stream; ``ts`` only says which day it is (WAL-009).
+An event that counts is stored as its effect, so that ranges merge without judging again. One that does not
+count changes nothing and is reported. Fold order is that of the stream; ``ts`` only gives the day (WAL-009).
 
-A stream is shared unless its name says otherwise: it is of all wallets, one that is not opened in it does not
-exist, and a credit counts only if its debit did. Where the id of the stream is that which a wallet has to
-itself, and that wallet is opened in it, it is of this one alone (C-132): what it pays is a debit here and a
-credit elsewhere. A fold finds that out by itself, so that nobody can ask for another balance.
+A stream is shared unless its name says otherwise: it contains all wallets, one that is not opened in it does
+not exist, and a credit counts only if its debit did. If the id of the stream is that of a wallet's own
+stream, and that wallet is opened in it, it belongs to this wallet alone (C-132): what it pays is a debit here
+and a credit elsewhere. The fold itself determines this, so that no reader can compute another balance.
 
-In its own stream a wallet gets nothing by a transfer, since the debit is not in sight there: whoever may
-write could credit it with money that nobody has paid. Such a credit moves nothing, is reported, and is listed
-as pending, whatever state the wallet is in (C-160). ``reconcile`` looks for its debit.
+In its own stream a wallet gets nothing by a transfer, since the debit is not visible there: any writer could
+credit it with money that was never paid. Such a credit moves nothing, is reported, and is listed as pending,
+whatever state the wallet is in (C-160). ``reconcile`` looks for its debit.
 
-Anybody can work out the next id of somebody's transfer. So a credit without a debit that counts leaves no
-trace: for who is paid the transfer has not happened. And a transfer whose credit was there before is refused
+Anybody can compute the id of a wallet's next transfer. So a credit without a debit that counts leaves no
+trace: for the payee the transfer did not happen. And a transfer whose credit was applied before is rejected
 as a whole: a debit alone would destroy money.
 """
 
@@ -58,14 +58,14 @@ from veen.overlays.wallet.schemas import (
     needs_reset,
 )
 
-#: What is only told: these events count.
+# Reported only: these events count.
 TOLD: Final = frozenset({"WAL.TS_REGRESSION", "WAL.UNAUTHORIZED_OPERATION"})
-#: What counts is not refused by any reason.
+# The reason for rejection of an event that counts.
 _APPLIED: Final = ""
 _NEW: Final = Effect()
-#: The key of the table that says whose own stream it is: there is one at most.
+# The key of the table that names the owner of the stream: it has at most one row.
 _STREAM: Final = b""
-#: Of a transfer: which side.
+# The sides of a transfer.
 OUT: Final = "out"
 IN: Final = "in"
 
@@ -73,13 +73,13 @@ IN: Final = "in"
 class Wallets(Overlay):
     """Balances, limits, freezes and transfers."""
 
-    #: A day ends when another one comes ("neq"), or only when a later one comes ("gt"; WAL-041).
+    # A day ends when the day differs ("neq"), or only when a later one comes ("gt"; WAL-041).
     needs_reset: str = "neq"
-    #: A second withdrawal with the same reference does not count (WAL-060).
+    # A second withdrawal with the same reference does not count (WAL-060).
     unique_withdraw_refs: bool = True
-    #: The stream is a copy of one elsewhere: only copies count (WAL-068).
+    # The stream is a copy of another one: only copies count (WAL-068).
     replica: bool = False
-    #: Keys of clients, and references of tokens, that may adjust; adjustments by others are told (WAL-063).
+    # Keys of clients, and references of tokens, that may adjust; other adjustments are reported (WAL-063).
     institution: frozenset[bytes] = frozenset()
 
     name: ClassVar[str] = "wallet"
@@ -90,40 +90,40 @@ class Wallets(Overlay):
     schemas: ClassVar[tuple[Schema, ...]] = SCHEMAS
     tables: ClassVar[Mapping[str, Monoid]] = {
         "wallets": EFFECT,
-        #: Of each wallet its first opening: (place, realm, context, currency, time).
+        # The first opening of each wallet: (position, realm, context, currency, time).
         "opened": MIN,
-        #: (wallet, side, transfer) -> (place of the first, amount, other wallet, why it does not count, hash
-        #: of the body).
+        # (wallet, side, transfer) -> (position of the first, amount, other wallet, reason for rejection, hash
+        # of the body).
         "transfers": MIN,
-        #: In a stream that a wallet has to itself: (place of its opening, this wallet). Else nothing.
+        # In a wallet's own stream: (position of its opening, this wallet). Otherwise empty.
         "own": MIN,
-        #: Of each wallet its credits without a debit in sight: (place, transfer, other wallet, amount, time,
-        #: hash of the body).
+        # For each wallet its credits without a visible debit: (position, transfer, other wallet, amount,
+        # time, hash of the body).
         **sequence_tables("pending"),
     }
     indexes: ClassVar[Mapping[str, Monoid]] = {
         "refs": MIN,
-        #: (wallet, transfer, hash of the body) of what is pending. Another body under the same id is another
-        #: credit: whoever writes one hides nothing.
+        # (wallet, transfer, hash of the body) of pending credits. Another body under the same id is another
+        # credit: a forged one does not hide the real one.
         "waiting": MIN,
     }
     copies_by_parent: ClassVar[tuple[Schema, ...]] = SCHEMAS
     state_class: ClassVar[str] = "wallet.account"
 
     def __post_init__(self) -> None:
-        """Refuse parameters that mean nothing."""
+        """Reject an invalid ``needs_reset``."""
         if self.needs_reset not in ("neq", "gt"):
             raise ParameterError(f"needs_reset is neq or gt, not {self.needs_reset!r}")
 
     def lower(self, event: Event, before: Tables) -> Lowered:
-        """Judge an event by the state before it, and enter what it does."""
+        """Judge an event by the state before it, and return its effect."""
         if self.replica and event.canonical_id == event.record.msg_id:
-            return _refused("WAL.NOT_A_COPY", event.body["wallet_id"])
+            return _rejected("WAL.NOT_A_COPY", event.body["wallet_id"])
         if event.schema is TRANSFER:
             return self._transfer(event, before)
         wallet = event.body["wallet_id"]
         if not self.is_here(wallet, before):
-            return _refused("WAL.WRONG_STREAM", wallet)
+            return _rejected("WAL.WRONG_STREAM", wallet)
         known: Effect = before.get("wallets", wallet) or _NEW
         if event.schema is WITHDRAW:
             return self._withdraw(event, known, before)
@@ -134,14 +134,14 @@ class Wallets(Overlay):
         return _RULES[event.schema.name](event, known)
 
     def is_here(self, wallet: bytes, before: Tables) -> bool:
-        """Tell whether a wallet is of the stream: where one has a stream to itself no other is (WAL-023)."""
+        """Whether a wallet belongs to the stream: a wallet's own stream contains no other (WAL-023)."""
         return owner_of(before) in (None, wallet)
 
     def _adjust(self, event: Event, known: Effect) -> Lowered:
         wallet, delta = event.body["wallet_id"], event.body["delta"]
         why = _credit(known, delta)
         if why:
-            return _refused(why, wallet)
+            return _rejected(why, wallet)
         lowered = _entered(wallet, Effect(balance=delta, adjusted=delta))
         signed = {event.record.client_id, event.record.auth_ref}
         if not self.institution or self.institution & signed:
@@ -156,7 +156,7 @@ class Wallets(Overlay):
         cells: list[Cell] = []
         if ref is not None and self.unique_withdraw_refs:
             if before.get("refs", (wallet, ref)) is not None:
-                return _refused("WAL.DUPLICATE", wallet)
+                return _rejected("WAL.DUPLICATE", wallet)
             cells.append(("refs", (wallet, ref), (event.position,)))
         why, effect = self._spend(known, amount, body["ts"])
         if why != _APPLIED:
@@ -165,7 +165,7 @@ class Wallets(Overlay):
         return Lowered(cells, _regression(known, body["ts"], wallet))
 
     def _spend(self, known: Effect, amount: int, ts: int) -> tuple[str, Effect]:
-        """Return why an amount may not leave a wallet, or what it does when it leaves."""
+        """Return why an amount cannot be spent, and the effect of spending it."""
         why = _APPLIED
         limit = None if known.limit is None else known.limit[0]
         last, pending = known.last_reset or 0, known.pending
@@ -178,7 +178,7 @@ class Wallets(Overlay):
             why = "WAL.DAILY_LIMIT_EXCEEDED"
         elif amount > known.balance:
             why = "WAL.INSUFFICIENT_FUNDS"
-        if why != _APPLIED or limit is None:  # without a limit nobody counts (WAL-032)
+        if why != _APPLIED or limit is None:  # without a limit nothing is counted (WAL-032)
             return why, Effect(balance=-amount)
         return why, Effect(last_reset=ts if resets else None, resets=resets, pending=amount, balance=-amount)
 
@@ -191,11 +191,11 @@ class Wallets(Overlay):
         source, target = body["wallet_id"], body["to_wallet_id"]
         out, into = self.is_here(source, before), self.is_here(target, before)
         if not out and not into:
-            return _refused("WAL.WRONG_STREAM", source)
+            return _rejected("WAL.WRONG_STREAM", source)
         cells: list[Cell] = []
         reports: list[tuple[str, str]] = []
-        # Who pays is not here only where some wallets of a shared stream are folded, given that others pay;
-        # what comes from elsewhere is refused above.
+        # The payer is absent only if a subset of the wallets of a shared stream is folded, where the others
+        # are assumed to pay; transfers from elsewhere were rejected above.
         paid = True
         if out:
             credit = (target, IN, body["transfer_id"])
@@ -214,14 +214,14 @@ class Wallets(Overlay):
         *,
         repeats: bool,
     ) -> bool:
-        """Enter the debit of a transfer, if it counts; returns whether it does.
+        """Add the debit of a transfer, if it counts; return whether it does.
 
-        ``repeats`` is whether its credit was there before, so that nobody would get the money.
+        ``repeats``: its credit was applied before, so the money would be lost.
         """
         body = event.body
         source, target, amount, ts = body["wallet_id"], body["to_wallet_id"], body["amount"], body["ts"]
         key = (source, OUT, body["transfer_id"])
-        if before.get("transfers", key) is not None:  # the first counts, whatever became of it (WAL-056)
+        if before.get("transfers", key) is not None:  # the first one stands, counted or not (WAL-056)
             reports.append(report("WAL.DUPLICATE", source))
             return False
         known: Effect = before.get("wallets", source) or _NEW
@@ -241,11 +241,11 @@ class Wallets(Overlay):
     # --- reading --------------------------------------------------------------------------------------------
 
     def parse_key(self, text: str) -> Key:
-        """Take a wallet id in hex."""
+        """Parse a wallet id: hex."""
         return hex_from_json(text)
 
     def view_key(self, tables: Tables, key: Key, now: int | None = None) -> JsonValue:  # noqa: ARG002
-        """Return the state of a wallet, what it was opened with, and what it waits for."""
+        """Return the state of a wallet, its opening, and its pending credits."""
         effect, pending = tables.get("wallets", key), pending_of(tables, key)
         if effect is None and not pending:
             return None
@@ -269,12 +269,12 @@ class Wallets(Overlay):
         return list(self.state(tables, wallet_of(key)))
 
     def state(self, tables: Tables, wallet: bytes) -> State:
-        """Return the state of a wallet; that of one that nobody knows is the initial one."""
+        """Return the state of a wallet; that of an unknown one is the initial one."""
         return state_of(tables.get("wallets", wallet))
 
 
 class Pending(NamedTuple):
-    """A credit that was not applied, since its debit is not in sight."""
+    """A credit that was not applied, since its debit is not visible in the stream."""
 
     place: Position
     transfer_id: bytes
@@ -285,43 +285,43 @@ class Pending(NamedTuple):
 
 
 def owner_of(tables: Tables) -> bytes | None:
-    """Return the wallet that a stream is of alone; None: it is shared, as far as it is folded."""
+    """Return the wallet that owns a stream; None if the stream is shared as far as it is folded."""
     own: tuple[Position, bytes] | None = tables.get("own", _STREAM)
     return None if own is None else own[1]
 
 
 def pending_of(tables: Tables, wallet: Key) -> list[Pending]:
-    """Return what a wallet waits for, in the order of the log."""
+    """Return the pending credits of a wallet, in log order."""
     return [Pending(*entry) for entry in sequence(tables, "pending", wallet)]
 
 
 def is_unbacked(event: Event) -> bool:
-    """Tell whether an event is a transfer to the wallet whose own stream it is in, from another (C-160)."""
+    """Whether an event is a transfer into the wallet's own stream from another wallet (C-160)."""
     if event.schema is not TRANSFER or event.body["wallet_id"] == event.body["to_wallet_id"]:
         return False
     return is_own_stream(event.stream_id, event.body["to_wallet_id"])
 
 
 def _pending(event: Event, before: Tables) -> Lowered:
-    """Enter a credit without a debit in sight: it moves nothing, and takes the id from nobody."""
+    """Add a credit without a visible debit: it moves nothing, and does not use up the transfer id."""
     body = event.body
     target, transfer_id = body["to_wallet_id"], body["transfer_id"]
-    refused = _refused("WAL.UNBACKED_CREDIT", target)
+    rejected = _rejected("WAL.UNBACKED_CREDIT", target)
     body_hash = sha256(event.record.body)
     key = (target, transfer_id, body_hash)
-    if before.get("waiting", key) is not None:  # said again: it is listed once
-        return refused
+    if before.get("waiting", key) is not None:  # repeated: listed once
+        return rejected
     entry = (event.position, transfer_id, body["wallet_id"], body["amount"], body["ts"], body_hash)
     cells = (("waiting", key, (event.position,)), *appended(before, "pending", target, entry))
-    return refused._replace(cells=cells)
+    return rejected._replace(cells=cells)
 
 
 def report(why: str, wallet: bytes) -> tuple[str, str]:
-    """Return what is said of an event that does not count."""
+    """Return the report of an event that does not count."""
     return why, f"wallet {wallet.hex()}: {CODES[why]}"
 
 
-def _refused(why: str, wallet: bytes) -> Lowered:
+def _rejected(why: str, wallet: bytes) -> Lowered:
     return Lowered((), (report(why, wallet),))
 
 
@@ -330,7 +330,7 @@ def _entered(wallet: bytes, effect: Effect) -> Lowered:
 
 
 def _credit(known: Effect, amount: int) -> str:
-    """Return why an amount may not come to a wallet; "" if it may. Of an adjustment it may be negative."""
+    """Return why a wallet cannot be credited; "" if it can. An adjustment may be negative."""
     if known.mode != OPENED:
         return "WAL.CLOSED" if known.mode else "WAL.NOT_FOUND"
     balance = known.balance + amount
@@ -342,9 +342,9 @@ def _credit(known: Effect, amount: int) -> str:
 def _credit_side(
     event: Event, before: Tables, cells: list[Cell], reports: list[tuple[str, str]], *, paid: bool
 ) -> None:
-    """Enter the credit of a transfer, if it counts; ``paid`` is whether its debit does, or is elsewhere.
+    """Add the credit of a transfer, if it counts; ``paid``: its debit counts, or is in another stream.
 
-    What is not paid is not entered at all: it takes the id from nobody.
+    Without a debit nothing is added, so the transfer id is not used up.
     """
     body = event.body
     source, target, amount = body["wallet_id"], body["to_wallet_id"], body["amount"]
@@ -365,13 +365,13 @@ def _credit_side(
 
 
 def _regression(known: Effect, ts: int, wallet: bytes) -> tuple[tuple[str, str], ...]:
-    """Report a spend on an earlier day than the last: with "neq" it opens the allowance again (WAL-041)."""
+    """Report a spend on an earlier day than the last: with "neq" it resets the allowance (WAL-041)."""
     if known.limit is None or known.limit[0] is None or ts // DAY >= (known.last_reset or 0) // DAY:
         return ()
     return (report("WAL.TS_REGRESSION", wallet),)
 
 
-# --- what each event does, but for spending -----------------------------------------------------------------
+# --- the effect of each event, except for spending ----------------------------------------------------------
 
 
 def _open(event: Event, known: Effect, before: Tables) -> Lowered:
@@ -379,7 +379,7 @@ def _open(event: Event, known: Effect, before: Tables) -> Lowered:
     wallet, created_at = body["wallet_id"], body["created_at"]
     if known.mode:
         first = before.get("opened", wallet)
-        return NOTHING if first[4] == created_at else _refused("WAL.REOPENED", wallet)
+        return NOTHING if first[4] == created_at else _rejected("WAL.REOPENED", wallet)
     opened = (event.position, body["realm_id"], body["ctx_id"], body["currency"], created_at)
     effect = Effect(OPENED, limit=(None,), last_reset=created_at, resets=True)
     cells: list[Cell] = [("wallets", wallet, effect), ("opened", wallet, opened)]
@@ -390,7 +390,7 @@ def _open(event: Event, known: Effect, before: Tables) -> Lowered:
 
 def _close(event: Event, known: Effect) -> Lowered:
     wallet = event.body["wallet_id"]
-    return _entered(wallet, Effect(CLOSED)) if known.mode else _refused("WAL.NOT_FOUND", wallet)
+    return _entered(wallet, Effect(CLOSED)) if known.mode else _rejected("WAL.NOT_FOUND", wallet)
 
 
 def _limit(event: Event, known: Effect) -> Lowered:
@@ -406,7 +406,7 @@ def _limit(event: Event, known: Effect) -> Lowered:
 def _freeze(event: Event, known: Effect) -> Lowered:
     wallet = event.body["wallet_id"]
     if not known.mode:
-        return _refused("WAL.NOT_FOUND", wallet)
+        return _rejected("WAL.NOT_FOUND", wallet)
     return _entered(wallet, Effect(frozen=event.schema is FREEZE))
 
 
@@ -414,7 +414,7 @@ def _deposit(event: Event, known: Effect) -> Lowered:
     wallet, amount = event.body["wallet_id"], event.body["amount"]
     why = _credit(known, amount)
     if why:
-        return _refused(why, wallet)
+        return _rejected(why, wallet)
     return _entered(wallet, Effect(balance=amount, deposited=amount))
 
 
@@ -428,7 +428,7 @@ _RULES: Final[Mapping[str, Callable[[Event, Effect], Lowered]]] = {
 
 
 def wallet_of(key: Key) -> bytes:
-    """Return the wallet that is a key of a table."""
+    """Return a key of a table as a wallet id."""
     assert isinstance(key, bytes)
     assert len(key) == HASH_BYTES
     return key
@@ -453,7 +453,7 @@ def _shown(
 
 
 def _shown_pending(item: Pending, currency: str | None) -> dict[str, JsonValue]:
-    """Return a credit that waits: in the currency of the wallet, since that is what it would add to."""
+    """Return a pending credit, in the currency of the wallet that it would be added to."""
     epoch, seq, msg_id = item.place
     return {
         "transfer_id": item.transfer_id.hex(),

@@ -1,7 +1,7 @@
-"""Comparing wallet streams: every debit has its credit, and money is neither made nor lost (WAL-059).
+"""Comparing wallet streams: every debit has its credit, and money is neither created nor lost (WAL-059).
 
-Where each wallet has its own stream, a fold sees one side of a transfer. Here the sides meet: a credit that
-is pending, and a debit that agrees with it, are money under way (C-160).
+Where each wallet has its own stream, a fold sees one side of a transfer. Here the sides are matched: a
+pending credit and a debit that agrees with it are money in transit (C-160).
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ class Side(NamedTuple):
     wallet: bytes
     other: bytes
     amount: int
-    #: Epoch, number and message in its stream.
+    # Epoch, number and message in its stream.
     place: Position
 
 
@@ -38,7 +38,7 @@ class Problem(NamedTuple):
 
 
 class UnderWay(NamedTuple):
-    """A transfer whose debit counts, and whose credit is pending where it should come in."""
+    """A transfer in transit: its debit counts, and its credit is pending in the payee's stream."""
 
     transfer_id: bytes
     debit: Side
@@ -53,40 +53,40 @@ class Conservation:
     deposited: int = 0
     withdrawn: int = 0
     adjusted: int = 0
-    #: Debits without a credit that agrees, and credits that count without such a debit.
+    # Debits without a matching credit, and credits that count without a matching debit.
     undelivered: int = 0
     unbacked: int = 0
-    #: Debits whose credit is pending.
+    # Debits whose credit is pending.
     pending: int = 0
 
     @property
     def holds(self) -> bool:
-        """Whether what there is is what came in, went out, and is under way."""
+        """Whether the balances equal deposits, withdrawals and adjustments, less what is in transit."""
         came = self.deposited - self.withdrawn + self.adjusted
         return self.balances == came - self.undelivered + self.unbacked - self.pending
 
 
 @dataclass(slots=True)
 class Reconciliation:
-    """What comparing has found."""
+    """The result of a reconciliation."""
 
     problems: list[Problem] = field(default_factory=list)
     pending: list[UnderWay] = field(default_factory=list)
     currencies: dict[str, Conservation] = field(default_factory=dict)
 
 
-#: Sides of transfers, by transfer and hash of the body. That says who pays and who is paid; each has one
-#: stream, and one such transfer in it. So there is one debit at most, one credit that counts, one that waits.
+# Sides of transfers, by transfer and hash of the body. The body names payer and payee; each has one stream,
+# with at most one such transfer. So there is at most one debit, one credit that counts, one pending.
 _Sides = dict[tuple[bytes, bytes], Side]
 
 
 @dataclass(slots=True)
 class _Collected:
-    """What some streams say of transfers."""
+    """The transfers in some streams."""
 
     currency_of: dict[bytes, str] = field(default_factory=dict)
     debits: _Sides = field(default_factory=dict)
-    #: Credits that count, and those that are pending.
+    # Credits that count, and pending ones.
     credits: _Sides = field(default_factory=dict)
     pending: _Sides = field(default_factory=dict)
 
@@ -94,8 +94,8 @@ class _Collected:
 def reconcile(streams: Iterable[Tables]) -> Reconciliation:
     """Compare the folded streams of a deployment; a wallet may be opened in one of them only (WAL-073).
 
-    What others did in a wallet's own stream before it was opened is left out: they have no place there
-    (C-132), and could else have their wallets opened in two streams by anybody.
+    In a wallet's own stream, events of other wallets from before it was opened are ignored: they do not
+    belong there (C-132). Otherwise any writer could open another's wallet in a second stream.
     """
     reconciliation, known = Reconciliation(), _Collected()
     for tables in streams:
@@ -124,7 +124,7 @@ def _count(tables: Tables, reconciliation: Reconciliation, currency_of: dict[byt
 
 
 def _collect(tables: Tables, known: _Collected) -> None:
-    """Sort the sides of transfers in a stream."""
+    """Collect the sides of transfers in a stream."""
     own = owner_of(tables)
     for key, (place, amount, other, why, body_hash) in tables.items("transfers"):
         assert isinstance(key, tuple)
@@ -132,14 +132,14 @@ def _collect(tables: Tables, known: _Collected) -> None:
         if not why and own in (None, wallet):
             sides = known.debits if side == OUT else known.credits
             sides[transfer_id, body_hash] = Side(wallet, other, amount, place)
-    for wallet in sequence_keys(tables, "pending"):  # whose own stream it is: nobody else waits
+    for wallet in sequence_keys(tables, "pending"):  # only the owner of a stream has pending credits
         for item in pending_of(tables, wallet):
             side = Side(wallet, item.source, item.amount, item.place)
             known.pending[item.transfer_id, item.body_hash] = side
 
 
 def _compare(known: _Collected, reconciliation: Reconciliation) -> None:
-    """Put aside sides that are the same byte for byte (C-160); what is left is a problem."""
+    """Match sides that are equal byte for byte (C-160); the remaining ones are problems."""
     alone: dict[tuple[bytes, bytes, bytes], Side] = {}
     for key, debit in sorted(known.debits.items()):
         money = reconciliation.currencies[known.currency_of[debit.wallet]]
@@ -154,7 +154,7 @@ def _compare(known: _Collected, reconciliation: Reconciliation) -> None:
     for credit in known.credits.values():
         reconciliation.currencies[known.currency_of[credit.wallet]].unbacked += credit.amount
     for (transfer_id, _), credit in (*known.credits.items(), *known.pending.items()):
-        # The id alone is anybody's to use: only between the same wallets it is the same transfer.
+        # Any writer can use an id: it is the same transfer only between the same wallets.
         paid = alone.pop((transfer_id, credit.other, credit.wallet), None)
         code = "WAL.UNBACKED_CREDIT" if paid is None else "WAL.TRANSFER_MISMATCH"
         reconciliation.problems.append(Problem(code, transfer_id, paid, credit))
@@ -164,7 +164,7 @@ def _compare(known: _Collected, reconciliation: Reconciliation) -> None:
 
 
 def _is_same_money(debit: Side, credit: Side | None, currency_of: Mapping[bytes, str]) -> bool:
-    """Tell whether there is a credit, in the currency of the debit; if it is pending it may have none yet."""
+    """Whether the credit exists, in the currency of the debit; the payee of a pending one may be unopened."""
     if credit is None:
         return False
     currency = currency_of[debit.wallet]

@@ -12,51 +12,51 @@ from veen.core.types import RealmId, Signature, StreamId, VerifyKey
 from veen.overlays.errors import InvalidBodyError, ParameterError
 from veen.overlays.schema import ANY_MAP, OrNull, Schema
 
-#: Seconds of a day of UTC, in which spending is limited (WAL-040).
+# Seconds of a day of UTC: the period of the spending limit (WAL-040).
 DAY: Final = 86400
 
 
 def wallet_id(realm: RealmId | bytes, ctx: bytes, currency: str) -> bytes:
-    """Return the id of somebody's wallet in a realm and a currency (WAL-001)."""
+    """Return the id of a user's wallet in a realm and a currency (WAL-001)."""
     if not currency.isascii():
         raise InvalidBodyError("WAL.INVALID_CURRENCY", f"the currency {currency!r} is not ASCII")
     return tagged_hash("wallet/id", realm + ctx + currency.encode())
 
 
 def wallet_stream(wallet: bytes) -> StreamId:
-    """Return the stream that a wallet has to itself, if it does not share one (WAL-003)."""
+    """Return a wallet's own stream, for wallets that do not share one (WAL-003)."""
     return StreamId(tagged_hash("wallet/stream", wallet))
 
 
 def is_own_stream(stream: StreamId, wallet: bytes) -> bool:
-    """Tell whether a stream is the one that a wallet has to itself; anybody who knows both can (C-132)."""
+    """Whether a stream is the wallet's own; computable from the two ids alone (C-132)."""
     return stream == wallet_stream(wallet)
 
 
 def transfer_id(label: bytes, client_id: bytes, client_seq: int) -> bytes:
-    """Return the id of a transfer: of the place of its message, known before it is sealed (WAL-054)."""
+    """Return the id of a transfer: derived from the position of its message before sealing (WAL-054)."""
     return tagged_hash("wallet/xfer", label + client_id + u64be(client_seq))
 
 
 def approval_hash(wallet: bytes, to_wallet: bytes, amount: int, ts: int, transfer: bytes) -> bytes:
-    """Return what those sign who approve a transfer (WAL-064)."""
+    """Return the hash that the approvers of a transfer sign (WAL-064)."""
     return tagged_hash("wallet/approval", wallet + to_wallet + u64be(amount) + u64be(ts) + transfer)
 
 
 def needs_reset(last: int, ts: int, *, forward_only: bool = False) -> bool:
-    """Tell whether a spend at ``ts`` begins a new day after a reset at ``last`` (WAL-040, WAL-041)."""
+    """Whether a spend at ``ts`` begins a new day after a reset at ``last`` (WAL-040, WAL-041)."""
     return ts // DAY > last // DAY if forward_only else ts // DAY != last // DAY
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPolicy:
-    """So many of these keys have to approve a transfer."""
+    """The keys that approve transfers, and the number of approvals that a transfer needs."""
 
     threshold: int
     keys: frozenset[VerifyKey]
 
     def __post_init__(self) -> None:
-        """Reject a policy that nobody, or everybody, would meet."""
+        """Reject a policy that no, or any, set of approvals would satisfy."""
         if not 1 <= self.threshold <= len(self.keys):
             raise ParameterError(
                 f"a policy needs 1 to {len(self.keys)} of {len(self.keys)} keys, not {self.threshold}"
@@ -65,11 +65,11 @@ class ApprovalPolicy:
             raise ParameterError("a key has 32 bytes")
 
     def approvers(self, digest: bytes, approvals: Iterable[tuple[VerifyKey, Signature]]) -> set[VerifyKey]:
-        """Return whose approvals of this hash are good; each key counts once."""
+        """Return the keys with a valid approval for this hub; each counts once."""
         return {key for key, sig in approvals if key in self.keys and ed25519.is_valid(key, digest, sig)}
 
     def holds(self, digest: bytes, approvals: Iterable[tuple[VerifyKey, Signature]]) -> bool:
-        """Tell whether enough have approved; then one transfer is sent, and the fold knows of none of it."""
+        """Whether there are enough approvals to send the transfer; the fold does not see them."""
         return len(self.approvers(digest, approvals)) >= self.threshold
 
 
@@ -106,7 +106,7 @@ TRANSFER: Final = Schema(
     Field("metadata", ANY_MAP, optional=True),
 )
 ADJUST: Final = Schema("wallet.adjust.v1", _WALLET, Field("delta", INT), _TS, Field("reason", TEXT), _REF)
-#: The limit is always there: null takes it away (OVR-020).
+# Required: null removes the limit (OVR-020).
 LIMIT: Final = Schema("wallet.limit.v1", _WALLET, Field("daily_limit", OrNull(UINT)), _TS)
 FREEZE: Final = Schema("wallet.freeze.v1", _WALLET, _TS, _REASON)
 UNFREEZE: Final = Schema("wallet.unfreeze.v1", _WALLET, _TS, _REASON)
