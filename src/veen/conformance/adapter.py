@@ -13,6 +13,9 @@ from veen.conformance.operations import OPERATIONS, Answer
 from veen.core.errors import ProtocolError
 from veen.core.types import JsonValue
 from veen.overlays.errors import InvalidBodyError
+from veen.stdx.json_object import unique_names
+
+_unique = unique_names(lambda _: MalformedRequestError("a name occurs twice in an object"))
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -25,17 +28,10 @@ def _finite(text: str) -> float:
     return value
 
 
-def _no_repeats(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-    document = dict(pairs)
-    if len(document) != len(pairs):
-        raise MalformedRequestError("a name occurs twice in an object")
-    return document
-
-
 def _parse(line: bytes) -> dict[str, JsonValue]:
     try:
         request = json.loads(
-            line.decode(), parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_no_repeats
+            line.decode(), parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique
         )
     except (ValueError, RecursionError) as error:
         raise MalformedRequestError(f"not a JSON request: {error}") from None

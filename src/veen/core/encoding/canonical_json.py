@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 from veen.core.errors import Detail, ProtocolError
 from veen.core.types import JsonValue
+from veen.stdx.json_object import unique_names
 
 # What ``parse`` returns: a number is an int, or a Decimal if it has a fraction.
 Json = None | bool | int | Decimal | str | list["Json"] | dict[str, "Json"]
@@ -106,11 +107,8 @@ def _no_constant(name: str) -> NoReturn:
     _reject(f"{name} is not JSON")
 
 
-def _no_repeats(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        _reject("a name occurs twice in one object")
-    return members
+def _repeated(_: str) -> ProtocolError:
+    return ProtocolError(Detail.VALUE, "a name occurs twice in one object")
 
 
 def _integer(text: str) -> int:
@@ -142,7 +140,7 @@ def parse(data: bytes) -> Json:
             parse_constant=_no_constant,
             parse_float=number,
             parse_int=_integer,
-            object_pairs_hook=_no_repeats,
+            object_pairs_hook=unique_names(_repeated),
         )
     except UnicodeDecodeError:
         _reject("JSON is not UTF-8")

@@ -1,4 +1,4 @@
-"""Bodies in their two forms: CBOR, and JSON for people (C-75)."""
+"""Bodies of requests and responses, in CBOR or JSON (C-75)."""
 
 import json
 from typing import Final
@@ -10,13 +10,14 @@ from veen.core.errors import CborError, Code, Detail, Fault, ProtocolError
 from veen.core.limits import Limits
 from veen.core.types import JsonValue
 from veen.net.http_message import CBOR, JSON, Request, Response, encode_json
+from veen.stdx.json_object import unique_names
 
-# Hex takes two characters a byte, names and quotes some more.
+# Upper bound of JSON size over CBOR size: hex has two characters per byte, names and quotes add some.
 JSON_FACTOR: Final = 3
 
 
 def wants_json(request: Request, *, default: bool = False) -> bool:
-    """Tell which form the answer has: that of the request, or the one that is asked for."""
+    """Return whether the response is JSON: as ``Accept`` says, otherwise in the form of the request."""
     if request.accepts(JSON):
         return True
     if request.accepts(CBOR):
@@ -37,7 +38,7 @@ def decode(request: Request, cls: type[W], limits: Limits) -> W:
 
 
 def require_cbor(request: Request) -> None:
-    """Reject a body of another content type, where there is no other form."""
+    """Reject a body of another content type, for routes that accept CBOR only."""
     if request.content_type != CBOR:
         raise ProtocolError(
             Detail.CBOR_INVALID, f"send {CBOR}, not {request.content_type[:80]!r}", field="content-type"
@@ -45,23 +46,19 @@ def require_cbor(request: Request) -> None:
 
 
 def parse_json(body: bytes) -> JsonValue:
-    """Parse JSON as strictly as CBOR: no name twice, no numbers but integers."""
+    """Parse JSON as strictly as CBOR: no duplicate names, and integers only."""
     try:
         value: JsonValue = json.loads(
-            body.decode(), object_pairs_hook=_once, parse_float=_no_number, parse_constant=_no_number
+            body.decode(), object_pairs_hook=_unique, parse_float=_no_number, parse_constant=_no_number
         )
-    except ValueError as error:  # not UTF-8, not JSON, or a number of thousands of digits
+    except ValueError as error:  # not UTF-8, not JSON, or a number with thousands of digits
         raise CborError(Fault.TYPE, 0, f"the body is not JSON: {error}") from None
     except RecursionError:
         raise CborError(Fault.DEPTH, 0) from None
     return value
 
 
-def _once(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise CborError(Fault.DUPLICATE_KEY, 0)
-    return made
+_unique = unique_names(lambda _: CborError(Fault.DUPLICATE_KEY, 0))
 
 
 def _no_number(text: str) -> JsonValue:
@@ -69,14 +66,14 @@ def _no_number(text: str) -> JsonValue:
 
 
 def encode(request: Request, answer: Wire, status: int = 200) -> Response:
-    """Return an answer in the form of its request."""
+    """Return a response in CBOR or JSON, whichever the request asks for."""
     if wants_json(request):
         return Response(status, encode_json(answer.to_json()), JSON)
     return Response(status, answer.encode(), CBOR)
 
 
 def describe(request: Request, answer: Described, status: int = 200) -> Response:
-    """Return a description: JSON with names, or on request CBOR with the same names."""
+    """Return a description: JSON by default, or CBOR with the same names."""
     if wants_json(request, default=True):
         return Response(status, encode_json(for_json(answer)), JSON)
     return Response(status, cbor.encode(_without_null(answer)), CBOR)

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from veen.recorder.errors import BadLineError
 from veen.recorder.event import LEFT_OUT, Captured, capture
+from veen.stdx.json_object import unique_names
 
-#: How many of a unit make a second.
+# How many of a unit make a second.
 UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-#: What a line has that was set aside by a feed.
+# What a line has that was set aside by a feed.
 _ASIDE: Final = frozenset({"stream", "reason", "event"})
 _EVENT: Final = frozenset({"event_type", "subject_id", "event_time", "origin", "payload", "metadata"})
 
@@ -24,9 +25,9 @@ class Fields:
     type: str = "event_type"
     subject: str = "subject_id"
     origin: str = "origin"
-    #: What a number says, as a time.
+    # What a number says, as a time.
     unit: str = "s"
-    #: The type of events whose lines have none.
+    # The type of events whose lines have none.
     default_type: str = "log.line"
 
 
@@ -93,18 +94,12 @@ def _read_aside(event: dict[str, Any], was_for: object, stream: str | None) -> C
 def parse(data: bytes) -> Any:  # noqa: ANN401 - JSON
     """Parse JSON; fractions stay the text that they are. A name that is there twice would hide a value."""
     try:
-        return json.loads(data, parse_float=str, parse_constant=str, object_pairs_hook=_once)
+        return json.loads(data, parse_float=str, parse_constant=str, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise BadLineError(f"not JSON: {error}") from None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    unique = dict(pairs)
-    if len(unique) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise BadLineError(f"the name {twice[:40]!r} is repeated")
-    return unique
+_unique = unique_names(lambda name: BadLineError(f"the name {name[:40]!r} is repeated"))
 
 
 def _take(container: dict[str, Any], path: str) -> Any:  # noqa: ANN401 - JSON
